@@ -48,7 +48,7 @@ const BUGS: &[Bug] = &[
     Bug {
         name: "a group stores the size of memory as it was before a flush",
         edits: &[edit(
-            "crates/engine/src/commit.rs",
+            "crates/engine/src/commit/mod.rs",
             "        core.versions.set_active_bytes(active);\n",
             "        let frozen: u64 = version.frozen.iter().map(|generation| generation.bytes()).sum();\n        core.versions.set_active_bytes(active + frozen);\n",
         )],
@@ -58,12 +58,12 @@ const BUGS: &[Bug] = &[
         name: "two threads flush the same generation",
         edits: &[
             edit(
-                "crates/engine/src/background.rs",
+                "crates/engine/src/engine/background.rs",
                 "        let _one_at_a_time = self.flushing.lock();\n",
                 "",
             ),
             edit(
-                "crates/engine/src/background.rs",
+                "crates/engine/src/engine/background.rs",
                 "flushed.is_some_and(|flushed| Arc::ptr_eq(&flushed, oldest)),",
                 "flushed.is_some() || true,",
             ),
@@ -74,18 +74,22 @@ const BUGS: &[Bug] = &[
         name: "a panic while sequencing leaves the engine running",
         edits: &[
             edit(
-                "crates/engine/src/commit.rs",
+                "crates/engine/src/commit/mod.rs",
                 "        self.core.fail(&format_args!(\"panic during {}\", self.during));\n",
                 "        let _ = (self.core, self.during);\n",
             ),
-            edit("crates/engine/src/commit.rs", "        self.0.fail(&cause);\n", "        let _ = cause;\n"),
+            edit(
+                "crates/engine/src/commit/mod.rs",
+                "        self.0.fail(&cause);\n",
+                "        let _ = cause;\n",
+            ),
         ],
         finder: PANICS,
     },
     Bug {
         name: "a record that does not decode is appended all the same",
         edits: &[edit(
-            "crates/engine/src/commit.rs",
+            "crates/engine/src/commit/mod.rs",
             "if sequencer.ends.is_empty() || core.stopped().is_some() {",
             "if sequencer.ends.is_empty() {",
         )],

@@ -12,11 +12,10 @@ use std::ops::Range;
 use ropewalk_base::{DecodeError, Decoder, Seq, put_bytes};
 use ropewalk_store::{Keyspace, NewRun, Store};
 
+use crate::commit::locks::Held;
 use crate::error::{EngineError, Rejection};
-use crate::kv_transaction::Guard;
-use crate::locks::Held;
+use crate::model::version::{ReadView, Snapshot};
 use crate::model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
-use crate::version::{ReadView, Snapshot};
 
 /// Longest key, bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -68,6 +67,17 @@ struct Written {
     keyspace: Keyspace,
     key: Range<usize>,
     end: Option<Range<usize>>,
+}
+
+/// What must hold when the transaction commits, at every isolation.
+#[derive(Debug, Clone)]
+pub(crate) enum Guard {
+    /// Nobody else wrote the key after `since`.
+    Unchanged(Keyspace, Vec<u8>, Seq),
+    /// Nobody else wrote into the range after `since`.
+    RangeUnchanged(Keyspace, Vec<u8>, Option<Vec<u8>>, Seq),
+    /// The key is there.
+    Exists(Keyspace, Vec<u8>),
 }
 
 /// The writes and reads of one transaction, to be committed as one operation.

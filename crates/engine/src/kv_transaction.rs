@@ -12,24 +12,13 @@ use std::sync::Arc;
 use ropewalk_base::Seq;
 use ropewalk_store::Keyspace;
 
+use crate::commit::locks::{Had, Held, LockMode, LockWait, Refused};
 use crate::engine::{Engine, TRANSACTION_BYTES_MAX};
 use crate::error::EngineError;
-use crate::kv::{Isolation, KvBatch};
-use crate::locks::{Had, Held, LockMode, LockWait, Refused};
-use crate::version::Snapshot;
+use crate::kv::{Guard, Isolation, KvBatch};
+use crate::model::version::Snapshot;
 
 type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
-
-/// What must hold when the transaction commits, at every isolation.
-#[derive(Debug, Clone)]
-pub(crate) enum Guard {
-    /// Nobody else wrote the key after `since`.
-    Unchanged(Keyspace, Vec<u8>, Seq),
-    /// Nobody else wrote into the range after `since`.
-    RangeUnchanged(Keyspace, Vec<u8>, Option<Vec<u8>>, Seq),
-    /// The key is there.
-    Exists(Keyspace, Vec<u8>),
-}
 
 struct Undo {
     keyspace: Keyspace,
@@ -88,8 +77,8 @@ pub enum LockError {
     /// Another transaction holds it, and waiting was not wanted.
     #[error("another transaction holds the lock")]
     Taken,
-    /// More than [`LOCKS_MAX`](crate::LOCKS_MAX).
-    #[error("one transaction may hold {} locks", crate::LOCKS_MAX)]
+    /// More than [`LOCKS_MAX`](crate::commit::locks::LOCKS_MAX).
+    #[error("one transaction may hold {} locks", crate::commit::locks::LOCKS_MAX)]
     TooMany,
     /// Whether the key has changed could not be read.
     #[error(transparent)]
@@ -255,7 +244,7 @@ impl KvTransaction {
 
     /// Has the locks that it takes listed under a number of the caller's, that of a session for example: [`LockHolder::label`].
     ///
-    /// [`LockHolder::label`]: crate::LockHolder::label
+    /// [`LockHolder::label`]: crate::commit::locks::LockHolder::label
     pub fn label_locks(&mut self, label: u32) {
         self.label = label;
     }

@@ -3,48 +3,38 @@
 //!   Operation ─▶ pipeline (group commit) ─▶ commit: validate, sequence, apply ─▶ log ─▶ publish ─▶ Snapshot, ChangeFeed
 //!                                                        └─▶ Generation (memtables) ─▶ background: flush ─▶ store runs
 //!
-//! Transactions that would rather wait than be refused take locks on keys first: `locks`.
+//! Transactions that would rather wait than be refused take locks on keys first: `commit::locks`.
 //!
-//! Read `engine` for the calls, `commit` for the path of a transaction, `version` for what readers see, `model` for what
+//! Read `engine` for the calls, `commit` for the path of a transaction, `model::version` for what readers see, `model` for what
 //! a data model implements.
 
-mod background;
-mod backup;
 mod commit;
 mod engine;
 mod error;
-mod feed;
 mod kv;
 mod kv_transaction;
-mod locks;
 mod model;
 mod options;
-mod pipeline;
-mod record;
-mod repeat;
-mod salvage;
-mod version;
-mod watch;
 
-pub use backup::Backup;
 pub use commit::Committed;
+pub use commit::locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, Nudge};
+pub use commit::record::RecordBody;
+pub use engine::backup::Backup;
+pub use engine::feed::{Change, ChangeFeed};
+pub use engine::repeat::Repeated;
+pub use engine::salvage::{inspect_log, salvage_log};
 pub use engine::{
     CommitHandle, Committing, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX, UntilStopped,
     VisibleBeyond,
 };
 pub use error::{CommitError, EngineError, Rejection};
-pub use feed::{Change, ChangeFeed};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
 pub use kv_transaction::{Blocked, KvMark, KvTransaction, LockError};
-pub use locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, Nudge};
+pub use model::version::{Generation, ReadView, Reading, Snapshot};
 pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 pub use options::{Background, Durability, EngineOptions, Room};
-pub use record::RecordBody;
-pub use repeat::Repeated;
 pub use ropewalk_log::{Cut, Damage, LogError, LogOptions, LogStats, Recovery};
 pub use ropewalk_store::{
     Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, MANY, NewRun, ReadMode, RunWriter,
     StoreError, StoreOptions, StoreStats, Value, VerifyReport,
 };
-pub use salvage::{inspect_log, salvage_log};
-pub use version::{Generation, ReadView, Reading, Snapshot};

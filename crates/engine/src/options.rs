@@ -37,7 +37,7 @@ pub enum Background {
     /// Three threads of the engine.
     #[default]
     Threads,
-    /// Nobody: the caller runs [`crate::Engine::background_step`]. Deterministic; for simulation.
+    /// Nobody: the caller runs [`crate::engine::Engine::background_step`]. Deterministic; for simulation.
     Manual,
 }
 

@@ -84,7 +84,7 @@ pub enum EventsError {
     Unencoded {
         /// Which of the list, from 0.
         ordinal: usize,
-        /// The error of its [`ToEvent`](crate::ToEvent).
+        /// The error of its [`ToEvent`](crate::event::typed::ToEvent).
         source: ApplyError,
     },
     /// A stored event cannot be decoded or applied by the application's types.
@@ -94,7 +94,7 @@ pub enum EventsError {
         position: Position,
         /// Its type.
         event_type: String,
-        /// The error of [`FromEvent`](crate::FromEvent) or [`Projection::apply`](crate::Projection::apply).
+        /// The error of [`FromEvent`](crate::event::typed::FromEvent) or [`Projection::apply`](crate::read::projection::Projection::apply).
         source: ApplyError,
     },
     /// The query means nothing.

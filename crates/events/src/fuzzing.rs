@@ -1,7 +1,7 @@
 //! Decoders that are no part of the API, for the fuzz targets.
 
-use crate::codec::{SequencedEvent, SequencedEventRef};
-use crate::postings::read_chunk;
+use crate::event::codec::{SequencedEvent, SequencedEventRef};
+use crate::index::postings::read_chunk;
 
 /// The value of an event as runs hold it.
 pub fn event_value(position: u64, value: &[u8]) -> Option<SequencedEvent> {

@@ -1,46 +1,34 @@
 //! Ropewalk's event store: append events under conditions, read them by type and tag, follow them, decide on them.
 //!
-//! It implements the whole DCB specification (Dynamic Consistency Boundary, dcb.events). Read `types` for the words,
-//! `store` for the calls, `postings` and `search` for how queries cost only what they return, `append` for how a
-//! condition is decided in the commit order.
+//! It implements the whole DCB specification (Dynamic Consistency Boundary, dcb.events). Read `event` for the words,
+//! `store` for the calls, `index` for how queries cost only what they return, `append` for how a condition is decided in
+//! the commit order.
 
-mod admin;
 mod append;
-mod batch;
-mod codec;
-mod conditions;
-mod decide;
 mod error;
+mod event;
 #[doc(hidden)]
 pub mod fuzzing;
-mod memory;
+mod index;
 mod model;
-mod postings;
 mod read;
-mod search;
 mod store;
-mod subscribe;
-mod typed;
-mod types;
 
+pub use append::conditions::{EventReads, ReadGuard};
 pub use append::{AppendOperation, AppendOptions, Appended};
-pub use batch::EventBatch;
-pub use codec::{AppendSection, BodyRef, SequencedEvent, SequencedEventRef};
-pub use conditions::{EventReads, ReadGuard};
-pub use decide::{
-    Decision, DecisionError, FnProjection, Projection, RetryPolicy, any, counter, projection, try_projection,
-    typed_projection,
-};
 pub use error::{ApplyError, EventsError};
-pub use model::{EVENTS, EventsModel};
-pub use read::{EventReader, Scan};
-pub use store::{EventStore, PendingAppend, StoreMark};
-pub use subscribe::{Delivery, Subscription};
-pub use typed::{FromEvent, Recorded, ToEvent, to_events};
-pub use types::{
+pub use event::batch::EventBatch;
+pub use event::codec::{AppendSection, BodyRef, SequencedEvent, SequencedEventRef};
+pub use event::typed::{FromEvent, Recorded, ToEvent, to_events};
+pub use event::types::{
     AppendCondition, Event, NAME_BYTES_MAX, QUERY_TERMS_MAX, Query, QueryItem, ReadOptions, TEXT_BYTES_MAX,
     Tracking,
 };
-
-#[cfg(test)]
-mod collisions;
+pub use model::{EVENTS, EventsModel};
+pub use read::projection::{
+    FnProjection, Projection, any, counter, projection, try_projection, typed_projection,
+};
+pub use read::{EventReader, Scan};
+pub use store::decide::{Decision, DecisionError, RetryPolicy};
+pub use store::subscribe::{Delivery, Subscription};
+pub use store::{EventStore, PendingAppend, StoreMark};

@@ -1,6 +1,6 @@
 //! The events model: catalog of stores, apply, flush, verify.
 //!
-//! Keyspaces: `events` (key: store and position, value: event), `events.terms` (see `postings`), and `events.meta`:
+//! Keyspaces: `events` (key: store and position, value: event), `events.terms` (see `index::postings`), and `events.meta`:
 //! ```text
 //! 's' name          → store number u32          the catalog
 //! 'd' store         → name                      deleted stores: their numbers are never given again
@@ -21,12 +21,12 @@ use ropewalk_engine::{
 };
 use ropewalk_store::{NewRun, Store};
 
-use crate::codec::{AppendSection, SequencedEventRef};
 use crate::error::EventsError;
-use crate::memory::EventMemory;
-use crate::postings::{self, CHUNK_POSITIONS, POSITION_BYTES, put_chunk};
-use crate::search::{self, Place, StoreRead, Values, event_key};
-use crate::types::Query;
+use crate::event::codec::{AppendSection, SequencedEventRef};
+use crate::event::types::Query;
+use crate::index::memory::EventMemory;
+use crate::index::postings::{self, CHUNK_POSITIONS, POSITION_BYTES, put_chunk};
+use crate::index::search::{self, Place, StoreRead, Values, event_key};
 
 /// Number of the events model in commit records.
 pub const EVENTS: ModelId = ModelId(1);
@@ -349,7 +349,7 @@ impl Model for EventsModel {
 /// Chunks must be written in the order of their hashes, across all stores of the generation.
 fn flush_postings(
     memory: &EventMemory,
-    stores: &[(u32, Arc<crate::memory::StoreMemory>)],
+    stores: &[(u32, Arc<crate::index::memory::StoreMemory>)],
     deleted: &[(u32, Seq)],
     (store, keyspace): (&Store, Keyspace),
 ) -> Result<Vec<NewRun>, EngineError> {
@@ -451,7 +451,7 @@ fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::EventStore;
+    use crate::store::EventStore;
     use ropewalk_engine::{Background, Engine, EngineOptions};
     use ropewalk_vfs::Env;
 

@@ -1,7 +1,7 @@
 use ropewalk_base::Seq;
 use ropewalk_engine::{CommitError, EngineError};
 
-use crate::types::SeriesId;
+use crate::id::SeriesId;
 
 /// What the series store refuses or fails with.
 #[derive(Debug, thiserror::Error)]

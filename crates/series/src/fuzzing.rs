@@ -1,11 +1,11 @@
 //! Decoders that are no part of the API, for the fuzz targets.
 
-use crate::block;
+use crate::chunk::payload_chunk;
 use crate::chunk::{ChunkEncoder, ChunkHead};
-use crate::rich;
-use crate::rules::Rules;
-use crate::section::{Body, Section, each_group};
-use crate::types::Samples;
+use crate::import;
+use crate::retention::rules::Rules;
+use crate::sample::types::Samples;
+use crate::storage::section::{Body, Section, each_group};
 
 /// Times and bits of a chunk.
 pub fn chunk(bytes: &[u8], base: i64) -> Option<(Vec<i64>, Vec<u64>)> {
@@ -25,7 +25,7 @@ pub fn encode_chunk(base: i64, times: &[i64], bits: &[u64]) -> Vec<u8> {
 /// Times and payloads of a chunk with payloads.
 pub fn rich_chunk(bytes: &[u8], base: i64) -> Option<Vec<(i64, Vec<u8>)>> {
     let mut all = Vec::new();
-    rich::each_rich(bytes, base, |time, payload| all.push((time, payload.to_vec()))).ok()?;
+    payload_chunk::each_rich(bytes, base, |time, payload| all.push((time, payload.to_vec()))).ok()?;
     Some(all)
 }
 
@@ -34,7 +34,7 @@ pub fn encode_rich_chunk(base: i64, samples: &[(i64, Vec<u8>)]) -> Option<Vec<u8
     let samples: Vec<(i64, &[u8])> =
         samples.iter().map(|(time, payload)| (*time, payload.as_slice())).collect();
     let mut out = Vec::new();
-    rich::put_rich(base, &samples, &mut out).ok()?;
+    payload_chunk::put_rich(base, &samples, &mut out).ok()?;
     Some(out)
 }
 
@@ -57,10 +57,10 @@ pub fn section(bytes: &[u8]) -> Option<u64> {
 /// The samples of a chunk of a Prometheus block, if it decodes.
 pub fn block_chunk(encoding: u8, data: &[u8]) -> Option<Samples> {
     let mut samples = Samples::default();
-    block::decode_chunk(encoding, data, &mut samples).then_some(samples)
+    import::decode_chunk(encoding, data, &mut samples).then_some(samples)
 }
 
 /// How many series the index of a Prometheus block has, if it can be read to its end.
 pub fn block_index(bytes: &[u8]) -> Option<u64> {
-    block::count_series(bytes)
+    import::count_series(bytes)
 }

@@ -3,62 +3,43 @@
 //!   SampleBatch ─▶ append (look up, compress) ─▶ commit ─▶ memory ─▶ flush ─▶ chunks in runs, by day and series
 //!   matchers ─▶ index (postings) ─▶ Selection ─▶ read: chunks and memory merged by time
 //!
-//! Read `types` and `labels` for the words, `store` for the calls, `memory` and `flush` for the life of a sample, `chunk`
-//! and `values` for how little it takes. An acknowledged sample is durable and visible.
+//! Read `sample` for the words, `store` for the calls, `memory` and `storage::flush` for the life of a sample, `chunk`
+//! and `chunk::value_column` for how little it takes. An acknowledged sample is durable and visible.
 
-mod admin;
-mod append;
-mod batch;
-mod block;
-mod changes;
 mod chunk;
-mod column;
-mod enforce;
 mod error;
-mod flush;
 #[doc(hidden)]
 pub mod fuzzing;
-mod histogram;
-mod index;
-mod labels;
-mod matcher;
+mod id;
+mod import;
 mod memory;
-mod metadata;
 mod model;
-mod pack;
-mod postings;
-mod reach;
-mod read;
-mod reads;
-mod rich;
-mod rules;
-mod section;
-mod select;
+mod query;
+mod retention;
+mod sample;
+mod storage;
 mod store;
-mod stored;
-mod types;
-mod values;
-mod verify;
 
-pub use admin::{Cardinality, LabelCount, ValueCount};
-pub use append::AppendSamples;
-pub use batch::{Exemplar, SampleBatch, SeriesSamples};
-pub use block::{BlockError, Imported, PrometheusBlock};
 pub use chunk::{Aggregates, Part, STALE_BITS};
-pub use enforce::Enforced;
 pub use error::SeriesError;
-pub use histogram::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
-pub use labels::{
+pub use id::SeriesId;
+pub use import::{BlockError, Imported, PrometheusBlock};
+pub use model::{SERIES, SeriesModel};
+pub use query::read::Chunk;
+pub use query::reads::{ReadGuard, SeriesReads};
+pub use query::select::{Selection, SeriesAt};
+pub use retention::enforce::Enforced;
+pub use retention::rules::{Downsampling, Keep, Retention, Rules};
+pub use sample::batch::{Exemplar, SampleBatch, SeriesSamples};
+pub use sample::histogram::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
+pub use sample::labels::{
     LABEL_NAME_BYTES_MAX, LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, Labels, LabelsIter,
     LabelsRef, METRIC_NAME,
 };
-pub use matcher::{MatchOp, Matcher};
-pub use metadata::{HELP_BYTES_MAX, Metadata, MetricType, UNIT_BYTES_MAX};
-pub use model::{SERIES, SeriesModel};
-pub use read::Chunk;
-pub use reads::{ReadGuard, SeriesReads};
-pub use rules::{Downsampling, Keep, Retention, Rules};
-pub use select::{Selection, SeriesAt};
+pub use sample::matcher::{MatchOp, Matcher};
+pub use sample::metadata::{HELP_BYTES_MAX, Metadata, MetricType, UNIT_BYTES_MAX};
+pub use sample::types::{Appended, Duplicates, Samples, SeriesOptions};
+pub use storage::chunk_keys::PARTITION_MS;
+pub use store::admin::{Cardinality, LabelCount, ValueCount};
+pub use store::append::AppendSamples;
 pub use store::{PendingSamples, SeriesStore};
-pub use stored::PARTITION_MS;
-pub use types::{Appended, Duplicates, Samples, SeriesId, SeriesOptions};

@@ -1,0 +1,728 @@
+//! The engine: opening, commits, reading, closing, and its maintenance: flush, compaction, backup, salvage.
+
+pub(crate) mod background;
+pub(crate) mod backup;
+pub(crate) mod feed;
+pub(crate) mod repeat;
+pub(crate) mod salvage;
+
+use core::time::Duration;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ropewalk_base::sync::Mutex;
+use ropewalk_base::sync::thread::{Builder, JoinHandle};
+use ropewalk_base::{Lsn, Seq};
+use ropewalk_log::{Extent, LocalLog, LogError, LogStats, Recovery};
+use ropewalk_store::{Edit, Keyspace, KeyspaceOptions, NewRun, RunWriter, Store, StoreStats, VerifyReport};
+use ropewalk_vfs::{Env, LockGuard};
+
+use crate::commit::locks::{Held, LockHolder};
+use crate::commit::pipeline::{Handle, Pace, Pipeline};
+use crate::commit::record;
+use crate::commit::{Commits, Committed, Core, Replayed, Request};
+use crate::engine::background::REPLAY_BYTES_KEPT;
+use crate::engine::feed::ChangeFeed;
+use crate::error::{CommitError, EngineError};
+use crate::kv::KvModel;
+use crate::model::version::{ReadView, Snapshot, Version};
+use crate::model::{Model, Operation};
+use crate::options::{Background, Durability, EngineOptions, Room};
+
+/// Groups of one commit in a row after which the next is taken for a lone one. Eight clients that commit now and then have
+/// many groups of one, and threads of the server that wait for the disk in their stead only cost changes of thread.
+const LONE_AFTER: u32 = 16;
+
+/// Largest transaction. A group of them must fit memory comfortably, and so must one record at recovery.
+pub const TRANSACTION_BYTES_MAX: u64 = 64 << 20;
+
+/// One open database directory: one log, one sequence of commits, any number of models.
+pub struct Engine {
+    core: Arc<Core>,
+    pipeline: Arc<Pipeline<Commits>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    recovery: Recovery,
+    /// Last field: the directory is free only after everything above is gone.
+    _lock: Box<dyn LockGuard>,
+}
+
+/// What an engine is doing and holding. Bytes are bytes, counts are since open.
+#[derive(Debug, Clone)]
+pub struct EngineStats {
+    /// Newest visible commit.
+    pub seq: Seq,
+    /// Commit that recovery would start after.
+    pub checkpoint: Seq,
+    /// Log address that recovery would start from.
+    pub checkpoint_lsn: Lsn,
+    /// The commit log.
+    pub log: LogStats,
+    /// Runs, levels, compaction, caches.
+    pub store: StoreStats,
+    /// Bytes in memtables, frozen ones included.
+    pub write_bytes: u64,
+    /// Bytes of memtables at which commits wait.
+    pub write_bytes_max: u64,
+    /// Frozen generations that wait for their flush.
+    pub frozen: usize,
+    /// Live snapshots of different commits.
+    pub snapshots: usize,
+    /// Flushed generations that readers still hold in memory.
+    pub pinned_generations: usize,
+    /// Bytes of those. Writers slow down when they exceed a quarter of the memory budget.
+    pub pinned_bytes: u64,
+    /// Why the last flush failed, if it did.
+    pub flush_error: Option<String>,
+    /// How often a flush waited, some milliseconds each, for readers of what it was to write.
+    pub reader_waits: u64,
+}
+
+/// What [`Engine::verify`] found.
+#[derive(Debug)]
+pub struct EngineReport {
+    /// The files.
+    pub store: VerifyReport,
+    /// One line per violated invariant of a model.
+    pub violations: Vec<String>,
+}
+
+impl Engine {
+    /// Opens or creates the engine in `dir`. `models` gives each model its slot: its index plus one (slot 0 is the
+    /// engine's own keyspaces). Cost: manifest and run footers, then replay of the log behind the checkpoint.
+    ///
+    /// # Errors
+    /// [`EngineError::Locked`] when somebody has it open; I/O; damage, with file and offset; a newer format.
+    pub fn open(
+        env: &Env,
+        dir: &Path,
+        mut options: EngineOptions,
+        models: Vec<Arc<dyn Model>>,
+    ) -> Result<Self, EngineError> {
+        let lock = lock(env, dir)?;
+        let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(KvModel)];
+        all.extend(models);
+        options.store.cache_bytes = options.memory_budget / 4;
+        let (store_dir, log_dir) = (dir.join("store"), dir.join("log"));
+        for made in [&store_dir, &log_dir] {
+            create_dir(env, dir, made).map_err(io("create directory", made))?;
+        }
+        let store = Store::open(env, &store_dir, options.store.clone())?;
+        check_halves(env, &store, &log_dir)?;
+        if store.is_new() {
+            // The log is there before the first manifest, and that before the first commit. So either without the other is lost.
+            if LocalLog::extent(env, &log_dir)? == Extent::Nothing {
+                LocalLog::create(env, &log_dir, options.log)?;
+            }
+            store.begin()?;
+        }
+        for model in &all {
+            model.open(&store)?;
+        }
+        let checkpoint = store.checkpoint();
+        let version = Version {
+            active: Core::new_generation(&all),
+            frozen: Vec::new(),
+            view: store.view(),
+            flushed: checkpoint.seq,
+        };
+        for model in &all {
+            model.load(ReadView::new(&version, Seq::MAX))?;
+        }
+        // The checkpoint's own word is the time of its last commit; an empty database has none.
+        let last_time_micros = (*checkpoint.meta).try_into().map_or(i64::MIN, i64::from_le_bytes);
+        let active = checkpoint.lsn..checkpoint.lsn;
+        let mut replayed = Replayed { version, last: checkpoint.seq, active, last_time_micros };
+        let mut failure = None;
+        let opened =
+            LocalLog::open(env, &log_dir, options.log, checkpoint.lsn, checkpoint.seq, &mut |found| {
+                let at = (found.lsn, found.next);
+                replayed.apply(&all, &options, at, found.seq, found.payload).map_err(|error| {
+                    failure = Some(error.clone());
+                    error.into()
+                })
+            });
+        let (log, recovery) = match (opened, failure) {
+            (_, Some(error)) => return Err(error),
+            (Err(error), None) => return Err(error.into()),
+            (Ok(opened), None) => opened,
+        };
+        let threads = options.background == Background::Threads;
+        let core =
+            Arc::new(Core::new(env.clone(), dir.to_owned(), options, all, Box::new(log), store, replayed));
+        let pipeline = Arc::new(Pipeline::new(Commits(core.clone()), LONE_AFTER));
+        let engine = Self { core, pipeline, threads: Mutex::default(), recovery, _lock: lock };
+        if threads {
+            // What was replayed is flushed at once, so that the next opening does not replay it again.
+            if engine.core.replay_bytes() > REPLAY_BYTES_KEPT {
+                engine.core.freeze_now()?;
+            }
+            engine.start_threads();
+        }
+        Ok(engine)
+    }
+
+    fn start_threads(&self) {
+        let (committer, flusher, syncer) = (self.pipeline.clone(), self.core.clone(), self.core.clone());
+        let mut threads = self.threads.lock();
+        let mut spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            let builder = Builder::new().name(name.to_owned());
+            let core = self.core.clone();
+            let guarded = move || {
+                let guard = core.stop_on_panic("the work of a thread");
+                body();
+                guard.disarm();
+            };
+            threads.push(builder.spawn(guarded).expect("the operating system gives three threads"));
+        };
+        spawn("rope-commit", Box::new(move || committer.serve()));
+        spawn("rope-flush", Box::new(move || flusher.run_background()));
+        spawn("rope-sync", Box::new(move || syncer.run_async_sync()));
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Bytes that the operations may take in a record, if that is allowed.
+    fn measure(&self, operations: &[Box<dyn Operation>]) -> Result<usize, EngineError> {
+        if let Some(error) = self.core.stopped() {
+            return Err(error);
+        }
+        let bytes = record::RECORD_OVERHEAD
+            + operations.iter().map(|o| o.bytes_max() + record::SECTION_OVERHEAD).sum::<usize>();
+        let max = self.core.log.limits().record_bytes_max.min(TRANSACTION_BYTES_MAX);
+        if bytes as u64 > max {
+            return Err(EngineError::TooLarge { bytes: bytes as u64, max });
+        }
+        Ok(bytes)
+    }
+
+    fn admit(&self) -> Result<(), EngineError> {
+        self.core.admit(self.core.options.background == Background::Threads)
+    }
+
+    /// Commits `operations` as one transaction and returns when it is as durable as asked.
+    ///
+    /// Cost: one log write, shared with every commit that is on its way at the same time; no thread hop for a lone caller.
+    ///
+    /// # Errors
+    /// [`CommitError::Rejected`] with the model's reason: nothing was written. Otherwise the engine's failure.
+    pub fn commit(
+        &self,
+        operations: Vec<Box<dyn Operation>>,
+        durability: Durability,
+    ) -> Result<Committed, CommitError> {
+        let bytes = self.measure(&operations)?;
+        self.admit()?;
+        let pace = pace(&operations);
+        self.pipeline.commit(Request { operations, durability }, bytes, pace)
+    }
+
+    /// Queues a transaction and returns a handle to wait on or await. Blocks while the memory budget is tight or spent, or
+    /// the queue is full.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`], for what is known before the transaction is queued.
+    pub fn submit(
+        &self,
+        operations: Vec<Box<dyn Operation>>,
+        durability: Durability,
+    ) -> Result<CommitHandle, CommitError> {
+        let bytes = self.measure(&operations)?;
+        self.admit()?;
+        Ok(CommitHandle(self.pipeline.submit(Request { operations, durability }, bytes)))
+    }
+
+    /// As [`Engine::submit`], and never blocks, for callers that must not: they look at [`Engine::room`] first and pause
+    /// in their own way. What is submitted in spite of a spent budget is taken.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`] while the queue is full; as [`Engine::commit`].
+    pub fn try_submit(
+        &self,
+        operations: Vec<Box<dyn Operation>>,
+        durability: Durability,
+    ) -> Result<CommitHandle, CommitError> {
+        let bytes = self.measure(&operations)?;
+        let pace = pace(&operations);
+        let handle = self.pipeline.try_submit(Request { operations, durability }, bytes, pace);
+        Ok(CommitHandle(handle.ok_or_else(|| self.core.busy("too many commits are queued"))?))
+    }
+
+    /// How much room the memory budget leaves for writes. One atomic load.
+    pub fn room(&self) -> Room {
+        self.core.room()
+    }
+
+    /// With [`Background::Manual`]: sequences and settles everything submitted.
+    pub fn drive(&self) {
+        self.pipeline.drive();
+    }
+
+    /// With [`Background::Manual`]: one piece of background work. False when there is none.
+    ///
+    /// # Errors
+    /// The work failed; it is tried again at the next call.
+    pub fn background_step(&self) -> Result<bool, EngineError> {
+        self.core.background_step()
+    }
+
+    /// The database as of the newest visible commit.
+    pub fn snapshot(&self) -> Snapshot {
+        self.core.versions.snapshot()
+    }
+
+    /// The database as of the newest commit that has its place in the log. Whoever reads it tells nobody before that commit is
+    /// visible: a crash may take it back, and everything behind it.
+    pub(crate) fn snapshot_ahead(&self) -> Snapshot {
+        self.core.versions.snapshot_ahead()
+    }
+
+    /// The newest commit that has its place in the log.
+    pub(crate) fn ordered(&self) -> Seq {
+        self.core.versions.ordered()
+    }
+
+    /// The newest commit after `since` that wrote `key`, durable or not.
+    pub(crate) fn changed(
+        &self,
+        keyspace: Keyspace,
+        key: &[u8],
+        since: Seq,
+    ) -> Result<Option<Seq>, EngineError> {
+        ReadView::new(&self.core.versions.current(), Seq::MAX).changed(keyspace, key, since)
+    }
+
+    /// A commit after `since` that wrote between `start` and `end`, durable or not.
+    pub(crate) fn changed_in(
+        &self,
+        keyspace: Keyspace,
+        (start, end): (&[u8], Option<&[u8]>),
+        since: Seq,
+    ) -> Result<Option<Seq>, EngineError> {
+        ReadView::new(&self.core.versions.current(), Seq::MAX).changed_in(keyspace, start, end, since)
+    }
+
+    pub(crate) fn held(&self, label: u32) -> Held {
+        Held::new(&self.core.locks, label)
+    }
+
+    /// Who holds locks, and who waits for them.
+    pub fn locks(&self) -> Vec<LockHolder> {
+        self.core.locks.list()
+    }
+
+    /// Shows `look` the newest visible value of one key. For a single look, which no other read has to agree with: it
+    /// costs no snapshot, two locks less.
+    ///
+    /// # Errors
+    /// A block is damaged or unreadable.
+    pub fn look<R>(
+        &self,
+        keyspace: Keyspace,
+        key: &[u8],
+        look: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, EngineError> {
+        let version = self.core.versions.current();
+        // What is newest counts if it is visible by now: then it was the newest visible value when it was found. Versions
+        // that no snapshot holds may be gone, so nothing older can be asked for without one.
+        let newest = ReadView::new(&version, Seq::MAX).entry(keyspace, key)?;
+        if newest.as_ref().is_none_or(|entry| entry.seq <= self.core.versions.visible()) {
+            return Ok(look(newest.as_ref().and_then(|entry| entry.value.as_deref())));
+        }
+        let snapshot = self.snapshot();
+        Ok(look(snapshot.read().get(keyspace, key)?.as_deref()))
+    }
+
+    /// The newest visible commit.
+    pub fn seq(&self) -> Seq {
+        self.core.versions.visible()
+    }
+
+    /// Waits until commit `seq` is visible, at most `timeout`; true when it is. May return early.
+    pub fn wait_visible(&self, seq: Seq, timeout: Duration) -> bool {
+        self.core.wait_published(seq, timeout);
+        self.core.versions.visible() >= seq
+    }
+
+    /// A future for the newest visible commit once that lies beyond `seq`. Costs nothing while it waits, and a commit
+    /// that nobody waits for one atomic load.
+    pub fn visible_beyond(&self, seq: Seq) -> VisibleBeyond {
+        VisibleBeyond { core: self.core.clone(), seq, ticket: None }
+    }
+
+    /// A future for the failure that stops the engine, or for its being closed. No commit wakes it.
+    pub fn until_stopped(&self) -> UntilStopped {
+        UntilStopped { core: self.core.clone(), ticket: None }
+    }
+
+    /// Every commit from `from` on, in order.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn changes(&self, from: Seq) -> Result<ChangeFeed, EngineError> {
+        Ok(ChangeFeed::new(self.core.clone(), from))
+    }
+
+    /// Finds or creates a keyspace.
+    ///
+    /// # Errors
+    /// The manifest cannot be written.
+    pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, EngineError> {
+        let keyspace = self.core.store.keyspace(name, options)?;
+        self.core.refresh_view();
+        Ok(keyspace)
+    }
+
+    /// A writer of sorted entries straight into runs, without log and memtables. `alone`: the keys lie in no other source.
+    /// What it returns takes effect with [`Engine::ingest`].
+    ///
+    /// # Errors
+    /// Unknown keyspace.
+    pub fn run_writer(&self, keyspace: Keyspace, alone: bool) -> Result<RunWriter, EngineError> {
+        let store = &self.core.store;
+        Ok(if alone { store.bottom_writer(keyspace)? } else { store.writer(keyspace)? })
+    }
+
+    /// Puts runs in force, atomically and durably, that no commit wrote. Their keys must be such that nobody reads or
+    /// writes them yet, and their versions zero: snapshots that are open may see them from now on. A commit that follows
+    /// makes them reachable; one that came before says what they are, in case a crash comes between.
+    ///
+    /// # Errors
+    /// The manifest cannot be written; the engine has stopped. Nothing is in force then.
+    pub fn ingest(&self, runs: Vec<NewRun>) -> Result<(), EngineError> {
+        if let Some(error) = self.core.stopped() {
+            return Err(error);
+        }
+        self.core.store.install(Edit { new_l0: runs, checkpoint: None })?;
+        self.core.refresh_view();
+        self.core.wake_background();
+        Ok(())
+    }
+
+    /// Writes everything committed so far out as runs and moves the checkpoint there.
+    ///
+    /// # Errors
+    /// The flush failed; nothing is lost and it is tried again.
+    pub fn checkpoint(&self) -> Result<(), EngineError> {
+        // Before anything is frozen, so that the flusher knows when it looks.
+        self.core.background.lock().asked += 1;
+        let done = self.flush_all();
+        self.core.background.lock().asked -= 1;
+        done
+    }
+
+    fn flush_all(&self) -> Result<(), EngineError> {
+        self.core.freeze_now()?;
+        if self.core.options.background == Background::Manual {
+            while self.core.flush_oldest()? {}
+            return Ok(());
+        }
+        let mut background = self.core.background.lock();
+        while !self.core.versions.current().frozen.is_empty() {
+            if let Some(error) = self.core.stopped().or_else(|| background.flush_error.clone()) {
+                return Err(error);
+            }
+            self.core.background_work.notify_all();
+            self.core.room.wait_for(&mut background, Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    /// Checkpoints, then merges every keyspace down to one sorted level.
+    ///
+    /// # Errors
+    /// The merge failed; the old runs stay in force.
+    pub fn compact(&self) -> Result<(), EngineError> {
+        self.checkpoint()?;
+        self.core.store.compact_all(&self.core.versions.live())?;
+        self.core.refresh_view();
+        // Whoever compacts wants space back.
+        Ok(self.core.log.release_spares()?)
+    }
+
+    /// Reads every byte and checks every checksum and invariant.
+    ///
+    /// # Errors
+    /// The check itself could not run.
+    pub fn verify(&self) -> Result<EngineReport, EngineError> {
+        let store = self.core.store.verify()?;
+        let snapshot = self.snapshot();
+        let mut violations = Vec::new();
+        for model in &self.core.models {
+            let found = match model.verify(snapshot.read()) {
+                // What the damaged files keep a model from reading is a finding too; the files are listed beside it.
+                Err(error) if !store.damage.is_empty() => vec![error.to_string()],
+                found => found?,
+            };
+            violations.extend(found.into_iter().map(|line| format!("{}: {line}", model.name())));
+        }
+        Ok(EngineReport { store, violations })
+    }
+
+    /// What the engine is doing and holding.
+    pub fn stats(&self) -> EngineStats {
+        let checkpoint = self.core.store.checkpoint();
+        let (flush_error, reader_waits) = {
+            let background = self.core.background.lock();
+            (background.flush_error.as_ref().map(ToString::to_string), background.reader_waits)
+        };
+        let (pinned_generations, pinned_bytes) = self.core.versions.pinned();
+        EngineStats {
+            seq: self.seq(),
+            checkpoint: checkpoint.seq,
+            checkpoint_lsn: checkpoint.lsn,
+            log: self.core.log.stats(),
+            store: self.core.store.stats(),
+            write_bytes: self.core.versions.write_bytes(),
+            write_bytes_max: self.core.options.write_bytes_max(),
+            frozen: self.core.versions.current().frozen.len(),
+            snapshots: self.core.versions.live().len(),
+            pinned_generations,
+            pinned_bytes,
+            flush_error,
+            reader_waits,
+        }
+    }
+
+    /// The failure that stopped the engine, or that it was closed.
+    pub fn stopped(&self) -> Option<EngineError> {
+        self.core.stopped()
+    }
+
+    /// What opening found in the log.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.core.dir
+    }
+
+    /// The clock, for models that wait.
+    pub fn env(&self) -> &Env {
+        &self.core.env
+    }
+
+    /// Stops the background work and syncs what `Async` and `Buffered` commits left unsynced. Later commits are refused.
+    /// What is long enough to delay the next opening is flushed.
+    ///
+    /// # Errors
+    /// The last sync failed.
+    pub fn close(&self) -> Result<(), EngineError> {
+        self.pipeline.close();
+        {
+            self.core.background.lock().closing = true;
+            self.core.background_work.notify_all();
+        }
+        for thread in self.threads.lock().drain(..) {
+            // A panic of a background thread has been reported by the panic hook already.
+            let _ = thread.join();
+        }
+        self.pipeline.finish();
+        let synced = match self.core.stopped() {
+            Some(_) => Ok(()),
+            None => self.core.settle_down(),
+        };
+        self.core.fail(&"it was closed");
+        synced
+    }
+}
+
+/// A transaction for which others may wait gets its place in the order at once.
+fn pace(operations: &[Box<dyn Operation>]) -> Pace {
+    if operations.iter().any(|operation| operation.is_awaited()) { Pace::AtOnce } else { Pace::Shared }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // An error here has nobody to go to; callers who care call `close` themselves.
+        let _ = self.close();
+    }
+}
+
+/// Refuses a log whose store is gone, and a store whose log is: each would pass for an empty one. Nothing is changed.
+fn check_halves(env: &Env, store: &Store, log_dir: &Path) -> Result<(), EngineError> {
+    match (store.is_new(), LocalLog::extent(env, log_dir)) {
+        // The manifest is written before the first commit, and says which runs were loaded beside the log.
+        (true, Ok(Extent::Records)) => Err(store.lost().into()),
+        (false, Ok(Extent::Nothing)) => {
+            Err(LogError::Missing { dir: log_dir.to_owned(), lsn: store.checkpoint().lsn }.into())
+        }
+        // What is damaged in it, opening it says.
+        (_, Ok(_) | Err(_)) => Ok(()),
+    }
+}
+
+fn io(op: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> EngineError {
+    let path = path.to_owned();
+    move |source| EngineError::Io { op, path, source: Arc::new(source) }
+}
+
+/// Creates a directory of the engine in `dir` if need be. As long as there is no manifest, it and those above it are made
+/// durable, also when they are there: the process that made them may have died before that. The manifest comes after.
+fn create_dir(env: &Env, dir: &Path, made: &Path) -> std::io::Result<()> {
+    if Store::is_begun(env, &dir.join("store"))? {
+        return env.vfs.create_dir_all(made);
+    }
+    ropewalk_vfs::create_dir_durably(&*env.vfs, made)
+}
+
+/// Creates `dir` if need be and takes it for this process. Its parts have to be directories themselves: a symbolic link would make
+/// the engine write and delete files elsewhere.
+pub(crate) fn lock(env: &Env, dir: &Path) -> Result<Box<dyn LockGuard>, EngineError> {
+    create_dir(env, dir, dir).map_err(io("create directory", dir))?;
+    let path = dir.join("LOCK");
+    let lock = env.vfs.lock(&path, &format!("pid {}", std::process::id())).map_err(|error| {
+        if error.kind() != std::io::ErrorKind::WouldBlock {
+            return io("lock", &path)(error);
+        }
+        let holder = error.to_string();
+        let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
+        EngineError::Locked { path: dir.to_owned(), holder }
+    })?;
+    for part in ["store", "log"].map(|name| dir.join(name)) {
+        if env.vfs.is_link(&part).map_err(io("read", &part))? {
+            let what = "is a symbolic link; a directory is needed";
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
+            return Err(io("open", &part)(error));
+        }
+    }
+    Ok(lock)
+}
+
+impl Core {
+    pub(crate) fn wait_published(&self, seq: Seq, timeout: Duration) {
+        let deadline = self.env.clock.deadline(timeout);
+        let done = || self.versions.visible() >= seq || self.stopped().is_some();
+        while !done() {
+            let left = deadline.saturating_sub(self.env.clock.monotonic_nanos());
+            if left == 0 {
+                return;
+            }
+            self.watch.sleep(Duration::from_nanos(left), done);
+        }
+    }
+}
+
+/// Resolves when there are commits beyond a number, or to the failure that stopped the engine. See [`Engine::visible_beyond`].
+pub struct VisibleBeyond {
+    core: Arc<Core>,
+    seq: Seq,
+    /// Place of the waker in the engine's list.
+    ticket: Option<u64>,
+}
+
+impl VisibleBeyond {
+    fn look(&self) -> Poll<Result<Seq, EngineError>> {
+        let visible = self.core.versions.visible();
+        match self.core.stopped() {
+            _ if visible > self.seq => Poll::Ready(Ok(visible)),
+            Some(error) => Poll::Ready(Err(error)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Future for VisibleBeyond {
+    type Output = Result<Seq, EngineError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Poll::Ready(result) = this.look() {
+            return Poll::Ready(result);
+        }
+        this.core.watch.leave(&mut this.ticket, context.waker());
+        // A commit may have become visible between the look and the waker.
+        this.look()
+    }
+}
+
+impl Drop for VisibleBeyond {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.core.watch.forget(ticket);
+        }
+    }
+}
+
+/// Resolves to the failure that stopped the engine. See [`Engine::until_stopped`].
+pub struct UntilStopped {
+    core: Arc<Core>,
+    /// Place of the waker in the engine's list.
+    ticket: Option<u64>,
+}
+
+impl Future for UntilStopped {
+    type Output = EngineError;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Some(error) = this.core.stopped() {
+            return Poll::Ready(error);
+        }
+        this.core.end_watch.leave(&mut this.ticket, context.waker());
+        // It may have stopped between the look and the waker.
+        this.core.stopped().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for UntilStopped {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.core.end_watch.forget(ticket);
+        }
+    }
+}
+
+/// A transaction on its way: wait, or await it. Dropping the handle does not take the transaction back.
+pub struct CommitHandle(Handle<Commits>);
+
+impl CommitHandle {
+    /// Blocks until the transaction is decided and durable.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`].
+    pub fn wait(self) -> Result<Committed, CommitError> {
+        self.0.wait()
+    }
+
+    /// The result, if it is there; once.
+    pub fn try_take(&mut self) -> Option<Result<Committed, CommitError>> {
+        self.0.take()
+    }
+}
+
+/// A commit on its way, to be awaited.
+///
+/// When nobody else commits, awaiting costs two changes of thread, as long together as a fast disk takes. Who has a thread
+/// that may wait for the disk can save them: if [`Committing::is_lone`], [`Committing::drive`], then await what is there.
+pub trait Committing: Future {
+    /// True while nobody works on the commit and it may be driven.
+    fn is_lone(&self) -> bool;
+
+    /// Sees a lone commit through in this thread, which blocks for one sync; does nothing for any other.
+    fn drive(&mut self);
+}
+
+impl Committing for CommitHandle {
+    fn is_lone(&self) -> bool {
+        self.0.is_left()
+    }
+
+    fn drive(&mut self) {
+        self.0.drive();
+    }
+}
+
+impl Future for CommitHandle {
+    type Output = Result<Committed, CommitError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}

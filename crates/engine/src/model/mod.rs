@@ -1,0 +1,155 @@
+//! What a data model gives the engine, and what the engine gives a model.
+//!
+//!   transaction ─▶ [`Operation`]: validate ─▶ encode ─▶ log record ─▶ [`Model::apply`] ─▶ [`Memory`] ─▶ [`Model::flush`] ─▶ runs
+//!
+//! A model keeps its newest state in a [`Memory`] of its own shape, one per generation; a checkpoint freezes the
+//! generation and the model writes it out as sorted runs. Replay calls the same `apply` as a live commit, so `apply` is
+//! deterministic: time and ids come from the record.
+
+pub(crate) mod version;
+
+use std::any::Any;
+
+use ropewalk_base::{DecodeError, Seq};
+use ropewalk_store::{Keyspace, NewRun, Store};
+
+use crate::error::{EngineError, Rejection};
+use crate::model::version::{Generation, ReadView};
+
+/// Number of a model in commit records. Part of the format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelId(pub u8);
+
+/// Ordered keyspaces, built into the engine: what tables, documents and every model's side data stand on.
+pub const KV: ModelId = ModelId(0);
+
+/// A model's newest state, between two checkpoints. One writer (the sequencer), any number of readers.
+pub trait Memory: Any + Send + Sync {
+    /// Bytes held, for the memory budget; may be an estimate but must grow with every write.
+    fn bytes(&self) -> u64;
+    /// For the model to find its own type again.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The memory of models that have none of their own.
+struct NoMemory;
+
+impl Memory for NoMemory {
+    fn bytes(&self) -> u64 {
+        0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A data model.
+pub trait Model: Send + Sync {
+    /// Its number in records.
+    fn id(&self) -> ModelId;
+    /// Its name in messages and statistics.
+    fn name(&self) -> &'static str;
+    /// Called once at open, before replay: find or create keyspaces.
+    ///
+    /// # Errors
+    /// The store refuses.
+    fn open(&self, store: &Store) -> Result<(), EngineError>;
+    /// Called once at open, after the runs are readable and before replay: load what lives outside memories.
+    ///
+    /// # Errors
+    /// What is stored is damaged.
+    fn load(&self, read: ReadView<'_>) -> Result<(), EngineError>;
+    /// A new, empty memory. Without one of its own, a model writes to keyspaces, whose memtables the engine keeps.
+    fn memory(&self) -> Box<dyn Memory> {
+        Box::new(NoMemory)
+    }
+    /// Applies one section of a commit record. Called in commit order, by one thread at a time.
+    ///
+    /// # Errors
+    /// The bytes do not decode. Live, that is a bug and stops the engine.
+    fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError>;
+    /// Writes a frozen memory out as runs; a model without a memory of its own has none.
+    ///
+    /// # Errors
+    /// The store cannot write.
+    fn flush(
+        &self,
+        memory: &dyn Memory,
+        store: &Store,
+        snapshots: &[Seq],
+    ) -> Result<Vec<NewRun>, EngineError>;
+    /// Checks every invariant of the model's own data; answers one line per violation.
+    ///
+    /// # Errors
+    /// The data cannot be read at all.
+    fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError>;
+}
+
+/// Where [`Model::apply`] writes.
+pub struct Apply<'a> {
+    pub(crate) generation: &'a Generation,
+    pub(crate) slot: usize,
+    /// The commit's number.
+    pub seq: Seq,
+    /// The commit's time, microseconds since 1970.
+    pub time_micros: i64,
+    /// The engine is opening: nothing is read before the last record. What only reads need can be made later.
+    pub is_replay: bool,
+}
+
+impl<'a> Apply<'a> {
+    /// The model's own memory of the active generation.
+    ///
+    /// # Panics
+    /// When `T` is not the type that [`Model::memory`] makes: a bug in the model.
+    pub fn memory<T: Memory>(&self) -> &'a T {
+        self.generation.memory::<T>(self.slot).expect("a model asks for the memory type it makes")
+    }
+
+    /// Writes one entry of an ordered keyspace; `None` deletes.
+    pub fn put(&self, keyspace: Keyspace, key: &[u8], value: Option<&[u8]>) {
+        self.generation.keyspace(keyspace).put(key, value, self.seq);
+    }
+
+    /// Deletes the keys from `start` up to, not including, `end`.
+    pub fn delete_range(&self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
+        self.generation.keyspace(keyspace).delete_range(start, end, self.seq);
+    }
+}
+
+/// Two numbers that an operation reports, such as first and last position.
+pub type Outcome = (u64, u64);
+
+/// What validation decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go on and write.
+    Write,
+    /// This transaction was committed before (idempotent retry): write nothing of it and answer this.
+    Done(Outcome),
+}
+
+/// One model's part of a transaction.
+pub trait Operation: Send {
+    /// Whose section it writes.
+    fn model(&self) -> ModelId;
+    /// Upper bound of the bytes that [`Operation::encode`] appends.
+    fn bytes_max(&self) -> usize;
+    /// True when it validates and writes nothing: the record gets no section of it, and [`Operation::encode`] is not called.
+    fn is_guard(&self) -> bool {
+        false
+    }
+    /// True when other transactions may wait for this one to have its place in the order.
+    fn is_awaited(&self) -> bool {
+        false
+    }
+    /// Decides, in commit order, against the newest state, which includes commits that are not durable yet. Must not
+    /// change anything: a later part of the transaction may still be refused.
+    ///
+    /// # Errors
+    /// The reason for which the transaction is refused.
+    fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection>;
+    /// Appends the section. Numbers such as positions are given out here; earlier parts are applied already.
+    fn encode(&mut self, seq: Seq, time_micros: i64, out: &mut Vec<u8>) -> Outcome;
+}

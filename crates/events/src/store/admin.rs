@@ -1,0 +1,117 @@
+//! Creating and deleting stores. Each is one commit.
+//!
+//! A deleted store's number is never given again. So nothing has to be hidden from new readers, who cannot know the
+//! number, and nothing is taken from readers whose snapshot is older, who still do. Names, idempotency keys and tracking
+//! positions go with the commit; events and postings with the next flush and merge: a range tombstone over each.
+//!
+//! An append that was prepared before the deletion and comes after it is refused
+//! ([`EventsError::UnknownStore`]), because what it was decided on is gone; one that is prepared afterwards begins a
+//! new store at position 1.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropewalk_base::Seq;
+use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+
+use crate::error::EventsError;
+use crate::event::codec::{STORES_MAX, SectionHead, put_deletion, put_section};
+use crate::event::types::NAME_BYTES_MAX;
+use crate::model::{EVENTS, EventsModel};
+use crate::store::EventStore;
+
+/// What the operations report when they wrote something.
+const DONE: Outcome = (1, 0);
+
+/// Creates a store; an existing one is left as it is.
+struct CreateOperation {
+    model: Arc<EventsModel>,
+    name: String,
+}
+
+impl Operation for CreateOperation {
+    fn model(&self) -> ModelId {
+        EVENTS
+    }
+
+    fn bytes_max(&self) -> usize {
+        NAME_BYTES_MAX + 32
+    }
+
+    fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        if self.model.find(&self.name).is_some() {
+            return Ok(Verdict::Done((0, 0)));
+        }
+        if self.model.next_id() > STORES_MAX {
+            let what = "the 2^24 - 1 event stores of this engine";
+            return Err(Box::new(EventsError::Exhausted { what }));
+        }
+        Ok(Verdict::Write)
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        let head = SectionHead {
+            store: self.model.next_id(),
+            first: 1,
+            creates: Some(&self.name),
+            tracking: None,
+            idempotency: None,
+            count: 0,
+        };
+        put_section(out, &head, &[]);
+        DONE
+    }
+}
+
+/// Deletes a store, if there is one.
+struct DeleteOperation {
+    model: Arc<EventsModel>,
+    name: String,
+}
+
+impl Operation for DeleteOperation {
+    fn model(&self) -> ModelId {
+        EVENTS
+    }
+
+    fn bytes_max(&self) -> usize {
+        32
+    }
+
+    fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        let found = self.model.find(&self.name);
+        Ok(found.map_or(Verdict::Done((0, 0)), |_| Verdict::Write))
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        let state = self.model.find(&self.name).expect("validated by the same turn of the sequencer");
+        put_deletion(out, state.id, state.sequenced.load(Ordering::Acquire));
+        DONE
+    }
+}
+
+impl EventStore {
+    /// Creates the store if there is none of its name; durable when it returns. False when it was there.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn create(&self) -> Result<bool, EventsError> {
+        self.run(Box::new(CreateOperation { model: self.model.clone(), name: self.name().to_owned() }))
+    }
+
+    /// Deletes the store with everything in it; durable when it returns. False when there was none.
+    ///
+    /// Readers that were opened before go on to see it. Appends on their way come before it or are refused
+    /// ([`EventsError::UnknownStore`]). Cost: one small commit; the space comes back with the merges that follow.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn delete(&self) -> Result<bool, EventsError> {
+        self.run(Box::new(DeleteOperation { model: self.model.clone(), name: self.name().to_owned() }))
+    }
+
+    fn run(&self, operation: Box<dyn Operation>) -> Result<bool, EventsError> {
+        let committed = self.engine.commit(vec![operation], Durability::Sync)?;
+        Ok(committed.outcomes.first() == Some(&DONE))
+    }
+}

@@ -1,0 +1,333 @@
+//! One named event store: the calls that an application makes.
+
+pub(crate) mod admin;
+pub(crate) mod decide;
+pub(crate) mod subscribe;
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ropewalk_base::Position;
+use ropewalk_engine::{CommitHandle, Committing, Engine, Snapshot};
+
+use crate::append::conditions::{EventReads, ReadGuard};
+use crate::append::{AppendOperation, AppendOptions, Appended, check_name};
+use crate::error::EventsError;
+use crate::event::codec::{SequencedEvent, SequencedEventRef};
+use crate::event::types::{AppendCondition, Event, Query, ReadOptions};
+use crate::index::search::{Place, StoreRead};
+use crate::model::{EventsModel, MetaKey, StoreState};
+use crate::read::{EventReader, Scan};
+use crate::store::subscribe::Subscription;
+
+/// A named event store. Cheap to clone; any number of threads may use it at once. It comes into being with its first
+/// append or with [`EventStore::create`]; after [`EventStore::delete`] it is as if it had never been.
+#[derive(Clone)]
+pub struct EventStore {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) model: Arc<EventsModel>,
+    name: Arc<str>,
+}
+
+/// One store, until it is deleted. See [`EventStore::mark`].
+#[derive(Clone)]
+pub struct StoreMark(Arc<StoreState>);
+
+impl StoreMark {
+    /// The number of the store, which no other ever has.
+    pub fn id(&self) -> u32 {
+        self.0.id
+    }
+
+    /// True when the store has events behind `position`, be they not visible yet, or was deleted. Cost: two atomic loads.
+    pub fn moved(&self, position: Position) -> bool {
+        self.0.is_deleted() || self.0.sequenced.load(Ordering::Acquire) > position.0
+    }
+}
+
+/// An append on its way; [`PendingAppend::wait`] for it, or `.await` it.
+pub struct PendingAppend(CommitHandle);
+
+impl PendingAppend {
+    /// Blocks until the append is decided and durable.
+    ///
+    /// # Errors
+    /// As [`EventStore::append_with`].
+    pub fn wait(self) -> Result<Appended, EventsError> {
+        appended(self.0.wait()?)
+    }
+}
+
+impl Committing for PendingAppend {
+    fn is_lone(&self) -> bool {
+        self.0.is_lone()
+    }
+
+    fn drive(&mut self) {
+        self.0.drive();
+    }
+}
+
+impl std::future::Future for PendingAppend {
+    type Output = Result<Appended, EventsError>;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Self::Output> {
+        std::pin::Pin::new(&mut self.0).poll(context).map(|result| appended(result?))
+    }
+}
+
+fn appended(committed: ropewalk_engine::Committed) -> Result<Appended, EventsError> {
+    let (first, last) = committed.outcomes.first().copied().unwrap_or_default();
+    Ok(Appended { first: Position(first), last: Position(last), seq: committed.seq })
+}
+
+impl EventStore {
+    /// A handle on the store `name` of an engine that has `model` registered.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidName`].
+    pub fn new(engine: Arc<Engine>, model: Arc<EventsModel>, name: &str) -> Result<Self, EventsError> {
+        check_name("event store", name)?;
+        Ok(Self { engine, model, name: name.into() })
+    }
+
+    /// The store's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn place(&self, snapshot: &Snapshot) -> Option<Place> {
+        let state = self.model.find_at(&self.name, snapshot.seq())?;
+        Some(self.model.place(state.id))
+    }
+
+    /// The number of the store: another one when it was deleted and came into being anew. `None` while it is not there.
+    pub fn id(&self) -> Option<u32> {
+        self.model.find_at(&self.name, self.engine.seq()).map(|state| state.id)
+    }
+
+    /// The number of the store as of `snapshot`; `None` when it was not there.
+    pub fn id_at(&self, snapshot: &Snapshot) -> Option<u32> {
+        self.model.find_at(&self.name, snapshot.seq()).map(|state| state.id)
+    }
+
+    /// The store as it is there now, to be asked cheaply and often whether something came. `None` while it is not there.
+    pub fn mark(&self) -> Option<StoreMark> {
+        self.model.find_at(&self.name, self.engine.seq()).map(StoreMark)
+    }
+
+    /// Appends `events` atomically unless `condition` finds a match, and returns their positions.
+    ///
+    /// Durable when it returns. Cost: one log write, shared by the group; a condition costs microseconds at any size.
+    ///
+    /// # Errors
+    /// [`EventsError::AppendConditionFailed`] if a matching event lies after `condition.after`; nothing is written.
+    /// # Source
+    /// DCB specification, section "Append Condition".
+    pub fn append(
+        &self,
+        events: &[Event],
+        condition: Option<AppendCondition>,
+    ) -> Result<Appended, EventsError> {
+        self.append_with(
+            events,
+            AppendOptions { conditions: condition.into_iter().collect(), ..Default::default() },
+        )
+    }
+
+    /// Appends with several conditions, tracking, an idempotency key, or another durability.
+    ///
+    /// # Errors
+    /// The first condition that fails; a tracking position that does not rise; an idempotency key used for other
+    /// events; events or queries over the limits; the engine's own.
+    pub fn append_with(&self, events: &[Event], options: AppendOptions) -> Result<Appended, EventsError> {
+        let durability = options.durability;
+        let operation = self.operation(events, options)?;
+        appended(self.engine.commit(vec![Box::new(operation)], durability)?)
+    }
+
+    /// Queues an append and returns a handle at once, so that one thread can keep many appends in flight.
+    ///
+    /// # Errors
+    /// As [`EventStore::append_with`], for what is known before it is queued.
+    pub fn submit(&self, events: &[Event], options: AppendOptions) -> Result<PendingAppend, EventsError> {
+        let durability = options.durability;
+        let operation = self.operation(events, options)?;
+        Ok(PendingAppend(self.engine.submit(vec![Box::new(operation)], durability)?))
+    }
+
+    /// As [`EventStore::submit`], and never waits for room: for callers that must not block, and that look at the engine's
+    /// room themselves. Conditions are looked up here.
+    ///
+    /// # Errors
+    /// [`ropewalk_engine::EngineError::Busy`] while the queue is full; as
+    /// [`EventStore::append_with`], for what is known before it is queued.
+    pub fn try_submit(&self, events: &[Event], options: AppendOptions) -> Result<PendingAppend, EventsError> {
+        let durability = options.durability;
+        let operation = self.operation(events, options)?;
+        Ok(PendingAppend(self.engine.try_submit(vec![Box::new(operation)], durability)?))
+    }
+
+    /// The append as a part of a larger transaction.
+    ///
+    /// # Errors
+    /// As [`EventStore::append_with`], for what is known before the transaction is queued.
+    pub fn operation(
+        &self,
+        events: &[Event],
+        options: AppendOptions,
+    ) -> Result<AppendOperation, EventsError> {
+        let mut operation = AppendOperation::new(self.model.clone(), &self.name, events, options)?;
+        if operation.has_conditions() {
+            operation.check_ahead(self.engine.snapshot().read())?;
+        }
+        Ok(operation)
+    }
+
+    /// What was read of the store, as a part of a transaction that commits only if it is still so.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`].
+    pub fn read_guard(&self, reads: &EventReads) -> Result<ReadGuard, EventsError> {
+        ReadGuard::new(self.model.clone(), &self.name, reads)
+    }
+
+    /// Matching events at this moment, as a stream whose memory is one batch. Unknown stores are empty.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`]; damage.
+    pub fn read(&self, query: &Query, options: ReadOptions) -> Result<EventReader, EventsError> {
+        self.read_at(self.engine.snapshot(), query, options)
+    }
+
+    /// Matching events as of `snapshot`.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`]; damage.
+    pub fn read_at(
+        &self,
+        snapshot: Snapshot,
+        query: &Query,
+        options: ReadOptions,
+    ) -> Result<EventReader, EventsError> {
+        let place = self.place(&snapshot);
+        EventReader::new(snapshot, place, query.clone(), options)
+    }
+
+    /// Runs `look` on a scan of the matching events, read in place: the fastest way through many events.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`]; damage; what `look` answers.
+    pub fn scan<R>(
+        &self,
+        query: &Query,
+        options: ReadOptions,
+        look: impl FnOnce(&mut Scan<'_>) -> Result<R, EventsError>,
+    ) -> Result<R, EventsError> {
+        query.check()?;
+        let snapshot = self.engine.snapshot();
+        // A store that does not exist reads as store 0, which never holds anything.
+        let place = self.place(&snapshot).unwrap_or(self.model.place(0));
+        let store = StoreRead::new(snapshot.read(), place);
+        let head = store.head()?;
+        look(&mut Scan::new(&store, query, &options, head))
+    }
+
+    /// The newest matching event. Cost: does not depend on the number of events.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`]; damage.
+    pub fn read_last(&self, query: &Query) -> Result<Option<SequencedEvent>, EventsError> {
+        self.scan(query, ReadOptions::backwards().limit(1), |scan| Ok(scan.next()?.map(|e| e.to_owned())))
+    }
+
+    /// Number of matching events. Cost: proportional to the postings, the events are not read.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`]; damage.
+    pub fn count(&self, query: &Query) -> Result<u64, EventsError> {
+        if query.is_all() {
+            return Ok(self.head()?.map_or(0, |head| head.0));
+        }
+        self.scan(query, ReadOptions::default(), |scan| {
+            let mut count = 0;
+            while scan.next_position()?.is_some() {
+                count += 1;
+            }
+            Ok(count)
+        })
+    }
+
+    /// True when an event after `after` matches. Cost: stops at the first.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`]; damage.
+    pub fn exists(&self, query: &Query, after: Option<Position>) -> Result<bool, EventsError> {
+        let options = ReadOptions { after, limit: Some(1), ..ReadOptions::default() };
+        self.scan(query, options, |scan| Ok(scan.next_position()?.is_some()))
+    }
+
+    /// The last position, or `None` for an empty store.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn head(&self) -> Result<Option<Position>, EventsError> {
+        self.head_at(&self.engine.snapshot())
+    }
+
+    /// The last position as of `snapshot`.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn head_at(&self, snapshot: &Snapshot) -> Result<Option<Position>, EventsError> {
+        let Some(place) = self.place(snapshot) else { return Ok(None) };
+        let head = StoreRead::new(snapshot.read(), place).head()?;
+        Ok((head > 0).then_some(Position(head)))
+    }
+
+    /// Highest upstream position stored for `source`.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn tracking(&self, source: &str) -> Result<Option<u64>, EventsError> {
+        let snapshot = self.engine.snapshot();
+        let Some(state) = self.model.find_at(&self.name, snapshot.seq()) else { return Ok(None) };
+        let stored = snapshot.read().get(self.model.meta(), &MetaKey::Tracking(state.id, source).encode())?;
+        Ok(stored.map(|value| (*value).try_into().map_or(u64::MAX, u64::from_le_bytes)))
+    }
+
+    /// Folds the matching events into a value; answers it with the head that it is true for.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`]; damage.
+    pub fn fold<T>(
+        &self,
+        query: &Query,
+        initial: T,
+        mut step: impl FnMut(T, &SequencedEventRef<'_>) -> T,
+    ) -> Result<(T, Option<Position>), EventsError> {
+        let mut reader = self.read(query, ReadOptions::default())?;
+        let mut value = Some(initial);
+        while reader.visit(1024, |event| value = value.take().map(|v| step(v, event)))? > 0 {}
+        Ok((value.expect("the fold puts back what it takes"), reader.head()))
+    }
+
+    /// Follows the matching events from after `after` for ever: first those that are there, then each new one as soon
+    /// as it is durable. Positions have no gaps and commit order is position order, so nothing is ever skipped.
+    ///
+    /// # Errors
+    /// [`EventsError::InvalidQuery`].
+    pub fn subscribe(&self, query: &Query, after: Option<Position>) -> Result<Subscription, EventsError> {
+        query.check()?;
+        Ok(Subscription::new(self.clone(), query.clone(), after.unwrap_or(Position::ZERO)))
+    }
+
+    /// Waits until the head lies above `position`, at most `timeout`.
+    pub(crate) fn wait_beyond(&self, snapshot_seq: ropewalk_base::Seq, timeout: Duration) -> bool {
+        self.engine.wait_visible(snapshot_seq.next(), timeout)
+    }
+}

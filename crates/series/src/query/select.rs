@@ -1,0 +1,215 @@
+//! Reading: which series there are, and their samples, as of one snapshot.
+
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+use ropewalk_base::Seq;
+use ropewalk_engine::{ReadView, Snapshot};
+
+use crate::chunk::Aggregates;
+use crate::error::SeriesError;
+use crate::id::SeriesId;
+use crate::model::{SeriesModel, StoreState};
+use crate::query::read::{Chunk, SeriesReader};
+use crate::query::reads::{Read, SeriesReads};
+use crate::sample::labels::Labels;
+use crate::sample::matcher::Matcher;
+use crate::sample::types::Samples;
+
+/// A store as of one snapshot. Any number of threads may read it.
+pub struct SeriesAt<'s> {
+    model: Arc<SeriesModel>,
+    state: Option<Arc<StoreState>>,
+    snapshot: &'s Snapshot,
+    /// Of the transaction that reads.
+    reads: Option<&'s SeriesReads>,
+}
+
+impl<'s> SeriesAt<'s> {
+    pub(crate) fn new(model: Arc<SeriesModel>, name: &str, snapshot: &'s Snapshot) -> Self {
+        let state = model.find(name);
+        Self { model, state, snapshot, reads: None }
+    }
+
+    pub(crate) fn noting(self, reads: &'s SeriesReads) -> Self {
+        Self { reads: Some(reads), ..self }
+    }
+
+    /// The last commit it sees.
+    pub fn seq(&self) -> Seq {
+        self.snapshot.seq()
+    }
+
+    /// The number of the store, which no other store of the database has or will have; `None` before there is one.
+    pub fn number(&self) -> Option<u32> {
+        self.state.as_ref().map(|state| state.id)
+    }
+
+    fn ids(&self, matchers: &[Matcher], read: Read) -> RoaringBitmap {
+        if let Some(reads) = self.reads {
+            reads.note(matchers, read);
+        }
+        let Some(state) = &self.state else { return RoaringBitmap::new() };
+        let head = state.head_at(self.seq());
+        state.posted(head).select(matchers, self.seq(), head)
+    }
+
+    /// The series for which all `matchers` hold, with their samples from `from_ms` to `to_ms`, both inclusive. Series
+    /// without samples in that range are among them. Cost: the postings; samples are read series by series.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn select(
+        &self,
+        matchers: &[Matcher],
+        from_ms: i64,
+        to_ms: i64,
+    ) -> Result<Selection<'_>, SeriesError> {
+        let ids = self.ids(matchers, Read::samples(from_ms, to_ms));
+        let reader = match &self.state {
+            Some(state) if !ids.is_empty() => {
+                let read: ReadView<'_> = self.snapshot.read();
+                let place = self.model.place(state.id);
+                let duplicates = state.options().duplicates;
+                let mut reader = SeriesReader::new(read, place, duplicates, (from_ms, to_ms))?;
+                reader.narrow(&state.reach);
+                Some(reader)
+            }
+            _ => None,
+        };
+        let (state, ids) = (self.state.clone(), ids.into_iter());
+        Ok(Selection { state, ids, ahead: Vec::new(), next: 0, current: None, reader })
+    }
+
+    /// How many series there are for which all `matchers` hold.
+    pub fn count(&self, matchers: &[Matcher]) -> u64 {
+        self.ids(matchers, Read::SERIES).len()
+    }
+
+    /// The labels of the series for which all `matchers` hold, in the order of their numbers, at most `limit`.
+    pub fn series(&self, matchers: &[Matcher], limit: usize) -> Vec<Labels> {
+        let ids = self.ids(matchers, Read::SERIES);
+        let Some(state) = &self.state else { return Vec::new() };
+        let index = state.index.read();
+        ids.iter().take(limit).filter_map(|id| index.labels(id).map(|l| l.to_owned())).collect()
+    }
+
+    /// Names of the labels of those series, sorted.
+    pub fn label_names(&self, matchers: &[Matcher]) -> Vec<String> {
+        let ids = self.ids(matchers, Read::SERIES);
+        self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().names(&ids))
+    }
+
+    /// Values that the label `name` has among those series, sorted, at most `limit`.
+    pub fn label_values(&self, name: &str, matchers: &[Matcher], limit: usize) -> Vec<String> {
+        let ids = self.ids(matchers, Read::SERIES);
+        self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().values(name, &ids, limit))
+    }
+
+    /// What there is to read, if there is a store.
+    pub(crate) fn parts(&self) -> Option<(ReadView<'_>, &SeriesModel, &StoreState)> {
+        Some((self.snapshot.read(), &self.model, self.state.as_deref()?))
+    }
+
+    /// The store, if there is one, and the series for which all `matchers` hold.
+    pub(crate) fn found(&self, matchers: &[Matcher]) -> (Option<Arc<StoreState>>, RoaringBitmap) {
+        (self.state.clone(), self.ids(matchers, Read::SERIES))
+    }
+
+    pub(crate) fn with_index<R>(
+        &self,
+        look: impl FnOnce(&crate::memory::index::Index, &RoaringBitmap) -> R,
+    ) -> Option<R> {
+        let ids = self.ids(&[], Read::SERIES);
+        self.state.as_ref().map(|state| look(&state.index.read(), &ids))
+    }
+}
+
+/// Series whose samples are brought near before they are read one by one.
+const AHEAD: usize = 32;
+
+/// Series that were asked for, one at a time, in the order of their numbers.
+pub struct Selection<'a> {
+    state: Option<Arc<StoreState>>,
+    ids: roaring::bitmap::IntoIter,
+    /// The series that come now, and the place of the next of them.
+    ahead: Vec<u32>,
+    next: usize,
+    current: Option<u32>,
+    reader: Option<SeriesReader<'a>>,
+}
+
+impl Selection<'_> {
+    /// Goes to the next series; its number, or `None` at the end.
+    #[allow(clippy::should_implement_trait)] // what it stands on is read by other calls
+    pub fn next(&mut self) -> Option<SeriesId> {
+        if self.next == self.ahead.len() {
+            self.ahead.clear();
+            self.ahead.extend(self.ids.by_ref().take(AHEAD));
+            self.next = 0;
+            if let Some(reader) = self.reader.as_ref().filter(|_| self.ahead.len() > 1) {
+                reader.warm(&self.ahead);
+            }
+        }
+        self.current = self.ahead.get(self.next).copied();
+        self.next += usize::from(self.current.is_some());
+        self.current.map(SeriesId)
+    }
+
+    /// Series that are still to come.
+    pub fn left(&self) -> usize {
+        self.ids.len() + self.ahead.len() - self.next
+    }
+
+    /// The labels of the current series.
+    pub fn labels(&self) -> Option<Labels> {
+        self.with_labels(|labels| labels.to_owned())
+    }
+
+    /// Runs `look` on the labels of the current series, in place.
+    pub fn with_labels<R>(&self, look: impl FnOnce(crate::sample::labels::LabelsRef<'_>) -> R) -> Option<R> {
+        let index = self.state.as_ref()?.index.read();
+        index.labels(self.current?).map(look)
+    }
+
+    /// What the samples of the current series in the range come to: count, sum, least, greatest, first, last, resets.
+    /// Staleness markers do not count. Cost: chunks that lie in the range as a whole are not decoded. `None` without
+    /// samples, and for series with histograms or start timestamps in the range.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn aggregate(&mut self) -> Result<Option<Aggregates>, SeriesError> {
+        match (self.current, &mut self.reader) {
+            (Some(id), Some(reader)) => reader.aggregate(id),
+            _ => Ok(None),
+        }
+    }
+
+    /// As [`Selection::samples`], but chunks that `take` answers true for are not read: it has put into the samples what stands for
+    /// them, or a part of theirs. Only chunks of floats that lie apart from all other samples are shown to it. Answers how many
+    /// rows came. Cost of a chunk that is taken: that of its head, and of what `take` reads of it.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn samples_or_chunks(
+        &mut self,
+        into: &mut Samples,
+        take: &mut dyn FnMut(&Chunk<'_>, &mut Samples) -> Result<bool, SeriesError>,
+    ) -> Result<usize, SeriesError> {
+        match (self.current, &mut self.reader) {
+            (Some(id), Some(reader)) => reader.read_chunks(id, into, Some(take)),
+            _ => Ok(0),
+        }
+    }
+
+    /// Appends the samples of the current series to `into`; answers how many.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn samples(&mut self, into: &mut Samples) -> Result<usize, SeriesError> {
+        match (self.current, &mut self.reader) {
+            (Some(id), Some(reader)) => reader.read(id, into),
+            _ => Ok(0),
+        }
+    }
+}

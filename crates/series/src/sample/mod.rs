@@ -1,0 +1,9 @@
+//! Labels, matchers, histograms, samples and batches, and the packing of integers that all of them use.
+
+pub(crate) mod batch;
+pub(crate) mod histogram;
+pub(crate) mod labels;
+pub(crate) mod matcher;
+pub(crate) mod metadata;
+pub(crate) mod pack;
+pub(crate) mod types;

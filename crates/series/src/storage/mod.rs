@@ -1,0 +1,7 @@
+//! Stored forms: keys, chunks in runs, bounds of partitions, sections of commit records.
+
+pub(crate) mod chunk_keys;
+pub(crate) mod flush;
+pub(crate) mod keys;
+pub(crate) mod partition_bounds;
+pub(crate) mod section;

@@ -1,0 +1,295 @@
+//! Settings, deletion, retention, and what takes the room.
+//!
+//! Each change is one commit, decided in the commit order like any other. A deletion hides samples at once; what it hides
+//! leaves the files with the flush that follows and the merges after it.
+
+use std::sync::Arc;
+
+use roaring::RoaringBitmap;
+use ropewalk_base::Seq;
+use ropewalk_engine::{Cursor, Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+
+use crate::error::SeriesError;
+use crate::model::{SERIES, SeriesModel, StoreState};
+use crate::query::select::SeriesAt;
+use crate::sample::matcher::Matcher;
+use crate::sample::types::SeriesOptions;
+use crate::storage::chunk_keys::{ChunkKey, base_of, damaged, partition_of};
+use crate::storage::keys::exemplar_key;
+use crate::storage::section::{put_deletion, put_settings};
+use crate::store::SeriesStore;
+
+/// Changes the settings; creates the store if need be.
+struct SettingsOperation {
+    model: Arc<SeriesModel>,
+    store: String,
+    options: Option<SeriesOptions>,
+    floor: Option<i64>,
+}
+
+impl Operation for SettingsOperation {
+    fn model(&self) -> ModelId {
+        SERIES
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.store.len() + 64
+    }
+
+    fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        if self.model.find(&self.store).is_none() && self.model.next_id().is_none() {
+            let what = "the 2^32 - 1 series stores of this engine";
+            return Err(Box::new(SeriesError::Exhausted { what }));
+        }
+        Ok(Verdict::Write)
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        let state = self.model.find(&self.store);
+        let (id, options, floor) = match &state {
+            Some(state) => (state.id, state.options(), state.floor()),
+            None => (self.model.next_id().unwrap_or(u32::MAX), SeriesOptions::default(), i64::MIN),
+        };
+        let creates = state.is_none().then_some(self.store.as_str());
+        // A floor never sinks: what lies below it is gone.
+        let floor = self.floor.map_or(floor, |new| new.max(floor));
+        put_settings(out, (id, creates), self.options.unwrap_or(options), floor);
+        (0, 0)
+    }
+}
+
+/// Deletes samples of a store.
+pub(crate) struct DeleteOperation {
+    pub(crate) state: Arc<StoreState>,
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    pub(crate) ids: Option<RoaringBitmap>,
+    pub(crate) forget: bool,
+}
+
+impl Operation for DeleteOperation {
+    fn model(&self) -> ModelId {
+        SERIES
+    }
+
+    fn bytes_max(&self) -> usize {
+        64 + self.ids.as_ref().map_or(0, RoaringBitmap::serialized_size)
+    }
+
+    fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
+        Ok(Verdict::Write)
+    }
+
+    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        put_deletion(out, self.state.id, (self.from, self.to), self.ids.as_ref(), self.forget);
+        (0, 0)
+    }
+}
+
+impl SeriesStore {
+    fn run(&self, operations: Vec<Box<dyn Operation>>) -> Result<Seq, SeriesError> {
+        Ok(self.engine.commit(operations, Durability::Sync)?.seq)
+    }
+
+    /// Changes the settings, for batches that are prepared from now on; creates the store if there is none.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn configure(&self, options: SeriesOptions) -> Result<Seq, SeriesError> {
+        let (model, store) = (self.model.clone(), self.name().to_owned());
+        self.run(vec![Box::new(SettingsOperation { model, store, options: Some(options), floor: None })])
+    }
+
+    /// Deletes the samples from `from_ms` to `to_ms`, both inclusive, of the series for which all `matchers` hold; answers
+    /// how many series that are. With the whole of time the series go, too, and their numbers are not given again.
+    ///
+    /// Readers with older snapshots go on to see them. Cost: one small commit; the flush that follows rewrites the chunks
+    /// that are hit in part.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn delete(&self, matchers: &[Matcher], from_ms: i64, to_ms: i64) -> Result<u64, SeriesError> {
+        let snapshot = self.engine.snapshot();
+        let (Some(state), ids) = self.at(&snapshot).found(matchers) else { return Ok(0) };
+        if ids.is_empty() || from_ms > to_ms {
+            return Ok(0);
+        }
+        let (count, forget) = (ids.len(), from_ms == i64::MIN && to_ms == i64::MAX);
+        let ids = Some(ids);
+        self.run(vec![Box::new(DeleteOperation { state, from: from_ms, to: to_ms, ids, forget })])?;
+        Ok(count)
+    }
+
+    /// Drops the days that end before `before_ms`, of all series, and refuses samples of those days from now on. Answers
+    /// the first millisecond that is kept.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn drop_before(&self, before_ms: i64) -> Result<i64, SeriesError> {
+        let floor = base_of(partition_of(before_ms));
+        let Some(state) = self.model.find(self.name()) else { return Ok(floor) };
+        if floor <= state.floor() || floor > before_ms {
+            return Ok(state.floor());
+        }
+        let (model, store) = (self.model.clone(), self.name().to_owned());
+        let settings = SettingsOperation { model, store, options: None, floor: Some(floor) };
+        let mut operations: Vec<Box<dyn Operation>> = vec![Box::new(settings)];
+        let with_exemplars = {
+            let snapshot = self.engine.snapshot();
+            exemplars_before(&mut snapshot.read().cursor(self.model.exemplars()), state.id, floor)?
+        };
+        let (from, to, forget) = (i64::MIN, floor - 1, false);
+        if !with_exemplars.is_empty() {
+            // Days go as a range of keys; exemplars lie by series.
+            let (state, ids) = (state.clone(), Some(with_exemplars));
+            operations.push(Box::new(DeleteOperation { state, from, to, ids, forget }));
+        }
+        operations.push(Box::new(DeleteOperation { state, from, to, ids: None, forget }));
+        self.run(operations)?;
+        Ok(floor)
+    }
+
+    /// Drops the oldest days, as [`SeriesStore::drop_before`] does, until the chunks in files take at most `bytes_max`; the
+    /// newest day stays in any case. Answers the first millisecond that is kept. Cost: a look at every stored chunk's key.
+    ///
+    /// # Errors
+    /// Damage; the engine's.
+    pub fn drop_to_bytes(&self, bytes_max: u64) -> Result<i64, SeriesError> {
+        let Some(state) = self.model.find(self.name()) else { return Ok(i64::MIN) };
+        let days = {
+            let snapshot = self.engine.snapshot();
+            let place = self.model.place(state.id);
+            bytes_by_partition(&mut snapshot.read().cursor(place.chunks), state.id)?
+        };
+        let mut bytes: u64 = days.iter().map(|(_, bytes)| bytes).sum();
+        let mut floor = state.floor();
+        for ((_, dropped), (next, _)) in days.iter().zip(days.iter().skip(1)) {
+            if bytes <= bytes_max {
+                break;
+            }
+            bytes -= dropped;
+            floor = base_of(*next);
+        }
+        if floor > state.floor() { self.drop_before(floor) } else { Ok(floor) }
+    }
+
+    /// The first millisecond for which samples are kept; `i64::MIN` without retention.
+    pub fn floor(&self) -> i64 {
+        self.model.find(self.name()).map_or(i64::MIN, |state| state.floor())
+    }
+}
+
+/// The series of a store that have exemplars before `floor`. Cost: a search for each series with exemplars.
+fn exemplars_before(cursor: &mut Cursor<'_>, store: u32, floor: i64) -> Result<RoaringBitmap, SeriesError> {
+    let mut found = RoaringBitmap::new();
+    cursor.seek(&exemplar_key(store, 0, i64::MIN))?;
+    while cursor.valid() {
+        let key = cursor.key();
+        let Some((of, rest)) = key.split_first_chunk::<4>() else { break };
+        let Some((id, _)) = rest.split_first_chunk::<4>().filter(|_| u32::from_be_bytes(*of) == store) else {
+            break;
+        };
+        let id = u32::from_be_bytes(*id);
+        if key < exemplar_key(store, id, floor).as_slice() {
+            found.insert(id);
+        }
+        let Some(next) = id.checked_add(1) else { break };
+        cursor.seek(&exemplar_key(store, next, i64::MIN))?;
+    }
+    Ok(found)
+}
+
+/// The partitions of a store and the bytes of the chunks in each, ascending.
+fn bytes_by_partition(cursor: &mut Cursor<'_>, store: u32) -> Result<Vec<(i64, u64)>, SeriesError> {
+    let mut days: Vec<(i64, u64)> = Vec::new();
+    cursor.seek(&store.to_be_bytes())?;
+    while cursor.valid() {
+        let (of, key) = ChunkKey::decode(cursor.key()).map_err(|error| damaged(cursor.key(), &error))?;
+        if of != store {
+            break;
+        }
+        let bytes = if key.is_of_bounds() { 0 } else { (cursor.key().len() + cursor.value().len()) as u64 };
+        match days.last_mut().filter(|(day, _)| *day == key.partition) {
+            Some((_, sum)) => *sum += bytes,
+            None => days.push((key.partition, bytes)),
+        }
+        cursor.next()?;
+    }
+    Ok(days)
+}
+
+/// How many values a label has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelCount {
+    /// The label.
+    pub name: String,
+    /// Different values.
+    pub values: u64,
+    /// Series that have it.
+    pub series: u64,
+}
+
+/// How many series a label value has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueCount {
+    /// The label.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// Series that have it.
+    pub series: u64,
+}
+
+/// Who is to blame for the number of series.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cardinality {
+    /// Series in all.
+    pub series: u64,
+    /// Bytes of memory that names and postings take, roughly.
+    pub index_bytes: u64,
+    /// Pairs of a label and a value in all.
+    pub pairs: u64,
+    /// Labels with the most values.
+    pub labels: Vec<LabelCount>,
+    /// Metric names with the most series.
+    pub metrics: Vec<ValueCount>,
+    /// Label values with the most series.
+    pub values: Vec<ValueCount>,
+}
+
+impl SeriesAt<'_> {
+    /// The `top` labels, metrics and values that make the most series. Cost: every posting.
+    pub fn cardinality(&self, top: usize) -> Cardinality {
+        self.with_index(|index, ids| {
+            let mut all = Cardinality { series: ids.len(), index_bytes: index.bytes(), ..Default::default() };
+            index.census(ids, |name, value, series| {
+                all.pairs += 1;
+                match all.labels.last_mut().filter(|last| last.name == name) {
+                    Some(last) => {
+                        last.values += 1;
+                        last.series += series;
+                    }
+                    None => all.labels.push(LabelCount { name: name.to_owned(), values: 1, series }),
+                }
+                let count = || ValueCount { name: name.to_owned(), value: value.to_owned(), series };
+                keep_top(&mut all.values, top, series, count);
+                if name == crate::sample::labels::METRIC_NAME {
+                    keep_top(&mut all.metrics, top, series, count);
+                }
+            });
+            all.labels.sort_by(|a, b| b.values.cmp(&a.values).then(a.name.cmp(&b.name)));
+            all.labels.truncate(top);
+            all
+        })
+        .unwrap_or_default()
+    }
+}
+
+/// Keeps the `top` largest counts, largest first; of equal ones the first that came.
+fn keep_top(all: &mut Vec<ValueCount>, top: usize, series: u64, count: impl FnOnce() -> ValueCount) {
+    let at = all.partition_point(|other| other.series >= series);
+    if at < top {
+        all.insert(at, count());
+        all.truncate(top);
+    }
+}
