@@ -19,7 +19,7 @@ const SLOW: usize = 40;
 const GROWTH_MIB: u64 = 320;
 /// Silent connections of each port, and what all of them may take.
 const SILENT: usize = 200;
-const SILENT_MIB: u64 = 6;
+const SILENT_MIB: u64 = 8;
 
 fn event(bytes: usize) -> proto::Event {
     proto::Event { event_type: "Large".into(), data: vec![7; bytes], ..Default::default() }
