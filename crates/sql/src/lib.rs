@@ -3,9 +3,9 @@
 //! ```text
 //! text ─▶ parse (sqlparser) ─▶ plan: names, types, paths ─▶ Prepared, cached by text and by the definitions it rests on
 //!            SELECT by primary key ─▶ one look-up          (a prepared one: no parsing, no planning)
-//!            SELECT ─▶ exec: walk, join, group, sort, within a memory limit
-//!            every other SELECT ─▶ query: a plan for DataFusion, which reads through us
-//!            INSERT, UPDATE, DELETE ─▶ write: rows are found, then written by key in the transaction
+//!            SELECT ─▶ exec::point: walk, join, group, sort, within a memory limit
+//!            every other SELECT ─▶ exec::analytic: a plan for DataFusion, which reads through us
+//!            INSERT, UPDATE, DELETE ─▶ dml: rows are found, then written by key in the transaction
 //!            CREATE, ALTER, DROP ─▶ ddl: definitions of the tables model
 //! Session: BEGIN ... COMMIT, savepoints, the failed transaction; outside of one, every statement is its own
 //! ```
@@ -29,8 +29,10 @@
 //!
 //! Tables, events, documents and metrics are relations of the same statements: docs/sql.md.
 //!
-//! Read `session`, then `plan`, `path` and `exec`; `bind` and `expr` for expressions. What is not served answers 0A000 with a
-//! hint.
+//! The folders are rooms, from top to bottom: `session` and `copy` (a client's state), `ddl` and `dml` (definitions and writes),
+//! `catalog` (`pg_catalog`), `exec` (rows by key, nested loops, the analytic engine), `plan`, `bind` (names and types),
+//! `functions`, `expr`, `types`, `syntax`, `limits`. Read `session`, then `plan` and `exec`. A statement that is not supported
+//! fails with 0A000 and a hint.
 //!
 //! Not here: sockets and the wire format of PostgreSQL, collations (text is ordered by its bytes).
 #![deny(missing_docs)]

@@ -140,7 +140,8 @@ pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Val
         (Scalar::Numeric(_), Value::Float4(v)) => {
             let number = Numeric::from_f64(f64::from(v)).filter(|_| v.is_finite());
             // The digits of the single, not of the double that it widens to.
-            let number = number.and_then(|_| text_format::to_text(&Value::Float4(v))?.parse::<Numeric>().ok());
+            let number =
+                number.and_then(|_| text_format::to_text(&Value::Float4(v))?.parse::<Numeric>().ok());
             Value::Numeric(number.ok_or_else(|| overflow(ty))?).assign(ty).map_err(|_| overflow(ty))?
         }
         (Scalar::Numeric(_), Value::Float8(v)) if v.is_nan() => Value::Numeric(Numeric::NAN),

@@ -499,7 +499,8 @@ impl From {
         if numbers.is_empty() {
             return Vec::new();
         }
-        let alone: Vec<Expr> = point::alone(&self.filter, self.start).map(|part| self.shifted(part)).collect();
+        let alone: Vec<Expr> =
+            point::alone(&self.filter, self.start).map(|part| self.shifted(part)).collect();
         let is_possible =
             |number: &usize| rows.get(*number).is_some_and(|row| !point::rules_out(&alone, cx, row));
         numbers.iter().copied().filter(is_possible).collect()
