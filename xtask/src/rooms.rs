@@ -24,20 +24,17 @@ use crate::cargo::Package;
 use crate::layering::{Problem, relative, rust_files};
 use crate::source::{paths_from, tokens, without_tests};
 
-/// Most top-level modules of a crate: as many names as a reader takes in at once.
-const ROOMS_MAX: usize = 12;
+/// Most top-level modules of a crate: the rooms and a few single files.
+const ROOMS_MAX: usize = 14;
 
 /// Crates above that number which are still to be divided. The list only shrinks.
 const STILL_FLAT: &[&str] = &[
-    "ropewalk",
     "ropewalk-bench",
     "ropewalk-http",
     "ropewalk-mongo",
-    "ropewalk-postgres",
     "ropewalk-prometheus",
     "ropewalk-server",
     "ropewalk-sim",
-    "ropewalk-sql",
     "ropewalk-wire",
 ];
 
@@ -221,7 +218,7 @@ mod tests {
         let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
         assert_eq!(
             problems(&files, &[], &[]),
-            ["a: 13 top-level modules, at most 12: divide them into rooms"]
+            ["a: 15 top-level modules, at most 14: divide them into rooms"]
         );
         assert_eq!(problems(&files[1..], &[], &[]), Vec::<String>::new());
     }

@@ -3,9 +3,9 @@
 //! ```text
 //! text ─▶ parse (sqlparser) ─▶ plan: names, types, paths ─▶ Prepared, cached by text and by the definitions it rests on
 //!            SELECT by primary key ─▶ one look-up          (a prepared one: no parsing, no planning)
-//!            SELECT ─▶ exec: walk, join, group, sort, within a memory limit
-//!            every other SELECT ─▶ query: a plan for DataFusion, which reads through us
-//!            INSERT, UPDATE, DELETE ─▶ write: rows are found, then written by key in the transaction
+//!            SELECT ─▶ exec::point: walk, join, group, sort, within a memory limit
+//!            every other SELECT ─▶ exec::analytic: a plan for DataFusion, which reads through us
+//!            INSERT, UPDATE, DELETE ─▶ dml: rows are found, then written by key in the transaction
 //!            CREATE, ALTER, DROP ─▶ ddl: definitions of the tables model
 //! Session: BEGIN ... COMMIT, savepoints, the failed transaction; outside of one, every statement is its own
 //! ```
@@ -29,119 +29,46 @@
 //!
 //! Tables, events, documents and metrics are relations of the same statements: docs/sql.md.
 //!
-//! Read `session`, then `plan`, `path` and `exec`; `bind` and `expr` for expressions. What is not served answers 0A000 with a
-//! hint.
+//! The folders are rooms, from top to bottom: `session` and `copy` (a client's state), `ddl` and `dml` (definitions and writes),
+//! `catalog` (`pg_catalog`), `exec` (rows by key, nested loops, the analytic engine), `plan`, `bind` (names and types),
+//! `functions`, `expr`, `types`, `syntax`, `limits`. Read `session`, then `plan` and `exec`. A statement that is not supported
+//! fails with 0A000 and a hint.
 //!
 //! Not here: sockets and the wire format of PostgreSQL, collations (text is ordered by its bytes).
 #![deny(missing_docs)]
 
-mod access;
-mod advisory;
-mod aggregate;
-mod announce;
-mod arith;
-mod array_query;
-mod binary;
 mod bind;
-mod bind_aggregate;
-mod bind_call;
-mod bind_catalog;
-mod bind_interval;
-mod bind_jsonb;
-mod bind_operator;
-mod bind_sequence;
-mod bounds;
-mod bson_json;
-mod budget;
-mod cast;
 mod catalog;
-mod comments;
 mod copy;
-mod copy_read;
-mod copy_write;
-mod copying;
-mod current_of;
-mod cursor;
-mod cursor_words;
-mod datetime;
 mod ddl;
-mod dialect;
-mod enums;
-mod error;
+mod dml;
 mod exec;
-mod executor;
-mod explain;
 mod expr;
-mod format;
-mod from_template;
-mod function;
-mod function_bytes;
-mod function_list;
-mod function_more;
-mod function_number;
-mod function_regex;
-mod function_time;
-mod interrupt;
-mod interval;
-mod json;
-mod jsonb;
-mod lifting;
-mod lifting_locks;
-mod like;
-mod locking;
-mod overriding;
-mod parse;
-mod path;
-mod peers;
+mod functions;
+mod limits;
 mod plan;
-mod prepared;
-mod query;
-mod quota;
-mod rights;
-mod rows_in;
-mod schemas;
-mod scope;
-mod sequences;
 mod session;
-mod session_command;
-mod session_set;
-mod session_transaction;
-mod settings;
-mod small;
-mod spool;
-mod spread;
-mod squeezing;
-mod submit;
-mod temp_files;
-mod text;
-mod to_char;
-mod to_char_number;
+mod syntax;
 mod types;
-mod unwritable;
-mod utility;
-mod views;
-mod waiting;
-mod write;
-mod zone;
 
-pub use announce::Announcement;
-pub use binary::{from_binary, put_binary};
-pub use copying::{CopyIn, CopyShape, CopyWay};
-pub use error::{About, Location, SqlError, SqlState, state};
-pub use executor::Executor;
-pub use interrupt::Canceller;
-pub use lifting::lift;
-pub use peers::{Activity, Doing, Peers};
+pub use copy::session::{CopyIn, CopyShape, CopyWay};
+pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns, share_promql_memory};
+pub use exec::executor::Executor;
+pub use limits::interrupt::Canceller;
+pub use limits::quota::Hold;
+pub use limits::temp_files::{TempFileLimits, limit_temp_files};
 pub use plan::ResultColumn;
-pub use prepared::{Outcome, Prepared};
-pub use query::{column_bytes, default_column_bytes, limit_columns, share_promql_memory};
-pub use quota::Hold;
-pub use rights::{Rights, StatementKind};
+pub use plan::prepared::{Outcome, Prepared};
+pub use session::async_statements::{Progress, Script, Submitted};
+pub use session::auto_parameters::lift;
+pub use session::notify::Announcement;
+pub use session::registry::{Activity, Doing, Peers};
+pub use session::rights::{Rights, StatementKind};
+pub use session::row_lock_retry::RowWait;
 pub use session::{Session, Status};
-pub use settings::Settings;
-pub use submit::{Progress, Script, Submitted};
-pub use temp_files::{TempFileLimits, limit_temp_files};
-pub use text::{from_text, from_text_in, to_text, to_text_in};
-pub use types::{enum_of_oid, oid, type_name};
-pub use waiting::RowWait;
-pub use zone::Zone;
+pub use types::binary_format::{from_binary, put_binary};
+pub use types::error::{About, Location, SqlError, SqlState, state};
+pub use types::names::{enum_of_oid, oid, type_name};
+pub use types::settings::Settings;
+pub use types::text_format::{from_text, from_text_in, to_text, to_text_in};
+pub use types::zone::Zone;

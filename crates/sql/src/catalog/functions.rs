@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use ropewalk::tables::{Array, Scalar, Type, Value};
 
+use super::Catalog;
+use super::OWNER;
 use super::procs::Proc;
-use super::{Catalog, OWNER, show, text};
-use crate::error::{Result, SqlError, state};
+use super::show;
+use super::text;
 use crate::expr::Context;
+use crate::types::error::{Result, SqlError, state};
 
 macro_rules! functions {
     ($($function:ident => $($name:literal)|+),* $(,)?) => {
@@ -273,7 +276,7 @@ impl CatalogCall {
             }
             F::SchemaOid => {
                 let name = show::name_parts(words(0)).pop().unwrap_or_default();
-                Value::Int8(catalog.schema_oid(&name).ok_or_else(|| crate::schemas::unknown(&name))?)
+                Value::Int8(catalog.schema_oid(&name).ok_or_else(|| crate::ddl::schemas::unknown(&name))?)
             }
             F::TypeName => text(catalog.format_type(oid, None)),
             F::TypeOid => catalog.type_oid(words(0)).map_or(Value::Null, Value::Int8),

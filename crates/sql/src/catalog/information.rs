@@ -2,11 +2,17 @@
 
 use ropewalk::tables::{NumericLimits, Precision, SECOND_DIGITS_MAX, Scalar, Type, Value};
 
+use super::Catalog;
+use super::ConstraintOf;
+use super::IndexOf;
+use super::Relation;
+use super::SequenceOf;
+use super::ViewOf;
 use super::relations::{row, space};
-use super::{Catalog, ConstraintOf, IndexOf, Relation, SequenceOf, ViewOf, show};
-use crate::exec::Record;
-use crate::schemas::own;
-use crate::types::{shown_fields, type_name};
+use super::show;
+use crate::ddl::schemas::own;
+use crate::exec::point::Record;
+use crate::types::names::{shown_fields, type_name};
 
 macro_rules! relations {
     ($($name:literal $oid:literal $columns:literal => $rows:expr;)*) => {

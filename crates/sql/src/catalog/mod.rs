@@ -26,16 +26,16 @@ use ropewalk::tables::{EnumType, Schema, Steps, Type, Value, name_in, schema_and
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
-use crate::access::Access;
-use crate::comments::{COMMENTS, Comment};
-use crate::cursor::CursorShape;
-use crate::error::Result;
-use crate::exec::Record;
-use crate::peers::Known;
+use crate::ddl::comments::{COMMENTS, Comment};
+use crate::ddl::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE, in_full, own, reference};
+use crate::ddl::sequences::{self, SEQUENCES, Sequence};
+use crate::exec::point::Record;
+use crate::exec::row_source::Access;
 use crate::plan::{Planner, Standing};
-use crate::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE, in_full, own, reference};
-use crate::sequences::{self, SEQUENCES, Sequence};
-use crate::settings::Settings;
+use crate::session::cursor::CursorShape;
+use crate::session::registry::Known;
+use crate::types::error::Result;
+use crate::types::settings::Settings;
 
 pub(crate) use functions::{CatalogCall, CatalogFunction};
 use relations::SCHEMAS;
@@ -185,7 +185,7 @@ impl IndexOf<'_> {
 
 /// True for the tables in which SQL itself keeps what it knows.
 fn is_of_ours(table: &str) -> bool {
-    [crate::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE].contains(&table)
+    [crate::ddl::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE].contains(&table)
 }
 
 pub(crate) fn table_oid(schema: &Schema) -> i64 {
@@ -288,7 +288,7 @@ impl Catalog {
                 Ok((_, schema)) if schema.name() == name => tables.push(schema),
                 // Renamed or dropped by this transaction, or by somebody since.
                 Ok(_) => {}
-                Err(error) if error.state == crate::error::state::UNDEFINED_TABLE => {}
+                Err(error) if error.state == crate::types::error::state::UNDEFINED_TABLE => {}
                 Err(error) => return Err(error),
             }
         }
@@ -300,7 +300,7 @@ impl Catalog {
         let all = own.into_iter().chain(sequences::all(access)?);
         let sequences =
             all.map(|sequence| SequenceOf::read(sequence, &tables, access)).collect::<Result<_>>()?;
-        let comments = crate::comments::all(access)?;
+        let comments = crate::ddl::comments::all(access)?;
         let enums = access.enums()?;
         let (settings, view_columns) = (Settings::clone(settings), OnceLock::new());
         Ok(Self {
@@ -462,7 +462,7 @@ impl Catalog {
                 "view" => (CLASS, self.views.iter().find(|view| view.name == comment.name)?.oid(), 0),
                 "type" => {
                     let known = self.enums.iter().find(|known| i64::from(known.number()) == comment.table)?;
-                    (1247, i64::from(crate::types::oid(known.column_type())), 0)
+                    (1247, i64::from(crate::types::names::oid(known.column_type())), 0)
                 }
                 "schema" => (2615, self.schema_oid(&comment.name)?, 0),
                 _ => return None,
@@ -516,7 +516,7 @@ impl Catalog {
     fn enum_type(&self, oid: i64) -> Option<(&EnumType, bool)> {
         let is_of =
             |known: &EnumType, ty: Type| known.column_type() == ty || known.column_type().array() == ty;
-        let ty = crate::types::enum_of_oid(u32::try_from(oid).ok()?)?;
+        let ty = crate::types::names::enum_of_oid(u32::try_from(oid).ok()?)?;
         let known = self.enums.iter().find(|known| is_of(known, ty))?;
         Some((known, matches!(ty, Type::Array(_))))
     }
@@ -548,7 +548,7 @@ impl Catalog {
             }
             _ => functions::type_oid(text),
         };
-        ty.map(|ty| i64::from(crate::types::oid(ty))).or_else(own)
+        ty.map(|ty| i64::from(crate::types::names::oid(ty))).or_else(own)
     }
 
     /// The number of a relation by its name, as regclass reads it.

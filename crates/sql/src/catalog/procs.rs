@@ -8,9 +8,9 @@ use ropewalk::tables::{Scalar, Type};
 
 use super::functions::{CatalogFunction, type_oid};
 use super::show::{PSEUDO_TYPES, format_type};
-use crate::aggregate;
-use crate::function;
-use crate::small::SetFunction;
+use crate::exec::nested_loop::SetFunction;
+use crate::functions;
+use crate::functions::aggregate;
 
 /// Number of the first; theirs are in the order of the list.
 const FIRST: i64 = 3_000;
@@ -179,7 +179,7 @@ impl Written {
             let columns = function.columns("");
             return Some((columns.first()?.1, true));
         }
-        if let Some(resolved) = function::resolve(self.name, &types) {
+        if let Some(resolved) = functions::resolve(self.name, &types) {
             return Some((resolved.result, false));
         }
         CatalogFunction::resolve(self.name, &types).map(|(_, _, result)| (result, false))
@@ -191,7 +191,7 @@ impl Written {
             || SetFunction::is_known(self.name)
             || matches!(resolved, Some((_, true)));
         let result = match self.result {
-            "" => i64::from(crate::types::oid(resolved?.0)),
+            "" => i64::from(crate::types::names::oid(resolved?.0)),
             word => number(word)?,
         };
         let arguments = self.arguments.iter().map(|word| number(word)).collect::<Option<_>>()?;
@@ -212,8 +212,8 @@ fn sample(word: &str) -> Type {
         "anyarray" => Type::Array(Scalar::Int4),
         "any" | "anyelement" => Type::INT4,
         word => match word.strip_suffix("[]") {
-            Some(element) => crate::types::named(element).unwrap_or(Type::TEXT).array(),
-            None => crate::types::named(word).unwrap_or(Type::TEXT),
+            Some(element) => crate::types::names::named(element).unwrap_or(Type::TEXT).array(),
+            None => crate::types::names::named(word).unwrap_or(Type::TEXT),
         },
     }
 }
@@ -241,7 +241,7 @@ impl Proc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::function::Function;
+    use crate::functions::Function;
 
     #[test]
     fn every_entry_is_a_function() {
@@ -265,7 +265,7 @@ mod tests {
         }
         let written = LISTED.split_ascii_whitespace().filter_map(Written::read);
         let resolved: Vec<Function> = written
-            .filter_map(|written| function::resolve(written.name, &written.types()))
+            .filter_map(|written| functions::resolve(written.name, &written.types()))
             .map(|resolved| resolved.function)
             .collect();
         for function in Function::ALL {

@@ -6,17 +6,32 @@ use std::collections::HashSet;
 use ropewalk::tables::{Array, DefaultValue, Interval, Scalar, Schema, Type, Value, schema_and_name};
 use ropewalk::{LockHolder, LockMode};
 
+use super::BTREE;
+use super::Catalog;
+use super::ConstraintOf;
+use super::DATABASE;
+use super::DATABASE_OWNER;
+use super::DEFAULT_OID;
+use super::FIRST_OID;
+use super::HEAP;
+use super::INFORMATION_SCHEMA;
+use super::IndexOf;
+use super::OWNER;
+use super::PG_CATALOG;
+use super::PUBLIC;
+use super::Relation;
+use super::SEQUENCE_COLUMNS;
+use super::SequenceOf;
+use super::ViewOf;
+use super::information;
 use super::procs::{PROCS, Proc};
-use super::{
-    BTREE, Catalog, ConstraintOf, DATABASE, DATABASE_OWNER, DEFAULT_OID, FIRST_OID, HEAP, INFORMATION_SCHEMA,
-    IndexOf, OWNER, PG_CATALOG, PUBLIC, Relation, SEQUENCE_COLUMNS, SequenceOf, ViewOf, information, show,
-    table_oid,
-};
-use crate::cursor::CursorShape;
-use crate::exec::Record;
-use crate::schemas::own;
-use crate::types::oid as oid_of;
-use crate::zone::Zone;
+use super::show;
+use super::table_oid;
+use crate::ddl::schemas::own;
+use crate::exec::point::Record;
+use crate::session::cursor::CursorShape;
+use crate::types::names::oid as oid_of;
+use crate::types::zone::Zone;
 
 /// Numbers and names of the schemas.
 pub(crate) const SCHEMAS: [(i64, &str); 3] =

@@ -5,9 +5,12 @@ use ropewalk::tables::{
     Schema, Type, Unary, Value, schema_and_name,
 };
 
-use super::{Catalog, ConstraintOf, IndexOf, table_oid};
-use crate::text::to_text;
-use crate::types::{interval_precision, modifier_of, shown_fields, type_name};
+use super::Catalog;
+use super::ConstraintOf;
+use super::IndexOf;
+use super::table_oid;
+use crate::types::names::{interval_precision, modifier_of, shown_fields, type_name};
+use crate::types::text_format::to_text;
 
 /// Words that need quotes as names. Those that PostgreSQL reserves.
 const RESERVED: &str = " all analyse analyze and any array as asc asymmetric both case cast check collate column constraint \
@@ -95,7 +98,7 @@ pub(crate) fn type_of(schema: &Schema, place: usize, column: &Column) -> (i64, i
 
 /// PostgreSQL's number and modifier for a type.
 pub(crate) fn type_and_modifier(ty: Type) -> (i64, i64) {
-    let oid = i64::from(crate::types::oid(ty));
+    let oid = i64::from(crate::types::names::oid(ty));
     match ty {
         Type::Scalar(Scalar::Numeric(Some(limits))) | Type::Array(Scalar::Numeric(Some(limits))) => {
             (oid, (i64::from(limits.precision) << 16 | i64::from(limits.scale)) + 4)

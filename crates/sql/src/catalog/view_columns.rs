@@ -4,8 +4,10 @@
 use ropewalk::tables::{PUBLIC, Precision, Type, name_in};
 use sqlparser::ast;
 
-use super::{Catalog, ViewOf, show};
-use crate::scope::{folded, parts};
+use super::Catalog;
+use super::ViewOf;
+use super::show;
+use crate::bind::scope::{folded, parts};
 
 /// Views within views that are looked through.
 const DEPTH_MAX: usize = 16;
@@ -119,7 +121,7 @@ fn of_expr(expr: &ast::Expr, relations: &[(String, Columns)]) -> Option<Declared
     let (relation, column) = match expr {
         ast::Expr::Nested(inner) => return of_expr(inner, relations),
         ast::Expr::Cast { data_type, .. } => {
-            let (ty, modifiers) = crate::types::with_modifiers(data_type).ok()?;
+            let (ty, modifiers) = crate::types::names::with_modifiers(data_type).ok()?;
             let most = modifiers.characters_max.and_then(|most| i64::try_from(most).ok());
             return most.map(|most| Declared::of_length(ty, most));
         }

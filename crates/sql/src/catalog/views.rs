@@ -6,14 +6,15 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, Tokenizer, Word};
 
-use super::{VIEW_OID, show};
-use crate::access::Access;
-use crate::budget::{Budget, MEMORY_BYTES_MAX};
-use crate::error::{Result, state};
+use super::VIEW_OID;
+use super::show;
+use crate::bind::scope::Params;
+use crate::ddl::views::{self, VIEWS};
+use crate::exec::row_source::Access;
+use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::{Planner, Standing};
-use crate::scope::Params;
-use crate::settings::Settings;
-use crate::views::{self, VIEWS};
+use crate::types::error::{Result, state};
+use crate::types::settings::Settings;
 
 /// A view.
 #[derive(Debug)]
@@ -42,7 +43,9 @@ impl ViewOf {
         settings.others.insert("search_path".into(), PUBLIC.into());
         let standing = Standing { settings: settings.into(), ..standing };
         let mut planner = Planner::beside(access, Params::default(), standing);
-        let Ok(planned) = crate::query::prepare(&self.query, &mut planner) else { return Vec::new() };
+        let Ok(planned) = crate::exec::analytic::prepare(&self.query, &mut planner) else {
+            return Vec::new();
+        };
         // Of `*` there may be fewer by now.
         if planned.columns.len() < self.columns.len() {
             return Vec::new();

@@ -5,11 +5,12 @@ use ropewalk::tables::{
 };
 use sqlparser::ast;
 
-use super::{Ddl, unsupported};
-use crate::error::{Result, SqlError, state};
-use crate::schemas;
-use crate::scope::{Scope, folded, table_name};
-use crate::utility::SequenceChange;
+use super::Ddl;
+use super::unsupported;
+use crate::bind::scope::{Scope, folded, table_name};
+use crate::ddl::schemas;
+use crate::syntax::statements::SequenceChange;
+use crate::types::error::{Result, SqlError, state};
 
 /// A column with all that its definition says.
 pub(super) struct Defined {
@@ -90,7 +91,7 @@ impl Ddl<'_> {
                     defined.steps = match sequence_options.as_deref() {
                         None | Some([]) => None,
                         Some(options) => {
-                            Some(crate::sequences::stepped(ty, None, &sequence_changes(options)?)?.1)
+                            Some(crate::ddl::sequences::stepped(ty, None, &sequence_changes(options)?)?.1)
                         }
                     };
                     column = column.identity(match generated_as {

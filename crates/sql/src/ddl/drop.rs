@@ -3,10 +3,12 @@
 use ropewalk::tables::{TablesError, Type, shown};
 use sqlparser::ast;
 
-use super::{Ddl, dependent, unsupported};
+use super::Ddl;
+use super::dependent;
+use super::unsupported;
 use crate::catalog::all_views;
-use crate::error::{Result, SqlError, state};
 use crate::plan::Standing;
+use crate::types::error::{Result, SqlError, state};
 
 impl Ddl<'_> {
     /// The views that read one of these relations, or a view that does; without those among them.
@@ -33,7 +35,7 @@ impl Ddl<'_> {
         let mut there = Vec::with_capacity(going.len());
         for name in going {
             if self.exists(name)?
-                || crate::views::find(&mut self.access(), name)?.is_some()
+                || crate::ddl::views::find(&mut self.access(), name)?.is_some()
                 || self.sequence_named(name)?.is_some()
             {
                 there.push(name.clone());
@@ -49,7 +51,7 @@ impl Ddl<'_> {
                 .hint("use DROP ... CASCADE to drop the dependent objects too"));
         }
         for view in &over {
-            crate::views::drop(self, view, false)?;
+            crate::ddl::views::drop(self, view, false)?;
         }
         Ok(())
     }
@@ -77,7 +79,7 @@ impl Ddl<'_> {
         }
         let others = self.views_over(&changed)?;
         for view in changed.iter().chain(&others) {
-            crate::views::drop(self, view, true)?;
+            crate::ddl::views::drop(self, view, true)?;
         }
         Ok(())
     }
@@ -110,7 +112,7 @@ impl Ddl<'_> {
     pub(crate) fn drop_meaningless(&mut self, views: &[String]) -> Result<()> {
         let left = self.meaningful_views()?;
         for view in views.iter().filter(|view| !left.contains(view)) {
-            crate::views::drop(self, view, true)?;
+            crate::ddl::views::drop(self, view, true)?;
         }
         Ok(())
     }

@@ -4,19 +4,20 @@
 use ropewalk::tables::{Binary, DefaultValue, Expr as TableExpr, Function as TableFunction, Type, Unary};
 use sqlparser::ast;
 
-use super::{Ddl, unsupported};
-use crate::access::Access;
-use crate::arith::{Arith, Compare};
+use super::Ddl;
+use super::unsupported;
 use crate::bind::Binder;
-use crate::cast::Strength;
-use crate::error::{Result, SqlError, state};
+use crate::bind::scope::{Params, Scope};
+use crate::ddl::sequences::Asks;
+use crate::exec::row_source::Access;
 use crate::expr::Expr;
-use crate::function::Function;
+use crate::expr::arith::{Arith, Compare};
+use crate::expr::cast::Strength;
+use crate::functions::Function;
 use crate::plan::{Planner, Standing};
-use crate::scope::{Params, Scope};
-use crate::sequences::Asks;
-use crate::settings::Settings;
-use crate::types::rank;
+use crate::types::error::{Result, SqlError, state};
+use crate::types::names::rank;
+use crate::types::settings::Settings;
 
 impl Ddl<'_> {
     /// Binds an expression over the columns of a table that is being defined.
@@ -46,8 +47,10 @@ impl Ddl<'_> {
     pub(super) fn check(&mut self, expr: &ast::Expr, scope: &Scope) -> Result<TableExpr> {
         let (expr, ty) = self.bound(expr, scope, "CHECK", None)?;
         if ty != Type::BOOL {
-            let message =
-                format!("argument of CHECK must be type boolean, not type {}", crate::types::type_name(ty));
+            let message = format!(
+                "argument of CHECK must be type boolean, not type {}",
+                crate::types::names::type_name(ty)
+            );
             return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
         }
         lowered(&expr, &names(scope))

@@ -6,16 +6,18 @@ use ropewalk::tables::{Index, IndexDef, KeyOrder, Schema, name_in, schema_and_na
 use ropewalk::{Database, Transaction};
 use sqlparser::ast;
 
+use super::Ddl;
+use super::dependent;
 use super::expr::{lowered, names};
-use super::{Ddl, dependent, unsupported};
+use super::unsupported;
+use crate::bind::scope::{Scope, table_name};
 use crate::catalog::place_of;
-use crate::error::{Result, SqlError, state};
+use crate::ddl::schemas::{self, in_full, own};
 use crate::expr::Context;
-use crate::parse;
 use crate::plan::nothing_else;
-use crate::schemas::{self, in_full, own};
-use crate::scope::{Scope, table_name};
-use crate::settings::Settings;
+use crate::syntax::parse;
+use crate::types::error::{Result, SqlError, state};
+use crate::types::settings::Settings;
 
 static CREATE_INDEX: LazyLock<Option<ast::CreateIndex>> =
     LazyLock::new(|| match parse::template("CREATE INDEX ON t (a)")? {

@@ -5,6 +5,13 @@
 //! ALTER TABLE ──▶ alter ──┘    CREATE, DROP INDEX ─▶ index    DROP TABLE, TRUNCATE ─▶ drop
 //! ```
 
+pub(crate) mod comments;
+pub(crate) mod enums;
+pub(crate) mod read_only;
+pub(crate) mod schemas;
+pub(crate) mod sequences;
+pub(crate) mod views;
+
 mod alter;
 mod column;
 mod drop;
@@ -20,15 +27,14 @@ use ropewalk::Transaction;
 use ropewalk::tables::{Schema, TablesError, TablesRead};
 use sqlparser::ast;
 
-use crate::access::Access;
-use crate::error::{Result, SqlError, state};
+use crate::bind::scope::table_name;
+use crate::exec::row_source::Access;
 use crate::expr::Context;
-use crate::parse::Statement;
-use crate::prepared::Outcome;
-use crate::schemas;
-use crate::scope::table_name;
-use crate::settings::Settings;
-use crate::utility::{AddIdentity, Utility};
+use crate::plan::prepared::Outcome;
+use crate::syntax::parse::Statement;
+use crate::syntax::statements::{AddIdentity, Utility};
+use crate::types::error::{Result, SqlError, state};
+use crate::types::settings::Settings;
 
 pub(crate) use index::create_index_concurrently;
 pub(crate) use table::nothing_but_a_table;
@@ -56,7 +62,7 @@ impl Ddl<'_> {
         let command = match statement {
             Statement::Sql(ast::Statement::CreateTable(create)) if create.query.is_some() => {
                 // A query was run: the tag says how many rows it answered.
-                let count = crate::views::create_table_as(self, create)?;
+                let count = crate::ddl::views::create_table_as(self, create)?;
                 let outcome = Outcome::of(if count.is_some() { "SELECT" } else { "CREATE TABLE AS" });
                 return Ok(Some(Outcome { count, notice: self.notice.take(), ..outcome }));
             }
@@ -114,7 +120,7 @@ impl Ddl<'_> {
                 "ALTER TYPE"
             }
             ast::Statement::CreateView(create) => {
-                crate::views::create(self, create)?;
+                crate::ddl::views::create(self, create)?;
                 "CREATE VIEW"
             }
             ast::Statement::CreateTable(create) => {
@@ -164,7 +170,7 @@ impl Ddl<'_> {
                     let names = self.relations(names, *if_exists)?;
                     self.part_from_views("view", &names, *cascade)?;
                     for name in names {
-                        crate::views::drop(self, &name, *if_exists)?;
+                        crate::ddl::views::drop(self, &name, *if_exists)?;
                     }
                     "DROP VIEW"
                 }

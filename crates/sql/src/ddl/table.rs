@@ -5,13 +5,14 @@ use std::sync::LazyLock;
 use ropewalk::tables::{Expr as TableExpr, IndexDef, Steps, TableDef};
 use sqlparser::ast;
 
+use super::Ddl;
 use super::column::{fresh, not_deferred, plain_columns, unique_index};
-use super::{Ddl, unsupported};
-use crate::error::{Result, SqlError, state};
-use crate::parse;
+use super::unsupported;
+use crate::bind::scope::{Scope, folded, table_name};
+use crate::ddl::schemas::own;
 use crate::plan::nothing_else;
-use crate::schemas::own;
-use crate::scope::{Scope, folded, table_name};
+use crate::syntax::parse;
+use crate::types::error::{Result, SqlError, state};
 
 static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
     LazyLock::new(|| match parse::template("CREATE TABLE t ()")? {
@@ -42,7 +43,7 @@ impl Ddl<'_> {
         for column in &create.columns {
             columns.push((folded(&column.name), self.data_type(&column.data_type)?.0));
         }
-        scope.add(crate::schemas::in_full(&name), columns)?;
+        scope.add(crate::ddl::schemas::in_full(&name), columns)?;
         let mut def = TableDef::new(&name);
         let mut key: Vec<String> = Vec::new();
         let mut key_name = None;

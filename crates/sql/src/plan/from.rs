@@ -2,17 +2,19 @@
 
 use sqlparser::ast;
 
-use super::{Level, Order, unsupported};
-use crate::arith::Compare;
+use super::Level;
+use super::Order;
+use super::unsupported;
+use crate::bind::scope::{Merged, Present, Scope, folded, parts};
 use crate::bind::{Binder, Typed};
-use crate::cast::Strength;
-use crate::error::{Result, SqlError, state};
+use crate::ddl::schemas::in_full;
+use crate::exec::access_path::{Path, Wanted};
 use crate::expr::Expr;
-use crate::path::{Path, Wanted};
+use crate::expr::arith::Compare;
+use crate::expr::cast::Strength;
 use crate::plan::Planner;
-use crate::schemas::in_full;
-use crate::scope::{Merged, Present, Scope, folded, parts};
-use crate::types::common;
+use crate::types::error::{Result, SqlError, state};
+use crate::types::names::common;
 
 #[derive(Default)]
 pub(super) struct From {

@@ -4,8 +4,14 @@
 //!   WHERE, ON ─▶ conjuncts, put to the first level that knows their columns
 //!   GROUP BY, HAVING ─▶ groups ─▶ output ─▶ ORDER BY, DISTINCT, LIMIT
 //!
-//! What [`Planner::query`] refuses with 0A000 goes to `crate::query`, over scans at the same snapshot.
+//! What [`Planner::query`] refuses with 0A000 goes to `crate::exec::analytic`, over scans at the same snapshot.
 //! So does what it plans over whole tables, while those are large ([`Select::works_on_large_tables`]).
+
+pub(crate) mod array_query;
+pub(crate) mod explain;
+pub(crate) mod hoist_locks;
+pub(crate) mod prepared;
+pub(crate) mod row_in_subquery;
 
 mod from;
 mod output;
@@ -15,20 +21,20 @@ use std::sync::{Arc, LazyLock};
 use ropewalk::tables::{Schema, Table, Type, Value};
 use sqlparser::ast;
 
-use crate::access::Access;
-use crate::aggregate::Aggregate;
+use crate::bind::scope::{Params, Scope, table_name};
 use crate::bind::{Binder, Typed};
-use crate::cast::Strength;
 use crate::catalog::Catalog;
-use crate::enums::Enums;
-use crate::error::{Result, SqlError, state};
+use crate::ddl::enums::Enums;
+use crate::ddl::schemas;
+use crate::exec::access_path::Path;
+use crate::exec::locking::Locking;
+use crate::exec::row_source::Access;
 use crate::expr::Expr;
-use crate::locking::Locking;
-use crate::parse;
-use crate::path::Path;
-use crate::schemas;
-use crate::scope::{Params, Scope, table_name};
-use crate::settings::Settings;
+use crate::expr::cast::Strength;
+use crate::functions::aggregate::Aggregate;
+use crate::syntax::parse;
+use crate::types::error::{Result, SqlError, state};
+use crate::types::settings::Settings;
 
 use from::{From, place, wanted};
 pub(crate) use from::{alias_of, alone_first, split};
@@ -140,7 +146,7 @@ impl Select {
             return Ok(false);
         }
         for level in self.levels.iter().filter(|level| level.path.is_whole()) {
-            if crate::query::has_rows(db, snapshot, (&level.table, &level.schema), MANY_ROWS)? {
+            if crate::exec::analytic::has_rows(db, snapshot, (&level.table, &level.schema), MANY_ROWS)? {
                 return Ok(true);
             }
         }
@@ -175,7 +181,7 @@ pub(crate) struct Planner<'a> {
     /// Tables that the plan rests on, as they were.
     pub(crate) rests_on: Vec<(Table, u32)>,
     /// Set while a query is planned for the query engine.
-    pub(crate) whole: Option<Box<crate::query::Whole>>,
+    pub(crate) whole: Option<Box<crate::exec::analytic::Whole>>,
     /// How the session stands, for those who ask.
     pub(crate) standing: Standing,
     /// The catalog, once it was asked for: then the plan is good for one run.
@@ -183,7 +189,7 @@ pub(crate) struct Planner<'a> {
     /// A small query is planned.
     pub(crate) is_small: bool,
     /// Queries of WITH in reach.
-    pub(crate) named: Vec<crate::small::Named>,
+    pub(crate) named: Vec<crate::exec::nested_loop::Named>,
     /// Calls of `set_config`: the session does what they say before the statement runs.
     pub(crate) sets: Vec<SetConfig>,
     /// A call of nextval or setval, or of an advisory lock.
@@ -217,19 +223,19 @@ pub(crate) struct Standing {
     /// Tables that its transaction made: nobody else can list them yet.
     pub(crate) created: Vec<String>,
     /// What sequences gave the session.
-    pub(crate) given: crate::sequences::Given,
+    pub(crate) given: crate::ddl::sequences::Given,
     /// Its cursors.
-    pub(crate) cursors: Arc<std::collections::BTreeMap<String, crate::cursor::CursorShape>>,
+    pub(crate) cursors: Arc<std::collections::BTreeMap<String, crate::session::cursor::CursorShape>>,
     /// The advisory locks that it holds.
-    pub(crate) advisory: crate::advisory::Held,
+    pub(crate) advisory: crate::functions::advisory::Held,
     /// The channels that it hears.
     pub(crate) heard: Arc<std::collections::BTreeSet<String>>,
     /// The sessions beside it.
-    pub(crate) peers: crate::peers::Known,
+    pub(crate) peers: crate::session::registry::Known,
     /// Its caller.
-    pub(crate) acting: crate::rights::Acting,
+    pub(crate) acting: crate::session::rights::Acting,
     /// What it may keep.
-    pub(crate) shares: crate::quota::Shares,
+    pub(crate) shares: crate::limits::quota::Shares,
 }
 
 /// Queries within queries.
@@ -278,7 +284,7 @@ fn nothing_but_a_query(query: &ast::Query) -> Result<()> {
 
 /// Refuses what no planner of SELECT looks at.
 pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
-    crate::prepared::check_width(select.projection.len())?;
+    crate::plan::prepared::check_width(select.projection.len())?;
     let mut rest = select.clone();
     let empty = QUERY.as_ref().and_then(|query| match query.body.as_ref() {
         ast::SetExpr::Select(select) => Some(select.as_ref()),
@@ -355,7 +361,7 @@ impl<'a> Planner<'a> {
     /// Notes a call that changes a sequence or takes an advisory lock, which needs the right to append.
     pub(crate) fn may_draw(&mut self) -> Result<()> {
         self.draws = true;
-        self.standing.acting.check(crate::rights::Rights::APPEND)
+        self.standing.acting.check(crate::session::rights::Rights::APPEND)
     }
 
     /// Forgets what was planned since the mark.
@@ -536,7 +542,7 @@ impl<'a> Planner<'a> {
             for ty in known {
                 all = Some(match all {
                     None => ty,
-                    Some(all) => crate::types::common(all, ty).ok_or_else(|| {
+                    Some(all) => crate::types::names::common(all, ty).ok_or_else(|| {
                         SqlError::new(state::DATATYPE_MISMATCH, "VALUES types cannot be matched")
                     })?,
                 });

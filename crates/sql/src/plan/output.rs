@@ -3,13 +3,16 @@
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use super::{Order, Planner, ResultColumn, unsupported};
-use crate::aggregate::Aggregate;
+use super::Order;
+use super::Planner;
+use super::ResultColumn;
+use super::unsupported;
 use crate::bind::Binder;
-use crate::error::{Result, SqlError, state};
+use crate::bind::scope::{Scope, folded, parts, table_name};
+use crate::ddl::schemas::own;
 use crate::expr::Expr;
-use crate::schemas::own;
-use crate::scope::{Scope, folded, parts, table_name};
+use crate::functions::aggregate::Aggregate;
+use crate::types::error::{Result, SqlError, state};
 
 impl Planner<'_> {
     /// Binds a select list or RETURNING.
@@ -87,7 +90,7 @@ impl Planner<'_> {
             ));
         }
         if !ty.is_ordered() {
-            return Err(crate::scope::no_operator("=", Some(ty), Some(ty)));
+            return Err(crate::bind::scope::no_operator("=", Some(ty), Some(ty)));
         }
         Ok((expr, ty))
     }
@@ -115,7 +118,7 @@ impl Planner<'_> {
             }
         };
         if !ty.is_ordered() {
-            return Err(crate::scope::no_operator("<", Some(ty), Some(ty)));
+            return Err(crate::bind::scope::no_operator("<", Some(ty), Some(ty)));
         }
         let descending = item.options.asc == Some(false);
         let nulls_first = item.options.nulls_first.unwrap_or(descending);
@@ -135,7 +138,9 @@ impl Planner<'_> {
     ) -> Result<(Expr, Type)> {
         let known = match ordinal(item, projected, "DISTINCT ON")? {
             // An item that is written as in the select list is the same, a subquery or a window, too.
-            None => crate::query::written_so(&select.projection, item).and_then(|at| projected.get(at)),
+            None => {
+                crate::exec::analytic::written_so(&select.projection, item).and_then(|at| projected.get(at))
+            }
             known => known,
         };
         if let Some((expr, column)) = known {
@@ -164,7 +169,7 @@ pub(crate) fn check_distinct<'e>(
     orders: impl IntoIterator<Item = &'e Expr>,
 ) -> Result<()> {
     if let Some(column) = columns.iter().find(|column| !column.ty.is_ordered()) {
-        return Err(crate::scope::no_operator("=", Some(column.ty), Some(column.ty)));
+        return Err(crate::bind::scope::no_operator("=", Some(column.ty), Some(column.ty)));
     }
     if orders.into_iter().any(|order| !output.contains(order)) {
         let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
@@ -326,9 +331,9 @@ fn figured(expr: &ast::Expr) -> Option<(String, bool)> {
         // The name of a type gives way to that of a column or function, not to that of another type.
         E::Cast { expr: inner, data_type, .. } => match figured(inner) {
             Some((name, true)) => Some((name, true)),
-            _ => Some((crate::types::short_name(data_type), false)),
+            _ => Some((crate::types::names::short_name(data_type), false)),
         },
-        E::TypedString(typed) => Some((crate::types::short_name(&typed.data_type), false)),
+        E::TypedString(typed) => Some((crate::types::names::short_name(&typed.data_type), false)),
         E::Case { else_result, .. } => match else_result.as_deref().and_then(figured) {
             Some((name, true)) => Some((name, true)),
             _ => Some(("case".into(), false)),

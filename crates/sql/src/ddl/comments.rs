@@ -1,0 +1,174 @@
+//! COMMENT ON: kept by the numbers that tables and columns have for life, so that they follow new names.
+
+use ropewalk::tables::{ColumnDef, KeyRange, Schema, TableDef, TablesError, TablesRead, Type, Value};
+
+use crate::ddl::Ddl;
+use crate::exec::row_source::Access;
+use crate::expr::bug;
+use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::syntax::statements::Commented;
+use crate::types::error::{Result, SqlError, state};
+
+/// The table that holds comments: the kind of what they are on, the number of the table it belongs to or 0, its name or number.
+pub(crate) const COMMENTS: &str = "ropewalk_comments";
+
+/// A comment, and what it is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Comment {
+    /// `table`, `column`, `index`, `constraint`, `sequence`, `view`, `type`, `schema` or `database`.
+    pub(crate) kind: String,
+    /// The table's number, or that of a type; 0 for what belongs to none.
+    pub(crate) table: i64,
+    /// The column's number, or the name of another thing; nothing for a table.
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+/// All comments.
+pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<Comment>> {
+    let table = match access.table(COMMENTS) {
+        Ok((table, _)) => table,
+        Err(error) if error.state == state::UNDEFINED_TABLE => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let rows = access.all(&table, &KeyRange::all(), &Budget::new(MEMORY_BYTES_MAX))?;
+    let comment = |row: Vec<Value<'static>>| match row.as_slice() {
+        [Value::Text(kind), Value::Int8(table), Value::Text(name), Value::Text(text)] => Ok(Comment {
+            kind: kind.to_string(),
+            table: *table,
+            name: name.to_string(),
+            text: text.to_string(),
+        }),
+        _ => Err(SqlError::new(state::DATA_CORRUPTED, "a comment")),
+    };
+    rows.into_iter().map(comment).collect()
+}
+
+impl Ddl<'_> {
+    /// COMMENT ON.
+    pub(crate) fn comment(&mut self, on: &Commented, text: Option<&str>) -> Result<()> {
+        let (kind, table, name) = self.commented(on)?;
+        let mut tables = self.transaction.tables();
+        let comments = match tables.table(COMMENTS) {
+            Ok(table) => table,
+            Err(TablesError::UnknownTable { .. }) => tables.create_table(
+                TableDef::new(COMMENTS)
+                    .column(ColumnDef::new("kind", Type::TEXT))
+                    .column(ColumnDef::new("table", Type::INT8))
+                    .column(ColumnDef::new("name", Type::TEXT))
+                    .column(ColumnDef::new("comment", Type::TEXT).not_null())
+                    .primary_key(["kind", "table", "name"]),
+            )?,
+            Err(error) => return Err(error.into()),
+        };
+        let key = [Value::text(kind), Value::Int8(table), Value::text(name)];
+        tables.delete(&comments, &key)?;
+        if let Some(text) = text {
+            let [kind, table, name] = key;
+            tables.insert(
+                &comments,
+                &[("kind", kind), ("table", table), ("name", name), ("comment", Value::text(text))],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Kind, number of the table and name of what a comment is on, which must be there.
+    fn commented(&mut self, on: &Commented) -> Result<(&'static str, i64, String)> {
+        let none = |what: &str, name: &str| {
+            SqlError::new(state::UNDEFINED_OBJECT, format!("{what} \"{name}\" does not exist"))
+        };
+        let id = |schema: &Schema| i64::from(schema.id());
+        Ok(match on {
+            Commented::Table(table) => {
+                let table = self.meant(table)?;
+                ("table", id(&*self.schema(&table)?), String::new())
+            }
+            Commented::Column(table, column) => {
+                let table = self.meant(table)?;
+                let schema = self.schema(&table)?;
+                let place = schema.index_of(column)?;
+                let column = schema.columns().get(place).ok_or_else(|| bug("a column"))?;
+                ("column", id(&schema), column.id().to_string())
+            }
+            Commented::Index(name) => {
+                let (table, index) = self.table_of_index(name)?.ok_or_else(|| none("index", name))?;
+                ("index", id(&*self.schema(&table)?), index)
+            }
+            Commented::Constraint(table, name) => {
+                let table = self.meant(table)?;
+                let schema = self.schema(&table)?;
+                let known = schema.key_name() == name && !schema.key_columns().is_empty()
+                    || schema.checks().iter().any(|check| check.name() == name)
+                    || schema.foreign_keys().iter().any(|key| key.name() == name)
+                    || schema.indexes().iter().any(|index| index.is_unique() && index.name() == name);
+                if !known {
+                    return Err(none("constraint", name));
+                }
+                ("constraint", id(&schema), name.clone())
+            }
+            Commented::Sequence(name) => {
+                let kept = self.meant(name)?;
+                self.sequence_named(&kept)?.ok_or_else(|| none("sequence", name))?;
+                ("sequence", 0, kept)
+            }
+            Commented::View(name) => {
+                let kept = self.meant(name)?;
+                crate::ddl::views::find(&mut self.access(), &kept)?.ok_or_else(|| none("view", name))?;
+                ("view", 0, kept)
+            }
+            Commented::Type(name) => {
+                let kept = self.type_meant(name)?;
+                let known = self.transaction.tables().enum_named(&kept)?;
+                let known = known.ok_or_else(|| none("type", name))?;
+                ("type", i64::from(known.number()), String::new())
+            }
+            Commented::Schema(name) => {
+                if !crate::ddl::schemas::is_there(&mut self.access(), name)? {
+                    return Err(crate::ddl::schemas::unknown(name));
+                }
+                ("schema", 0, name.clone())
+            }
+            // There is one, whatever clients call it.
+            Commented::Database(_) => ("database", 0, String::new()),
+        })
+    }
+
+    /// What is said of a thing of this kind goes with its new name.
+    pub(crate) fn recomment(&mut self, kind: &str, old: &str, new: &str) -> Result<()> {
+        let comments = all(&mut self.access())?;
+        let Some(known) = comments.into_iter().find(|known| known.kind == kind && known.name == old) else {
+            return Ok(());
+        };
+        self.uncomment(Some(kind), 0, Some(old))?;
+        let mut tables = self.transaction.tables();
+        let table = tables.table(COMMENTS)?;
+        let (kind, text) = (Value::text(kind), Value::text(known.text));
+        let name = Value::text(new);
+        tables.insert(
+            &table,
+            &[("kind", kind), ("table", Value::Int8(0)), ("name", name), ("comment", text)],
+        )?;
+        Ok(())
+    }
+
+    /// Forgets the comments on things of this kind; all of one table when `kind` is none.
+    pub(crate) fn uncomment(&mut self, kind: Option<&str>, table: i64, name: Option<&str>) -> Result<()> {
+        let comments = all(&mut Access::Transaction(self.db, self.transaction))?;
+        let gone = comments.into_iter().filter(|comment| {
+            kind.is_none_or(|kind| comment.kind == kind)
+                && comment.table == table
+                && name.is_none_or(|name| comment.name == name)
+        });
+        let gone: Vec<Comment> = gone.collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut tables = self.transaction.tables();
+        let table = tables.table(COMMENTS)?;
+        for Comment { kind, table: number, name, .. } in gone {
+            tables.delete(&table, &[Value::text(kind), Value::Int8(number), Value::text(name)])?;
+        }
+        Ok(())
+    }
+}

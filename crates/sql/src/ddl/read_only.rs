@@ -1,0 +1,78 @@
+//! Relations that SQL reads and does not write: those of the other models, views, sequences and the catalogs. Who tries to is
+//! told what to use instead.
+
+use std::sync::Arc;
+
+use ropewalk::tables::{Schema, Table};
+use sqlparser::ast;
+
+use crate::bind::scope::parts;
+use crate::ddl::Ddl;
+use crate::exec::analytic::ModelRelation;
+use crate::exec::row_source::Access;
+use crate::plan::Planner;
+use crate::session::rights::Acting;
+use crate::types::error::{Result, SqlError, state};
+
+impl Planner<'_> {
+    /// The table that a statement writes to.
+    ///
+    /// # Errors
+    /// 0A000 for a relation that is only read.
+    pub(crate) fn target_table(&mut self, name: &ast::ObjectName) -> Result<(Table, Arc<Schema>)> {
+        match self.table(name) {
+            Err(error) if error.state == state::UNDEFINED_TABLE => {
+                Err(self.why_not_written(name)?.unwrap_or(error))
+            }
+            found => found,
+        }
+    }
+
+    fn why_not_written(&mut self, name: &ast::ObjectName) -> Result<Option<SqlError>> {
+        if let Ok(kept) = self.kept_name(name) {
+            if crate::ddl::views::find(&mut self.access, &kept)?.is_some() {
+                let what = format!("writing through the view \"{name}\"");
+                return Ok(Some(SqlError::unsupported(what, "write to the tables that the view reads")));
+            }
+            if crate::ddl::sequences::find(&mut self.access, &self.standing.created, &kept)?.is_some() {
+                let error =
+                    SqlError::new(state::WRONG_OBJECT_TYPE, format!("cannot change sequence \"{name}\""));
+                return Ok(Some(error.hint("use nextval, setval or ALTER SEQUENCE")));
+            }
+        }
+        let parts = parts(name)?;
+        if crate::catalog::is_relation(&parts) {
+            let message = format!("permission denied: \"{name}\" is a system catalog");
+            let error = SqlError::new(state::INSUFFICIENT_PRIVILEGE, message);
+            return Ok(Some(error.hint("use CREATE, ALTER, DROP and COMMENT ON")));
+        }
+        why_no_table(&parts, &mut self.access)
+    }
+}
+
+impl Ddl<'_> {
+    /// The same error, or what to do instead where one of the names is a relation of another model.
+    pub(crate) fn explained(&mut self, names: Vec<&ast::ObjectName>, error: SqlError) -> SqlError {
+        if error.state != state::UNDEFINED_TABLE && error.state != state::INVALID_SCHEMA_NAME {
+            return error;
+        }
+        for name in names {
+            let is_table = self.relation(name).and_then(|kept| self.exists(&kept)).unwrap_or(false);
+            if !is_table
+                && let Ok(parts) = parts(name)
+                && let Ok(Some(why)) = why_no_table(&parts, &mut self.access())
+            {
+                return why;
+            }
+        }
+        error
+    }
+}
+
+fn why_no_table(parts: &[String], access: &mut Access<'_>) -> Result<Option<SqlError>> {
+    let Some(relation) = ModelRelation::find(parts, true, access, &Acting::default())? else {
+        return Ok(None);
+    };
+    let message = format!("relation \"{}\" is read-only in SQL", parts.join("."));
+    Ok(Some(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(relation.instead())))
+}

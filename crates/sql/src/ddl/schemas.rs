@@ -1,0 +1,301 @@
+//! Schemas: which there are, and which of them a name means.
+//!
+//! ```text
+//! ropewalk_schemas   name ─▶ number                 all but public, which is always there
+//! tables, types, views, sequences                   kept under `name` in public, else under `schema U+001F name`
+//! a written name     t, s.t, public.t ─▶ reference ─▶ the kept name: in s, or in the first schema of search_path that has it
+//! ```
+//! Whoever makes something in a schema writes the schema's row again, so that it meets at the commit whoever drops the schema.
+
+use ropewalk::tables::{
+    ColumnDef, KeyRange, PUBLIC, TableDef, TablesError, Type, Value, name_in, schema_and_name,
+};
+use sqlparser::ast;
+
+use crate::exec::row_source::Access;
+use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::types::error::{Result, SqlError, state};
+use crate::types::settings::Settings;
+
+/// The table that holds schemas.
+pub(crate) const SCHEMAS: &str = "ropewalk_schemas";
+/// Schemas that are there and take nothing.
+const CATALOGS: [&str; 2] = ["pg_catalog", "information_schema"];
+
+/// A schema that somebody made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Namespace {
+    pub(crate) name: String,
+    /// For life.
+    pub(crate) number: i64,
+}
+
+/// A name as it is written, in one text: with its schema if it has one, also when that is public.
+pub(crate) fn reference(schema: Option<&str>, name: &str) -> String {
+    match schema {
+        None => name.to_owned(),
+        Some(PUBLIC) => format!("{PUBLIC}\u{1f}{name}"),
+        Some(schema) => name_in(schema, name),
+    }
+}
+
+/// The reference that says the schema of a kept name.
+pub(crate) fn in_full(kept: &str) -> String {
+    let (schema, name) = schema_and_name(kept);
+    reference(Some(schema), name)
+}
+
+/// The schema that a reference names, and the name in it.
+pub(crate) fn said(reference: &str) -> (Option<&str>, &str) {
+    match schema_and_name(reference) {
+        (_, name) if name == reference => (None, name),
+        (schema, name) => (Some(schema), name),
+    }
+}
+
+/// A reference as the parser's name.
+pub(crate) fn object_name(reference: &str) -> ast::ObjectName {
+    let part = |part: &str| ast::ObjectNamePart::Identifier(ast::Ident::with_quote('"', part));
+    ast::ObjectName(match said(reference) {
+        (None, name) => vec![part(name)],
+        (Some(schema), name) => vec![part(schema), part(name)],
+    })
+}
+
+/// A column of the relation that a reference means.
+pub(crate) fn column_of(reference: &str, column: &str) -> ast::Expr {
+    let part = |name: &str| ast::Ident::with_quote('"', name);
+    ast::Expr::CompoundIdentifier(match said(reference) {
+        (None, name) => vec![part(name), part(column)],
+        (Some(schema), name) => vec![part(schema), part(name), part(column)],
+    })
+}
+
+/// The name in its schema.
+pub(crate) fn own(kept: &str) -> &str {
+    schema_and_name(kept).1
+}
+
+fn table(access: &mut Access<'_>) -> Result<Option<ropewalk::tables::Table>> {
+    match access.table(SCHEMAS) {
+        Ok((table, _)) => Ok(Some(table)),
+        Err(error) if error.state == state::UNDEFINED_TABLE => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// All schemas that somebody made, by name.
+pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<Namespace>> {
+    let Some(table) = table(access)? else { return Ok(Vec::new()) };
+    let rows = access.all(&table, &KeyRange::all(), &Budget::new(MEMORY_BYTES_MAX))?;
+    let namespace = |row: Vec<Value<'static>>| match row.as_slice() {
+        [Value::Text(name), Value::Int8(number)] => Ok(Namespace { name: name.to_string(), number: *number }),
+        _ => Err(SqlError::new(state::DATA_CORRUPTED, "a schema")),
+    };
+    rows.into_iter().map(namespace).collect()
+}
+
+/// True for a schema in which there may be tables.
+pub(crate) fn is_there(access: &mut Access<'_>, name: &str) -> Result<bool> {
+    if name == PUBLIC {
+        return Ok(true);
+    }
+    let Some(table) = table(access)? else { return Ok(false) };
+    Ok(access.get(&table, &[Value::text(name)])?.is_some())
+}
+
+pub(crate) fn unknown(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"))
+}
+
+/// The names in a list, as `search_path` is written.
+pub(crate) fn listed(list: &str) -> Vec<String> {
+    let (mut names, mut name, mut in_quotes) = (Vec::new(), String::new(), false);
+    let mut is_quoted = false;
+    let mut finish = |name: &mut String, is_quoted: &mut bool| {
+        let written = std::mem::take(name);
+        let written = if *is_quoted { written } else { written.trim().to_lowercase() };
+        if !written.is_empty() {
+            names.push(written);
+        }
+        *is_quoted = false;
+    };
+    let mut chars = list.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if in_quotes && chars.next_if_eq(&'"').is_some() => name.push('"'),
+            '"' => (in_quotes, is_quoted) = (!in_quotes, true),
+            ',' if !in_quotes => finish(&mut name, &mut is_quoted),
+            c if c.is_whitespace() && !in_quotes && (is_quoted || name.is_empty()) => {}
+            c => name.push(c),
+        }
+    }
+    finish(&mut name, &mut is_quoted);
+    names
+}
+
+/// The schemas in which names without one are looked up, in order: those of `search_path` that are there.
+pub(crate) fn path(access: &mut Access<'_>, settings: &Settings) -> Result<Vec<String>> {
+    let mut path: Vec<String> = Vec::new();
+    for name in listed(settings.search_path()) {
+        let name = if name == "$user" { settings.user.clone() } else { name };
+        if !path.contains(&name) && is_there(access, &name)? {
+            path.push(name);
+        }
+    }
+    Ok(path)
+}
+
+/// The kept name that a reference means, and whether it is so for as long as the path is: `has` looks for it in one schema.
+///
+/// # Errors
+/// 3F000 for a schema that is not there.
+fn find(
+    access: &mut Access<'_>,
+    settings: &Settings,
+    reference: &str,
+    has: &mut dyn FnMut(&mut Access<'_>, &str) -> Result<bool>,
+) -> Result<(String, bool)> {
+    match said(reference) {
+        (Some(PUBLIC), name) => Ok((name.to_owned(), true)),
+        (Some(schema), name) if CATALOGS.contains(&schema) => {
+            let message = format!("relation \"{schema}.{name}\" does not exist");
+            Err(SqlError::new(state::UNDEFINED_TABLE, message).hint("only SELECT reads the catalogs"))
+        }
+        (Some(schema), _) if is_there(access, schema)? => Ok((reference.to_owned(), true)),
+        (Some(schema), _) => Err(unknown(schema)),
+        (None, name) => {
+            let path = path(access, settings)?;
+            if path == [PUBLIC] {
+                return Ok((name.to_owned(), true));
+            }
+            for (place, schema) in path.iter().enumerate() {
+                let kept = name_in(schema, name);
+                if has(access, &kept)? {
+                    return Ok((kept, place == 0));
+                }
+            }
+            // It is nowhere that it is looked for.
+            Ok((
+                if path.iter().any(|schema| schema == PUBLIC) { name.into() } else { name_in("", name) },
+                false,
+            ))
+        }
+    }
+}
+
+/// The names by which what a reference means may be kept, in the order in which they are looked for.
+///
+/// # Errors
+/// 3F000 for a schema that is not there.
+pub(crate) fn candidates(
+    access: &mut Access<'_>,
+    settings: &Settings,
+    reference: &str,
+) -> Result<Vec<String>> {
+    match said(reference) {
+        (None, name) => Ok(path(access, settings)?.iter().map(|schema| name_in(schema, name)).collect()),
+        _ => find(access, settings, reference, &mut |_, _| Ok(true)).map(|(kept, _)| vec![kept]),
+    }
+}
+
+/// The kept name of the relation that a reference means, whether it is there or not.
+///
+/// # Errors
+/// 3F000 for a schema that is not there.
+pub(crate) fn relation(
+    access: &mut Access<'_>,
+    settings: &Settings,
+    created: &[String],
+    reference: &str,
+) -> Result<(String, bool)> {
+    find(access, settings, reference, &mut |access, kept| {
+        Ok(access.table(kept).is_ok()
+            || crate::ddl::views::find(access, kept)?.is_some()
+            || crate::ddl::sequences::find(access, created, kept)?.is_some())
+    })
+}
+
+/// The kept name of the type that a reference means.
+///
+/// # Errors
+/// 3F000 for a schema that is not there.
+pub(crate) fn of_type(access: &mut Access<'_>, settings: &Settings, reference: &str) -> Result<String> {
+    let found = find(access, settings, reference, &mut |access, kept| Ok(access.enum_named(kept)?.is_some()));
+    found.map(|(kept, _)| kept)
+}
+
+/// The kept name of something that is to be made: in the schema it says, or in the first of the path.
+///
+/// # Errors
+/// 3F000.
+pub(crate) fn fresh(access: &mut Access<'_>, settings: &Settings, reference: &str) -> Result<String> {
+    let kept = match said(reference) {
+        (None, name) => match path(access, settings)?.first() {
+            Some(schema) => name_in(schema, name),
+            None => {
+                let message = "no schema has been selected to create in";
+                return Err(
+                    SqlError::new(state::INVALID_SCHEMA_NAME, message).hint("name one, or SET search_path")
+                );
+            }
+        },
+        _ => find(access, settings, reference, &mut |_, _| Ok(true))?.0,
+    };
+    touch(access, schema_and_name(&kept).0)?;
+    Ok(kept)
+}
+
+/// Writes a schema's row as it is.
+pub(crate) fn touch(access: &mut Access<'_>, schema: &str) -> Result<()> {
+    if schema == PUBLIC {
+        return Ok(());
+    }
+    let known = all(access)?.into_iter().find(|known| known.name == schema).ok_or_else(|| unknown(schema))?;
+    remove(access, schema)?;
+    put(access, &known)
+}
+
+pub(crate) fn put(access: &mut Access<'_>, namespace: &Namespace) -> Result<()> {
+    let mut tables = access.transaction()?.tables();
+    let table = match tables.table(SCHEMAS) {
+        Ok(table) => table,
+        Err(TablesError::UnknownTable { .. }) => tables.create_table(
+            TableDef::new(SCHEMAS)
+                .column(ColumnDef::new("name", Type::TEXT))
+                .column(ColumnDef::new("number", Type::INT8).not_null())
+                .primary_key(["name"]),
+        )?,
+        Err(error) => return Err(error.into()),
+    };
+    let name = Value::text(namespace.name.as_str());
+    tables.insert(&table, &[("name", name), ("number", Value::Int8(namespace.number))])?;
+    Ok(())
+}
+
+pub(crate) fn remove(access: &mut Access<'_>, name: &str) -> Result<()> {
+    let mut tables = access.transaction()?.tables();
+    let table = tables.table(SCHEMAS)?;
+    tables.delete(&table, &[Value::text(name)])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_lists_of_names() {
+        assert_eq!(listed("\"$user\", public"), ["$user", "public"]);
+        assert_eq!(listed("Other ,\"My, \"\"Own\"\"\" , x"), ["other", "My, \"Own\"", "x"]);
+        assert_eq!(listed(""), Vec::<String>::new());
+        assert_eq!(listed("\"\""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn references_say_their_schema() {
+        for (schema, name) in [(None, "t"), (Some("public"), "t"), (Some("s"), "a.b")] {
+            assert_eq!(said(&reference(schema, name)), (schema, name));
+        }
+    }
+}

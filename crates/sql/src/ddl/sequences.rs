@@ -1,0 +1,750 @@
+//! CREATE, ALTER and DROP SEQUENCE; which sequence a name means; nextval, currval, setval, lastval and
+//! last_event_position.
+//!
+//! ```text
+//! ropewalk_sequences   name ─▶ number of the sequence in the tables model, type, the column that owns it
+//! identity columns     table_column_seq ─▶ the number in the definition of the column
+//! ```
+//! How a sequence counts lies with its number in the model and never changes: ALTER SEQUENCE makes a new one under the same name, so
+//! that a rollback takes it back. The numbers themselves no rollback takes back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ropewalk::Committed;
+use ropewalk::tables::{
+    ColumnDef, DefaultValue, Identity, Schema, Steps, TableDef, Tables, TablesError, Type, Value, name_in,
+    schema_and_name, shown,
+};
+
+use crate::ddl::Ddl;
+use crate::exec::row_source::Access;
+use crate::expr::bug;
+use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::syntax::statements::{AddIdentity, SequenceChange, SequenceStatement};
+use crate::types::error::{Result, SqlError, state};
+use crate::types::names::type_name;
+use crate::types::settings::Settings;
+
+/// The table that holds sequences which are no identity column's.
+pub(crate) const SEQUENCES: &str = "ropewalk_sequences";
+
+/// A sequence by its name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sequence {
+    pub(crate) name: String,
+    /// Its number in the tables model.
+    pub(crate) number: u32,
+    pub(crate) ty: Type,
+    /// The table and the column, by their numbers, with which it goes.
+    pub(crate) owner: Option<(u32, u16)>,
+    /// It numbers an identity column, and has no entry of its own.
+    pub(crate) is_identity: bool,
+}
+
+impl Sequence {
+    fn undefined(name: &str) -> SqlError {
+        SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
+    }
+
+    /// The greatest and the least number of its type.
+    fn bounds(ty: Type) -> (i64, i64) {
+        match ty {
+            Type::INT2 => (i16::MIN.into(), i16::MAX.into()),
+            Type::INT4 => (i32::MIN.into(), i32::MAX.into()),
+            _ => (i64::MIN, i64::MAX),
+        }
+    }
+}
+
+/// The sequences of a table's identity columns, named as PostgreSQL names them.
+pub(crate) fn of_table(schema: &Schema) -> impl Iterator<Item = Sequence> + '_ {
+    schema.columns().iter().filter_map(|column| {
+        Some(Sequence {
+            name: format!("{}_{}_seq", schema.name(), column.name()),
+            number: column.sequence()?,
+            ty: column.column_type(),
+            owner: Some((schema.id(), column.id())),
+            is_identity: true,
+        })
+    })
+}
+
+fn damaged() -> SqlError {
+    SqlError::new(state::DATA_CORRUPTED, "a sequence's definition")
+}
+
+fn type_of_bytes(bytes: i64) -> Result<Type> {
+    match bytes {
+        2 => Ok(Type::INT2),
+        4 => Ok(Type::INT4),
+        8 => Ok(Type::INT8),
+        _ => Err(damaged()),
+    }
+}
+
+fn bytes_of_type(ty: Type) -> i32 {
+    match ty {
+        Type::INT2 => 2,
+        Type::INT4 => 4,
+        _ => 8,
+    }
+}
+
+/// All sequences but those of identity columns.
+pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<Sequence>> {
+    let table = match access.table(SEQUENCES) {
+        Ok((table, _)) => table,
+        Err(error) if error.state == state::UNDEFINED_TABLE => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let budget = Budget::new(MEMORY_BYTES_MAX);
+    let rows = access.all(&table, &ropewalk::tables::KeyRange::all(), &budget)?;
+    rows.into_iter().map(|row| decoded(&row)).collect()
+}
+
+fn decoded(row: &[Value<'_>]) -> Result<Sequence> {
+    let [Value::Text(name), number, bytes, table, column] = row else { return Err(damaged()) };
+    let number = number.as_integer().and_then(|number| u32::try_from(number).ok()).ok_or_else(damaged)?;
+    let ty = type_of_bytes(bytes.as_integer().ok_or_else(damaged)?)?;
+    let owner = match (table.as_integer(), column.as_integer()) {
+        (Some(table), Some(column)) => Some((
+            u32::try_from(table).map_err(|_| damaged())?,
+            u16::try_from(column).map_err(|_| damaged())?,
+        )),
+        _ => None,
+    };
+    Ok(Sequence { name: name.to_string(), number, ty, owner, is_identity: false })
+}
+
+/// The sequence of this name. `created` are tables that only the transaction knows.
+pub(crate) fn find(access: &mut Access<'_>, created: &[String], name: &str) -> Result<Option<Sequence>> {
+    match access.table(SEQUENCES) {
+        Ok((table, _)) => {
+            if let Some(row) = access.get(&table, &[Value::text(name)])? {
+                return decoded(&row.values()?).map(Some);
+            }
+        }
+        Err(error) if error.state == state::UNDEFINED_TABLE => {}
+        Err(error) => return Err(error),
+    }
+    for table in tables_of(access, created)? {
+        if !name.starts_with(&table) {
+            continue;
+        }
+        if let Some(schema) = schema_of(access, &table)?
+            && let Some(found) = of_table(&schema).find(|sequence| sequence.name == name)
+        {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The sequence of this number.
+fn numbered(access: &mut Access<'_>, created: &[String], number: u32) -> Result<Option<Sequence>> {
+    if let Some(found) = all(access)?.into_iter().find(|sequence| sequence.number == number) {
+        return Ok(Some(found));
+    }
+    for table in tables_of(access, created)? {
+        if let Some(schema) = schema_of(access, &table)?
+            && let Some(found) = of_table(&schema).find(|sequence| sequence.number == number)
+        {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// What an argument says: a name, or a number as `regclass` shows it to programs.
+pub(crate) fn meant(
+    access: &mut Access<'_>,
+    settings: &Settings,
+    created: &[String],
+    argument: &Value<'_>,
+) -> Result<Sequence> {
+    let wrong_kind =
+        |name: &str| SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence"));
+    if let Some(oid) = argument.as_integer() {
+        let number = u32::try_from(oid - crate::catalog::FIRST_OID).ok();
+        let found = number.map(|number| numbered(access, created, number)).transpose()?.flatten();
+        return found.ok_or_else(|| wrong_kind(&oid.to_string()));
+    }
+    let Value::Text(text) = argument else { return Err(wrong_kind("NULL")) };
+    let parts = crate::catalog::name_parts(text);
+    let name = crate::syntax::statements::relation_of(&parts)?;
+    let (name, _) = crate::ddl::schemas::relation(access, settings, created, &name)?;
+    match find(access, created, &name)? {
+        Some(found) => Ok(found),
+        None if access.table(&name).is_ok() => Err(wrong_kind(&name)),
+        None => Err(Sequence::undefined(&name)),
+    }
+}
+
+fn tables_of(access: &Access<'_>, created: &[String]) -> Result<Vec<String>> {
+    let mut names = access.database().tables().names()?;
+    names.extend(created.iter().cloned());
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn schema_of(access: &mut Access<'_>, name: &str) -> Result<Option<Arc<Schema>>> {
+    match access.table(name) {
+        Ok((_, schema)) => Ok(Some(schema)),
+        // Dropped or renamed by this transaction.
+        Err(error) if error.state == state::UNDEFINED_TABLE => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn invalid(message: impl Into<String>) -> SqlError {
+    SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+}
+
+/// What options make of a sequence: how it counts from now on, and where it begins anew if it does.
+pub(crate) fn stepped(
+    ty: Type,
+    before: Option<Steps>,
+    changes: &[SequenceChange],
+) -> Result<(Type, Steps, Option<i64>)> {
+    use SequenceChange as C;
+    let old_bounds = Sequence::bounds(ty);
+    let mut ty = ty;
+    for change in changes {
+        if let C::Type(bytes) = change {
+            ty = type_of_bytes(*bytes)?;
+        }
+    }
+    let (type_least, type_greatest) = Sequence::bounds(ty);
+    let mut steps = before.unwrap_or_default();
+    if let Some(increment) =
+        changes.iter().find_map(|c| if let C::Increment(by) = c { Some(*by) } else { None })
+    {
+        steps.increment = increment;
+    }
+    if steps.increment == 0 {
+        return Err(invalid("INCREMENT must not be zero"));
+    }
+    let rises = steps.increment > 0;
+    let own = if rises { (1, type_greatest) } else { (type_least, -1) };
+    if before.is_none() {
+        (steps.least, steps.greatest) = own;
+    } else if steps.greatest == old_bounds.1 || steps.greatest > type_greatest {
+        // A bound that was the type's follows it.
+        steps.greatest = own.1;
+    }
+    if before.is_some() && steps.least < type_least {
+        steps.least = own.0;
+    }
+    let (mut start, mut restart) = (None, None);
+    for change in changes {
+        match change {
+            C::Least(least) => steps.least = least.unwrap_or(own.0),
+            C::Greatest(greatest) => steps.greatest = greatest.unwrap_or(own.1),
+            C::Start(at) => start = Some(*at),
+            C::Restart(at) => restart = Some(*at),
+            C::Cycle(cycles) => steps.cycles = *cycles,
+            C::Type(_) | C::Increment(_) | C::OwnedBy(_) | C::Rename(_) => {}
+        }
+    }
+    for (bound, word) in [(steps.least, "MINVALUE"), (steps.greatest, "MAXVALUE")] {
+        if bound < type_least || bound > type_greatest {
+            return Err(invalid(format!(
+                "{word} ({bound}) is out of range for sequence data type {}",
+                type_name(ty)
+            )));
+        }
+    }
+    if steps.least >= steps.greatest {
+        let (least, greatest) = (steps.least, steps.greatest);
+        return Err(invalid(format!("MINVALUE ({least}) must be less than MAXVALUE ({greatest})")));
+    }
+    steps.start = match (start, before) {
+        (Some(start), _) => start,
+        (None, Some(before)) => before.start,
+        (None, None) => {
+            if rises {
+                steps.least
+            } else {
+                steps.greatest
+            }
+        }
+    };
+    let restart = restart.map(|at| at.unwrap_or(steps.start));
+    for (number, word) in [(Some(steps.start), "START"), (restart, "RESTART")] {
+        let Some(number) = number else { continue };
+        if number < steps.least {
+            return Err(invalid(format!(
+                "{word} value ({number}) cannot be less than MINVALUE ({})",
+                steps.least
+            )));
+        }
+        if number > steps.greatest {
+            return Err(invalid(format!(
+                "{word} value ({number}) cannot be greater than MAXVALUE ({})",
+                steps.greatest
+            )));
+        }
+    }
+    Ok((ty, steps, restart))
+}
+
+impl Ddl<'_> {
+    pub(crate) fn sequence_named(&mut self, name: &str) -> Result<Option<Sequence>> {
+        let created = self.created.clone();
+        find(&mut self.access(), &created, name)
+    }
+
+    /// CREATE SEQUENCE and ALTER SEQUENCE.
+    pub(crate) fn sequence(&mut self, statement: &SequenceStatement) -> Result<&'static str> {
+        let SequenceStatement { alters, name, exists, changes } = statement;
+        let command = if *alters { "ALTER SEQUENCE" } else { "CREATE SEQUENCE" };
+        let name = &if *alters { self.meant(name)? } else { self.fresh(name)? };
+        let known = self.sequence_named(name)?;
+        match (known, alters) {
+            (None, true) if *exists => {}
+            (None, true) => return Err(Sequence::undefined(name)),
+            (Some(sequence), true) => self.alter_sequence(sequence, changes)?,
+            (None, false) => {
+                self.free_name(name)?;
+                self.create_sequence(name, changes)?;
+            }
+            (Some(_), false) if *exists => {}
+            (Some(_), false) => return Err(taken(name)),
+        }
+        Ok(command)
+    }
+
+    fn free_name(&mut self, name: &str) -> Result<()> {
+        if self.exists(name)? || crate::ddl::views::find(&mut self.access(), name)?.is_some() {
+            return Err(taken(name));
+        }
+        Ok(())
+    }
+
+    fn create_sequence(&mut self, name: &str, changes: &[SequenceChange]) -> Result<()> {
+        let (ty, steps, _) = stepped(Type::INT8, None, changes)?;
+        let number = self.db.tables().new_sequence(steps)?;
+        let owner = self.owner(changes)?.flatten();
+        self.put_sequence(&Sequence { name: name.to_owned(), number, ty, owner, is_identity: false })
+    }
+
+    /// What OWNED BY says, if it is there.
+    fn owner(&mut self, changes: &[SequenceChange]) -> Result<Option<Option<(u32, u16)>>> {
+        let said = changes.iter().rev().find_map(|change| match change {
+            SequenceChange::OwnedBy(owner) => Some(owner),
+            _ => None,
+        });
+        let Some(said) = said else { return Ok(None) };
+        let Some((table, column)) = said else { return Ok(Some(None)) };
+        let table = self.meant(table)?;
+        let schema = self.schema(&table)?;
+        let place = schema.index_of(column)?;
+        let column = schema.columns().get(place).ok_or_else(|| bug("a column"))?;
+        Ok(Some(Some((schema.id(), column.id()))))
+    }
+
+    fn alter_sequence(&mut self, sequence: Sequence, changes: &[SequenceChange]) -> Result<()> {
+        let old = sequence.clone();
+        let mut sequence = sequence;
+        for change in changes {
+            if let SequenceChange::Rename(name) = change {
+                if sequence.is_identity {
+                    return Err(SqlError::unsupported(
+                        "renaming the sequence of an identity column",
+                        "it is named after the table and the column",
+                    ));
+                }
+                let name = name_in(schema_and_name(&sequence.name).0, name);
+                if self.sequence_named(&name)?.is_some() {
+                    return Err(taken(&name));
+                }
+                self.free_name(&name)?;
+                sequence.name = name;
+            }
+        }
+        if let Some(owner) = self.owner(changes)? {
+            if sequence.is_identity {
+                let message = "cannot change ownership of identity sequence";
+                return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint("the column owns it"));
+            }
+            sequence.owner = owner;
+        }
+        let counts = |change: &SequenceChange| {
+            !matches!(change, SequenceChange::OwnedBy(_) | SequenceChange::Rename(_))
+        };
+        if changes.iter().any(counts) {
+            let (before, last, is_called) = self.db.tables().sequence(sequence.number)?;
+            let (ty, steps, restart) = stepped(sequence.ty, Some(before), changes)?;
+            if sequence.is_identity && ty != sequence.ty {
+                return Err(SqlError::unsupported(
+                    "another type for the sequence of an identity column",
+                    "it has that of the column",
+                ));
+            }
+            let (last, is_called) = restart.map_or((last, is_called), |restart| (restart, false));
+            let number = self.db.tables().new_sequence(steps)?;
+            self.db.tables().set_number(number, last, is_called).map_err(|error| match error {
+                TablesError::OutOfBounds { number, least, greatest } => invalid(format!(
+                    "RESTART value ({number}) must be from MINVALUE ({least}) to MAXVALUE ({greatest})"
+                )),
+                other => other.into(),
+            })?;
+            self.renumber(sequence.number, number)?;
+            self.transaction.tables().drop_sequences([sequence.number]);
+            (sequence.number, sequence.ty) = (number, ty);
+        }
+        if sequence.is_identity || sequence == old {
+            return Ok(());
+        }
+        self.delete_sequence(&old.name)?;
+        self.put_sequence(&sequence)
+    }
+
+    /// All columns that drew from one sequence draw from another.
+    fn renumber(&mut self, old: u32, new: u32) -> Result<()> {
+        for (schema, _) in self.drawing(old)? {
+            self.transaction.tables().replace_sequence(schema.name(), old, new)?;
+        }
+        Ok(())
+    }
+
+    /// Tables whose columns draw from a sequence, with one such column.
+    fn drawing(&mut self, number: u32) -> Result<Vec<(Arc<Schema>, String)>> {
+        let created = self.created.clone();
+        let mut access = self.access();
+        let mut found = Vec::new();
+        for table in tables_of(&access, &created)? {
+            let Some(schema) = schema_of(&mut access, &table)? else { continue };
+            let draws = schema.columns().iter().find(|column| {
+                column.sequence() == Some(number) || *column.default_value() == DefaultValue::Next(number)
+            });
+            if let Some(column) = draws {
+                let column = column.name().to_owned();
+                found.push((schema, column));
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn drop_sequence(&mut self, name: &str, if_exists: bool, cascade: bool) -> Result<()> {
+        let sequence = match self.sequence_named(name)? {
+            Some(sequence) => sequence,
+            None if if_exists => return Ok(()),
+            None => {
+                let message = format!("sequence \"{name}\" does not exist");
+                return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+            }
+        };
+        let dependent = |table: &str, column: &str| {
+            let message =
+                format!("cannot drop sequence {name} because column {column} of table {table} depends on it");
+            SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message)
+        };
+        for (schema, column) in self.drawing(sequence.number)? {
+            if sequence.is_identity || !cascade {
+                return Err(dependent(schema.name(), &column).hint("drop the column's default first"));
+            }
+            self.transaction.tables().set_default(schema.name(), &column, DefaultValue::None)?;
+        }
+        self.delete_sequence(name)?;
+        self.transaction.tables().drop_sequences([sequence.number]);
+        self.uncomment(Some("sequence"), 0, Some(name))
+    }
+
+    /// Takes from columns of other tables the defaults that draw from sequences of these ones; without CASCADE there may be none.
+    pub(crate) fn part_from_sequences(&mut self, tables: &[String], cascades: bool) -> Result<()> {
+        let (mut going, mut sequences) = (Vec::new(), Vec::new());
+        for table in tables {
+            if !self.exists(table)? {
+                continue;
+            }
+            let schema = self.schema(table)?;
+            going.push(schema.id());
+            let named = |column: &ropewalk::tables::Column| {
+                let name = format!("{}_{}_seq", shown(schema.name()), column.name());
+                column.sequence().map(|number| (number, name))
+            };
+            sequences.extend(schema.columns().iter().filter_map(named));
+        }
+        let owned = all(&mut self.access())?.into_iter();
+        let owned = owned.filter(|sequence| sequence.owner.is_some_and(|(table, _)| going.contains(&table)));
+        sequences.extend(owned.map(|sequence| (sequence.number, shown(&sequence.name))));
+        for (number, name) in sequences {
+            for (schema, column) in self.drawing(number)? {
+                if going.contains(&schema.id()) {
+                    continue;
+                }
+                if !cascades {
+                    let table = shown(schema.name());
+                    let message = format!(
+                        "cannot drop sequence {name} because column {column} of table {table} depends on it"
+                    );
+                    return Err(SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message)
+                        .hint("use DROP ... CASCADE to drop the dependent objects too"));
+                }
+                self.transaction.tables().set_default(schema.name(), &column, DefaultValue::None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the sequences that go with a table, or with one of its columns.
+    pub(crate) fn drop_owned(&mut self, table: u32, column: Option<u16>) -> Result<()> {
+        let owned = all(&mut self.access())?.into_iter().filter(|sequence| {
+            sequence.owner.is_some_and(|(of, by)| of == table && column.is_none_or(|column| column == by))
+        });
+        for sequence in owned.collect::<Vec<_>>() {
+            if let Some((schema, column)) = self.drawing(sequence.number)?.first() {
+                let message = format!(
+                    "cannot drop sequence {} because column {column} of table {} depends on it",
+                    sequence.name,
+                    schema.name()
+                );
+                return Err(SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message));
+            }
+            self.delete_sequence(&sequence.name)?;
+            self.transaction.tables().drop_sequences([sequence.number]);
+            self.uncomment(Some("sequence"), 0, Some(&sequence.name))?;
+        }
+        Ok(())
+    }
+
+    /// TRUNCATE ... RESTART IDENTITY: sequences that the table owns begin anew.
+    pub(crate) fn restart_owned(&mut self, table: u32) -> Result<()> {
+        let owned = all(&mut self.access())?.into_iter();
+        for sequence in owned.filter(|sequence| sequence.owner.is_some_and(|(of, _)| of == table)) {
+            self.alter_sequence(sequence, &[SequenceChange::Restart(None)])?;
+        }
+        Ok(())
+    }
+
+    /// Makes an identity column count in its own way.
+    pub(crate) fn count_by(&mut self, table: &str, column: &str, steps: Steps) -> Result<()> {
+        let schema = self.schema(table)?;
+        let place = schema.index_of(column)?;
+        if let Some(old) = schema.columns().get(place).and_then(|column| column.sequence()) {
+            let new = self.db.tables().new_sequence(steps)?;
+            self.transaction.tables().replace_sequence(table, old, new)?;
+            self.transaction.tables().drop_sequences([old]);
+        }
+        Ok(())
+    }
+
+    /// ALTER TABLE ... ALTER COLUMN ... ADD GENERATED.
+    pub(crate) fn add_identity(&mut self, statement: &AddIdentity) -> Result<()> {
+        let AddIdentity { table, column, always, changes } = statement;
+        let schema = self.schema(table)?;
+        let place = schema.index_of(column)?;
+        let known = schema.columns().get(place).ok_or_else(|| bug("a column"))?;
+        if known.identity().is_some() {
+            let message =
+                format!("column \"{column}\" of relation \"{table}\" is already an identity column");
+            return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        }
+        let (_, steps, _) = stepped(known.column_type(), None, changes)?;
+        let identity = if *always { Identity::Always } else { Identity::ByDefault };
+        let number = self.db.tables().new_sequence(steps)?;
+        Ok(self.transaction.tables().set_identity(table, column, Some((identity, number)))?)
+    }
+
+    /// Keeps a sequence under another name.
+    pub(crate) fn rename_sequence(&mut self, old: &str, new: &str) -> Result<()> {
+        let Some(mut sequence) = self.sequence_named(old)?.filter(|sequence| !sequence.is_identity) else {
+            return Ok(());
+        };
+        self.delete_sequence(old)?;
+        sequence.name = new.to_owned();
+        self.put_sequence(&sequence)
+    }
+
+    fn delete_sequence(&mut self, name: &str) -> Result<()> {
+        let mut tables = self.transaction.tables();
+        let table = tables.table(SEQUENCES)?;
+        tables.delete(&table, &[Value::text(name)])?;
+        Ok(())
+    }
+
+    fn put_sequence(&mut self, sequence: &Sequence) -> Result<()> {
+        let mut tables = self.transaction.tables();
+        let table = match tables.table(SEQUENCES) {
+            Ok(table) => table,
+            Err(TablesError::UnknownTable { .. }) => tables.create_table(
+                TableDef::new(SEQUENCES)
+                    .column(ColumnDef::new("name", Type::TEXT))
+                    .column(ColumnDef::new("number", Type::INT8).not_null())
+                    .column(ColumnDef::new("bytes", Type::INT4).not_null())
+                    .column(ColumnDef::new("owner_table", Type::INT8))
+                    .column(ColumnDef::new("owner_column", Type::INT4))
+                    .primary_key(["name"]),
+            )?,
+            Err(error) => return Err(error.into()),
+        };
+        let (of, by) = match sequence.owner {
+            Some((of, by)) => (Value::Int8(of.into()), Value::Int4(by.into())),
+            None => (Value::Null, Value::Null),
+        };
+        tables.insert(
+            &table,
+            &[
+                ("name", Value::text(sequence.name.as_str())),
+                ("number", Value::Int8(sequence.number.into())),
+                ("bytes", Value::Int4(bytes_of_type(sequence.ty))),
+                ("owner_table", of),
+                ("owner_column", by),
+            ],
+        )?;
+        Ok(())
+    }
+}
+
+fn taken(name: &str) -> SqlError {
+    SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{}\" already exists", schema_and_name(name).1))
+}
+
+/// The numbers that a session was given: what currval and lastval answer.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    last: Option<u32>,
+    given: HashMap<u32, i64>,
+    /// The position of the last event of the last commit that appended some.
+    event: Option<i64>,
+}
+
+/// Shared by a session and its plans.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Given(Arc<Mutex<Numbers>>);
+
+impl Given {
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        // What it holds is whole at all times.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a number that was drawn.
+    pub(crate) fn note(&self, sequence: u32, number: i64) {
+        let mut numbers = self.numbers();
+        numbers.last = Some(sequence);
+        numbers.given.insert(sequence, number);
+    }
+
+    /// Notes the events of a commit; `None` wrote nothing.
+    pub(crate) fn note_events(&self, committed: Option<&Committed>) {
+        let appended = committed.map_or(&[][..], |committed| &committed.appended);
+        let last = appended.iter().rev().map(|events| events.last.0).find(|last| *last > 0);
+        if let Some(last) = last {
+            self.numbers().event = i64::try_from(last).ok();
+        }
+    }
+
+    /// DISCARD.
+    pub(crate) fn forget(&self) {
+        *self.numbers() = Numbers::default();
+    }
+}
+
+/// What is asked of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Next,
+    Current,
+    Set,
+    Last,
+    /// The position of the last event that was appended.
+    Event,
+}
+
+/// A call that was bound.
+#[derive(Clone)]
+pub(crate) struct SequenceCall {
+    pub(crate) asks: Asks,
+    /// Empty for lastval and last_event_position.
+    pub(crate) name: String,
+    pub(crate) number: u32,
+    pub(crate) tables: Tables,
+    pub(crate) given: Given,
+}
+
+impl std::fmt::Debug for SequenceCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {}", self.asks, self.number)
+    }
+}
+
+impl PartialEq for SequenceCall {
+    fn eq(&self, other: &Self) -> bool {
+        (self.asks, self.number) == (other.asks, other.number)
+    }
+}
+
+impl SequenceCall {
+    pub(crate) fn call(&self, arguments: &[Value<'_>]) -> Result<Value<'static>> {
+        let undefined = |what: &str| {
+            let message = format!("{what} is not yet defined in this session");
+            SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
+        };
+        let name = &self.name;
+        Ok(Value::Int8(match self.asks {
+            Asks::Next => {
+                let number = self.tables.next_number(self.number).map_err(|error| match error {
+                    TablesError::Exhausted { .. } => {
+                        let message = match self.tables.sequence(self.number) {
+                            Ok((steps, ..)) if steps.increment < 0 => {
+                                format!(
+                                    "nextval: reached minimum value of sequence \"{name}\" ({})",
+                                    steps.least
+                                )
+                            }
+                            Ok((steps, ..)) => format!(
+                                "nextval: reached maximum value of sequence \"{name}\" ({})",
+                                steps.greatest
+                            ),
+                            Err(error) => return error.into(),
+                        };
+                        SqlError::new(state::SEQUENCE_LIMIT_EXCEEDED, message)
+                    }
+                    other => other.into(),
+                })?;
+                self.given.note(self.number, number);
+                number
+            }
+            Asks::Current => {
+                let number = self.given.numbers().given.get(&self.number).copied();
+                number.ok_or_else(|| undefined(&format!("currval of sequence \"{name}\"")))?
+            }
+            Asks::Last => {
+                let numbers = self.given.numbers();
+                let last = numbers.last.and_then(|last| numbers.given.get(&last)).copied();
+                last.ok_or_else(|| undefined("lastval"))?
+            }
+            Asks::Event => {
+                let event = self.given.numbers().event;
+                event.ok_or_else(|| undefined("last_event_position"))?
+            }
+            Asks::Set => {
+                let (Some(Value::Int8(number)), is_called) = (arguments.first(), arguments.get(1)) else {
+                    return Ok(Value::Null);
+                };
+                let is_called = match is_called {
+                    None => true,
+                    Some(Value::Bool(is_called)) => *is_called,
+                    Some(_) => return Ok(Value::Null),
+                };
+                self.tables.set_number(self.number, *number, is_called).map_err(|error| match error {
+                    TablesError::OutOfBounds { number, least, greatest } => {
+                        let message = format!(
+                            "setval: value {number} is out of bounds for sequence \"{name}\" ({least}..{greatest})"
+                        );
+                        SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message)
+                    }
+                    other => other.into(),
+                })?;
+                if is_called {
+                    self.given.numbers().given.insert(self.number, *number);
+                }
+                *number
+            }
+        }))
+    }
+}

@@ -1,0 +1,520 @@
+//! Plans of INSERT, UPDATE and DELETE.
+
+use std::sync::LazyLock;
+
+use ropewalk::tables::{Column, ColumnRef, Expr as TableExpr, Schema, Type, Value};
+use sqlparser::ast;
+
+use super::Delete;
+use super::Found;
+use super::Given;
+use super::Insert;
+use super::OnConflict;
+use super::Returning;
+use super::Source;
+use super::Target;
+use super::Update;
+use super::unsupported;
+use crate::bind::scope::{Scope, folded, parts};
+use crate::bind::{Binder, Typed};
+use crate::ddl::schemas::in_full;
+use crate::dml::overriding::Overriding;
+use crate::exec::access_path::Path;
+use crate::exec::analytic::{Finder, may_serve};
+use crate::expr::cast::Strength;
+use crate::expr::{Expr, bug};
+use crate::plan::{Planner, Select, alias_of, nothing_else, split};
+use crate::syntax::parse;
+use crate::types::error::{Result, SqlError, state};
+
+static INSERT: LazyLock<Option<ast::Insert>> =
+    LazyLock::new(|| match parse::template("INSERT INTO t VALUES (1)")? {
+        ast::Statement::Insert(insert) => Some(insert),
+        _ => None,
+    });
+static UPDATE: LazyLock<Option<ast::Update>> =
+    LazyLock::new(|| match parse::template("UPDATE t SET a = 1")? {
+        ast::Statement::Update(update) => Some(update),
+        _ => None,
+    });
+static DELETE: LazyLock<Option<ast::Delete>> = LazyLock::new(|| match parse::template("DELETE FROM t")? {
+    ast::Statement::Delete(delete) => Some(delete),
+    _ => None,
+});
+
+/// The plan of the query of an INSERT.
+enum Rows {
+    ByKeys(Box<Select>),
+    Found(Finder),
+}
+
+pub(crate) fn is_default(expr: &ast::Expr) -> bool {
+    matches!(expr, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+}
+
+/// Refuses what no planner of UPDATE looks at.
+pub(crate) fn nothing_but_an_update(update: &ast::Update) -> Result<()> {
+    let empty = UPDATE.as_ref();
+    let mut rest = update.clone();
+    if let Some(empty) = empty {
+        rest.table.clone_from(&empty.table);
+        rest.assignments.clone_from(&empty.assignments);
+    }
+    (rest.from, rest.selection, rest.returning) = (None, None, None);
+    nothing_else(&rest, empty)
+}
+
+/// Refuses what no planner of DELETE looks at.
+pub(crate) fn nothing_but_a_delete(delete: &ast::Delete) -> Result<()> {
+    let empty = DELETE.as_ref();
+    let mut rest = delete.clone();
+    if let Some(empty) = empty {
+        rest.from.clone_from(&empty.from);
+    }
+    (rest.using, rest.selection, rest.returning) = (None, None, None);
+    nothing_else(&rest, empty)
+}
+
+impl Planner<'_> {
+    pub(crate) fn returning(
+        &mut self,
+        items: Option<&[ast::SelectItem]>,
+        scope: &Scope,
+    ) -> Result<Option<Returning>> {
+        let Some(items) = items else { return Ok(None) };
+        let mut aggregates = Vec::new();
+        let projected = self.projection(items, scope, &mut aggregates)?;
+        if !aggregates.is_empty() {
+            let message = "aggregate functions are not allowed in RETURNING";
+            return Err(SqlError::new(state::GROUPING_ERROR, message));
+        }
+        let (output, columns) = projected.into_iter().unzip();
+        Ok(Some(Returning { output, columns }))
+    }
+
+    /// A value for the column at `place`.
+    pub(crate) fn given(
+        &mut self,
+        expr: &ast::Expr,
+        schema: &Schema,
+        place: usize,
+        scope: &Scope,
+        clause: &'static str,
+    ) -> Result<Given> {
+        if is_default(expr) {
+            return Ok(Given::Default);
+        }
+        let typed = Binder::new(self, scope, clause).bind(expr)?;
+        self.assigned(typed, schema, place, scope).map(Given::Expr)
+    }
+
+    fn assigned(&mut self, typed: Typed, schema: &Schema, place: usize, scope: &Scope) -> Result<Expr> {
+        let column = schema.columns().get(place).ok_or_else(|| bug("a column beyond its table"))?;
+        let ty = column.column_type();
+        let found = typed.ty;
+        let settled = Binder::new(self, scope, "a value").settle(typed, ty, Strength::Assignment);
+        settled.map_err(|error| {
+            if error.state != state::DATATYPE_MISMATCH {
+                return error;
+            }
+            let message = format!(
+                "column \"{}\" is of type {} but expression is of type {}",
+                column.name(),
+                self.shown(Some(ty)),
+                self.shown(found)
+            );
+            SqlError::new(state::DATATYPE_MISMATCH, message)
+                .hint("you will need to rewrite or cast the expression")
+        })
+    }
+
+    pub(crate) fn insert(&mut self, insert: &ast::Insert) -> Result<Insert> {
+        let empty = INSERT.as_ref();
+        let mut rest = insert.clone();
+        if let Some(empty) = empty {
+            rest.table.clone_from(&empty.table);
+            rest.source.clone_from(&empty.source);
+        }
+        rest.columns.clear();
+        (rest.on, rest.returning, rest.table_alias) = (None, None, None);
+        let overriding = crate::dml::overriding::of(insert);
+        if overriding.is_some() {
+            rest.settings = None;
+        }
+        nothing_else(&rest, empty)?;
+        let ast::TableObject::TableName(name) = &insert.table else { return Err(unsupported(&insert.table)) };
+        let (table, schema) = self.target_table(name)?;
+        let alias = match &insert.table_alias {
+            Some(alias) => folded(&alias.alias),
+            None => in_full(schema.name()),
+        };
+        let mut places = Vec::new();
+        for column in &insert.columns {
+            let place = column_place(&schema, column)?;
+            if places.contains(&place) {
+                let message = format!("column \"{column}\" specified more than once");
+                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+            }
+            places.push(place);
+        }
+        let names_columns = !places.is_empty();
+        if !names_columns {
+            places = (0..schema.columns().len()).collect();
+        }
+        let nothing = Scope::default();
+        let arity = |found: usize| {
+            let message = match found > places.len() {
+                true => "INSERT has more expressions than target columns",
+                false => "INSERT has more target columns than expressions",
+            };
+            if found > places.len() || names_columns && found < places.len() {
+                return Err(SqlError::new(state::SYNTAX_ERROR, message));
+            }
+            Ok(())
+        };
+        let mut locals = self.local_defaults(&schema);
+        let mut width = places.len();
+        let source = match insert.source.as_deref() {
+            // DEFAULT VALUES
+            None => {
+                width = 0;
+                Source::Values(vec![Vec::new()])
+            }
+            Some(query) => match query.body.as_ref() {
+                ast::SetExpr::Values(values) if query.order_by.is_none() && query.limit_clause.is_none() => {
+                    let plain = empty.and_then(|empty| empty.source.as_deref());
+                    let mut bare = query.clone();
+                    if let Some(plain) = plain {
+                        bare.body.clone_from(&plain.body);
+                    }
+                    nothing_else(&bare, plain)?;
+                    let mut rows = Vec::new();
+                    for row in &values.rows {
+                        arity(row.content.len())?;
+                        width = row.content.len();
+                        let given: Result<Vec<Given>> = (row.content.iter().zip(&places))
+                            .map(|(expr, place)| match locals.iter().find(|(local, _)| local == place) {
+                                Some((_, now)) if is_default(expr) => Ok(Given::Expr(now.clone())),
+                                _ => self.given(expr, &schema, *place, &nothing, "VALUES"),
+                            })
+                            .collect();
+                        rows.push(given?);
+                    }
+                    if rows.iter().any(|row| row.len() != width) {
+                        let message = "VALUES lists must all be the same length";
+                        return Err(SqlError::new(state::SYNTAX_ERROR, message));
+                    }
+                    Source::Values(rows)
+                }
+                _ => match self.rows_of(query)? {
+                    Rows::Found(planned) => {
+                        arity(planned.columns().len())?;
+                        width = planned.columns().len();
+                        let mut types = Vec::new();
+                        for (number, (column, place)) in planned.columns().iter().zip(&places).enumerate() {
+                            let ty = schema.columns().get(*place).map_or(Type::TEXT, |c| c.column_type());
+                            let is_open = is_open(query, number);
+                            if !is_open {
+                                // Looks whether it may be assigned; the cast itself comes with the values.
+                                let typed = Typed::new(Expr::Column(0), column.ty);
+                                self.assigned(typed, &schema, *place, &nothing)?;
+                            }
+                            types.push((ty, is_open || ty != column.ty));
+                        }
+                        Source::Whole(planned, types)
+                    }
+                    Rows::ByKeys(mut select) => {
+                        arity(select.columns.len())?;
+                        width = select.columns.len();
+                        let mut output = Vec::new();
+                        for ((expr, column), place) in
+                            select.output.into_iter().zip(&select.columns).zip(&places)
+                        {
+                            // The literal of a select list is text by now; it may still become what the column is.
+                            let literal = matches!(expr, Expr::Const(Value::Text(_) | Value::Null));
+                            let typed = Typed { expr, ty: (!literal).then_some(column.ty) };
+                            output.push(self.assigned(typed, &schema, *place, &nothing)?);
+                        }
+                        select.output = output;
+                        Source::Select(select)
+                    }
+                },
+            },
+        };
+        places.truncate(width);
+        locals.retain(|(place, _)| !places.contains(place));
+        places.extend(locals.iter().map(|(place, _)| *place));
+        let mut scope = Scope::default();
+        scope.add_table(alias, &schema)?;
+        let on_conflict = match &insert.on {
+            None => None,
+            Some(ast::OnInsert::OnConflict(on)) => Some(self.on_conflict(on, &schema, &scope)?),
+            Some(other) => return Err(unsupported(other)),
+        };
+        let returning = self.returning(insert.returning.as_deref(), &scope)?;
+        let numbers = |column: &Column| overriding == Some(Overriding::User) && column.identity().is_some();
+        let numbered = schema.columns().iter().enumerate();
+        let numbered = numbered.filter(|(place, column)| !places.contains(place) || numbers(column));
+        let numbered = numbered.filter_map(|(place, column)| match column.default_value() {
+            ropewalk::tables::DefaultValue::Next(sequence) => Some((place, *sequence)),
+            _ => Some((place, column.sequence()?)),
+        });
+        let (numbered, given) = (numbered.collect(), self.standing.given.clone());
+        let locals = locals.into_iter().map(|(_, now)| now).collect();
+        Ok(Insert {
+            table,
+            schema,
+            places,
+            source,
+            locals,
+            on_conflict,
+            returning,
+            numbered,
+            given,
+            overriding,
+        })
+    }
+
+    /// The rows of a query, as they are.
+    pub(crate) fn source_of(&mut self, query: &ast::Query) -> Result<Source> {
+        Ok(match self.rows_of(query)? {
+            Rows::ByKeys(select) => Source::Select(select),
+            Rows::Found(found) => {
+                let types = found.columns().iter().map(|column| (column.ty, false)).collect();
+                Source::Whole(found, types)
+            }
+        })
+    }
+
+    /// Plans the query of an INSERT: by keys where that serves it. Rows of WITH that are not there yet have no keys.
+    fn rows_of(&mut self, query: &ast::Query) -> Result<Rows> {
+        if let Some(finder) = self.forced(|planner| Finder::plan(query, planner).map(Some))? {
+            return Ok(Rows::Found(finder));
+        }
+        if !self.chained {
+            match self.query(query) {
+                Ok(select) => return Ok(Rows::ByKeys(Box::new(select))),
+                Err(error) if may_serve(&error) => {}
+                Err(error) => return Err(error),
+            }
+            self.subqueries.clear();
+            self.outer.clear();
+        }
+        Finder::plan(query, self).map(Rows::Found)
+    }
+
+    /// Columns whose default is what the clock shows, where that is not what it shows in UTC.
+    fn local_defaults(&self, schema: &Schema) -> Vec<(usize, Expr)> {
+        if self.standing.settings.zone.is_utc() {
+            return Vec::new();
+        }
+        let shows_clock = |(place, column): (usize, &ropewalk::tables::Column)| {
+            let is_now = *column.default_value() == ropewalk::tables::DefaultValue::Now;
+            let ty = column.column_type();
+            let now = Box::new(Expr::Call(crate::functions::Function::Now, Vec::new()));
+            (is_now && ty != Type::TIMESTAMPTZ).then_some((place, Expr::Cast(now, ty)))
+        };
+        schema.columns().iter().enumerate().filter_map(shows_clock).collect()
+    }
+
+    fn on_conflict(&mut self, on: &ast::OnConflict, schema: &Schema, scope: &Scope) -> Result<OnConflict> {
+        let all = unique_targets(schema);
+        let none = || {
+            SqlError::new(
+                state::INVALID_COLUMN_REFERENCE,
+                "there is no unique or exclusion constraint matching the ON CONFLICT specification",
+            )
+        };
+        let targets = match &on.conflict_target {
+            None => all,
+            Some(ast::ConflictTarget::Columns(names)) => {
+                let mut places = Vec::new();
+                for name in names {
+                    places.push(column_place(schema, &ast::ObjectName::from(vec![name.clone()]))?);
+                }
+                places.sort_unstable();
+                let same = |target: &Target| {
+                    let mut own = target.places.clone();
+                    own.sort_unstable();
+                    own == places
+                };
+                vec![all.into_iter().find(same).ok_or_else(none)?]
+            }
+            Some(ast::ConflictTarget::OnConstraint(name)) => {
+                let names = parts(name)?;
+                let key_name = format!("{}_pkey", schema.own_name());
+                let named =
+                    |target: &Target| names.last() == Some(target.index.as_ref().unwrap_or(&key_name));
+                vec![all.into_iter().find(named).ok_or_else(|| {
+                    let message =
+                        format!("constraint \"{name}\" for table \"{}\" does not exist", schema.own_name());
+                    SqlError::new(state::UNDEFINED_OBJECT, message)
+                })?]
+            }
+        };
+        let update = match &on.action {
+            ast::OnConflictAction::DoNothing => None,
+            ast::OnConflictAction::DoUpdate(update) => {
+                if on.conflict_target.is_none() {
+                    let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
+                    return Err(SqlError::new(state::SYNTAX_ERROR, message)
+                        .hint("for example, ON CONFLICT (column_name)"));
+                }
+                let mut both = scope.clone();
+                both.add_qualified("excluded", schema)?;
+                let set = self.assignments(&update.assignments, schema, &both)?;
+                let filter = match &update.selection {
+                    None => None,
+                    Some(selection) => Some(Binder::new(self, &both, "WHERE").condition(selection)?),
+                };
+                Some((set, filter))
+            }
+        };
+        Ok(OnConflict { targets, update })
+    }
+
+    pub(crate) fn assignments(
+        &mut self,
+        assignments: &[ast::Assignment],
+        schema: &Schema,
+        scope: &Scope,
+    ) -> Result<Vec<(usize, Given)>> {
+        let mut set: Vec<(usize, Given)> = Vec::new();
+        for (place, value) in assignments_of(assignments, schema)? {
+            set.push((place, self.given(value, schema, place, scope, "UPDATE")?));
+        }
+        Ok(set)
+    }
+
+    /// The one table of an UPDATE or DELETE, and its rows that fulfil `selection`.
+    fn found(&mut self, from: &ast::TableWithJoins, selection: Option<&ast::Expr>) -> Result<(Found, Scope)> {
+        let ast::TableFactor::Table { name, alias, .. } = &from.relation else {
+            return Err(unsupported(from));
+        };
+        let plain = ast::TableFactor::Table {
+            name: name.clone(),
+            alias: alias.clone(),
+            args: None,
+            with_hints: Vec::new(),
+            version: None,
+            with_ordinality: false,
+            partitions: Vec::new(),
+            json_path: None,
+            sample: None,
+            index_hints: Vec::new(),
+        };
+        if !from.joins.is_empty() || from.relation != plain {
+            return Err(unsupported(from));
+        }
+        let (table, schema) = self.target_table(name)?;
+        let mut scope = Scope::default();
+        scope.add_table(alias_of(alias.as_ref())?.unwrap_or_else(|| in_full(schema.name())), &schema)?;
+        let mut filter = Vec::new();
+        match selection {
+            None => {}
+            Some(selection) => match self.current_of(selection, &schema)? {
+                Some(key) => filter = key,
+                None => split(Binder::new(self, &scope, "WHERE").condition(selection)?, &mut filter),
+            },
+        }
+        let path = Path::choose(&schema, 0, &filter, &[], false);
+        Ok((Found { table, schema, path, filter }, scope))
+    }
+
+    pub(crate) fn update(&mut self, update: &ast::Update) -> Result<Update> {
+        nothing_but_an_update(update)?;
+        if update.from.is_some() {
+            return Err(unsupported("FROM"));
+        }
+        let (found, scope) = self.found(&update.table, update.selection.as_ref())?;
+        let schema = found.schema.clone();
+        let set = self.assignments(&update.assignments, &schema, &scope)?;
+        let returning = self.returning(update.returning.as_deref(), &scope)?;
+        Ok(Update { found, set, returning })
+    }
+
+    pub(crate) fn delete(&mut self, delete: &ast::Delete) -> Result<Delete> {
+        nothing_but_a_delete(delete)?;
+        if delete.using.is_some() {
+            return Err(unsupported("USING"));
+        }
+        let ast::FromTable::WithFromKeyword(tables) = &delete.from else { return Err(unsupported(delete)) };
+        let [from] = tables.as_slice() else { return Err(unsupported(delete)) };
+        let (found, scope) = self.found(from, delete.selection.as_ref())?;
+        let returning = self.returning(delete.returning.as_deref(), &scope)?;
+        Ok(Delete { found, returning })
+    }
+}
+
+/// True for a literal of a select list, which becomes what its column is.
+fn is_open(query: &ast::Query, number: usize) -> bool {
+    let ast::SetExpr::Select(select) = query.body.as_ref() else { return false };
+    let are_plain = |item: &ast::SelectItem| {
+        matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
+    };
+    let (Some(ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. }), true) =
+        (select.projection.get(number), select.projection.iter().take(number).all(are_plain))
+    else {
+        return false;
+    };
+    matches!(expr, ast::Expr::Value(value)
+        if matches!(value.value, ast::Value::SingleQuotedString(_) | ast::Value::Null))
+}
+
+/// The place of a column that is written; a table's name in front of it is refused, as PostgreSQL does.
+pub(crate) fn column_place(schema: &Schema, name: &ast::ObjectName) -> Result<usize> {
+    match parts(name)?.as_slice() {
+        [column] => Ok(schema.index_of(column)?),
+        _ => Err(unsupported(format!("the column {name}"))),
+    }
+}
+
+/// The columns that an UPDATE sets, by place, and what to.
+pub(crate) fn assignments_of<'a>(
+    assignments: &'a [ast::Assignment],
+    schema: &Schema,
+) -> Result<Vec<(usize, &'a ast::Expr)>> {
+    let mut set: Vec<(usize, &ast::Expr)> = Vec::new();
+    for assignment in assignments {
+        let (names, values) = match (&assignment.target, &assignment.value) {
+            (ast::AssignmentTarget::ColumnName(name), value) => {
+                (std::slice::from_ref(name), std::slice::from_ref(value))
+            }
+            (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values))
+                if names.len() == values.len() =>
+            {
+                (names.as_slice(), values.as_slice())
+            }
+            _ => return Err(unsupported(assignment)),
+        };
+        for (name, value) in names.iter().zip(values) {
+            let place = column_place(schema, name)?;
+            if set.iter().any(|(at, _)| *at == place) {
+                let message = format!("multiple assignments to same column \"{name}\"");
+                return Err(SqlError::new(state::SYNTAX_ERROR, message));
+            }
+            set.push((place, value));
+        }
+    }
+    Ok(set)
+}
+
+/// The unique constraints of a table.
+fn unique_targets(schema: &Schema) -> Vec<Target> {
+    let mut targets = Vec::new();
+    if !schema.key_columns().is_empty() {
+        targets.push(Target { index: None, places: schema.key_columns().to_vec() });
+    }
+    for index in schema.indexes().iter().filter(|index| index.is_unique() && index.filter().is_none()) {
+        let place = |column: &ropewalk::tables::IndexColumn| match column.expr {
+            TableExpr::Column(ColumnRef::Id(id)) => {
+                schema.columns().iter().position(|column| column.id() == id)
+            }
+            _ => None,
+        };
+        if let Some(places) = index.columns().iter().map(place).collect() {
+            targets.push(Target { index: Some(index.name().to_owned()), places });
+        }
+    }
+    targets
+}

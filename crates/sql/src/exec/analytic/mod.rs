@@ -1,0 +1,461 @@
+//! Queries that no point plan serves: planned by us, run by DataFusion over scans at the statement's snapshot.
+//!
+//! ```text
+//! sqlparser's tree ─▶ names, types, expressions: the binder of every statement   (PostgreSQL's meaning)
+//!                 ─▶ relations: FROM, WHERE, GROUP BY, windows, set operations   (a plan of the engine)
+//!                 ─▶ run: optimised and executed by the engine, rows read by us  (speed, memory limit, spill)
+//! ```
+//! The engine's own SQL is not used: its types, its casts and its arithmetic are not PostgreSQL's. What it is given are columns
+//! with names of ours (`c1`, `c2`, …), operators that mean the same on both sides, and functions of ours for the rest.
+//!
+//! Invariant: a query is answered as PostgreSQL would, or refused; DML never goes through the engine's DML (it may lose a WHERE:
+//! apache/datafusion#24654), only its reads do.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::{Column, DataFusionError};
+use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
+use ropewalk::tables::{Type, Value};
+use sqlparser::ast;
+
+use crate::bind::scope::{Params, Scope};
+use crate::exec::point::Record;
+use crate::exec::row_source::Access;
+use crate::expr::{Context, Expr};
+use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::limits::interrupt::Canceller;
+use crate::plan::{Asked, Order, Planner, ResultColumn, Standing};
+use crate::types::error::{Result, SqlError};
+
+mod aggregates;
+mod append;
+mod arithmetic;
+mod checked_sum;
+mod columns;
+mod computed_first;
+mod constants;
+mod convert;
+mod dml;
+mod early_semi_joins;
+mod filters_over_groups;
+mod finder;
+mod from;
+mod functions;
+mod guards;
+mod in_order;
+mod made;
+mod memory;
+mod merge;
+mod models;
+mod promql;
+mod records;
+mod rows;
+mod run;
+mod scalar;
+mod select;
+mod sets;
+mod shared;
+mod sorted_joins;
+mod table;
+mod translate;
+mod unnest;
+mod windows;
+
+use convert::Reader;
+use made::Made;
+pub(crate) use rows::Rows;
+use rows::Source;
+use run::{Limits, Mode};
+use scalar::Around;
+use translate::{Col, Sub, Translator};
+use windows::Window;
+
+pub(crate) use append::Append;
+pub(crate) use columns::has_rows;
+pub use columns::{column_bytes, default_column_bytes, limit_columns};
+pub(crate) use dml::Keyed;
+pub(crate) use finder::Finder;
+pub(crate) use merge::Merge;
+pub(crate) use models::ModelRelation;
+pub use promql::share_promql_memory;
+pub(crate) use run::from_engine;
+pub(crate) use select::written_so;
+
+pub(crate) const HINT: &str = "write the query another way, or report it";
+
+pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
+    SqlError::unsupported(what, HINT)
+}
+
+/// True when what a planner by keys refused may be served by the engine: what is not supported, and what is no table.
+pub(crate) fn may_serve(error: &SqlError) -> bool {
+    use crate::types::error::state;
+    matches!(error.state, state::FEATURE_NOT_SUPPORTED | state::UNDEFINED_TABLE | state::INVALID_SCHEMA_NAME)
+}
+
+/// A plan of the engine, or its refusal as an error of SQL.
+pub(crate) fn built<T>(plan: std::result::Result<T, DataFusionError>) -> Result<T> {
+    plan.map_err(|error| from_engine(&error))
+}
+
+/// A planned relation: its plan, its columns, their names.
+#[derive(Debug, Clone)]
+pub(crate) struct Relation {
+    pub(crate) plan: LogicalPlan,
+    pub(crate) cols: Vec<Col>,
+    pub(crate) names: Vec<String>,
+    /// Columns that are nothing but NULL, which are of any type.
+    pub(crate) open: Vec<bool>,
+    /// Its order, where it has one.
+    pub(crate) sorted: Option<Box<Sorted>>,
+}
+
+/// The order of a relation's rows. The engine keeps none between a query and the query around it; aggregates that mind the order of
+/// their rows sort by these keys again.
+#[derive(Debug, Clone)]
+pub(crate) struct Sorted {
+    /// As the plan of the relation, with the keys that it does not answer as further columns.
+    plan: LogicalPlan,
+    keys: Vec<SortKey>,
+}
+
+/// A column that rows are sorted by.
+#[derive(Debug, Clone)]
+pub(crate) struct SortKey {
+    col: Col,
+    descending: bool,
+    nulls_first: bool,
+}
+
+impl SortKey {
+    /// The order by it, where it is column `place` of a row.
+    fn order(&self, place: usize) -> Order {
+        let Self { col, descending, nulls_first } = self;
+        let expr = Expr::Column(place);
+        Order { expr, ty: col.ty, descending: *descending, nulls_first: *nulls_first, shown: None }
+    }
+
+    fn of(order: &Order, col: Col) -> Self {
+        Self { col, descending: order.descending, nulls_first: order.nulls_first }
+    }
+}
+
+impl Relation {
+    fn columns(&self) -> Vec<(String, Type)> {
+        self.names.iter().cloned().zip(self.cols.iter().map(|col| col.ty)).collect()
+    }
+
+    fn result(&self) -> Vec<ResultColumn> {
+        self.columns().into_iter().map(|(name, ty)| ResultColumn { name, ty }).collect()
+    }
+}
+
+/// A relation that WITH names.
+struct Named {
+    name: String,
+    relation: Relation,
+}
+
+/// What planning whole queries keeps beside the planner.
+pub(crate) struct Whole {
+    around: Around,
+    source: Source,
+    /// The columns in reach of the expressions that are bound now.
+    current: Vec<Col>,
+    /// Those of the queries around, outermost first; goes with the planner's scopes.
+    outer: Vec<Vec<Col>>,
+    subqueries: Vec<Sub>,
+    named: Vec<Named>,
+    /// Window functions of the SELECT at hand; `None` where there may be none.
+    pub(crate) windows: Option<Vec<Window>>,
+    window_names: Vec<ast::NamedWindowDefinition>,
+    /// Functions of the select list at hand that answer rows; `None` where there may be none.
+    sets: Option<Vec<unnest::SetCall>>,
+    next: usize,
+    single: bool,
+    /// Views that the query at hand stands in.
+    views: usize,
+}
+
+impl Whole {
+    fn new(around: Around, source: Source) -> Self {
+        Self {
+            around,
+            source,
+            current: Vec::new(),
+            outer: Vec::new(),
+            subqueries: Vec::new(),
+            named: Vec::new(),
+            windows: None,
+            window_names: Vec::new(),
+            sets: None,
+            next: 0,
+            single: false,
+            views: 0,
+        }
+    }
+
+    /// A name that no other column or relation of the statement has.
+    fn fresh(&mut self, letter: char) -> String {
+        self.next += 1;
+        format!("{letter}{}", self.next)
+    }
+
+    /// True while the query of a view is planned.
+    pub(crate) fn is_in_view(&self) -> bool {
+        self.views > 0
+    }
+
+    /// For each subquery the places in `cols` of what it reads of the query around it.
+    fn reads_of_subqueries(&self, cols: &[Col]) -> Vec<Vec<usize>> {
+        let place = |expr: Df| match expr {
+            Df::OuterReferenceColumn(_, column) => cols.iter().position(|col| col.column == column),
+            _ => None,
+        };
+        let reads = |sub: &Sub| sub.plan.all_out_ref_exprs().into_iter().filter_map(place).collect();
+        self.subqueries.iter().map(reads).collect()
+    }
+
+    fn translator<'t>(&'t self, columns: &'t [Col]) -> Translator<'t> {
+        Translator { columns, outer: &self.outer, subqueries: &self.subqueries, around: &self.around }
+    }
+}
+
+/// Plans under names of ours.
+impl Planner<'_> {
+    pub(crate) fn whole(&mut self) -> Result<&mut Whole> {
+        self.whole.as_deref_mut().ok_or_else(|| crate::expr::bug("no plan of a whole query"))
+    }
+
+    /// Projects expressions, each with its type, to columns with new names.
+    fn projected(
+        &mut self,
+        plan: LogicalPlan,
+        exprs: Vec<(Df, DataType, Type)>,
+    ) -> Result<(LogicalPlan, Vec<Col>)> {
+        let whole = self.whole()?;
+        let mut cols = Vec::with_capacity(exprs.len());
+        let mut aliased = Vec::with_capacity(exprs.len());
+        for (expr, form, ty) in exprs {
+            let name = whole.fresh('c');
+            aliased.push(expr.alias(&name));
+            cols.push(Col { column: Column::from_name(name), form, ty });
+        }
+        let plan = built(LogicalPlanBuilder::from(plan).project(aliased).and_then(|b| b.build()))?;
+        Ok((plan, cols))
+    }
+
+    /// Translates an expression over `cols`.
+    fn translated(&mut self, expr: &Expr, ty: Type, cols: &[Col]) -> Result<(Df, DataType, Type)> {
+        let formed = self.whole()?.translator(cols).expr(expr, ty)?;
+        Ok((formed.expr, formed.form, ty))
+    }
+
+    /// True when the subquery reads the query around it.
+    pub(crate) fn is_correlated(&self, number: usize) -> bool {
+        let sub = self.whole.as_ref().and_then(|whole| whole.subqueries.get(number));
+        sub.is_some_and(|sub| !sub.plan.all_out_ref_exprs().is_empty())
+    }
+
+    /// Plans a subquery of an expression, whose scope is `around`.
+    pub(crate) fn whole_subquery(
+        &mut self,
+        query: &ast::Query,
+        around: &Scope,
+        asked: Asked,
+    ) -> Result<(usize, Option<Type>)> {
+        let current = std::mem::take(&mut self.whole()?.current);
+        self.outer.push(around.clone());
+        self.whole()?.outer.push(current);
+        let relation = self.relation(query);
+        self.outer.pop();
+        let whole = self.whole()?;
+        whole.current = whole.outer.pop().unwrap_or_default();
+        let relation = relation?;
+        let column = match (asked, relation.cols.as_slice()) {
+            (Asked::Exists, _) => None,
+            (_, [col]) => Some(col.clone()),
+            _ => {
+                let message = "subquery must return only one column";
+                return Err(SqlError::new(crate::types::error::state::SYNTAX_ERROR, message));
+            }
+        };
+        let ty = column.as_ref().map(|col| col.ty);
+        let whole = self.whole()?;
+        whole.subqueries.push(Sub { plan: relation.plan, asked, column });
+        Ok((whole.subqueries.len() - 1, ty))
+    }
+}
+
+/// Refuses a subquery that reads the query around it where an outer join may add NULLs. The engine moves such a condition above the
+/// join, where it drops rows instead of matches.
+fn check_outer_joins(plan: &LogicalPlan) -> Result<()> {
+    use datafusion::common::JoinType as J;
+    let reads = |side: &LogicalPlan| !side.all_out_ref_exprs().is_empty();
+    match plan {
+        // A lateral relation reads its neighbours.
+        LogicalPlan::Subquery(_) => return Ok(()),
+        LogicalPlan::Join(join) if join.join_type != J::Inner => {
+            let is_read_by = match join.join_type {
+                J::Left | J::LeftSemi | J::LeftAnti | J::LeftMark => {
+                    plan.contains_outer_reference() || reads(&join.right)
+                }
+                J::Right | J::RightSemi | J::RightAnti | J::RightMark => {
+                    plan.contains_outer_reference() || reads(&join.left)
+                }
+                _ => reads(plan),
+            };
+            if is_read_by {
+                return Err(unsupported("a subquery that reads the query around it within an outer join"));
+            }
+        }
+        _ => {}
+    }
+    plan.inputs().into_iter().try_for_each(check_outer_joins)
+}
+
+/// A query that the engine runs. It is planned again for each run, with the parameters as constants.
+#[derive(Debug, Clone)]
+pub(crate) struct WholeQuery {
+    query: Arc<ast::Query>,
+    mode: Mode,
+    standing: Standing,
+    /// As they were when it was prepared.
+    pub(crate) columns: Arc<[ResultColumn]>,
+}
+
+/// Cancels when it is dropped.
+struct Stopping(Canceller);
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// What planning found out.
+pub(crate) struct Planned {
+    pub(crate) query: WholeQuery,
+    pub(crate) columns: Vec<ResultColumn>,
+    /// The engine can run it; what it cannot run it refuses.
+    pub(crate) is_served: bool,
+}
+
+fn with_whole<'a>(
+    access: Access<'a>,
+    params: Params,
+    standing: Standing,
+    around: Around,
+    source: Source,
+) -> Planner<'a> {
+    let mut planner = Planner::beside(access, params, standing);
+    planner.whole = Some(Box::new(Whole::new(around, source)));
+    planner
+}
+
+/// Plans `query` to learn its columns and parameters; those come back in `planner`.
+pub(crate) fn prepare(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Planned> {
+    let db = planner.access.database().clone();
+    let now = db.engine().env().clock.wall_micros();
+    let (sender, _) = run::events();
+    let zone = planner.standing.settings.zone.clone();
+    let around = Around {
+        db,
+        now,
+        zone,
+        params: Vec::new().into(),
+        memory: MEMORY_BYTES_MAX,
+        stop: Canceller::default(),
+        made: Made::default(),
+    };
+    planner.whole = Some(Box::new(Whole::new(around, Source::Session(sender))));
+    let relation = planner.relation(query);
+    planner.whole = None;
+    let relation = relation?;
+    let columns = relation.result();
+    let is_served = run::is_served(&relation.plan);
+    let query = WholeQuery {
+        query: Arc::new(query.clone()),
+        mode: Mode::Rows,
+        standing: planner.standing.clone(),
+        columns: columns.clone().into(),
+    };
+    Ok(Planned { query, columns, is_served })
+}
+
+impl WholeQuery {
+    /// Runs the query; every row of the result goes to `sink` until that answers false. Lines of EXPLAIN are answered.
+    pub(crate) fn run(
+        &self,
+        types: &[Type],
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+        sink: &mut dyn FnMut(Record) -> Result<bool>,
+    ) -> Result<Vec<String>> {
+        let db = access.database().clone();
+        let zone = cx.zone.clone();
+        let params = cx.params.to_vec().into();
+        let stop = Canceller::default();
+        let around = Around {
+            db,
+            now: cx.now,
+            zone,
+            params,
+            memory: budget.left(),
+            stop: stop.clone(),
+            made: Made::default(),
+        };
+        let (sender, receiver) = run::events();
+        let source = match access {
+            Access::Snapshot(db, snapshot) => {
+                Source::Snapshot((*db).clone(), (*snapshot).clone(), stop.clone())
+            }
+            Access::Transaction(..) => Source::Session(sender.clone()),
+        };
+        let declared: Vec<Option<Type>> = types.iter().copied().map(Some).collect();
+        let mut planner =
+            with_whole(access.again(), Params::declared(&declared), self.standing.clone(), around, source);
+        let relation = planner.relation(&self.query)?;
+        if relation.result().as_slice() != self.columns.as_ref() {
+            return Err(SqlError::new(
+                crate::types::error::state::FEATURE_NOT_SUPPORTED,
+                "cached plan must not change result type",
+            )
+            .hint("prepare the statement again"));
+        }
+        let single = planner.whole()?.single;
+        drop(planner);
+        let types: Vec<Type> = relation.cols.iter().map(|col| col.ty).collect();
+        let limits = Limits { memory_bytes_max: budget.left(), single };
+        // Whatever ends the statement ends what its expressions still wait for on the engine's threads.
+        let _stopping = Stopping(stop);
+        run::run(relation.plan, (sender, receiver), limits, self.mode, access, cx, &mut |batch| {
+            let readers: Result<Vec<Reader<'_>>> = batch
+                .columns()
+                .iter()
+                .zip(&types)
+                .map(|(array, ty)| Reader::new(array.as_ref(), *ty))
+                .collect();
+            let readers = readers?;
+            for row in 0..batch.num_rows() {
+                let record: Result<Vec<Value<'static>>> =
+                    readers.iter().map(|reader| Ok(reader.get(row)?.into_owned())).collect();
+                if !sink(record?)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// The same, to be explained.
+    pub(crate) fn explained(self, analyze: bool) -> Self {
+        Self { mode: if analyze { Mode::Analyze } else { Mode::Explain }, ..self }
+    }
+
+    pub(crate) fn is_explain(&self) -> bool {
+        self.mode != Mode::Rows
+    }
+}

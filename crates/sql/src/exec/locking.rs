@@ -1,0 +1,272 @@
+//! SELECT ... FOR UPDATE and FOR SHARE at read committed: the rows of the answer are locked, in its order, before it is given.
+//!
+//! ```text
+//! SELECT ─▶ rows in order, with the keys of what is to be locked behind them ─▶ lock each: wait, refuse or skip ─▶ LIMIT
+//! ```
+//! The limit counts rows that were locked. How many have to be read for that is not known before: with SKIP LOCKED first a few
+//! more than the limit, and four times as many while those do not do.
+
+use ropewalk::LockMode;
+use ropewalk::tables::Table;
+use sqlparser::ast;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use crate::bind::scope::{folded, parts};
+use crate::exec::point::{Record, count, run_some};
+use crate::exec::row_source::Access;
+use crate::expr::{Context, Expr, bug};
+use crate::limits::budget::Budget;
+use crate::plan::Select;
+use crate::types::error::{Result, SqlError, state};
+
+/// Rows that are read beyond the limit because some may be skipped.
+const SPARE: u64 = 16;
+
+/// What happens at a row that another transaction holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Waits,
+    Refuses,
+    Skips,
+}
+
+/// A table whose rows are locked.
+struct Target {
+    table: Table,
+    /// Where its key stands in a row of the extended query.
+    key: std::ops::Range<usize>,
+    mode: LockMode,
+    taken: Taken,
+}
+
+/// A SELECT that locks.
+pub(crate) struct Locking {
+    /// The query with the keys of the locked tables behind its columns, without its limit.
+    select: Select,
+    width: usize,
+    limit: Option<Expr>,
+    offset: Option<Expr>,
+    targets: Vec<Target>,
+}
+
+/// FOR NO KEY UPDATE as FOR UPDATE, FOR KEY SHARE as FOR SHARE: the parser knows these two, and they lock more.
+pub(crate) fn plain_strengths(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is_word = |token: &TokenWithSpan, word: &str| matches!(&token.token, Token::Word(found) if found.value.eq_ignore_ascii_case(word));
+    let is_key = |token: &TokenWithSpan| is_word(token, "KEY");
+    if !part.iter().any(is_key) || !part.iter().any(|token| is_word(token, "FOR")) {
+        return part;
+    }
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(part.len());
+    for token in part.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))) {
+        let is_strength = is_word(&token, "UPDATE") || is_word(&token, "SHARE");
+        let words: &[&str] = if is_word(&token, "UPDATE") { &["FOR", "NO", "KEY"] } else { &["FOR", "KEY"] };
+        let from = out.len().saturating_sub(words.len());
+        let behind = out.get(from..).unwrap_or_default();
+        if is_strength
+            && behind.len() == words.len()
+            && behind.iter().zip(words).all(|(token, word)| is_word(token, word))
+        {
+            out.truncate(from + 1);
+        }
+        out.push(token);
+    }
+    out
+}
+
+/// Limits that stand behind FOR UPDATE before it, where the parser looks for them.
+pub(crate) fn limits_first(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is = |token: Option<&TokenWithSpan>, words: &[&str]| match token.map(|token| &token.token) {
+        Some(Token::Word(word)) if word.quote_style.is_none() => {
+            words.iter().any(|known| word.value.eq_ignore_ascii_case(known))
+        }
+        _ => false,
+    };
+    let begins = |at: usize, part: &[TokenWithSpan]| {
+        is(part.get(at), &["for"]) && is(part.get(at + 1), &["update", "share"])
+    };
+    const LIMITS: &[&str] = &["limit", "offset", "fetch"];
+    if !part.iter().any(|token| is(Some(token), &["update", "share"]))
+        || !part.iter().any(|token| is(Some(token), LIMITS))
+    {
+        return part;
+    }
+    let part: Vec<TokenWithSpan> =
+        part.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).collect();
+    let (mut out, mut at) = (Vec::with_capacity(part.len()), 0);
+    while let Some(token) = part.get(at) {
+        if !begins(at, &part) {
+            out.push(token.clone());
+            at += 1;
+            continue;
+        }
+        // The query ends with its parenthesis, or with the text.
+        let (mut depth, mut end) = (0_usize, at);
+        let mut limits = None;
+        while let Some(token) = part.get(end) {
+            match &token.token {
+                Token::LParen => depth += 1,
+                Token::RParen if depth == 0 => break,
+                Token::RParen => depth -= 1,
+                _ if depth == 0 && limits.is_none() && is(Some(token), LIMITS) => limits = Some(end),
+                _ => {}
+            }
+            end += 1;
+        }
+        let limits = limits.unwrap_or(end);
+        out.extend(part.iter().take(end).skip(limits).cloned());
+        out.extend(part.iter().take(limits).skip(at).cloned());
+        at = end;
+    }
+    out
+}
+
+/// What is skipped has to be locked by others.
+pub(crate) fn unskippable() -> SqlError {
+    SqlError::unsupported(
+        "SKIP LOCKED",
+        "rows are locked at read committed only: BEGIN ISOLATION LEVEL READ COMMITTED",
+    )
+}
+
+/// The names of the tables in FROM, in order; `None` when something else stands there.
+fn names(body: &ast::SetExpr) -> Option<Vec<String>> {
+    let ast::SetExpr::Select(select) = body else { return None };
+    let name = |factor: &ast::TableFactor| match factor {
+        ast::TableFactor::Table { alias: Some(alias), .. } => Some(folded(&alias.name)),
+        ast::TableFactor::Table { name, .. } => parts(name).ok()?.pop(),
+        _ => None,
+    };
+    let mut names = Vec::new();
+    for from in &select.from {
+        names.push(name(&from.relation)?);
+        for join in &from.joins {
+            names.push(name(&join.relation)?);
+        }
+    }
+    Some(names)
+}
+
+impl Locking {
+    /// What `query`, planned as `select`, locks.
+    ///
+    /// # Errors
+    /// 0A000 for a query whose answer's rows are no rows of tables; 42P01.
+    pub(crate) fn of(query: &ast::Query, select: &Select) -> Result<Self> {
+        let refused =
+            |what: &str| Err(SqlError::unsupported(what, "lock the rows of a plain SELECT by their keys"));
+        if select.groups.is_some() || select.is_distinct || select.values.is_some() {
+            return refused("FOR UPDATE with DISTINCT, GROUP BY, aggregates or VALUES");
+        }
+        let names = names(&query.body).filter(|names| names.len() == select.levels.len());
+        let Some(names) = names else { return refused("FOR UPDATE of this query at read committed") };
+        let mut extended = Select { limit: None, offset: None, ..select.clone() };
+        let mut targets = Vec::new();
+        for lock in &query.locks {
+            let of = match &lock.of {
+                None => None,
+                Some(of) => Some(parts(of)?.join(".")),
+            };
+            if let Some(of) = of.as_ref().filter(|of| !names.contains(of)) {
+                let message = format!("relation \"{of}\" in FOR UPDATE clause not found in FROM clause");
+                return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+            }
+            let mode = match lock.lock_type {
+                ast::LockType::Update => LockMode::Update,
+                ast::LockType::Share => LockMode::Share,
+            };
+            let taken = match lock.nonblock {
+                None => Taken::Waits,
+                Some(ast::NonBlock::Nowait) => Taken::Refuses,
+                Some(ast::NonBlock::SkipLocked) => Taken::Skips,
+            };
+            for (level, name) in select.levels.iter().zip(&names) {
+                if of.as_ref().is_some_and(|of| of != name) {
+                    continue;
+                }
+                let key = level.schema.key_columns();
+                if key.is_empty() {
+                    return refused("FOR UPDATE of a table without a primary key");
+                }
+                let from = extended.output.len();
+                extended.output.extend(key.iter().map(|place| Expr::Column(level.start + place)));
+                let key = from..extended.output.len();
+                targets.push(Target { table: level.table.clone(), key, mode, taken });
+            }
+        }
+        let (limit, offset) = (select.limit.clone(), select.offset.clone());
+        Ok(Self { select: extended, width: select.output.len(), limit, offset, targets })
+    }
+
+    /// The first column is this, which it was before, but for its type.
+    pub(crate) fn answer_first(&mut self, expr: Expr) {
+        if let Some(first) = self.select.output.first_mut() {
+            *first = expr;
+        }
+    }
+
+    /// True when rows that others hold are passed over.
+    pub(crate) fn skips(&self) -> bool {
+        self.targets.iter().any(|target| target.taken == Taken::Skips)
+    }
+
+    /// The rows, locked.
+    pub(crate) fn run(
+        &self,
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<Record>> {
+        let skip = count(self.offset.as_ref(), cx, "OFFSET")?.unwrap_or(0);
+        let wanted = match count(self.limit.as_ref(), cx, "LIMIT")? {
+            Some(0) => return Ok(Vec::new()),
+            limit => limit.map_or(u64::MAX, |limit| limit.saturating_add(skip)),
+        };
+        let mut most = if self.skips() { wanted.saturating_add(SPARE) } else { wanted };
+        loop {
+            let budget = &Budget::new(budget.left());
+            let mut found = Vec::new();
+            run_some(&self.select, (0, most), access, cx, budget, &mut |row| {
+                budget.take_row(&row)?;
+                found.push(row);
+                Ok(true)
+            })?;
+            let is_all = (found.len() as u64) < most;
+            let mut rows: Vec<Record> = Vec::new();
+            for mut row in found {
+                if rows.len() as u64 == wanted {
+                    break;
+                }
+                cx.interrupt.check(cx.env)?;
+                if self.lock(&row, access)? {
+                    row.truncate(self.width);
+                    rows.push(row);
+                }
+            }
+            if is_all || rows.len() as u64 == wanted {
+                return Ok(rows.into_iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)).collect());
+            }
+            most = most.saturating_mul(4);
+        }
+    }
+
+    /// Locks what a row is made of; false when it is to be skipped.
+    fn lock(&self, row: &Record, access: &mut Access<'_>) -> Result<bool> {
+        for target in &self.targets {
+            let key = row.get(target.key.clone()).ok_or_else(|| bug("a key behind the row"))?;
+            // The other side of an outer join.
+            if key.iter().any(|value| value.is_null()) {
+                continue;
+            }
+            let waits = target.taken == Taken::Waits;
+            if access.transaction()?.tables().lock(&target.table, key, target.mode, waits)? {
+                continue;
+            }
+            if target.taken == Taken::Skips {
+                return Ok(false);
+            }
+            let message = format!("could not obtain lock on row in relation \"{}\"", target.table.name());
+            return Err(SqlError::new(state::LOCK_NOT_AVAILABLE, message));
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,317 @@
+//! Queries over the catalogs, in memory.
+//!
+//! ```text
+//! query ─▶ Node: a tree of selects and set operations ─▶ rows, made by nested loops
+//!   a subquery that reads the query around it is run once for each row of that, its outer columns put in as constants
+//! ```
+//! Which path is taken: a query that names a relation of `pg_catalog` or `information_schema`, in whatever part of it, comes here
+//! ([`crate::catalog::is_asked`]); every other goes by keys or to the query engine. So what PostgreSQL's clients ask is answered in a
+//! millisecond, with correlated subqueries wherever they stand, LATERAL, functions in the select list, WITH RECURSIVE and
+//! row_number(), some of which the engine has not.
+//! Tables may stand beside catalogs; they are read by key where a condition says one, otherwise whole. All is held within the
+//! statement's budget, see [`nested`].
+
+mod check;
+mod nested;
+mod plan;
+mod rows;
+mod run;
+
+use std::cmp::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use ropewalk::tables::{Schema, Table, Type};
+
+use crate::bind::scope::Mark;
+use crate::exec::analytic::ModelRelation;
+use crate::exec::point::Record;
+use crate::expr::Expr;
+use crate::plan::{Asked, Groups, Order, ResultColumn};
+
+pub(crate) use nested::Nested;
+pub(crate) use plan::{Named, says};
+pub(crate) use rows::SetFunction;
+pub(crate) use run::{Filled, fill_expr};
+
+/// A query.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) body: Body,
+    pub(crate) columns: Vec<ResultColumn>,
+    order: Vec<Order>,
+    limit: Option<Expr>,
+    offset: Option<Expr>,
+    /// Columns that are more than their type says.
+    marks: Vec<(usize, Mark)>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Body {
+    Select(Box<Select>),
+    Values(Vec<Vec<Expr>>),
+    Set {
+        op: SetOp,
+        all: bool,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+    /// WITH RECURSIVE: what `base` answers, then what `step` answers over the rows that came last, until there are none.
+    Recursive {
+        base: Box<Node>,
+        step: Box<Node>,
+        all: bool,
+        last: Last,
+    },
+}
+
+/// The rows that the step of a recursion reads: set before each, by whoever runs it.
+pub(crate) type Last = Arc<Mutex<Arc<Vec<Record>>>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SetOp {
+    Union,
+    Intersect,
+    Except,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Select {
+    from: Vec<From>,
+    /// Conditions on no column of FROM.
+    constant: Vec<Expr>,
+    groups: Option<Groups>,
+    output: Vec<Output>,
+    /// Over the rows of FROM, or the groups; empty where the order is over the result's columns.
+    order: Vec<Order>,
+    is_distinct: bool,
+    /// DISTINCT ON.
+    distinct_on: Vec<Expr>,
+}
+
+/// One relation of FROM.
+#[derive(Debug, Clone)]
+struct From {
+    source: Source,
+    /// Number of its first column, and how many there are.
+    start: usize,
+    width: usize,
+    /// What a row must fulfil beside the rows before it.
+    filter: Vec<Expr>,
+    is_outer: bool,
+    /// WHERE behind a LEFT JOIN.
+    after: Vec<Expr>,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Made(Arc<Vec<Record>>),
+    Table(Table, Arc<Schema>),
+    Model(Arc<ModelRelation>),
+    Query(Inner),
+    /// In the step of a recursion.
+    Last(Last),
+    /// Evaluated for the rows before it; with a number when true.
+    Function(SetFunction, Vec<Expr>, bool),
+}
+
+/// An item of the select list.
+#[derive(Debug, Clone)]
+enum Output {
+    One(Expr),
+    /// As many rows as it answers.
+    Many(SetFunction, Vec<Expr>, Take),
+    /// `row_number()` within a partition, in an order.
+    Number(Vec<Expr>, Vec<Order>),
+}
+
+/// What of the rows of a function becomes a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Take {
+    Column(usize),
+    /// All of a [`Mark::Pair`].
+    Pair,
+}
+
+/// A query within a query. Its columns of the query around are [`Expr::Outer`].
+#[derive(Debug, Clone)]
+pub(crate) struct Inner {
+    pub(crate) node: Arc<Node>,
+    pub(crate) asked: Asked,
+    /// What IN looks for.
+    pub(crate) left: Option<Box<Expr>>,
+    pub(crate) ty: Type,
+    /// It reads columns of the queries around.
+    is_correlated: bool,
+    /// It did, before their values were put in: it goes with the copy that they were put into.
+    is_settled: bool,
+    /// What it answered, when it answers everybody the same.
+    kept: Arc<OnceLock<Arc<Vec<Record>>>>,
+}
+
+impl PartialEq for Inner {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.node, &other.node)
+    }
+}
+
+impl Node {
+    /// Calls `each` for every expression directly in it, not in queries within.
+    fn each_expr(&mut self, each: &mut dyn FnMut(&mut Expr)) {
+        let Self { body, columns: _, order, limit, offset, marks: _ } = self;
+        order.iter_mut().for_each(|order| each(&mut order.expr));
+        limit.iter_mut().chain(offset).for_each(&mut *each);
+        match body {
+            Body::Values(rows) => rows.iter_mut().flatten().for_each(each),
+            Body::Set { left, right, .. } | Body::Recursive { base: left, step: right, .. } => {
+                left.each_expr(each);
+                right.each_expr(each);
+            }
+            Body::Select(select) => {
+                let Select { from, constant, groups, output, order, is_distinct: _, distinct_on } =
+                    &mut **select;
+                for from in from {
+                    if let Source::Function(_, arguments, _) = &mut from.source {
+                        arguments.iter_mut().for_each(&mut *each);
+                    }
+                    from.filter.iter_mut().chain(&mut from.after).for_each(&mut *each);
+                }
+                constant.iter_mut().chain(distinct_on).for_each(&mut *each);
+                order.iter_mut().for_each(|order| each(&mut order.expr));
+                if let Some(Groups { keys, aggregates, having }) = groups {
+                    keys.iter_mut().chain(having).for_each(&mut *each);
+                    for aggregate in aggregates {
+                        aggregate.arguments.iter_mut().chain(&mut aggregate.filter).for_each(&mut *each);
+                        aggregate.order.iter_mut().for_each(|order| each(&mut order.expr));
+                    }
+                }
+                for output in output {
+                    match output {
+                        Output::One(expr) => each(expr),
+                        Output::Many(_, arguments, _) => arguments.iter_mut().for_each(&mut *each),
+                        Output::Number(partition, order) => {
+                            partition.iter_mut().for_each(&mut *each);
+                            order.iter_mut().for_each(|order| each(&mut order.expr));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Calls `each` for every relation of FROM that is a query.
+    fn each_inner(&mut self, each: &mut dyn FnMut(&mut Inner)) {
+        match &mut self.body {
+            Body::Values(_) => {}
+            Body::Set { left, right, .. } | Body::Recursive { base: left, step: right, .. } => {
+                left.each_inner(each);
+                right.each_inner(each);
+            }
+            Body::Select(select) => {
+                for from in &mut select.from {
+                    if let Source::Query(inner) = &mut from.source {
+                        each(inner);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts what `give` answers in the places of columns of the query right around this one. Columns further out move one step
+    /// in.
+    pub(crate) fn settle_outer(&mut self, give: &mut dyn FnMut(usize) -> Expr) {
+        self.change_outer(0, &mut |depth, steps, column| match steps.cmp(&depth) {
+            Ordering::Less => None,
+            Ordering::Equal => Some(give(column)),
+            Ordering::Greater => Some(Expr::Outer(steps - 1, column)),
+        });
+    }
+
+    /// Calls `change` for every column of a query around, with the number of queries between this one and the place where it
+    /// is read, the steps out from there, and the column.
+    fn change_outer(&mut self, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
+        self.each_inner(&mut |inner| inner.change_outer(depth + 1, change));
+        self.each_expr(&mut |expr| change_outer(expr, depth, change));
+    }
+
+    /// True when it reads a column of a query `depth` steps out or further.
+    fn reads_outer(&mut self, depth: usize) -> bool {
+        let mut found = false;
+        // The node itself stays as it is: other places may share it.
+        self.each_inner(&mut |inner| {
+            found |= inner.is_correlated && (*inner.node).clone().reads_outer(depth + 1);
+        });
+        self.each_expr(&mut |expr| found |= reads_outer(expr, depth));
+        found
+    }
+}
+
+fn change_outer(expr: &mut Expr, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
+    let taken = std::mem::replace(expr, Expr::Const(ropewalk::tables::Value::Null));
+    *expr = taken.rewrite(&mut |part| match part {
+        Expr::Outer(steps, column) => change(depth, *steps, *column),
+        Expr::Inner(inner) => {
+            let mut inner = inner.clone();
+            inner.change_outer(depth + 1, change);
+            if let Some(left) = &mut inner.left {
+                change_outer(left, depth, change);
+            }
+            Some(Expr::Inner(inner))
+        }
+        _ => None,
+    });
+}
+
+/// True when a subquery in it reads columns of the queries around.
+fn has_correlated(expr: &Expr) -> bool {
+    let mut found = matches!(expr, Expr::Inner(inner) if inner.is_correlated);
+    expr.for_parts(&mut |part| found |= has_correlated(part));
+    found
+}
+
+fn reads_outer(expr: &Expr, depth: usize) -> bool {
+    match expr {
+        Expr::Outer(steps, _) => *steps >= depth,
+        other => {
+            let mut found = matches!(other, Expr::Inner(inner)
+                if inner.is_correlated && (*inner.node).clone().reads_outer(depth + 1));
+            other.for_parts(&mut |part| found |= reads_outer(part, depth));
+            found
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn new(mut node: Node, asked: Asked, left: Option<Box<Expr>>, ty: Type) -> Self {
+        let is_correlated = node.reads_outer(0);
+        Self { node: Arc::new(node), asked, left, ty, is_correlated, is_settled: false, kept: Arc::default() }
+    }
+
+    fn change_outer(&mut self, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
+        if self.is_correlated {
+            let mut node = (*self.node).clone();
+            node.change_outer(depth, change);
+            self.is_correlated = node.reads_outer(0);
+            self.is_settled = true;
+            (self.node, self.kept) = (Arc::new(node), Arc::default());
+        }
+    }
+
+    /// Has the query within read column `number(n)` of the query right around it in the place of column `n`.
+    pub(crate) fn renumber(&mut self, number: &dyn Fn(usize) -> usize) {
+        self.change_outer(0, &mut |depth, steps, column| {
+            (steps == depth).then(|| Expr::Outer(steps, number(column)))
+        });
+    }
+
+    /// Columns that the query within reads of the query right around it.
+    pub(crate) fn outer_columns(&self, each: &mut dyn FnMut(usize)) {
+        if self.is_correlated {
+            (*self.node).clone().change_outer(0, &mut |depth, steps, column| {
+                if steps == depth {
+                    each(column);
+                }
+                None
+            });
+        }
+    }
+}

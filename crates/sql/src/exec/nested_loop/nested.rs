@@ -1,0 +1,233 @@
+//! What all parts of one run of nested loops share: the tables, the memory, and what was read and hashed already.
+//!
+//! ```text
+//! subquery, copied for each row around it ─▶ its relations are the same rows for all copies
+//!   table    read by key where a key is known, so that a transaction rests on no more of it than it needs
+//!   join     one hash table for the same rows and the same keys
+//! ```
+//! Invariant: [`Nested::free`] falls by what is in use for a moment, and not by what the run holds to its end. A part that is done
+//! gives back the difference.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ropewalk::tables::{KeyRange, Table, Value};
+
+use super::run::Rows;
+use crate::exec::access_path::Path;
+use crate::exec::analytic::{ModelRelation, Rows as _};
+use crate::exec::point::{JoinTable, Record, join_identity};
+use crate::exec::row_source::Access;
+use crate::expr::{Context, Expr, bug};
+use crate::limits::budget::Budget;
+use crate::types::error::Result;
+
+/// Reads by ranges that are held to the end of a run. Ranges may overlap, unlike the rows of different keys.
+const RANGES_MAX: usize = 16;
+/// Hash tables of the same rows: a key that holds a value of the row around it is another one for each of them.
+const TABLES_MAX: usize = 4;
+
+/// A run of nested loops, as its expressions know it.
+pub(crate) trait Nested {
+    /// The memory of the statement.
+    fn budget(&self) -> &Budget;
+
+    /// Bytes that are free, or would be without what the run holds.
+    fn free(&self) -> usize;
+
+    /// From here on the run holds so many of the bytes that were taken.
+    fn hold(&self, bytes: usize);
+
+    /// The rows of a table that a path leads to, in `ranges` of its key; false when the run does not hold them.
+    fn read(
+        &self,
+        table: &Table,
+        path: &Path,
+        ranges: &[KeyRange<'static>],
+        cx: &Context<'_>,
+    ) -> Result<(Rows, bool)>;
+
+    /// The rows of a model that conditions over its columns may leave; false when the run does not hold them.
+    fn read_model(
+        &self,
+        model: &Arc<ModelRelation>,
+        conditions: &[Expr],
+        cx: &Context<'_>,
+    ) -> Result<(Rows, bool)>;
+
+    /// Rows that the run holds by the values of `keys`, which are over their columns; `None` when that is not worth it.
+    fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>>;
+}
+
+/// The run that an expression is part of.
+pub(super) fn nested<'a>(cx: &Context<'a>) -> Result<&'a dyn Nested> {
+    cx.nested.ok_or_else(|| bug("nested loops outside of a run"))
+}
+
+/// What was read, by table, path and ranges.
+#[derive(Default)]
+struct Read {
+    rows: HashMap<String, Rows>,
+    ranges: usize,
+}
+
+/// The hash tables of some rows. They hold the rows, so that no others take their address.
+struct Hashed {
+    rows: Rows,
+    tables: Vec<(Vec<Expr>, Arc<JoinTable>)>,
+}
+
+/// A run.
+pub(super) struct Run<'a> {
+    /// `None` when all was read before.
+    access: Option<RefCell<Access<'a>>>,
+    budget: &'a Budget,
+    held: Cell<usize>,
+    read: RefCell<Read>,
+    hashed: RefCell<HashMap<usize, Hashed>>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(access: Option<Access<'a>>, budget: &'a Budget) -> Self {
+        Self {
+            access: access.map(RefCell::new),
+            budget,
+            held: Cell::new(0),
+            read: RefCell::default(),
+            hashed: RefCell::default(),
+        }
+    }
+
+    fn rows(
+        &self,
+        table: &Table,
+        path: &Path,
+        ranges: &[KeyRange<'static>],
+        cx: &Context<'_>,
+    ) -> Result<Vec<Record>> {
+        let access = self.access.as_ref().ok_or_else(|| bug("a table that was not read"))?;
+        let mut rows = Vec::new();
+        access.borrow_mut().walk_ranges(table, path, ranges, &mut |row| {
+            cx.interrupt.check(cx.env)?;
+            let row: Record = row.values()?.into_iter().map(Value::into_owned).collect();
+            self.budget.take_row(&row)?;
+            rows.push(row);
+            Ok(true)
+        })?;
+        Ok(rows)
+    }
+}
+
+impl Run<'_> {
+    /// Holds the rows of a place to the end of the run, unless they are those of one range too many; `free`: what was free before they
+    /// were read.
+    fn keep(&self, place: String, rows: Rows, is_range: bool, free: usize) -> Result<(Rows, bool)> {
+        let mut read = self.read.borrow_mut();
+        if is_range {
+            read.ranges += 1;
+            if read.ranges > RANGES_MAX {
+                return Ok((rows, false));
+            }
+        }
+        self.budget.take(place.len() + 64)?;
+        self.hold(free.saturating_sub(self.free()));
+        read.rows.insert(place, rows.clone());
+        Ok((rows, true))
+    }
+}
+
+impl Nested for Run<'_> {
+    fn budget(&self) -> &Budget {
+        self.budget
+    }
+
+    fn free(&self) -> usize {
+        self.budget.left().saturating_add(self.held.get())
+    }
+
+    fn hold(&self, bytes: usize) {
+        self.held.set(self.held.get().saturating_add(bytes));
+    }
+
+    fn read(
+        &self,
+        table: &Table,
+        path: &Path,
+        ranges: &[KeyRange<'static>],
+        cx: &Context<'_>,
+    ) -> Result<(Rows, bool)> {
+        let place = format!("{} {:?} {ranges:?}", table.id(), path.index);
+        if let Some(rows) = self.read.borrow().rows.get(&place) {
+            return Ok((rows.clone(), true));
+        }
+        let free = self.free();
+        let rows = Arc::new(self.rows(table, path, ranges, cx)?);
+        self.keep(place, rows, path.is_between(), free)
+    }
+
+    fn read_model(
+        &self,
+        model: &Arc<ModelRelation>,
+        conditions: &[Expr],
+        cx: &Context<'_>,
+    ) -> Result<(Rows, bool)> {
+        let place = format!("model {:p} {conditions:?}", Arc::as_ptr(model));
+        if let Some(rows) = self.read.borrow().rows.get(&place) {
+            return Ok((rows.clone(), true));
+        }
+        let free = self.free();
+        let access = self.access.as_ref().ok_or_else(|| bug("a model that was not read"))?;
+        let mut rows = Vec::new();
+        let watch = cx.interrupt.watch(cx.env);
+        for part in model.scan(conditions, false, 1, None)?.parts {
+            part.read(&mut access.borrow_mut(), &watch, &mut |row| {
+                cx.interrupt.check(cx.env)?;
+                let values = (0..model.fields().len()).map(|place| Ok(row.column(place)?.into_owned()));
+                let row = values.collect::<Result<Record>>()?;
+                self.budget.take_row(&row)?;
+                rows.push(row);
+                Ok(true)
+            })?;
+        }
+        self.keep(place, Arc::new(rows), !conditions.is_empty(), free)
+    }
+
+    fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>> {
+        let place = Arc::as_ptr(rows) as usize;
+        let new = || Hashed { rows: rows.clone(), tables: Vec::new() };
+        {
+            let mut all = self.hashed.borrow_mut();
+            let hashed = all.entry(place).or_insert_with(new);
+            debug_assert!(Arc::ptr_eq(&hashed.rows, rows), "rows that are held keep their address");
+            if let Some((_, table)) = hashed.tables.iter().find(|(known, _)| known == keys) {
+                return Ok(Some(table.clone()));
+            }
+            if hashed.tables.len() >= TABLES_MAX {
+                return Ok(None);
+            }
+        }
+        let free = self.free();
+        let table = Arc::new(join_table(rows, keys, self.budget, cx)?);
+        self.hold(free.saturating_sub(self.free()));
+        let mut all = self.hashed.borrow_mut();
+        all.entry(place).or_insert_with(new).tables.push((keys.to_vec(), table.clone()));
+        Ok(Some(table))
+    }
+}
+
+/// Rows by the values of expressions over their columns.
+pub(super) fn join_table(
+    rows: &[Record],
+    keys: &[Expr],
+    budget: &Budget,
+    cx: &Context<'_>,
+) -> Result<JoinTable> {
+    let mut table = JoinTable::default();
+    for (number, row) in rows.iter().enumerate() {
+        cx.interrupt.check(cx.env)?;
+        let values = keys.iter().map(|expr| Ok(vec![expr.eval(cx, row)?.into_owned()]));
+        table.add(number, join_identity(values), budget)?;
+    }
+    Ok(table)
+}

@@ -1,0 +1,435 @@
+//! LIKE and regular expressions. The time of a regular expression is linear in the text; that of LIKE may be the product of text and
+//! pattern, so it looks at the interrupt.
+//!
+//! LIKE remembers only the last `%`: what was matched before it need never be looked at again, since a `%` takes any text.
+//! Regular expressions are the `regex` crate's: no backtracking, hence no back references.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+use crate::functions::lower;
+use crate::limits::quota::{Share, Taken};
+use crate::types::error::{Result, SqlError, state};
+
+/// Bytes that a compiled regular expression may take.
+const REGEX_BYTES_MAX: usize = 1 << 20;
+/// Bytes that a search may remember of its automaton, for each direction.
+const SEARCH_BYTES_MAX: usize = 256 << 10;
+/// Bytes that count for any compiled pattern.
+const COMPILED_BYTES_MIN: u64 = 16 << 10;
+
+/// Steps of a search by LIKE between two looks at the interrupt.
+const STEPS_PER_LOOK: usize = 1 << 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Item {
+    /// `%`
+    Any,
+    /// `_`
+    One,
+    Is(char),
+}
+
+/// A pattern of LIKE, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Like {
+    items: Vec<Item>,
+    fold: bool,
+}
+
+impl Like {
+    /// `fold` ignores case.
+    ///
+    /// # Errors
+    /// 22025: the escape character ends the pattern.
+    pub(crate) fn new(pattern: &str, escape: Option<char>, fold: bool) -> Result<Self> {
+        let lower = if fold { pattern.chars().map(lower).collect() } else { pattern.to_owned() };
+        let mut items = Vec::new();
+        let mut chars = lower.chars();
+        while let Some(c) = chars.next() {
+            items.push(match c {
+                c if Some(c) == escape => Item::Is(chars.next().ok_or_else(|| {
+                    SqlError::new(
+                        state::INVALID_ESCAPE_SEQUENCE,
+                        "LIKE pattern must not end with escape character",
+                    )
+                })?),
+                '%' => Item::Any,
+                '_' => Item::One,
+                c => Item::Is(c),
+            });
+        }
+        Ok(Self { items, fold })
+    }
+
+    /// True for a text that the pattern matches. Between two steps of the search `look` may stop it.
+    ///
+    /// # Errors
+    /// That of `look`.
+    pub(crate) fn matches(&self, text: &str, look: &dyn Fn() -> Result<()>) -> Result<bool> {
+        match self.fold {
+            true => self.run(&text.chars().map(lower).collect::<String>(), look),
+            false => self.run(text, look),
+        }
+    }
+
+    fn run(&self, text: &str, look: &dyn Fn() -> Result<()>) -> Result<bool> {
+        let mut steps = 0_usize;
+        let (mut at, mut rest) = (0, text.chars());
+        // Where to go on after the last `%`: its place, and the text that it has not taken yet.
+        let mut retry: Option<(usize, std::str::Chars<'_>)> = None;
+        loop {
+            steps += 1;
+            if steps.is_multiple_of(STEPS_PER_LOOK) {
+                look()?;
+            }
+            match self.items.get(at) {
+                Some(Item::Any) => {
+                    at += 1;
+                    retry = Some((at, rest.clone()));
+                    continue;
+                }
+                Some(item) => {
+                    if let Some(c) = rest.next() {
+                        if *item == Item::One || *item == Item::Is(c) {
+                            at += 1;
+                            continue;
+                        }
+                    } else {
+                        return Ok(false);
+                    }
+                }
+                None if rest.as_str().is_empty() => return Ok(true),
+                None => {}
+            }
+            // The last `%` takes one character more.
+            let Some((place, taken)) = &mut retry else { return Ok(false) };
+            if taken.next().is_none() {
+                return Ok(false);
+            }
+            (at, rest) = (*place, taken.clone());
+        }
+    }
+}
+
+/// A compiled regular expression, equal to others by its text.
+#[derive(Debug, Clone)]
+pub(crate) struct Pattern {
+    pub(crate) regex: Regex,
+    fold: bool,
+    /// Its bytes in the session's share, given back when the last clone is dropped.
+    _taken: Option<Arc<Taken>>,
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.regex.as_str() == other.regex.as_str() && self.fold == other.fold
+    }
+}
+
+/// How a regular expression is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RegexFlags {
+    /// `i`: case does not matter.
+    pub(crate) fold: bool,
+    /// `g`: not the first match alone.
+    pub(crate) global: bool,
+    /// `.` takes the end of a line, too; not with `n` and `p`.
+    dot_takes_lines: bool,
+    /// `n` and `w`: `^` and `$` stand for the ends of lines.
+    has_lines: bool,
+    /// `x`: blanks and comments do not count.
+    is_expanded: bool,
+    /// `q`: every letter stands for itself.
+    is_literal: bool,
+}
+
+impl RegexFlags {
+    const fn plain(fold: bool) -> Self {
+        let (global, has_lines, is_expanded, is_literal) = (false, false, false, false);
+        Self { fold, global, dot_takes_lines: true, has_lines, is_expanded, is_literal }
+    }
+
+    /// By their letters.
+    ///
+    /// # Errors
+    /// 22023: a letter that is none.
+    pub(crate) fn read(letters: &str) -> Result<Self> {
+        let mut flags = Self::plain(false);
+        for letter in letters.chars() {
+            match letter {
+                'g' => flags.global = true,
+                'i' => flags.fold = true,
+                'c' => flags.fold = false,
+                'n' | 'm' => (flags.dot_takes_lines, flags.has_lines) = (false, true),
+                'p' => (flags.dot_takes_lines, flags.has_lines) = (false, false),
+                's' => (flags.dot_takes_lines, flags.has_lines) = (true, false),
+                'w' => (flags.dot_takes_lines, flags.has_lines) = (true, true),
+                'x' => flags.is_expanded = true,
+                't' => flags.is_expanded = false,
+                'q' => flags.is_literal = true,
+                _ => {
+                    let message = format!("invalid regular expression option: \"{letter}\"");
+                    return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                }
+            }
+        }
+        Ok(flags)
+    }
+}
+
+/// A pattern in PostgreSQL's words as one of the `regex` crate: `\m`, `\M`, `\y` and `\Z` are words and ends there, a brace that is no
+/// count and a bracket within brackets are themselves.
+fn in_words_of_regex(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 8);
+    let mut chars = pattern.chars().peekable();
+    let mut in_class = false;
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some('m') if !in_class => out += r"\b{start}",
+                Some('M') if !in_class => out += r"\b{end}",
+                Some('y') if !in_class => out += r"\b",
+                Some('Y') if !in_class => out += r"\B",
+                Some('Z') if !in_class => out += r"\z",
+                Some('e') => out += r"\x1b",
+                Some(c) => out.extend(['\\', c]),
+                None => out.push('\\'),
+            },
+            '[' if !in_class => {
+                out.push('[');
+                in_class = true;
+                if chars.next_if_eq(&'^').is_some() {
+                    out.push('^');
+                }
+                // Right behind the bracket it does not end the class.
+                if chars.next_if_eq(&']').is_some() {
+                    out += r"\]";
+                }
+            }
+            '[' if chars.peek() == Some(&':') => {
+                out.push('[');
+                while let Some(c) = chars.next() {
+                    out.push(c);
+                    if c == ':' && chars.peek() == Some(&']') {
+                        out.extend(chars.next());
+                        break;
+                    }
+                }
+            }
+            '[' | '&' | '~' if in_class => out.extend(['\\', c]),
+            ']' if in_class => {
+                out.push(']');
+                in_class = false;
+            }
+            '{' if !in_class && !chars.peek().is_some_and(char::is_ascii_digit) => out += r"\{",
+            c => out.push(c),
+        }
+    }
+    out.replace("[[:<:]]", r"\b{start}").replace("[[:>:]]", r"\b{end}")
+}
+
+/// Patterns that a thread compiles and has at hand: functions of a row are called with the same one for each.
+const KEPT: usize = 16;
+
+/// Pattern, flags, compiled.
+type Kept = (String, RegexFlags, Regex);
+
+thread_local! {
+    static COMPILED: RefCell<VecDeque<Kept>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Compiles a regular expression.
+///
+/// # Errors
+/// 2201B: it is none, or takes more than a megabyte.
+pub(crate) fn compile(pattern: &str, fold: bool) -> Result<Pattern> {
+    compile_with(pattern, RegexFlags::plain(fold)).map(|regex| Pattern { regex, fold, _taken: None })
+}
+
+/// As [`compile`], for a pattern that a statement keeps: it counts for its session.
+///
+/// # Errors
+/// As of [`compile`]; 53200.
+pub(crate) fn compile_kept(pattern: &str, fold: bool, share: &Share) -> Result<Pattern> {
+    // Before the largest size is known, so that no more are compiled than there is room for.
+    let reserved = share.take(COMPILED_BYTES_MIN)?;
+    let (regex, bytes) = built(pattern, RegexFlags::plain(fold))?;
+    drop(reserved);
+    let taken = share.take(bytes)?;
+    Ok(Pattern { regex, fold, _taken: Some(Arc::new(taken)) })
+}
+
+/// Compiles a pattern within the least of some limits, and an estimate of its bytes.
+fn built(pattern: &str, flags: RegexFlags) -> Result<(Regex, u64)> {
+    let words = if flags.is_literal { regex::escape(pattern) } else { in_words_of_regex(pattern) };
+    let mut builder = RegexBuilder::new(&words);
+    builder
+        .case_insensitive(flags.fold)
+        .dot_matches_new_line(flags.dot_takes_lines)
+        .multi_line(flags.has_lines)
+        .ignore_whitespace(flags.is_expanded)
+        .dfa_size_limit(SEARCH_BYTES_MAX);
+    let mut failed = None;
+    for limit in [REGEX_BYTES_MAX >> 6, REGEX_BYTES_MAX >> 3, REGEX_BYTES_MAX] {
+        match builder.size_limit(limit).build() {
+            // There is one program for each direction of a search.
+            Ok(regex) => return Ok((regex, COMPILED_BYTES_MIN + 2 * limit as u64)),
+            Err(error) => {
+                let is_too_large = matches!(error, regex::Error::CompiledTooBig(_));
+                failed = Some(error);
+                if !is_too_large {
+                    break;
+                }
+            }
+        }
+    }
+    let line = failed.map(|error| error.to_string()).unwrap_or_default();
+    let what = line.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    Err(SqlError::new(state::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {what}")))
+}
+
+/// As [`compile`], read as the flags say.
+///
+/// # Errors
+/// As of [`compile`].
+pub(crate) fn compile_with(pattern: &str, flags: RegexFlags) -> Result<Regex> {
+    let flags = RegexFlags { global: false, ..flags };
+    let known = COMPILED.with_borrow(|kept| {
+        let known = kept.iter().find(|(text, with, _)| text == pattern && *with == flags);
+        known.map(|(_, _, regex)| regex.clone())
+    });
+    if let Some(regex) = known {
+        return Ok(regex);
+    }
+    let (regex, _) = built(pattern, flags)?;
+    COMPILED.with_borrow_mut(|kept| {
+        kept.truncate(KEPT - 1);
+        kept.push_front((pattern.to_owned(), flags, regex.clone()));
+    });
+    Ok(regex)
+}
+
+/// A pattern of SIMILAR TO as a regular expression for all of a text. `escape` is a character, or empty for none.
+///
+/// # Errors
+/// 22019: the escape is several characters.
+pub(crate) fn similar_pattern(pattern: &str, escape: &str) -> Result<String> {
+    let mut letters = escape.chars();
+    let escape = letters.next();
+    if letters.next().is_some() {
+        let message = "invalid escape string";
+        let error = SqlError::new(state::INVALID_ESCAPE_CHARACTER, message);
+        return Err(error.hint("escape string must be empty or one character"));
+    }
+    let mut out = String::from("^(?:");
+    let mut chars = pattern.chars();
+    let mut in_class = false;
+    while let Some(c) = chars.next() {
+        match c {
+            c if Some(c) == escape => match chars.next() {
+                Some(c) if c.is_alphanumeric() => out.push(c),
+                Some(c) => out.extend(['\\', c]),
+                None => {}
+            },
+            c if in_class => {
+                in_class = c != ']';
+                out.push(c);
+            }
+            '[' => {
+                in_class = true;
+                out.push('[');
+            }
+            '%' => out += ".*",
+            '_' => out.push('.'),
+            '(' => out += "(?:",
+            '\\' | '.' | '^' | '$' => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+    }
+    Ok(out + ")$")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn like() {
+        for (text, pattern, expected) in [
+            ("abc", "abc", true),
+            ("abc", "a%", true),
+            ("abc", "%c", true),
+            ("abc", "_b_", true),
+            ("abc", "_b", false),
+            ("", "%", true),
+            ("", "_", false),
+            ("aXbXc", "a%X%c", true),
+            ("mississippi", "%iss%ip%", true),
+            ("mississippi", "%iss%ipx", false),
+            ("a%c", "a\\%c", true),
+            ("abc", "a\\%c", false),
+            ("äöü", "ä_ü", true),
+            ("abc", "", false),
+        ] {
+            assert_eq!(
+                Like::new(pattern, Some('\\'), false).unwrap().matches(text, &|| Ok(())).unwrap(),
+                expected,
+                "{text} {pattern}"
+            );
+        }
+        assert!(Like::new("A%", Some('\\'), true).unwrap().matches("abc", &|| Ok(())).unwrap());
+        assert!(Like::new("a\\", Some('\\'), false).is_err());
+        let hard = Like::new(&"%a".repeat(30), Some('\\'), false).unwrap();
+        let text = "a".repeat(29) + &"b".repeat(10_000);
+        assert!(!hard.matches(&text, &|| Ok(())).unwrap());
+    }
+
+    #[test]
+    fn h8_long_search_is_stopped() {
+        let pattern = Like::new(&format!("%{}b", "a".repeat(10_000)), None, false).unwrap();
+        let stop = || Err(SqlError::new(state::QUERY_CANCELED, "stopped"));
+        assert_eq!(pattern.matches(&"a".repeat(100_000), &stop).unwrap_err().state, state::QUERY_CANCELED);
+    }
+
+    #[test]
+    fn words_of_regex() {
+        for (pattern, text, expected) in [
+            (r"\mfoo\M", "a foo b", true),
+            (r"\mfoo\M", "afoo", false),
+            (r"\yfoo\y", "foo", true),
+            ("[[:<:]]a[[:>:]]", "b a c", true),
+            ("a.b", "a\nb", true),
+            ("^b", "a\nb", false),
+            ("[[a]", "[", true),
+            ("[]a]", "]", true),
+            ("[^]a]", "]", false),
+            ("a{b", "a{b", true),
+            ("a{2}$", "caa", true),
+            ("[a&&b]", "&", true),
+            (r"a\Z", "ba", true),
+        ] {
+            assert_eq!(compile(pattern, false).unwrap().regex.is_match(text), expected, "{pattern} {text}");
+        }
+        let lines = RegexFlags::read("n").unwrap();
+        assert!(compile_with("^b$", lines).unwrap().is_match("a\nb\nc"));
+        assert!(!compile_with("a.b", lines).unwrap().is_match("a\nb"));
+        assert!(RegexFlags::read("z").is_err());
+    }
+
+    #[test]
+    fn similar() {
+        let holds = |pattern: &str, text: &str| {
+            compile(&similar_pattern(pattern, "\\").unwrap(), false).unwrap().regex.is_match(text)
+        };
+        assert!(holds("%(b|d)%", "abc"));
+        assert!(!holds("(b|c)%", "abc"));
+        assert!(holds("a.c", "a.c") && !holds("a.c", "abc"));
+        assert!(holds(r"a\%", "a%") && !holds(r"a\%", "ab"));
+        assert!(holds("[a-c]+_", "abcd"));
+        assert!(similar_pattern("a", "ab").is_err());
+    }
+}

@@ -1,0 +1,556 @@
+//! Aggregates: which one a name means, and its state while rows pass.
+//!
+//! Sums are exact where PostgreSQL's are: integers add up in 128 bits, numerics as numerics; only floats are floats.
+
+use std::collections::HashSet;
+
+use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
+
+use crate::expr::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order};
+use crate::expr::bounds;
+use crate::expr::cast::{to_f64, to_numeric};
+use crate::expr::{Context, Expr, Input};
+use crate::functions::element_of;
+use crate::functions::more::{json_of, quoted};
+use crate::functions::statistics::{Pair, PairSums, Spread, Sums, carried};
+use crate::functions::time::too_long;
+use crate::limits::budget::{Budget, value_bytes};
+use crate::plan::Order;
+use crate::types::error::{Result, SqlError, state};
+use crate::types::interval;
+use crate::types::names::{is_integer, is_numeric, rank, shown};
+use crate::types::zone::Zone;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Count,
+    Sum,
+    Avg,
+    Min,
+    Max,
+    BoolAnd,
+    BoolOr,
+    StringAgg,
+    ArrayAgg(Scalar),
+    JsonAgg,
+    JsonObjectAgg,
+    /// `percentile_cont`: between the two values that stand around the fraction.
+    PercentileCont,
+    /// `percentile_disc`: the first value that reaches the fraction.
+    PercentileDisc,
+    /// The most frequent value.
+    Mode,
+    Spread(Spread),
+    Pair(Pair),
+    BitAnd,
+    BitOr,
+    BitXor,
+    /// `grouping(keys)`: which of the keys the row's grouping set has not; of the engine alone.
+    Grouping,
+}
+
+impl Kind {
+    /// True when it is called with WITHIN GROUP.
+    pub(crate) fn is_of_ordered_set(self) -> bool {
+        matches!(self, Self::PercentileCont | Self::PercentileDisc | Self::Mode)
+    }
+
+    /// True when the order of the rows shows in the result.
+    pub(crate) fn minds_order(self) -> bool {
+        self.is_of_ordered_set() || matches!(self, Self::StringAgg) || self.takes_nulls()
+    }
+
+    fn takes_nulls(self) -> bool {
+        matches!(self, Self::ArrayAgg(_) | Self::JsonAgg | Self::JsonObjectAgg)
+    }
+}
+
+/// An aggregate of a query.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Aggregate {
+    pub(crate) kind: Kind,
+    /// None for `count(*)`.
+    pub(crate) arguments: Vec<Expr>,
+    /// The types of the arguments.
+    pub(crate) types: Vec<Type>,
+    pub(crate) distinct: bool,
+    pub(crate) filter: Option<Expr>,
+    /// The order in which it takes its rows; empty: as they come.
+    pub(crate) order: Vec<Order>,
+    pub(crate) ty: Type,
+}
+
+pub(crate) struct Resolved {
+    pub(crate) kind: Kind,
+    pub(crate) arguments: Vec<Type>,
+    pub(crate) ty: Type,
+}
+
+pub(crate) fn is_aggregate(name: &str) -> bool {
+    const NAMES: [&str; 10] =
+        ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg"];
+    const OF_JSON: [&str; 4] = ["json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"];
+    const OF_BITS: [&str; 3] = ["bit_and", "bit_or", "bit_xor"];
+    NAMES.contains(&name)
+        || OF_JSON.contains(&name)
+        || OF_BITS.contains(&name)
+        || is_of_ordered_set(name)
+        || Spread::named(name).is_some()
+        || Pair::named(name).is_some()
+        || name == "grouping"
+}
+
+/// True for names that go with WITHIN GROUP.
+pub(crate) fn is_of_ordered_set(name: &str) -> bool {
+    matches!(name, "percentile_cont" | "percentile_disc" | "mode")
+}
+
+/// The aggregate that a name and argument types mean. What WITHIN GROUP orders comes first.
+pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
+    let unknown = || {
+        let types: Vec<String> = types.iter().map(|ty| shown(*ty)).collect();
+        let message = format!("function {name}({}) does not exist", types.join(", "));
+        SqlError::new(state::UNDEFINED_FUNCTION, message)
+    };
+    let answer = |kind, arguments: &[Type], ty| Ok(Resolved { kind, arguments: arguments.to_vec(), ty });
+    let first = types.first().copied().flatten();
+    let plain = |ty: Type| if is_numeric(ty) { Type::NUMERIC } else { ty };
+    match (name, types.len()) {
+        ("count", 0) => answer(Kind::Count, &[], Type::INT8),
+        ("count", 1) => answer(Kind::Count, &[first.unwrap_or(Type::TEXT)], Type::INT8),
+        ("sum" | "avg", 1) if first == Some(Type::INTERVAL) => {
+            answer(if name == "sum" { Kind::Sum } else { Kind::Avg }, &[Type::INTERVAL], Type::INTERVAL)
+        }
+        ("sum", 1) => {
+            let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
+            let sum = match ty {
+                Type::INT2 | Type::INT4 => Type::INT8,
+                Type::INT8 => Type::NUMERIC,
+                other => plain(other),
+            };
+            answer(Kind::Sum, &[plain(ty)], sum)
+        }
+        ("avg", 1) => {
+            let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
+            let exact = is_integer(ty) || is_numeric(ty);
+            answer(Kind::Avg, &[plain(ty)], if exact { Type::NUMERIC } else { Type::FLOAT8 })
+        }
+        ("min" | "max", 1) => {
+            let ty = first.unwrap_or(Type::TEXT);
+            if !ty.is_ordered() || ty == Type::BOOL {
+                return Err(unknown());
+            }
+            answer(if name == "min" { Kind::Min } else { Kind::Max }, &[ty], ty)
+        }
+        ("bool_and" | "every", 1) => answer(Kind::BoolAnd, &[Type::BOOL], Type::BOOL),
+        ("bool_or", 1) => answer(Kind::BoolOr, &[Type::BOOL], Type::BOOL),
+        ("string_agg", 2) => answer(Kind::StringAgg, &[Type::TEXT, Type::TEXT], Type::TEXT),
+        ("json_agg" | "jsonb_agg", 1) => answer(Kind::JsonAgg, &[first.unwrap_or(Type::TEXT)], Type::JSON),
+        ("json_object_agg" | "jsonb_object_agg", 2) => {
+            let second = types.get(1).copied().flatten();
+            answer(Kind::JsonObjectAgg, &[Type::TEXT, second.unwrap_or(Type::TEXT)], Type::JSON)
+        }
+        ("array_agg", 1) => {
+            let ty = first.unwrap_or(Type::TEXT);
+            let element = element_of(ty).ok_or_else(unknown)?;
+            answer(Kind::ArrayAgg(element), &[ty], Type::Array(element))
+        }
+        ("percentile_cont", 2) => {
+            let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
+            answer(Kind::PercentileCont, &[plain(ty), Type::FLOAT8], Type::FLOAT8)
+        }
+        ("percentile_disc", 2) => {
+            let ty = first.filter(|ty| ty.is_ordered()).ok_or_else(unknown)?;
+            answer(Kind::PercentileDisc, &[ty, Type::FLOAT8], ty)
+        }
+        ("mode", 1) => {
+            let ty = first.filter(|ty| ty.is_ordered()).ok_or_else(unknown)?;
+            answer(Kind::Mode, &[ty], ty)
+        }
+        ("grouping", 1..=31) => {
+            let arguments: Vec<Type> = types.iter().map(|ty| ty.unwrap_or(Type::TEXT)).collect();
+            answer(Kind::Grouping, &arguments, Type::INT4)
+        }
+        ("bit_and" | "bit_or" | "bit_xor", 1) => {
+            let ty = first.filter(|ty| is_integer(*ty)).ok_or_else(unknown)?;
+            let kind = match name {
+                "bit_and" => Kind::BitAnd,
+                "bit_or" => Kind::BitOr,
+                _ => Kind::BitXor,
+            };
+            answer(kind, &[ty], ty)
+        }
+        (_, 1) => {
+            let spread = Spread::named(name).ok_or_else(unknown)?;
+            let ty = first.filter(|ty| rank(*ty).is_some()).ok_or_else(unknown)?;
+            answer(Kind::Spread(spread), &[plain(ty)], carried(ty))
+        }
+        (_, 2) => {
+            let pair = Pair::named(name).ok_or_else(unknown)?;
+            answer(Kind::Pair(pair), &[Type::FLOAT8, Type::FLOAT8], pair.result())
+        }
+        _ => Err(unknown()),
+    }
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Count(i64),
+    Integers(i128, i64),
+    Numerics(Numeric, i64),
+    Floats(f64, i64),
+    Intervals(Interval, i64),
+    Least(Option<Value<'static>>),
+    Greatest(Option<Value<'static>>),
+    All(Option<bool>),
+    Some(Option<bool>),
+    Text(Option<String>),
+    List(Vec<Value<'static>>),
+    /// Parts of a JSON document.
+    Json(Vec<String>),
+    /// Values in order, and the fraction that is asked for.
+    Ranked(Vec<Value<'static>>, Option<f64>),
+    Spread(Sums),
+    Pair(PairSums),
+    Bits(Option<i64>),
+}
+
+/// A row that waits for its place in the order: sort keys, arguments.
+type Waiting = (Vec<Value<'static>>, Vec<Value<'static>>);
+
+/// One aggregate of one group, while its rows pass.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    state: State,
+    seen: HashSet<Vec<u8>>,
+    waiting: Vec<Waiting>,
+    /// Bytes that its value will have at least.
+    bytes: usize,
+}
+
+impl Aggregate {
+    /// True for GROUPING, which is about the grouping sets and not about the rows.
+    pub(crate) fn is_of_sets(&self) -> bool {
+        self.kind == Kind::Grouping
+    }
+
+    /// The state of no rows.
+    pub(crate) fn start(&self) -> Running {
+        let state = match self.kind {
+            Kind::Count | Kind::Grouping => State::Count(0),
+            // Becomes exact with the first exact value.
+            Kind::Sum | Kind::Avg => State::Floats(0.0, 0),
+            Kind::Min => State::Least(None),
+            Kind::Max => State::Greatest(None),
+            Kind::BoolAnd => State::All(None),
+            Kind::BoolOr => State::Some(None),
+            Kind::StringAgg => State::Text(None),
+            Kind::ArrayAgg(_) => State::List(Vec::new()),
+            Kind::JsonAgg | Kind::JsonObjectAgg => State::Json(Vec::new()),
+            Kind::PercentileCont | Kind::PercentileDisc | Kind::Mode => State::Ranked(Vec::new(), None),
+            Kind::Spread(_) => State::Spread(Sums::default()),
+            Kind::Pair(_) => State::Pair(PairSums::default()),
+            Kind::BitAnd | Kind::BitOr | Kind::BitXor => State::Bits(None),
+        };
+        Running { state, seen: HashSet::new(), waiting: Vec::new(), bytes: 0 }
+    }
+
+    /// Takes one row.
+    pub(crate) fn take(
+        &self,
+        running: &mut Running,
+        cx: &Context<'_>,
+        input: &dyn Input,
+        budget: &Budget,
+    ) -> Result<()> {
+        if let Some(filter) = &self.filter
+            && !filter.holds(cx, input)?
+        {
+            return Ok(());
+        }
+        let Some(first) = self.arguments.first() else {
+            if let State::Count(count) = &mut running.state {
+                *count += 1;
+            }
+            return Ok(());
+        };
+        if !self.order.is_empty() {
+            let owned = |expr: &Expr| Ok(expr.eval(cx, input)?.into_owned());
+            let keys = self.order.iter().map(|order| owned(&order.expr)).collect::<Result<Vec<_>>>()?;
+            let arguments = self.arguments.iter().map(owned).collect::<Result<Vec<_>>>()?;
+            budget.take(keys.iter().chain(&arguments).map(value_bytes).sum::<usize>() + 64)?;
+            running.waiting.push((keys, arguments));
+            return Ok(());
+        }
+        let second = || self.arguments.get(1).map(|second| second.eval(cx, input)).transpose();
+        self.push(running, first.eval(cx, input)?, second, budget)
+    }
+
+    /// Takes the arguments of one row; the second where the first is taken.
+    fn push<'v>(
+        &self,
+        running: &mut Running,
+        value: Value<'v>,
+        second: impl FnOnce() -> Result<Option<Value<'v>>>,
+        budget: &Budget,
+    ) -> Result<()> {
+        if value.is_null() && !self.kind.takes_nulls() {
+            return Ok(());
+        }
+        let second = second()?;
+        if self.distinct {
+            let mut identity = Vec::new();
+            put_identity(&value, &mut identity);
+            if let Some(second) = &second {
+                let length = identity.len();
+                put_identity(second, &mut identity);
+                identity.extend_from_slice(&length.to_le_bytes());
+            }
+            budget.take(identity.len() + 48)?;
+            if !running.seen.insert(identity) {
+                return Ok(());
+            }
+        }
+        if matches!(running.state, State::Text(_) | State::List(_) | State::Json(_)) {
+            let bytes = value_bytes(&value) + second.as_ref().map_or(0, value_bytes);
+            let is_joined = !matches!(running.state, State::List(_));
+            let of_values = if is_joined { 2 * std::mem::size_of::<Value<'_>>() } else { 0 };
+            running.bytes += bytes.saturating_sub(of_values);
+            bounds::check_list(running.bytes)?;
+        }
+        let overflow = || out_of_range(self.ty);
+        match &mut running.state {
+            State::Count(count) => *count += 1,
+            State::Floats(_, 0) if value.as_integer().is_some() => {
+                running.state = State::Integers(i128::from(value.as_integer().unwrap_or_default()), 1);
+            }
+            State::Floats(_, 0) if matches!(value, Value::Numeric(_)) => {
+                running.state = State::Numerics(to_numeric(&value).unwrap_or(Numeric::NAN), 1);
+            }
+            State::Floats(_, 0) if matches!(value, Value::Interval(_)) => {
+                let Value::Interval(first) = value else { return Err(overflow()) };
+                running.state = State::Intervals(first, 1);
+            }
+            State::Intervals(sum, count) => {
+                let Value::Interval(next) = value else { return Err(overflow()) };
+                *sum = interval::add(*sum, next).ok_or_else(too_long)?;
+                *count += 1;
+            }
+            State::Integers(sum, count) => {
+                *sum += i128::from(value.as_integer().unwrap_or_default());
+                *count += 1;
+            }
+            State::Numerics(sum, count) => {
+                let next = to_numeric(&value).unwrap_or(Numeric::NAN);
+                *sum = match arithmetic(
+                    Arith::Add,
+                    &Value::Numeric(*sum),
+                    &Value::Numeric(next),
+                    Type::NUMERIC,
+                )? {
+                    Value::Numeric(sum) => sum,
+                    _ => return Err(overflow()),
+                };
+                *count += 1;
+            }
+            State::Floats(sum, count) => {
+                let next = to_f64(&value).unwrap_or(f64::NAN);
+                if sum.is_finite() && next.is_finite() && !(*sum + next).is_finite() {
+                    return Err(overflow());
+                }
+                *sum += next;
+                *count += 1;
+            }
+            State::Least(least) => {
+                if least.as_ref().is_none_or(|least| order(&value, least).is_lt()) {
+                    *least = Some(value.into_owned());
+                }
+            }
+            State::Greatest(greatest) => {
+                if greatest.as_ref().is_none_or(|greatest| order(&value, greatest).is_gt()) {
+                    *greatest = Some(value.into_owned());
+                }
+            }
+            State::All(all) => *all = Some(all.unwrap_or(true) && value == Value::Bool(true)),
+            State::Some(some) => *some = Some(some.unwrap_or(false) || value == Value::Bool(true)),
+            State::Text(text) => {
+                let Value::Text(next) = &value else { return Ok(()) };
+                budget.take(next.len())?;
+                match text {
+                    None => *text = Some(next.clone().into_owned()),
+                    Some(text) => {
+                        if let Some(Value::Text(separator)) = &second {
+                            budget.take(separator.len())?;
+                            *text += separator;
+                        }
+                        *text += next;
+                    }
+                }
+            }
+            State::List(list) => {
+                budget.take(value_bytes(&value))?;
+                list.push(value.into_owned());
+            }
+            // Moments come as JSON, see the binder.
+            State::Json(parts) => {
+                let part = match (self.kind, &value) {
+                    (Kind::JsonObjectAgg, Value::Text(key)) => {
+                        format!(
+                            "{} : {}",
+                            quoted(key),
+                            json_of(second.as_ref().unwrap_or(&Value::Null), &Zone::UTC)
+                        )
+                    }
+                    (Kind::JsonObjectAgg, _) => {
+                        let message = "field name must not be null";
+                        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
+                    }
+                    _ => json_of(&value, &Zone::UTC),
+                };
+                budget.take(part.len() + 24)?;
+                parts.push(part);
+            }
+            State::Spread(sums) => sums.take(&value),
+            State::Pair(sums) => {
+                if let Some(second) = &second {
+                    sums.take(&value, second);
+                }
+            }
+            State::Bits(bits) => {
+                let next = value.as_integer().unwrap_or_default();
+                *bits = Some(match (*bits, self.kind) {
+                    (None, _) => next,
+                    (Some(bits), Kind::BitAnd) => bits & next,
+                    (Some(bits), Kind::BitOr) => bits | next,
+                    (Some(bits), _) => bits ^ next,
+                });
+            }
+            State::Ranked(list, fraction) => {
+                if list.is_empty() && self.kind != Kind::Mode {
+                    *fraction = second.as_ref().and_then(to_f64);
+                }
+                budget.take(value_bytes(&value))?;
+                list.push(value.into_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the rows that waited, in their order.
+    fn settle(&self, running: &mut Running) -> Result<()> {
+        let mut waiting = std::mem::take(&mut running.waiting);
+        waiting.sort_by(|(left, _), (right, _)| {
+            let pairs = self.order.iter().zip(left.iter().zip(right));
+            let orders = pairs.map(|(order, (l, r))| sort_order(l, r, order.descending, order.nulls_first));
+            orders.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
+        });
+        // They are paid for.
+        let budget = Budget::new(usize::MAX);
+        for (_, arguments) in waiting {
+            let mut arguments = arguments.into_iter();
+            if let Some(first) = arguments.next() {
+                self.push(running, first, || Ok(arguments.next()), &budget)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The value for the rows that were taken.
+    pub(crate) fn finish(&self, mut running: Running) -> Result<Value<'static>> {
+        self.settle(&mut running)?;
+        let overflow = || out_of_range(self.ty);
+        let average = |sum: Numeric, count: i64| {
+            let quotient = sum.checked_div(Numeric::from(count)).ok_or_else(overflow)?;
+            Ok(Value::Numeric(quotient))
+        };
+        Ok(match running.state {
+            State::Count(count) => Value::Int8(count),
+            State::Integers(_, 0) | State::Numerics(_, 0) | State::Floats(_, 0) => Value::Null,
+            State::Integers(sum, count) => {
+                let exact = || Numeric::new(sum, 0).ok_or_else(overflow);
+                match (self.kind, self.ty) {
+                    (Kind::Avg, _) => return average(exact()?, count),
+                    (_, Type::INT8) => Value::Int8(i64::try_from(sum).map_err(|_| overflow())?),
+                    _ => Value::Numeric(exact()?),
+                }
+            }
+            State::Numerics(sum, _) if self.kind == Kind::Sum => Value::Numeric(sum),
+            State::Numerics(sum, _) if sum.is_nan() => Value::Numeric(sum),
+            State::Numerics(sum, count) => return average(sum, count),
+            State::Intervals(sum, _) if self.kind == Kind::Sum => Value::Interval(sum),
+            State::Intervals(sum, count) => {
+                Value::Interval(interval::divided(sum, count as f64).ok_or_else(too_long)?)
+            }
+            State::Floats(sum, _) if self.kind == Kind::Sum && self.ty == Type::FLOAT4 => {
+                Value::Float4(sum as f32)
+            }
+            State::Floats(sum, _) if self.kind == Kind::Sum => Value::Float8(sum),
+            State::Floats(sum, count) => Value::Float8(sum / count as f64),
+            State::Least(value) | State::Greatest(value) => value.unwrap_or(Value::Null),
+            State::All(truth) | State::Some(truth) => truth.map_or(Value::Null, Value::Bool),
+            State::Text(text) => text.map_or(Value::Null, Value::text),
+            State::List(list) => match self.kind {
+                Kind::ArrayAgg(element) if !list.is_empty() => {
+                    Value::Array(Array::new(element, list).map_err(|_| overflow())?)
+                }
+                _ => Value::Null,
+            },
+            State::Json(parts) if parts.is_empty() => Value::Null,
+            State::Json(parts) if self.kind == Kind::JsonAgg => {
+                Value::json(format!("[{}]", parts.join(", ")))
+            }
+            State::Json(parts) => Value::json(format!("{{ {} }}", parts.join(", "))),
+            State::Ranked(list, fraction) => self.ranked(list, fraction)?,
+            State::Spread(sums) => match self.kind {
+                Kind::Spread(asked) => sums.finish(asked, self.ty),
+                _ => Value::Null,
+            },
+            State::Pair(sums) => match self.kind {
+                Kind::Pair(asked) => sums.finish(asked),
+                _ => Value::Null,
+            },
+            State::Bits(bits) => match bits {
+                Some(bits) => Value::Int8(bits).assign(self.ty).map_err(|_| overflow())?,
+                None => Value::Null,
+            },
+        })
+    }
+
+    /// What an aggregate of an ordered set answers for its values in order.
+    fn ranked(&self, list: Vec<Value<'static>>, fraction: Option<f64>) -> Result<Value<'static>> {
+        if self.kind == Kind::Mode {
+            return Ok(most_frequent(list));
+        }
+        let Some(fraction) = fraction else { return Ok(Value::Null) };
+        if !(0.0..=1.0).contains(&fraction) {
+            let message = format!("percentile value {fraction} is not between 0 and 1");
+            return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message));
+        }
+        let last = list.len().saturating_sub(1);
+        let at = |place: usize| list.get(place.min(last)).cloned().unwrap_or(Value::Null);
+        if self.kind == Kind::PercentileDisc {
+            let rows = (fraction * list.len() as f64).ceil() as usize;
+            return Ok(at(rows.saturating_sub(1)));
+        }
+        let place = fraction * last as f64;
+        let around = (to_f64(&at(place.floor() as usize)), to_f64(&at(place.ceil() as usize)));
+        Ok(match around {
+            (Some(below), Some(above)) => Value::Float8(below + place.fract() * (above - below)),
+            _ => Value::Null,
+        })
+    }
+}
+
+/// The value that occurs most often in a list in order; the first of several.
+fn most_frequent(list: Vec<Value<'static>>) -> Value<'static> {
+    let (mut best, mut most) = (Value::Null, 0);
+    let mut rest = list.as_slice();
+    while let Some(first) = rest.first() {
+        let run = rest.iter().take_while(|value| order(first, value).is_eq()).count();
+        if run > most {
+            (best, most) = (first.clone(), run);
+        }
+        rest = rest.get(run..).unwrap_or_default();
+    }
+    best
+}

@@ -1,0 +1,231 @@
+//! `to_char` of times and intervals: a template of fields, such as `YYYY-MM-DD HH24:MI:SS`.
+//!
+//! Text in double quotes and everything that is no field stands as it is. `FM` before a field leaves its padding out. What
+//! PostgreSQL has beyond these fields is refused, never printed as it stands.
+
+use ropewalk::tables::Interval;
+
+use crate::types::datetime::{self, DAY};
+use crate::types::error::{Result, SqlError, state};
+use crate::types::zone::{Zone, shown_offset};
+
+pub(crate) const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+pub(crate) const DAYS: [&str; 7] =
+    ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+
+/// The fields, longer ones before those that begin like them.
+const FIELDS: [&str; 43] = [
+    "HH24", "HH12", "HH", "MI", "MS", "US", "SSSS", "SS", "AM", "PM", "am", "pm", "YYYY", "YYY", "YY",
+    "IYYY", "MONTH", "Month", "month", "MON", "Mon", "mon", "MM", "DAY", "Day", "day", "DDD", "DD", "DY",
+    "Dy", "dy", "D", "IW", "WW", "Q", "CC", "J", "TZ", "tz", "OF", "ID", "W", "Y",
+];
+
+/// Fields that are PostgreSQL's and not ours.
+const REFUSED: [&str; 5] = ["RM", "rm", "BC", "AD", "TH"];
+
+/// What a template is filled from.
+trait Fields {
+    /// The field's text, and to what width its number is padded.
+    fn field(&self, field: &str) -> Result<(String, usize)>;
+}
+
+impl Fields for Interval {
+    fn field(&self, field: &str) -> Result<(String, usize)> {
+        let seconds = self.micros / 1_000_000;
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let (years, months, days) =
+            (i64::from(self.months / 12), i64::from(self.months % 12), i64::from(self.days));
+        let number = |value: i64, width: usize| Ok((value.to_string(), width));
+        match field {
+            "HH24" => number(hour, 2),
+            "HH12" | "HH" if hour % 12 == 0 => number(12, 2),
+            "HH12" | "HH" => number(hour % 12, 2),
+            "MI" => number(minute, 2),
+            "SS" => number(second, 2),
+            "SSSS" => number(seconds, 0),
+            "MS" => number(self.micros % 1_000_000 / 1000, 3),
+            "US" => number(self.micros % 1_000_000, 6),
+            "YYYY" => number(years, 4),
+            "YYY" => number(years % 1000, 3),
+            "YY" => number(years % 100, 2),
+            "Y" => number(years % 10, 1),
+            "MM" => number(months, 2),
+            "DD" => number(days, 2),
+            "DDD" => number((years * 12 + months) * 30 + days, 3),
+            "AM" | "PM" => Ok((if hour % 24 < 12 { "AM" } else { "PM" }.to_owned(), 0)),
+            "am" | "pm" => Ok((if hour % 24 < 12 { "am" } else { "pm" }.to_owned(), 0)),
+            _ => {
+                let message = "invalid format specification for an interval value";
+                Err(SqlError::new(state::INVALID_DATETIME_FORMAT, message)
+                    .hint("intervals are not tied to specific calendar dates"))
+            }
+        }
+    }
+}
+
+impl Fields for Moment {
+    fn field(&self, field: &str) -> Result<(String, usize)> {
+        Ok(self.shown(field))
+    }
+}
+
+struct Moment {
+    year: i64,
+    month: i64,
+    day: i64,
+    days: i64,
+    micros: i64,
+    /// What the zone is called, and how far it is ahead of UTC; nothing without one.
+    zone: Option<(String, String)>,
+}
+
+impl Moment {
+    fn of_year(&self) -> i64 {
+        self.days - datetime::days(self.year, 1, 1) + 1
+    }
+
+    fn weekday(&self) -> i64 {
+        (self.days + 4).rem_euclid(7)
+    }
+
+    /// The field's text, and to what width its number is padded.
+    fn shown(&self, field: &str) -> (String, usize) {
+        let seconds = self.micros / 1_000_000;
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let number = |value: i64, width: usize| (value.to_string(), width);
+        let name = |names: &[&str], place: i64| {
+            let place = usize::try_from(place).unwrap_or_default();
+            names.get(place).copied().unwrap_or_default().to_owned()
+        };
+        let cased = |text: String| {
+            let short = field.len() == 3 && field.to_uppercase() == "MON" || field.len() == 2;
+            let text: String = if short { text.chars().take(3).collect() } else { text };
+            let text = match field.chars().nth(1) {
+                Some(c) if c.is_uppercase() => text.to_uppercase(),
+                _ if field.starts_with(char::is_lowercase) => text.to_lowercase(),
+                _ => text,
+            };
+            // Names in full are filled up to the longest there is.
+            (if short { text } else { format!("{text:<9}") }, 0)
+        };
+        let half = if hour < 12 { "am" } else { "pm" };
+        match field {
+            "HH24" => number(hour, 2),
+            "HH12" | "HH" => number((hour + 11) % 12 + 1, 2),
+            "MI" => number(minute, 2),
+            "SS" => number(second, 2),
+            "SSSS" => number(seconds, 0),
+            "MS" => number(self.micros % 1_000_000 / 1000, 3),
+            "US" => number(self.micros % 1_000_000, 6),
+            "AM" | "PM" => (half.to_uppercase(), 0),
+            "am" | "pm" => (half.to_owned(), 0),
+            "YYYY" => number(self.year, 4),
+            "YYY" => number(self.year % 1000, 3),
+            "YY" => number(self.year % 100, 2),
+            "Y" => number(self.year % 10, 1),
+            "IYYY" => number(crate::functions::iso_week(self.days).0, 4),
+            "IW" => number(crate::functions::iso_week(self.days).1, 2),
+            "MM" => number(self.month, 2),
+            "DD" => number(self.day, 2),
+            "DDD" => number(self.of_year(), 3),
+            "D" => number(self.weekday() + 1, 0),
+            "ID" => number((self.days + 3).rem_euclid(7) + 1, 0),
+            "WW" => number((self.of_year() - 1) / 7 + 1, 2),
+            "W" => number((self.day - 1) / 7 + 1, 0),
+            "Q" => number((self.month + 2) / 3, 0),
+            "CC" => number((self.year + 99) / 100, 2),
+            "J" => number(self.days + 2_440_588, 0),
+            "TZ" => (self.zone.as_ref().map_or_else(String::new, |(name, _)| name.clone()), 0),
+            "tz" => (self.zone.as_ref().map_or_else(String::new, |(name, _)| name.to_lowercase()), 0),
+            "OF" => (self.zone.as_ref().map_or_else(|| "+00".to_owned(), |(_, offset)| offset.clone()), 0),
+            _ if field.to_uppercase().starts_with("MON") => cased(name(&MONTHS, self.month - 1)),
+            _ => cased(name(&DAYS, self.weekday())),
+        }
+    }
+}
+
+/// A time by a template. `micros` since 1970; with a zone what its clock shows then.
+///
+/// # Errors
+/// 0A000 for fields that are not served.
+pub(crate) fn to_char(micros: i64, zone: Option<&Zone>, template: &str) -> Result<String> {
+    if matches!(micros, i64::MAX | i64::MIN) {
+        return Ok(String::new());
+    }
+    let shown = |zone: &Zone| (zone.abbreviation_at(micros), shown_offset(zone.offset_at(micros)));
+    let (micros, zone) = (zone.map_or(micros, |zone| zone.local(micros)), zone.map(shown));
+    let days = micros.div_euclid(DAY);
+    let (year, month, day) = datetime::civil(days);
+    let moment = Moment { year, month, day, days, micros: micros.rem_euclid(DAY), zone };
+    filled(&moment, template)
+}
+
+/// An interval by a template: hours may be more than a day has. Fields of calendars have no meaning.
+///
+/// # Errors
+/// 22007 for fields of calendars, 0A000 for those that are not served.
+pub(crate) fn interval_to_char(interval: Interval, template: &str) -> Result<String> {
+    filled(&interval, template)
+}
+
+/// A number with zeros before its digits.
+fn filled_up(text: &str, width: usize) -> String {
+    match text.strip_prefix('-') {
+        Some(digits) if width > 0 => format!("-{digits:0>width$}"),
+        _ => format!("{text:0>width$}"),
+    }
+}
+
+fn filled(source: &dyn Fields, template: &str) -> Result<String> {
+    let mut out = String::new();
+    let mut rest = template;
+    let mut fills = true;
+    while let Some(c) = rest.chars().next() {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let (text, behind) = quoted.split_once('"').unwrap_or((quoted, ""));
+            out += text;
+            rest = behind;
+            continue;
+        }
+        if let Some(behind) = rest.strip_prefix("FM").or_else(|| rest.strip_prefix("fm")) {
+            (fills, rest) = (false, behind);
+            continue;
+        }
+        if let Some(field) = REFUSED.iter().find(|field| rest.starts_with(**field)) {
+            return Err(SqlError::unsupported(
+                format!("{field} in to_char"),
+                "put letters that are no field in double quotes",
+            ));
+        }
+        // Numbers may be asked for in small letters.
+        let upper =
+            |field: &&&str| rest.get(..field.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(field));
+        let exact = FIELDS.iter().find(|field| rest.starts_with(**field));
+        match exact.or_else(|| FIELDS.iter().find(upper)) {
+            Some(field) => {
+                let (text, width) = source.field(field)?;
+                out += &if fills { filled_up(&text, width) } else { text.trim_end().to_owned() };
+                rest = rest.get(field.len()..).unwrap_or_default();
+                fills = true;
+            }
+            None => {
+                out.push(c);
+                rest = rest.get(c.len_utf8()..).unwrap_or_default();
+            }
+        }
+    }
+    Ok(out)
+}

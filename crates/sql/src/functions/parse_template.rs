@@ -1,0 +1,458 @@
+//! `to_date`, `to_timestamp` and `to_number` with a template: what `to_char` writes, read.
+//!
+//! Source of the rules: PostgreSQL 15's documentation, "Data Type Formatting Functions".
+
+use ropewalk::tables::{Numeric, Value};
+
+use crate::functions::datetime_template::{DAYS, MONTHS};
+use crate::types::datetime::{self, DAY};
+use crate::types::error::{Result, SqlError, state};
+use crate::types::zone::Zone;
+
+/// The fields, longer ones before those that begin like them; with the digits they have.
+const FIELDS: [(&str, usize); 45] = [
+    ("A.D.", 0),
+    ("A.M.", 0),
+    ("AD", 0),
+    ("AM", 0),
+    ("B.C.", 0),
+    ("BC", 0),
+    ("CC", 2),
+    ("DAY", 0),
+    ("DDD", 3),
+    ("DD", 2),
+    ("DY", 0),
+    ("D", 1),
+    ("FF1", 1),
+    ("FF2", 2),
+    ("FF3", 3),
+    ("FF4", 4),
+    ("FF5", 5),
+    ("FF6", 6),
+    ("HH24", 2),
+    ("HH12", 2),
+    ("HH", 2),
+    ("IDDD", 3),
+    ("ID", 1),
+    ("IW", 2),
+    ("IYYY", 4),
+    ("J", 7),
+    ("MI", 2),
+    ("MM", 2),
+    ("MONTH", 0),
+    ("MON", 0),
+    ("MS", 3),
+    ("P.M.", 0),
+    ("PM", 0),
+    ("Q", 1),
+    ("SSSSS", 5),
+    ("SSSS", 5),
+    ("SS", 2),
+    ("TZH", 2),
+    ("TZM", 2),
+    ("US", 6),
+    ("YYYY", 4),
+    ("YYY", 3),
+    ("YY", 2),
+    ("Y", 1),
+    ("WW", 2),
+];
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    /// Its name, its digits, and whether they may be fewer or more (`FM`).
+    Field(&'static str, usize, bool),
+    /// A blank, or a sign that parts fields.
+    Between,
+    Letter,
+}
+
+fn parts(template: &str) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut rest = template;
+    let mut is_free = false;
+    while let Some(c) = rest.chars().next() {
+        if let Some(quoted) = rest.strip_prefix('"') {
+            let (text, behind) = quoted.split_once('"').unwrap_or((quoted, ""));
+            parts.extend(text.chars().map(|_| Part::Letter));
+            rest = behind;
+            continue;
+        }
+        let is = |word: &str| rest.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word));
+        if is("FM") {
+            (is_free, rest) = (true, rest.get(2..).unwrap_or_default());
+            continue;
+        }
+        if is("FX") || is("TM") || is("RM") {
+            return Err(SqlError::unsupported("FX, TM or RM in a template that is read", "leave it out"));
+        }
+        match FIELDS.iter().find(|(word, _)| is(word)) {
+            Some((word, digits)) => {
+                parts.push(Part::Field(word, *digits, is_free));
+                rest = rest.get(word.len()..).unwrap_or_default();
+                if is_ordinal(rest) {
+                    return Err(SqlError::unsupported("TH in a template that is read", "leave it out"));
+                }
+                is_free = false;
+            }
+            None => {
+                let is_between = c.is_whitespace() || c.is_ascii_punctuation();
+                parts.push(if is_between { Part::Between } else { Part::Letter });
+                rest = rest.get(c.len_utf8()..).unwrap_or_default();
+            }
+        }
+    }
+    Ok(parts)
+}
+
+fn is_ordinal(rest: &str) -> bool {
+    rest.get(..2).is_some_and(|head| head.eq_ignore_ascii_case("th"))
+}
+
+/// What the fields said.
+#[derive(Debug, Default)]
+struct Read {
+    year: Option<i64>,
+    is_bc: bool,
+    century: Option<i64>,
+    month: Option<i64>,
+    day: Option<i64>,
+    of_year: Option<i64>,
+    julian: Option<i64>,
+    iso_year: Option<i64>,
+    iso_week: Option<i64>,
+    iso_day: Option<i64>,
+    week: Option<i64>,
+    hour: i64,
+    half: Option<bool>,
+    is_half_clock: bool,
+    minute: i64,
+    second: i64,
+    of_day: Option<i64>,
+    micros: i64,
+    /// Sign, hours, minutes.
+    zone: Option<(i64, i64, i64)>,
+}
+
+fn malformed(message: String) -> SqlError {
+    SqlError::new(state::INVALID_DATETIME_FORMAT, message)
+}
+
+/// The place of the name that the text begins with, and its length.
+fn name(text: &str, names: &[&str], is_short: bool) -> Option<(i64, usize)> {
+    (0_i64..).zip(names).find_map(|(place, name)| {
+        let name = if is_short { name.get(..3)? } else { name };
+        let head = text.get(..name.len())?;
+        head.eq_ignore_ascii_case(name).then_some((place, name.len()))
+    })
+}
+
+/// The number that a field reads, and how many bytes it is. Alone, or before a sign, it takes all digits there are.
+fn digits(text: &str, field: &str, width: usize, takes_all: bool) -> Result<(i64, usize)> {
+    let is_signed = matches!(text.as_bytes().first(), Some(b'+' | b'-'));
+    let most = if takes_all { text.len() } else { width };
+    let from = usize::from(is_signed && takes_all);
+    let found = text.bytes().skip(from).take(most).take_while(u8::is_ascii_digit).count();
+    let head: String = text.chars().take(if takes_all { usize::MAX } else { width }).collect();
+    if found == 0 {
+        let shown: String =
+            text.split_whitespace().next().unwrap_or(&head).chars().take(width.max(1)).collect();
+        return Err(malformed(format!("invalid value \"{shown}\" for \"{field}\""))
+            .hint("the value must be an integer"));
+    }
+    if !takes_all && found < width {
+        let error = match text.len() < width {
+            true => malformed(format!("source string too short for \"{field}\" formatting field")),
+            false => malformed(format!("invalid value \"{head}\" for \"{field}\"")),
+        };
+        return Err(error.hint("if the source is not of fixed width, use the FM modifier"));
+    }
+    let number: Option<i64> = text.get(from..from + found).and_then(|digits| digits.parse().ok());
+    let number = number.filter(|number| *number <= i64::from(i32::MAX)).ok_or_else(|| {
+        SqlError::new(
+            state::DATETIME_FIELD_OVERFLOW,
+            format!("value for \"{field}\" in source string is out of range"),
+        )
+    })?;
+    Ok((if is_signed && text.starts_with('-') { -number } else { number }, from + found))
+}
+
+fn read(source: &str, template: &str) -> Result<Read> {
+    let parts = parts(template)?;
+    let mut read = Read::default();
+    let mut text = source;
+    let mut skipped = 0_i64;
+    for (place, part) in parts.iter().enumerate() {
+        if *part != Part::Letter {
+            let trimmed = text.trim_start();
+            skipped += i64::try_from(text.len() - trimmed.len()).unwrap_or_default();
+            if matches!(part, Part::Field(..)) {
+                text = trimmed;
+            } else {
+                skipped -= i64::try_from(text.len() - trimmed.len()).unwrap_or_default();
+            }
+        }
+        if text.is_empty() {
+            break;
+        }
+        let (field, width, is_free) = match part {
+            Part::Between => {
+                skipped -= 1;
+                if let Some(c) = text.chars().next().filter(|c| c.is_whitespace() || c.is_ascii_punctuation())
+                {
+                    // A sign belongs to the offset that follows.
+                    let is_sign = matches!(c, '+' | '-')
+                        && matches!(parts.get(place + 1), Some(Part::Field("TZH", ..)));
+                    if !is_sign {
+                        text = text.get(c.len_utf8()..).unwrap_or_default();
+                        skipped += 1;
+                    }
+                }
+                continue;
+            }
+            Part::Letter => {
+                if skipped > 0 {
+                    skipped -= 1;
+                } else if let Some(c) = text.chars().next() {
+                    text = text.get(c.len_utf8()..).unwrap_or_default();
+                }
+                continue;
+            }
+            Part::Field(field, width, is_free) => (*field, *width, *is_free),
+        };
+        skipped = 0;
+        let takes_all = is_free
+            || match parts.get(place + 1) {
+                None | Some(Part::Between | Part::Letter) => true,
+                Some(Part::Field(_, digits, _)) => *digits == 0,
+            };
+        let invalid = || {
+            let shown: String = text.chars().take(field.len()).collect();
+            malformed(format!("invalid value \"{shown}\" for \"{field}\""))
+                .hint("the given value did not match any of the allowed values for this field")
+        };
+        let number = || digits(text, field, width, takes_all);
+        let taken = match field {
+            "MONTH" | "MON" => {
+                let found = name(text, &MONTHS, field == "MON").ok_or_else(invalid)?;
+                read.month = Some(found.0 + 1);
+                found.1
+            }
+            "DAY" | "DY" => name(text, &DAYS, field == "DY").ok_or_else(invalid)?.1,
+            "AM" | "PM" | "A.M." | "P.M." => {
+                let words = if field.len() == 2 { ["AM", "PM"] } else { ["A.M.", "P.M."] };
+                let found = name(text, &words, false).ok_or_else(invalid)?;
+                (read.half, read.is_half_clock) = (Some(found.0 == 1), true);
+                found.1
+            }
+            "BC" | "AD" | "B.C." | "A.D." => {
+                let words = if field.len() == 2 { ["AD", "BC"] } else { ["A.D.", "B.C."] };
+                let found = name(text, &words, false).ok_or_else(invalid)?;
+                read.is_bc = found.0 == 1;
+                found.1
+            }
+            "TZH" => {
+                let sign = if text.starts_with('-') { -1 } else { 1 };
+                let signed = usize::from(text.starts_with(['+', '-']));
+                let rest = text.get(signed..).unwrap_or_default();
+                let (hours, taken) = digits(rest, field, width, takes_all)?;
+                let minutes = read.zone.map_or(0, |zone| zone.2);
+                read.zone = Some((sign, hours, minutes));
+                taken + signed
+            }
+            "TZM" => {
+                let (minutes, taken) = number()?;
+                let (sign, hours, _) = read.zone.unwrap_or((1, 0, 0));
+                read.zone = Some((sign, hours, minutes));
+                taken
+            }
+            "MS" | "US" | "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
+                // Digits behind a point: fewer of them are the higher ones.
+                let places = if field == "MS" { 3 } else { 6 };
+                let (found, taken) = number()?;
+                let missing = places_of(field, places).saturating_sub(taken);
+                let scale = 10_i64.pow(u32::try_from(missing).unwrap_or_default());
+                let unit = 10_i64.pow(u32::try_from(6 - places_of(field, places)).unwrap_or_default());
+                read.micros += found * scale * unit;
+                taken
+            }
+            "YYYY" | "YYY" | "YY" | "Y" => {
+                let (year, taken) = number()?;
+                // Years of few digits are those nearest to 2020.
+                let whole = match year {
+                    year if field == "YYYY" || taken >= 4 => year,
+                    0..=69 => year + 2000,
+                    70..=99 => year + 1900,
+                    100..=519 => year + 2000,
+                    520..=999 => year + 1000,
+                    year => year,
+                };
+                read.year = Some(whole);
+                taken
+            }
+            field => {
+                let (found, taken) = number()?;
+                match field {
+                    "CC" => read.century = Some(found),
+                    "MM" => read.month = Some(found),
+                    "DD" => read.day = Some(found),
+                    "DDD" => read.of_year = Some(found),
+                    "J" => read.julian = Some(found),
+                    "IYYY" => read.iso_year = Some(found),
+                    "IW" => read.iso_week = Some(found),
+                    "ID" => read.iso_day = Some(found),
+                    "WW" => read.week = Some(found),
+                    "HH24" => read.hour = found,
+                    "HH12" | "HH" => (read.hour, read.is_half_clock) = (found, true),
+                    "MI" => read.minute = found,
+                    "SS" => read.second = found,
+                    "SSSS" | "SSSSS" => read.of_day = Some(found),
+                    // The quarter and the day of a week say nothing that is not said elsewhere.
+                    _ => {}
+                }
+                taken
+            }
+        };
+        text = text.get(taken..).unwrap_or_default();
+    }
+    Ok(read)
+}
+
+fn places_of(field: &str, otherwise: usize) -> usize {
+    field.strip_prefix("FF").and_then(|places| places.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Days since 1970, and microseconds of the day, that a text means by a template.
+fn moment(source: &str, template: &str) -> Result<(i64, i64, Read)> {
+    let read = read(source, template)?;
+    let outside = || {
+        let message = format!("date/time field value out of range: \"{source}\"");
+        SqlError::new(state::DATETIME_FIELD_OVERFLOW, message)
+    };
+    let mut year = match (read.year, read.century) {
+        (Some(year), _) => year,
+        (None, Some(century)) => (century - 1) * 100 + 1,
+        // What names no year at all is in the year 1 before ours, as PostgreSQL has it.
+        (None, None) => 0,
+    };
+    if read.is_bc {
+        year = 1 - year;
+    } else if year < 0 {
+        year += 1;
+    }
+    let days = if let Some(julian) = read.julian {
+        julian - 2_440_588
+    } else if let Some(iso_year) = read.iso_year {
+        let week = read.iso_week.unwrap_or(1);
+        if !(1..=53).contains(&week) {
+            return Err(outside());
+        }
+        // The week of the 4th of January is the first.
+        let fourth = datetime::days(iso_year, 1, 4);
+        fourth - (fourth + 3).rem_euclid(7) + (week - 1) * 7 + read.iso_day.unwrap_or(1) - 1
+    } else if let Some(of_year) = read.of_year {
+        let most = datetime::days(year + 1, 1, 1) - datetime::days(year, 1, 1);
+        if !(1..=most).contains(&of_year) {
+            return Err(outside());
+        }
+        datetime::days(year, 1, 1) + of_year - 1
+    } else if let (Some(week), None) = (read.week, read.month) {
+        datetime::days(year, 1, 1) + (week - 1) * 7
+    } else {
+        let (month, day) = (read.month.unwrap_or(1), read.day.unwrap_or(1));
+        if !(1..=12).contains(&month) || !(1..=datetime::days_in_month(year, month)).contains(&day) {
+            return Err(outside());
+        }
+        datetime::days(year, month, day)
+    };
+    let hour = match read.is_half_clock {
+        true if !(1..=12).contains(&read.hour) => {
+            let message = format!("hour \"{}\" is invalid for the 12-hour clock", read.hour);
+            return Err(malformed(message).hint("use the 24-hour clock, or give an hour between 1 and 12"));
+        }
+        true => match (read.hour, read.half) {
+            (hour, Some(true)) if hour < 12 => hour + 12,
+            (12, Some(false)) => 0,
+            (hour, _) => hour,
+        },
+        false => read.hour,
+    };
+    let seconds = match read.of_day {
+        Some(seconds) => seconds,
+        None => hour * 3600 + read.minute * 60 + read.second,
+    };
+    let in_range = (0..=23).contains(&hour)
+        && (0..=59).contains(&read.minute)
+        && (0..=59).contains(&read.second)
+        && (0..86_400).contains(&seconds)
+        && (0..1_000_000).contains(&read.micros);
+    if !in_range {
+        return Err(outside());
+    }
+    Ok((days, seconds * 1_000_000 + read.micros, read))
+}
+
+/// `to_date(source, template)`.
+///
+/// # Errors
+/// 22007, 22008.
+pub(crate) fn to_date(source: &str, template: &str) -> Result<Value<'static>> {
+    let (days, _, _) = moment(source, template)?;
+    Ok(Value::Date(i32::try_from(days).map_err(|_| {
+        let message = format!("date out of range: \"{source}\"");
+        SqlError::new(state::DATETIME_FIELD_OVERFLOW, message)
+    })?))
+}
+
+/// `to_timestamp(source, template)`: without an offset of its own in the session's zone.
+///
+/// # Errors
+/// 22007, 22008.
+pub(crate) fn to_timestamp(source: &str, template: &str, zone: &Zone) -> Result<Value<'static>> {
+    let (days, micros, read) = moment(source, template)?;
+    let local = days.checked_mul(DAY).and_then(|day| day.checked_add(micros)).ok_or_else(|| {
+        let message = format!("timestamp out of range: \"{source}\"");
+        SqlError::new(state::DATETIME_FIELD_OVERFLOW, message)
+    })?;
+    Ok(Value::Timestamptz(match read.zone {
+        Some((sign, hours, minutes)) => local - sign * (hours * 60 + minutes) * 60_000_000,
+        None => zone.moment(local),
+    }))
+}
+
+/// `to_number(source, template)`: the digits that stand where the template has some, groups and currencies left out.
+///
+/// # Errors
+/// 22P02: there are none.
+pub(crate) fn to_number(source: &str, template: &str) -> Result<Value<'static>> {
+    let upper = template.to_ascii_uppercase();
+    let shift = upper.split_once('V').map_or(0, |(_, behind)| behind.matches('9').count());
+    let mut is_negative = false;
+    let (mut digits, mut scale, mut has_point) = (String::new(), 0_u8, false);
+    for c in source.chars() {
+        match c {
+            '0'..='9' => {
+                digits.push(c);
+                scale += u8::from(has_point && scale < u8::MAX);
+            }
+            '-' | '<' => is_negative = true,
+            '.' if !has_point && (upper.contains(['.', 'D'])) => has_point = true,
+            '.' => break,
+            _ => {}
+        }
+    }
+    let number = digits.parse::<i128>().ok().and_then(|mantissa| {
+        let mantissa = if is_negative { -mantissa } else { mantissa };
+        let scale = scale.checked_add(u8::try_from(shift).ok()?)?;
+        Numeric::new(mantissa, scale)
+    });
+    match number {
+        Some(number) => Ok(Value::Numeric(number)),
+        None if digits.is_empty() => {
+            let message = "invalid input syntax for type numeric: \" \"";
+            Err(SqlError::new(state::INVALID_TEXT_REPRESENTATION, message))
+        }
+        None => Err(crate::expr::arith::out_of_range(ropewalk::tables::Type::NUMERIC)),
+    }
+}

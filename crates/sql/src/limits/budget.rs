@@ -1,0 +1,68 @@
+//! What one statement may hold in memory: rows that are sorted, grouped, collected or answered.
+
+use std::cell::Cell;
+
+use ropewalk::tables::Value;
+
+use crate::types::error::{Result, SqlError, state};
+
+/// Default of [`crate::types::settings::Settings::memory_bytes_max`].
+pub(crate) const MEMORY_BYTES_MAX: usize = 512 << 20;
+
+/// Memory that is left to a statement. All its parts take from the same.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: Cell<usize>,
+    max: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { left: Cell::new(max), max }
+    }
+
+    /// Bytes that are left.
+    pub(crate) fn left(&self) -> usize {
+        self.left.get()
+    }
+
+    /// Takes `bytes`, or refuses.
+    pub(crate) fn take(&self, bytes: usize) -> Result<()> {
+        match self.left.get().checked_sub(bytes) {
+            Some(left) => {
+                self.left.set(left);
+                Ok(())
+            }
+            None => Err(SqlError::new(
+                state::OUT_OF_MEMORY,
+                format!("the statement needs more than its {} bytes of memory", self.max),
+            )
+            .hint("read fewer rows, or give the session more memory")),
+        }
+    }
+
+    /// Gives back what was taken for something that is no longer held.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        self.left.set(self.left.get().saturating_add(bytes).min(self.max));
+    }
+
+    pub(crate) fn take_row(&self, row: &[Value<'_>]) -> Result<()> {
+        self.take(row_bytes(row))
+    }
+}
+
+/// Roughly the bytes that a value takes.
+pub(crate) fn value_bytes(value: &Value<'_>) -> usize {
+    let heap = match value {
+        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.len(),
+        Value::Bytea(bytes) => bytes.len(),
+        Value::Array(array) => array.iter().flatten().map(|item| value_bytes(&item)).sum(),
+        _ => 0,
+    };
+    std::mem::size_of::<Value<'_>>() + heap
+}
+
+/// Roughly the bytes that a row of values takes.
+pub(crate) fn row_bytes(row: &[Value<'_>]) -> usize {
+    row.iter().map(value_bytes).sum::<usize>() + 24
+}

@@ -1,0 +1,191 @@
+//! Quotas: bytes that outlive a statement, bounded for each session and for all sessions of the process.
+//!
+//! A [`Share`] belongs to a session. What is taken of it is given back when its [`Taken`] is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ropewalk::tables::Value;
+
+use crate::limits::budget::row_bytes;
+use crate::session::Session;
+use crate::types::error::{Result, SqlError, SqlState, state};
+
+/// A bounded resource of the process.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    what: &'static str,
+    session_max: u64,
+    process_max: u64,
+    used: AtomicU64,
+    state: SqlState,
+    hint: &'static str,
+}
+
+/// Compiled regular expressions of statements.
+pub(crate) static PATTERNS: Quota = Quota::new(
+    "compiled regular expressions",
+    (64 << 20, 512 << 20),
+    state::OUT_OF_MEMORY,
+    "use fewer patterns in a statement, or deallocate prepared statements",
+);
+/// Prepared statements, by an estimate.
+pub(crate) static STATEMENTS: Quota =
+    Quota::new("prepared statements", (256 << 20, 4 << 30), state::OUT_OF_MEMORY, "deallocate some of them");
+/// Answers that clients have yet to fetch: those of portals, and the pages of cursors in memory. A session has its `work_mem`.
+pub(crate) static ANSWERS: Quota = Quota::new(
+    "open portals and cursors",
+    (u64::MAX, 4 << 30),
+    state::OUT_OF_MEMORY,
+    "fetch their rows or close some of them",
+);
+/// Temporary files of cursors.
+pub(crate) static FILES: Quota = Quota::new(
+    "temporary files of cursors",
+    (4 << 30, 16 << 30),
+    state::CONFIGURATION_LIMIT_EXCEEDED,
+    "close cursors, or use COPY",
+);
+
+impl Quota {
+    const fn new(
+        what: &'static str,
+        (session_max, process_max): (u64, u64),
+        state: SqlState,
+        hint: &'static str,
+    ) -> Self {
+        Self { what, session_max, process_max, used: AtomicU64::new(0), state, hint }
+    }
+
+    fn refused(&self, whose: &str, max: u64) -> SqlError {
+        SqlError::new(self.state, format!("the {} of {whose} take more than {max} bytes", self.what))
+            .hint(self.hint)
+    }
+}
+
+/// What one session has of a quota.
+#[derive(Debug, Clone)]
+pub(crate) struct Share {
+    quota: &'static Quota,
+    used: Arc<AtomicU64>,
+}
+
+fn add(used: &AtomicU64, bytes: u64, max: u64) -> bool {
+    let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= max);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+}
+
+impl Share {
+    pub(crate) fn of(quota: &'static Quota) -> Self {
+        Self { quota, used: Arc::default() }
+    }
+
+    /// Takes bytes while the session has at most `max`.
+    ///
+    /// # Errors
+    /// That of the quota.
+    pub(crate) fn take_within(&self, bytes: u64, max: u64) -> Result<Taken> {
+        let taken = self.take(bytes)?;
+        if self.used.load(Ordering::Relaxed) > max {
+            return Err(self.quota.refused("the session", max));
+        }
+        Ok(taken)
+    }
+
+    /// Takes bytes.
+    ///
+    /// # Errors
+    /// That of the quota.
+    pub(crate) fn take(&self, bytes: u64) -> Result<Taken> {
+        let mut taken = Taken { share: self.clone(), bytes: 0 };
+        taken.grow(bytes)?;
+        Ok(taken)
+    }
+}
+
+/// Memory of a session that is returned when this value is dropped.
+#[derive(Debug)]
+pub struct Hold(#[expect(dead_code, reason = "returned when dropped")] Taken);
+
+impl Session {
+    /// Counts rows that a client has yet to fetch, or values for a statement that it has yet to run.
+    ///
+    /// # Errors
+    /// 53200: more than the session's `work_mem`, or than all sessions may hold.
+    pub fn hold(&self, rows: &[Vec<Value<'static>>]) -> Result<Hold> {
+        let bytes = rows.iter().map(|row| row_bytes(row) as u64).sum();
+        let max = self.settings.memory_bytes_max as u64;
+        self.shares.answers.take_within(bytes, max).map(Hold)
+    }
+}
+
+/// Bytes that were taken.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    share: Share,
+    bytes: u64,
+}
+
+impl Taken {
+    /// Takes more.
+    ///
+    /// # Errors
+    /// That of the quota.
+    pub(crate) fn grow(&mut self, bytes: u64) -> Result<()> {
+        let Share { quota, used } = &self.share;
+        if !add(used, bytes, quota.session_max) {
+            return Err(quota.refused("the session", quota.session_max));
+        }
+        if !add(&quota.used, bytes, quota.process_max) {
+            used.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(quota.refused("all sessions", quota.process_max));
+        }
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.share.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.share.quota.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The shares of a session.
+#[derive(Debug, Clone)]
+pub(crate) struct Shares {
+    pub(crate) patterns: Share,
+    pub(crate) statements: Share,
+    pub(crate) files: Share,
+    pub(crate) answers: Share,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        let [patterns, statements, files, answers] =
+            [&PATTERNS, &STATEMENTS, &FILES, &ANSWERS].map(Share::of);
+        Self { patterns, statements, files, answers }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m10_quota_bounds_sessions_and_their_sum() {
+        static QUOTA: Quota = Quota::new("things", (100, 150), state::CONFIGURATION_LIMIT_EXCEEDED, "");
+        let (one, other) = (Share::of(&QUOTA), Share::of(&QUOTA));
+        let mut first = one.take(60).unwrap();
+        assert_eq!(first.grow(41).unwrap_err().message, "the things of the session take more than 100 bytes");
+        first.grow(40).unwrap();
+        let refused = other.take(51).unwrap_err();
+        assert_eq!((refused.state.0, refused.message.contains("all sessions")), ("53400", true));
+        let second = other.take(50).unwrap();
+        drop(first);
+        one.take(100).unwrap();
+        drop(second);
+        assert_eq!(QUOTA.used.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,523 @@
+//! A session: statements in, answers out, and the transaction they run in.
+//!
+//! ```text
+//!  idle ──BEGIN──▶ open ──error──▶ failed        idle: every statement is a transaction of its own,
+//!   ▲               │  ▲              │                run again when another commit got there first
+//!   └─COMMIT,ROLLBACK  └─ROLLBACK TO──┤          failed: nothing but ROLLBACK, ROLLBACK TO and COMMIT,
+//!   └────────────ROLLBACK, COMMIT─────┘                  which rolls back
+//! ```
+
+pub(crate) mod async_statements;
+pub(crate) mod auto_parameters;
+pub(crate) mod commands;
+pub(crate) mod cursor;
+pub(crate) mod notify;
+pub(crate) mod registry;
+pub(crate) mod rights;
+pub(crate) mod row_lock_retry;
+pub(crate) mod set;
+pub(crate) mod transaction;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ropewalk::tables::{Type, Value};
+use ropewalk::{Database, Isolation, PendingCommit, Seq, Transaction};
+use sqlparser::ast;
+
+use crate::exec::row_source::Access;
+use crate::expr::Context;
+use crate::limits::budget::Budget;
+use crate::limits::interrupt::{Canceller, Interrupt};
+use crate::plan::Standing;
+use crate::plan::prepared::{Outcome, Plan, Prepared};
+use crate::session::cursor::Cursors;
+use crate::session::notify::Announcements;
+use crate::session::row_lock_retry::{Resuming, RowWait};
+use crate::session::transaction::Open;
+use crate::syntax::parse::{self, Statement};
+use crate::types::error::{Result, SqlError, state};
+use crate::types::settings::{Settings, isolation_name};
+
+/// Statements that a session keeps planned, by their text.
+const CACHED_MAX: usize = 512;
+/// Longest text that is kept.
+const CACHED_BYTES_MAX: usize = 16 << 10;
+
+/// Where a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Outside of a transaction.
+    Idle,
+    /// In a transaction.
+    Open,
+    /// In a transaction that met an error.
+    Failed,
+}
+
+/// One client's session over a database. Not shared between threads; make one per client, they are cheap.
+pub struct Session {
+    pub(crate) db: Database,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) open: Option<Box<Open>>,
+    pub(crate) has_failed: bool,
+    pub(crate) cached: HashMap<String, Prepared>,
+    pub(crate) named: HashMap<String, Prepared>,
+    canceller: Canceller,
+    pub(crate) announcements: Announcements,
+    /// What sequences gave it.
+    pub(crate) given: crate::ddl::sequences::Given,
+    pub(crate) cursors: Cursors,
+    /// Commits are handed over, into `pending`, instead of waited for.
+    pub(crate) submits: bool,
+    pub(crate) pending: Option<PendingCommit>,
+    pub(crate) advisory: crate::functions::advisory::Held,
+    pub(crate) peers: crate::session::registry::Known,
+    pub(crate) acting: crate::session::rights::Acting,
+    pub(crate) shares: crate::limits::quota::Shares,
+    /// What the submitted statement waits for, and what it goes on with.
+    pub(crate) waits: Option<RowWait>,
+    pub(crate) resuming: Option<Resuming>,
+    /// The newest commit that was read before it was visible.
+    pub(crate) rests_on: Seq,
+}
+
+impl Session {
+    /// A session with default settings.
+    pub fn new(db: Database) -> Self {
+        Self::with_settings(db, Settings::default())
+    }
+
+    /// A session with settings of its own.
+    pub fn with_settings(db: Database, settings: Settings) -> Self {
+        let settings = Arc::new(settings);
+        let advisory = crate::functions::advisory::Held::of(&db);
+        Self {
+            db,
+            settings,
+            open: None,
+            has_failed: false,
+            cached: HashMap::new(),
+            named: HashMap::new(),
+            canceller: Canceller::default(),
+            announcements: Announcements::default(),
+            given: crate::ddl::sequences::Given::default(),
+            cursors: Cursors::default(),
+            advisory,
+            peers: crate::session::registry::Known::default(),
+            acting: crate::session::rights::Acting::default(),
+            shares: crate::limits::quota::Shares::default(),
+            submits: false,
+            pending: None,
+            waits: None,
+            resuming: None,
+            rests_on: Seq::ZERO,
+        }
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.db
+    }
+
+    /// Cancels what the session runs, from any thread.
+    pub fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+
+    pub(crate) fn interrupt(&self) -> Interrupt {
+        Interrupt::begin(&self.canceller, self.settings.statement_millis, self.db.engine().env())
+    }
+
+    /// The settings as they stand.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The settings as they stand, to be held: as long as they are, [`Session::keeps`] tells whether they have changed.
+    pub fn settings_held(&self) -> Arc<Settings> {
+        self.settings.clone()
+    }
+
+    /// True when the settings have not changed since they were `held`. Costs one comparison.
+    pub fn keeps(&self, held: &Arc<Settings>) -> bool {
+        Arc::ptr_eq(&self.settings, held)
+    }
+
+    /// Where the session stands.
+    pub fn status(&self) -> Status {
+        match (&self.open, self.has_failed) {
+            (None, _) => Status::Idle,
+            (Some(_), false) => Status::Open,
+            (Some(_), true) => Status::Failed,
+        }
+    }
+
+    /// Runs one statement. Parameters `$1`, `$2` take their types from where they stand; a text is read as that type.
+    /// Its plan is kept for the next call with the same text.
+    ///
+    /// # Errors
+    /// Each with its SQLSTATE. Within a transaction an error makes all further statements fail (25P02) until ROLLBACK.
+    pub fn execute(&mut self, sql: &str, params: &[Value<'_>]) -> Result<Outcome> {
+        if let Some((text, mut prepared)) = self.cached.remove_entry(sql) {
+            let outcome = self.run(&mut prepared, params);
+            self.cached.insert(text, prepared);
+            return outcome;
+        }
+        let mut prepared = self.prepare(sql)?;
+        let outcome = self.run(&mut prepared, params);
+        if sql.len() <= CACHED_BYTES_MAX && !matches!(prepared.plan, Plan::Other) {
+            if self.cached.len() >= CACHED_MAX {
+                self.cached.clear();
+            }
+            self.cached.insert(sql.to_owned(), prepared);
+        }
+        outcome
+    }
+
+    /// Runs all statements of a text, without parameters. Several are one transaction unless the text itself says otherwise, as
+    /// in PostgreSQL's simple protocol.
+    ///
+    /// # Errors
+    /// The first; what ran before it in the same transaction is rolled back.
+    pub fn execute_all(&mut self, sql: &str) -> Result<Vec<Outcome>> {
+        let mut script = self.script(sql)?;
+        let mut outcomes = Vec::with_capacity(script.len());
+        while let Some(prepared) = self.next_of(&mut script, &[]) {
+            match prepared.and_then(|mut prepared| self.run(&mut prepared, &[])) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(error) => {
+                    self.end_implicit()?;
+                    return Err(error);
+                }
+            }
+        }
+        if let Some(commit) = self.end_implicit()? {
+            self.given.note_events(Some(&commit.wait()?));
+        }
+        Ok(outcomes)
+    }
+
+    /// Parses and plans one statement, to be run with [`Session::run`].
+    ///
+    /// # Errors
+    /// What is known before a run: syntax, names, types.
+    pub fn prepare(&mut self, sql: &str) -> Result<Prepared> {
+        self.prepare_typed(sql, &[])
+    }
+
+    /// As [`Session::prepare`], with types for parameters; `None` takes the type from where the parameter stands.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`].
+    pub fn prepare_typed(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Prepared> {
+        let statement = self.failing(parse::one(sql))?;
+        self.prepare_statement(Arc::new(statement), types)
+    }
+
+    pub(crate) fn prepare_statement(
+        &mut self,
+        statement: Arc<Statement>,
+        types: &[Option<Type>],
+    ) -> Result<Prepared> {
+        if self.has_failed && !ends_or_returns(&statement) {
+            return Err(failed());
+        }
+        let prepared = self.plan(statement, types);
+        self.failing(prepared)
+    }
+
+    /// Plans a statement that locks within a query so that it does, where that can be.
+    fn lift_locks(&mut self, prepared: &mut Prepared) {
+        let lifted = prepared.statement.sql().and_then(crate::plan::hoist_locks::lifted);
+        let Some(query) = lifted else { return };
+        let statement = parse::Statement::Sql(ast::Statement::Query(Box::new(query)));
+        if let Ok(plan) = self.plan(Arc::new(statement), prepared.declared()) {
+            prepared.replace(plan);
+        }
+    }
+
+    pub(crate) fn plan(&mut self, statement: Arc<Statement>, types: &[Option<Type>]) -> Result<Prepared> {
+        let standing = self.standing();
+        match &mut self.open {
+            Some(open) => {
+                open.transaction.begin_statement();
+                let access = Access::Transaction(&self.db, &mut open.transaction);
+                Prepared::plan(statement, types, access, standing)
+            }
+            None => {
+                let snapshot = self.db.snapshot();
+                Prepared::plan(statement, types, Access::Snapshot(&self.db, &snapshot), standing)
+            }
+        }
+    }
+
+    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
+        Arc::make_mut(&mut self.settings)
+    }
+
+    pub(crate) fn renewed(&mut self, prepared: &mut Prepared) -> Result<()> {
+        if self.has_failed && !ends_or_returns(&prepared.statement) {
+            return Err(failed());
+        }
+        if prepared.is_fleeting() || !prepared.is_of(&self.settings) {
+            prepared.stand_in(self.standing());
+        }
+        match &mut self.open {
+            Some(open) => prepared.renew(Access::Transaction(&self.db, &mut open.transaction)),
+            None => {
+                let snapshot = self.db.snapshot();
+                prepared.renew(Access::Snapshot(&self.db, &snapshot))
+            }
+        }
+    }
+
+    /// What plans may ask about.
+    pub(crate) fn standing(&self) -> Standing {
+        let created = self.open.as_ref().map_or_else(Vec::new, |open| open.created.clone());
+        Standing {
+            settings: self.settings.clone(),
+            created,
+            given: self.given.clone(),
+            cursors: self.cursors.shapes.clone(),
+            advisory: self.advisory.clone(),
+            heard: self.announcements.heard(),
+            peers: self.peers.clone(),
+            acting: self.acting.clone(),
+            shares: self.shares.clone(),
+        }
+    }
+
+    /// Notes that an error makes an open transaction fail.
+    pub(crate) fn failing<R, E>(&mut self, result: std::result::Result<R, E>) -> std::result::Result<R, E> {
+        if result.is_err()
+            && let Some(open) = &mut self.open
+        {
+            self.has_failed = true;
+            // What comes now takes back all since the last savepoint.
+            open.transaction.give_back_locks();
+        }
+        result
+    }
+
+    /// Runs a prepared statement.
+    ///
+    /// # Errors
+    /// As [`Session::execute`].
+    pub fn run(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        if self.has_failed && !ends_or_returns(&prepared.statement) {
+            return Err(failed());
+        }
+        let may = self.acting.check(prepared.needs());
+        self.failing(may)?;
+        if prepared.is_fleeting() || !prepared.is_of(&self.settings) {
+            prepared.stand_in(self.standing());
+        }
+        self.set_configs(prepared, params)?;
+        let isolation = self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
+        if prepared.locks_within() && isolation == Isolation::ReadCommitted {
+            self.lift_locks(prepared);
+        }
+        let outcome = match (&prepared.plan, self.open.is_some()) {
+            _ if prepared.locks_within() && isolation != Isolation::Serializable => {
+                Err(SqlError::unsupported(
+                    format!("FOR UPDATE within another query at {}", isolation_name(isolation)),
+                    "lock rows by a SELECT of its own; in a serializable transaction what is read holds at its commit",
+                ))
+            }
+            (Plan::Notify(_), _) => self.notify(prepared, params),
+            (Plan::Declare(_), _) => self.declare(prepared, params),
+            (Plan::Other, _) => self.other(&prepared.statement.clone(), params),
+            _ if self.is_waiting_kind(prepared) => self.run_waiting(prepared, params),
+            (_, true) => self.run_inside(prepared, params),
+            (_, false) if prepared.writes() => self.run_alone(prepared, params),
+            (_, false) => self.read_alone(prepared, params),
+        };
+        if self.waits.is_some() {
+            return outcome;
+        }
+        if self.open.is_none() {
+            self.advisory.end_transaction();
+        }
+        if !self.submits
+            && (self.open.is_none() || !matches!(&outcome, Ok(outcome) if outcome.columns.is_none()))
+        {
+            self.settle()?;
+        }
+        let outcome = outcome.map(|outcome| match &outcome.notice {
+            Some(notice) if !self.settings.wants(notice) => Outcome { notice: None, ..outcome },
+            _ => outcome,
+        });
+        self.failing(outcome)
+    }
+
+    fn notify(&mut self, prepared: &Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let bound = prepared.bound(params)?;
+        let interrupt = &self.interrupt();
+        let env = self.db.engine().env();
+        let zone = &self.settings.zone;
+        let cx =
+            Context { params: &bound, answers: &[], now: self.now(), env, zone, interrupt, nested: None };
+        let Plan::Notify(call) = &prepared.plan else { return Err(crate::expr::bug("no call of pg_notify")) };
+        let said = call.said(&cx)?;
+        self.say(said)?;
+        Ok(prepared.one(Value::text("")))
+    }
+
+    /// A statement that reads, at a snapshot of its own.
+    fn read_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let env = self.db.engine().env();
+        let snapshot = self.db.snapshot();
+        let interrupt = &self.interrupt();
+        let (now, zone) = (env.clock.wall_micros(), &self.settings.zone);
+        let cx = Context { params: &[], answers: &[], now, env, zone, interrupt, nested: None };
+        // What is refused here may be right once the plan was renewed.
+        if let Ok(bound) = prepared.bound(params)
+            && let Some(outcome) = prepared.point(&self.db, &snapshot, &Context { params: &bound, ..cx })?
+        {
+            return Ok(outcome);
+        }
+        prepared.renew(Access::Snapshot(&self.db, &snapshot))?;
+        let bound = prepared.bound(params)?;
+        let cx = Context { params: &bound, ..cx };
+        let budget = Budget::new(self.settings.memory_bytes_max);
+        prepared.run(&mut Access::Snapshot(&self.db, &snapshot), &cx, &budget)
+    }
+
+    /// A statement that writes, in a transaction of its own, again when another commit got there first.
+    fn run_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let Settings { isolation, durability, memory_bytes_max, attempts, .. } = *self.settings;
+        let interrupt = &self.interrupt();
+        let zone = &self.settings.zone.clone();
+        self.alone(isolation, durability, attempts, |db, transaction| {
+            let env = db.engine().env();
+            transaction.begin_statement();
+            prepared.renew(Access::Transaction(db, transaction))?;
+            let bound = prepared.bound(params)?;
+            let now = env.clock.wall_micros();
+            let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt, nested: None };
+            let budget = Budget::new(memory_bytes_max);
+            prepared.run(&mut Access::Transaction(db, transaction), &cx, &budget)
+        })
+    }
+
+    pub(crate) fn alone<R>(
+        &mut self,
+        isolation: Isolation,
+        durability: ropewalk::Durability,
+        attempts: usize,
+        mut work: impl FnMut(&Database, &mut Transaction) -> Result<R>,
+    ) -> Result<R> {
+        if self.submits {
+            let db = self.db.clone();
+            let mut transaction = db.begin_with(isolation);
+            let result = work(&db, &mut transaction)?;
+            self.pending = transaction.submit_with(durability)?;
+            return Ok(result);
+        }
+        let work = |transaction: &mut Transaction| work(&self.db, transaction);
+        let (result, committed) = self.db.transact_committed(isolation, durability, attempts, work)?;
+        self.given.note_events(committed.as_ref());
+        Ok(result)
+    }
+
+    fn run_inside(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let interrupt = &self.interrupt();
+        let Some(open) = &mut self.open else { return Err(crate::expr::bug("no transaction")) };
+        open.has_run = true;
+        if open.read_only && prepared.writes() {
+            return Err(read_only(&prepared.statement));
+        }
+        if open.isolation == Isolation::Snapshot && prepared.locks() {
+            let what = format!("FOR UPDATE at {}", isolation_name(open.isolation));
+            return Err(SqlError::unsupported(
+                what,
+                "a serializable transaction, the default, keeps what it reads; one at read committed locks it",
+            ));
+        }
+        let env = self.db.engine().env();
+        open.transaction.begin_statement();
+        prepared.renew(Access::Transaction(&self.db, &mut open.transaction))?;
+        let bound = prepared.bound(params)?;
+        let zone = &self.settings.zone;
+        let cx = Context { params: &bound, answers: &[], now: open.now, env, zone, interrupt, nested: None };
+        let budget = Budget::new(self.settings.memory_bytes_max);
+        let outcome = prepared.run(&mut Access::Transaction(&self.db, &mut open.transaction), &cx, &budget);
+        let seq = open.transaction.rests_on();
+        self.rests_on(seq);
+        outcome
+    }
+
+    /// Refuses what the transaction does not take.
+    pub(crate) fn may_run(&mut self, prepared: &Prepared) -> Result<()> {
+        if self.has_failed && !ends_or_returns(&prepared.statement) {
+            return Err(failed());
+        }
+        self.acting.check(prepared.needs())?;
+        match &self.open {
+            Some(open) if open.read_only && prepared.writes() => Err(read_only(&prepared.statement)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The open transaction, in which a statement begins.
+    pub(crate) fn transaction(&mut self) -> Option<&mut Transaction> {
+        let open = self.open.as_deref_mut()?;
+        open.has_run = true;
+        open.transaction.begin_statement();
+        Some(&mut open.transaction)
+    }
+
+    /// The time that the transaction began, or now; microseconds since 1970.
+    pub(crate) fn now(&self) -> i64 {
+        self.open.as_ref().map_or_else(|| self.db.engine().env().clock.wall_micros(), |open| open.now)
+    }
+
+    /// True in a transaction that nobody began in so many words.
+    pub fn is_implicit(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.is_implicit)
+    }
+
+    pub(crate) fn announcements_mut(&mut self) -> &mut Announcements {
+        &mut self.announcements
+    }
+
+    /// How many savepoints the transaction has that is open.
+    pub(crate) fn savepoints(&self) -> Option<usize> {
+        self.open.as_ref().map(|open| open.savepoints.len())
+    }
+}
+
+/// Statements that decide themselves about transactions.
+pub(crate) fn begins_or_ends(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Sql(
+            ast::Statement::StartTransaction { .. }
+                | ast::Statement::Commit { .. }
+                | ast::Statement::Rollback { .. }
+        )
+    )
+}
+
+/// Statements that a failed transaction takes.
+fn ends_or_returns(statement: &Statement) -> bool {
+    matches!(statement, Statement::Sql(ast::Statement::Commit { .. } | ast::Statement::Rollback { .. }))
+}
+
+pub(crate) fn failed() -> SqlError {
+    let message = "current transaction is aborted, commands ignored until end of transaction block";
+    SqlError::new(state::IN_FAILED_SQL_TRANSACTION, message)
+}
+
+pub(crate) fn read_only(statement: impl std::fmt::Display) -> SqlError {
+    let text = statement.to_string();
+    let command = text.split(' ').next().unwrap_or_default();
+    let message = format!("cannot execute {command} in a read-only transaction");
+    SqlError::new(state::READ_ONLY_SQL_TRANSACTION, message)
+}
+
+pub(crate) fn unsupported(statement: impl std::fmt::Display) -> SqlError {
+    let text: String = statement.to_string().chars().take(80).collect();
+    SqlError::unsupported(text, "it is not served yet")
+}

@@ -1,0 +1,162 @@
+//! The sessions of a server, as one of them sees them: what `pg_stat_activity` shows, and who is cancelled or ended by number.
+//!
+//! A server knows its sessions, we do not: it gives each of them its [`Peers`]. A session that was given none shows nobody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk::tables::Value;
+
+use crate::catalog::{DATABASE, OWNER};
+use crate::exec::point::Record;
+use crate::expr::Context;
+use crate::types::error::{Result, SqlError, state};
+
+/// Time between two looks whether a session has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// The sessions of a server. See [`crate::session::Session::set_peers`].
+pub trait Peers: Send + Sync {
+    /// What each of them does, in the order of their numbers.
+    fn activity(&self) -> Vec<Activity>;
+
+    /// True while there is a session of this number.
+    fn is_there(&self, number: i32) -> bool;
+
+    /// Cancels what a session runs; false when there is no such session.
+    ///
+    /// # Errors
+    /// 42501.
+    fn cancel(&self, number: i32) -> Result<bool>;
+
+    /// Ends a session; false when there is no such session.
+    ///
+    /// # Errors
+    /// 42501.
+    fn terminate(&self, number: i32) -> Result<bool>;
+}
+
+/// A session, and what it does. Times are microseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Activity {
+    /// As `pg_backend_pid()` tells it.
+    pub number: i32,
+    /// Who it says it is.
+    pub user: String,
+    /// The database by its name.
+    pub database: String,
+    /// What the client is called.
+    pub application: String,
+    /// The rest; `None` for who may not see it.
+    pub doing: Option<Doing>,
+}
+
+/// What a session does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doing {
+    /// The other end of its connection: address and port.
+    pub client: Option<(String, u16)>,
+    /// When it began.
+    pub since: i64,
+    /// When its transaction began, if one is open.
+    pub transaction_since: Option<i64>,
+    /// When the newest statement began.
+    pub query_since: Option<i64>,
+    /// When `state` became what it is.
+    pub state_since: i64,
+    /// As PostgreSQL calls it: `active`, `idle`, `idle in transaction`.
+    pub state: &'static str,
+    /// It waits for a row that another transaction holds.
+    pub waits: bool,
+    /// The text of the newest statement.
+    pub query: Arc<str>,
+}
+
+/// The peers of a session, if it was given any.
+#[derive(Clone, Default)]
+pub(crate) struct Known(pub(crate) Option<Arc<dyn Peers>>);
+
+impl std::fmt::Debug for Known {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Known({})", self.0.is_some())
+    }
+}
+
+impl Known {
+    /// The rows of `pg_stat_activity`.
+    pub(crate) fn rows(&self) -> Vec<Record> {
+        let all = self.0.as_ref().map_or_else(Vec::new, |peers| peers.activity());
+        all.into_iter().map(row).collect()
+    }
+
+    /// `pg_cancel_backend`.
+    pub(crate) fn cancel(&self, number: i64, cx: &Context<'_>) -> Result<bool> {
+        let found = self.asked(number).map_or(Ok(false), |(peers, number)| peers.cancel(number))?;
+        // It may be one's own.
+        cx.interrupt.check_now(cx.env)?;
+        Ok(found)
+    }
+
+    /// `pg_terminate_backend`; 0 milliseconds do not wait for the end.
+    pub(crate) fn terminate(&self, number: i64, millis: i64, cx: &Context<'_>) -> Result<bool> {
+        if millis < 0 {
+            let message = "\"timeout\" must not be negative";
+            return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message));
+        }
+        let Some((peers, number)) = self.asked(number) else { return Ok(false) };
+        let found = peers.terminate(number)?;
+        cx.interrupt.check_now(cx.env)?;
+        if !found || millis == 0 {
+            return Ok(found);
+        }
+        let begun = cx.env.clock.monotonic_nanos();
+        let limit = millis.unsigned_abs().saturating_mul(1_000_000);
+        while peers.is_there(number) {
+            if cx.env.clock.monotonic_nanos().saturating_sub(begun) >= limit {
+                return Ok(false);
+            }
+            cx.interrupt.check_now(cx.env)?;
+            cx.env.clock.sleep(LOOK);
+        }
+        Ok(true)
+    }
+
+    fn asked(&self, number: i64) -> Option<(&Arc<dyn Peers>, i32)> {
+        Some((self.0.as_ref()?, i32::try_from(number).ok()?))
+    }
+}
+
+fn row(activity: Activity) -> Record {
+    let Activity { number, user, database, application, doing } = activity;
+    let time = |micros: Option<i64>| micros.map_or(Value::Null, Value::Timestamptz);
+    let word = |word: Option<&'static str>| word.map_or(Value::Null, Value::text);
+    let own = doing.as_ref();
+    let waits = own.is_some_and(|doing| doing.waits);
+    let address = own.and_then(|doing| doing.client.as_ref()).map(|(address, _)| address.clone());
+    // PostgreSQL's number for who came by no port.
+    let port = own.map(|doing| doing.client.as_ref().map_or(-1, |(_, port)| i32::from(*port)));
+    vec![
+        Value::Int8(DATABASE),
+        Value::text(database),
+        Value::Int4(number),
+        Value::Null,
+        Value::Int8(OWNER),
+        Value::text(user),
+        Value::text(application),
+        address.map_or(Value::Null, Value::text),
+        Value::Null,
+        port.map_or(Value::Null, Value::Int4),
+        time(own.map(|doing| doing.since)),
+        time(own.and_then(|doing| doing.transaction_since)),
+        time(own.and_then(|doing| doing.query_since)),
+        time(own.map(|doing| doing.state_since)),
+        word(waits.then_some("Lock")),
+        word(waits.then_some("tuple")),
+        word(own.map(|doing| doing.state)),
+        Value::Null,
+        Value::Null,
+        Value::Null,
+        Value::text(own.map_or("<insufficient privilege>".to_owned(), |doing| doing.query.to_string())),
+        word(own.map(|_| "client backend")),
+    ]
+}

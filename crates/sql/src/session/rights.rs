@@ -1,0 +1,309 @@
+//! Rights: those that a statement needs, and those that the caller of a session has.
+//!
+//! ```text
+//! statement ─▶ kind ─▶ least rights, checked before names are looked up ─▶ plan ─▶ all rights, checked then and at each run
+//! ```
+//! SQL reaches every store, so a right is one on all stores. Calls that change sequences or take advisory locks are checked where they
+//! are bound, because constant calls may be evaluated while a statement is planned.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ropewalk::documents::Caller;
+use ropewalk::documents::lang::{Value, Writer};
+use sqlparser::ast;
+
+use crate::copy::statement::Direction;
+use crate::exec::analytic::Append;
+use crate::limits::budget::MEMORY_BYTES_MAX;
+use crate::plan::prepared::{has_writers, is_written_by};
+use crate::session::Session;
+use crate::session::notify::NotifyCall;
+use crate::syntax::parse::Statement;
+use crate::syntax::statements::Utility;
+use crate::types::error::{Result, SqlError, state};
+
+/// Rights on all stores: needed by a statement, or held by a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rights {
+    /// To read rows, documents, events, metrics and catalogs.
+    pub read: bool,
+    /// To change rows and sequences, to append, to lock.
+    pub append: bool,
+    /// To change definitions; includes the other two.
+    pub admin: bool,
+}
+
+impl Rights {
+    /// No right.
+    pub const NONE: Self = Self { read: false, append: false, admin: false };
+    /// The right to read alone.
+    pub const READ: Self = Self { read: true, ..Self::NONE };
+    /// The right to append alone.
+    pub const APPEND: Self = Self { append: true, ..Self::NONE };
+    /// The rights to read and to append.
+    pub const READ_APPEND: Self = Self { append: true, ..Self::READ };
+    /// Every right.
+    pub const ADMIN: Self = Self { admin: true, ..Self::READ_APPEND };
+
+    /// Rejects what these rights do not include.
+    ///
+    /// # Errors
+    /// 42501.
+    fn check(self, needed: Self) -> Result<()> {
+        let missing = [
+            (needed.admin && !self.admin, "admin"),
+            (needed.read && !self.read && !self.admin, "read"),
+            (needed.append && !self.append && !self.admin, "append"),
+        ];
+        match missing.iter().find(|(is_missing, _)| *is_missing) {
+            None => Ok(()),
+            Some((_, right)) => Err(SqlError::new(
+                state::INSUFFICIENT_PRIVILEGE,
+                format!("permission denied: the statement needs the right \"{right}\" on all stores"),
+            )
+            .hint("grant the right to the user, or connect as another user")),
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($kind:ident: $about:literal,)*) => {
+        /// Kinds of statements of the dialect, as far as their rights differ.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum StatementKind {
+            $(#[doc = $about] $kind,)*
+        }
+
+        impl StatementKind {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// The statements of the kind.
+            pub fn description(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $about,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    Query: "SELECT, VALUES.",
+    LockingQuery: "A query with FOR UPDATE or FOR SHARE.",
+    WritingQuery: "A query whose WITH writes, or INSERT, UPDATE, DELETE after WITH.",
+    AppendEvent: "SELECT append_event(...).",
+    NotifyCall: "SELECT pg_notify(...).",
+    Insert: "INSERT.",
+    Update: "UPDATE.",
+    Delete: "DELETE.",
+    Merge: "MERGE.",
+    CopyTo: "COPY ... TO.",
+    CopyFrom: "COPY ... FROM.",
+    Explain: "EXPLAIN.",
+    ExplainAnalyze: "EXPLAIN ANALYZE.",
+    Declare: "DECLARE CURSOR.",
+    Fetch: "FETCH.",
+    Move: "MOVE.",
+    Close: "CLOSE.",
+    Prepare: "PREPARE: its statement is checked.",
+    Execute: "EXECUTE: its statement is checked.",
+    Deallocate: "DEALLOCATE.",
+    Discard: "DISCARD.",
+    Begin: "BEGIN, START TRANSACTION.",
+    Commit: "COMMIT.",
+    Rollback: "ROLLBACK, with and without a savepoint.",
+    Savepoint: "SAVEPOINT.",
+    Release: "RELEASE SAVEPOINT.",
+    Set: "SET.",
+    Reset: "RESET.",
+    Show: "SHOW.",
+    ShowAll: "SHOW ALL.",
+    Listen: "LISTEN.",
+    Unlisten: "UNLISTEN.",
+    Notify: "NOTIFY.",
+    Vacuum: "VACUUM, ANALYZE.",
+    LockTable: "LOCK TABLE ... IN ACCESS SHARE MODE.",
+    CreateTable: "CREATE TABLE.",
+    CreateTableAs: "CREATE TABLE AS.",
+    CreateView: "CREATE VIEW.",
+    CreateIndex: "CREATE INDEX.",
+    CreateSchema: "CREATE SCHEMA.",
+    CreateSequence: "CREATE SEQUENCE.",
+    CreateType: "CREATE TYPE.",
+    AlterTable: "ALTER TABLE.",
+    AlterSchema: "ALTER SCHEMA.",
+    AlterSequence: "ALTER SEQUENCE.",
+    AlterType: "ALTER TYPE.",
+    SetSchema: "ALTER ... SET SCHEMA.",
+    Comment: "COMMENT ON.",
+    Drop: "DROP of any object.",
+    Truncate: "TRUNCATE.",
+}
+
+impl StatementKind {
+    /// The kind of a statement; `None` when it is not part of the dialect.
+    pub(crate) fn of(statement: &Statement) -> Option<Self> {
+        match statement {
+            Statement::Sql(statement) => Self::of_sql(statement),
+            Statement::Utility(utility) => Some(match utility {
+                Utility::Copy(copy) if copy.direction == Direction::To => Self::CopyTo,
+                Utility::Copy(_) => Self::CopyFrom,
+                Utility::Vacuum { .. } => Self::Vacuum,
+                Utility::LockForReading(_) => Self::LockTable,
+                Utility::ShowAll => Self::ShowAll,
+                Utility::Sequence(sequence) if sequence.alters => Self::AlterSequence,
+                Utility::Sequence(_) => Self::CreateSequence,
+                Utility::TypeOwner(_) => Self::AlterType,
+                Utility::Move(_) => Self::SetSchema,
+                Utility::Identity(_) => Self::AlterTable,
+                Utility::Merge(_) => Self::Merge,
+                Utility::Declare(_) => Self::Declare,
+                Utility::Fetch(fetch) if fetch.moves => Self::Move,
+                Utility::Fetch(_) => Self::Fetch,
+                Utility::Comment { .. } => Self::Comment,
+            }),
+        }
+    }
+
+    /// The rights that every statement of the kind needs, but for queries without FROM, which may do with the right to append.
+    pub fn needs(self) -> Rights {
+        use StatementKind as K;
+        match self {
+            K::Query | K::Declare | K::CopyTo | K::Explain | K::ExplainAnalyze => Rights::READ,
+            K::Fetch | K::Move | K::ShowAll | K::Vacuum | K::LockTable | K::Listen | K::Unlisten => {
+                Rights::READ
+            }
+            K::Insert | K::CopyFrom | K::AppendEvent | K::Notify | K::NotifyCall => Rights::APPEND,
+            K::LockingQuery | K::WritingQuery | K::Update | K::Delete | K::Merge => Rights::READ_APPEND,
+            K::Begin | K::Commit | K::Rollback | K::Savepoint | K::Release => Rights::NONE,
+            K::Set | K::Reset | K::Show | K::Discard | K::Deallocate | K::Close => Rights::NONE,
+            K::Prepare | K::Execute => Rights::NONE,
+            K::CreateTable | K::CreateTableAs | K::CreateView | K::CreateIndex => Rights::ADMIN,
+            K::CreateSchema | K::CreateSequence | K::CreateType => Rights::ADMIN,
+            K::AlterTable | K::AlterSchema | K::AlterSequence | K::AlterType => Rights::ADMIN,
+            K::SetSchema | K::Comment | K::Drop | K::Truncate => Rights::ADMIN,
+        }
+    }
+
+    fn of_sql(statement: &ast::Statement) -> Option<Self> {
+        use ast::Statement as S;
+        Some(match statement {
+            S::Query(query) if has_writers(query) || is_written_by(&query.body) => Self::WritingQuery,
+            S::Query(query) if !query.locks.is_empty() => Self::LockingQuery,
+            S::Query(query) if Append::of(query).is_some() => Self::AppendEvent,
+            S::Query(query) if NotifyCall::of(query).is_some() => Self::NotifyCall,
+            S::Query(_) => Self::Query,
+            S::Insert(_) => Self::Insert,
+            S::Update(_) => Self::Update,
+            S::Delete(_) => Self::Delete,
+            S::Explain { analyze: true, .. } => Self::ExplainAnalyze,
+            S::Explain { .. } => Self::Explain,
+            S::StartTransaction { .. } => Self::Begin,
+            S::Commit { .. } => Self::Commit,
+            S::Rollback { .. } => Self::Rollback,
+            S::Savepoint { .. } => Self::Savepoint,
+            S::ReleaseSavepoint { .. } => Self::Release,
+            S::Set(_) => Self::Set,
+            S::Reset(_) => Self::Reset,
+            S::ShowVariable { .. } => Self::Show,
+            S::Prepare { .. } => Self::Prepare,
+            S::Execute { .. } => Self::Execute,
+            S::Deallocate { .. } => Self::Deallocate,
+            S::Close { .. } => Self::Close,
+            S::Discard { .. } => Self::Discard,
+            S::LISTEN { .. } => Self::Listen,
+            S::UNLISTEN { .. } => Self::Unlisten,
+            S::NOTIFY { .. } => Self::Notify,
+            S::CreateTable(create) if create.query.is_some() => Self::CreateTableAs,
+            S::CreateTable(_) => Self::CreateTable,
+            S::CreateView(_) => Self::CreateView,
+            S::CreateIndex(_) => Self::CreateIndex,
+            S::CreateSchema { .. } => Self::CreateSchema,
+            S::CreateType { .. } => Self::CreateType,
+            S::AlterTable(_) => Self::AlterTable,
+            S::AlterSchema(_) => Self::AlterSchema,
+            S::AlterType(_) => Self::AlterType,
+            S::Drop { .. } => Self::Drop,
+            S::Truncate(_) => Self::Truncate,
+            _ => return None,
+        })
+    }
+}
+
+/// True for a query that may answer something without reading: one without FROM, WITH and set operations.
+fn is_without_from(query: &ast::Query) -> bool {
+    let is_bare =
+        |body: &ast::SetExpr| matches!(body, ast::SetExpr::Select(select) if select.from.is_empty());
+    query.with.is_none() && is_bare(&query.body)
+}
+
+/// The rights that are known to be needed before a statement is planned. Without FROM a query may do no more than draw from a
+/// sequence, for which the right to append will do.
+pub(crate) fn least(statement: &Statement, held: Rights) -> Rights {
+    use StatementKind as K;
+    // A statement outside of the dialect is rejected later, and needs every right until then.
+    let Some(kind) = K::of(statement) else { return Rights::ADMIN };
+    let bare = match statement {
+        Statement::Sql(ast::Statement::Query(query)) => is_without_from(query),
+        Statement::Utility(Utility::Declare(declare)) => is_without_from(&declare.query),
+        _ => false,
+    };
+    match kind {
+        K::Query | K::Declare if bare && held.append => Rights::NONE,
+        kind => kind.needs(),
+    }
+}
+
+/// The caller of a session, shared with its plans: rights withdrawn later count for them, too.
+#[derive(Debug, Clone)]
+pub(crate) struct Acting(Arc<RwLock<(Rights, Option<Caller>)>>);
+
+impl Default for Acting {
+    fn default() -> Self {
+        Self(Arc::new(RwLock::new((Rights::ADMIN, None))))
+    }
+}
+
+impl Acting {
+    pub(crate) fn rights(&self) -> Rights {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Rejects what the caller may not do.
+    ///
+    /// # Errors
+    /// 42501.
+    pub(crate) fn check(&self, needed: Rights) -> Result<()> {
+        self.rights().check(needed)
+    }
+
+    /// The caller for the rules of collections; `None`: rules do not apply.
+    pub(crate) fn caller(&self) -> Option<Caller> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+}
+
+impl Session {
+    /// Rejects what the caller may not do.
+    ///
+    /// # Errors
+    /// 42501.
+    pub fn check_rights(&self, needed: Rights) -> Result<()> {
+        self.acting.check(needed)
+    }
+
+    /// Acts for the user `name` with these rights from now on. A session begins with every right. Unless the user may administer,
+    /// the rules of collections apply to what the session reads.
+    pub fn act_for(&mut self, rights: Rights, name: &str) {
+        let caller = (!rights.admin).then(|| {
+            let mut auth = Writer::new();
+            auth.put("uid", Value::String(name));
+            Caller { auth: Some(auth.finish()) }
+        });
+        if !rights.admin && self.settings.memory_bytes_max > MEMORY_BYTES_MAX {
+            self.settings_mut().memory_bytes_max = MEMORY_BYTES_MAX;
+        }
+        *self.acting.0.write().unwrap_or_else(PoisonError::into_inner) = (rights, caller);
+    }
+}

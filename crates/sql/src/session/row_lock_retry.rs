@@ -1,0 +1,284 @@
+//! Writers at read committed wait for each other's rows instead of being refused.
+//!
+//! ```text
+//! statement begins: newest snapshot ─▶ finds rows ─▶ locks each ─▶ writes ─▶ answered
+//!        ▲                                             │ held by another: its own writes are taken back, locks stay
+//!        └── begins again ◀── has the row ◀── waits ◀──┘ changed meanwhile: the same without a wait
+//! ```
+//! So WHERE is asked of the newest rows, all of one commit. Its snapshot may be ahead of the disk: what was committed is given
+//! free as soon as it has its place in the log. Answers wait for that part of the log. Decision 0014.
+//!
+//! Invariant: nobody is told of rows that a crash can take back (`Session::unsettled`).
+
+use std::time::Duration;
+
+use ropewalk::tables::Value;
+use ropewalk::{Blocked, Database, Env, Error, Isolation, LockWait, Seq, Transaction};
+
+use crate::exec::row_source::Access;
+use crate::expr::Context;
+use crate::limits::budget::Budget;
+use crate::limits::interrupt::{Canceller, Interrupt};
+use crate::plan::prepared::{Outcome, Prepared};
+use crate::session::{Session, read_only};
+use crate::types::error::{Result, SqlError, state};
+use crate::types::settings::Settings;
+
+/// How long one look for the disk takes.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A statement waits for a row that another transaction holds. See [`crate::session::async_statements::Progress::Waits`].
+#[derive(Debug)]
+pub struct RowWait {
+    wait: LockWait,
+    canceller: Canceller,
+    /// How long, and what it is called that ends then.
+    limit: Option<(Duration, Limit)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Lock,
+    Statement,
+}
+
+impl RowWait {
+    fn new(wait: LockWait, lock_millis: u64, interrupt: &Interrupt, env: &Env) -> Self {
+        let lock = (lock_millis > 0).then(|| (Duration::from_millis(lock_millis), Limit::Lock));
+        let statement = interrupt.left(env).map(|left| (left, Limit::Statement));
+        let limit = [lock, statement].into_iter().flatten().min_by_key(|(limit, _)| *limit);
+        let canceller = interrupt.canceller().clone();
+        canceller.wakes(Some(wait.nudge()));
+        Self { wait, canceller, limit }
+    }
+
+    /// How long to wait at most.
+    pub fn limit(&self) -> Option<Duration> {
+        self.limit.map(|(limit, _)| limit)
+    }
+
+    /// Resolves when the row is had, or the wait is cancelled.
+    pub async fn over(&self) {
+        (&self.wait).await;
+    }
+
+    /// True once the row is had.
+    pub fn is_granted(&self) -> bool {
+        self.wait.is_granted()
+    }
+
+    /// Whether the statement may go on.
+    ///
+    /// # Errors
+    /// It was cancelled, or its time is over: 57014, 55P03.
+    pub fn verdict(&self) -> Result<()> {
+        if self.wait.is_granted() {
+            return Ok(());
+        }
+        let (state, why) = match self.limit {
+            _ if self.canceller.is_cancelled() => (state::QUERY_CANCELED, "user request"),
+            Some((_, Limit::Lock)) => (state::LOCK_NOT_AVAILABLE, "lock timeout"),
+            _ => (state::QUERY_CANCELED, "statement timeout"),
+        };
+        Err(SqlError::new(state, format!("canceling statement due to {why}")))
+    }
+
+    fn block(&self) -> Result<()> {
+        self.wait.block(self.limit());
+        self.verdict()
+    }
+}
+
+impl Drop for RowWait {
+    fn drop(&mut self) {
+        self.canceller.wakes(None);
+    }
+}
+
+/// What a statement that waits goes on with.
+pub(crate) struct Resuming {
+    /// That of the statement, outside of one that the client began.
+    transaction: Option<Transaction>,
+    interrupt: Interrupt,
+}
+
+/// How far a statement came.
+enum Came {
+    Through(Result<Outcome>),
+    UpTo(RowWait, Interrupt),
+}
+
+impl Session {
+    /// True for a statement that waits for rows.
+    pub(crate) fn is_waiting_kind(&self, prepared: &Prepared) -> bool {
+        let isolation = self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
+        isolation == Isolation::ReadCommitted && prepared.locks_rows()
+    }
+
+    /// Runs a statement that locks rows, at read committed. When commits are submitted, so are waits: `self.waits` says then
+    /// for what, and the same call goes on.
+    pub(crate) fn run_waiting(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        let (transaction, interrupt) = match self.resuming.take() {
+            Some(Resuming { transaction, interrupt }) => (transaction, interrupt),
+            None => (None, self.interrupt()),
+        };
+        let Some(mut open) = self.open.take() else {
+            return self.run_waiting_alone(prepared, params, transaction, interrupt);
+        };
+        open.has_run = true;
+        if open.read_only {
+            let refused = read_only(&prepared.statement);
+            self.open = Some(open);
+            return Err(refused);
+        }
+        let came = self.come(&mut open.transaction, prepared, params, open.now, interrupt);
+        self.rests_on(open.transaction.rests_on());
+        self.open = Some(open);
+        match came {
+            Came::Through(outcome) => outcome,
+            Came::UpTo(wait, interrupt) => Err(self.park(wait, None, interrupt)),
+        }
+    }
+
+    fn run_waiting_alone(
+        &mut self,
+        prepared: &mut Prepared,
+        params: &[Value<'_>],
+        transaction: Option<Transaction>,
+        mut interrupt: Interrupt,
+    ) -> Result<Outcome> {
+        let Settings { durability, attempts, .. } = *self.settings;
+        let begun = || self.db.begin_with(Isolation::ReadCommitted);
+        let mut transaction = transaction.unwrap_or_else(begun);
+        let mut attempt = 1;
+        loop {
+            let now = self.db.engine().env().clock.wall_micros();
+            let came = self.come(&mut transaction, prepared, params, now, interrupt);
+            self.rests_on(transaction.rests_on());
+            let outcome = match came {
+                Came::Through(outcome) => outcome?,
+                Came::UpTo(wait, interrupt) => return Err(self.park(wait, Some(transaction), interrupt)),
+            };
+            if self.submits {
+                self.pending = transaction.submit_with(durability)?;
+                return Ok(outcome);
+            }
+            match transaction.commit_with(durability) {
+                Ok(committed) => {
+                    self.given.note_events(committed.as_ref());
+                    return Ok(outcome);
+                }
+                // By somebody who takes no locks.
+                Err(error) if error.is_conflict() && attempt < attempts => attempt += 1,
+                Err(error) => return Err(error.into()),
+            }
+            transaction = self.db.begin_with(Isolation::ReadCommitted);
+            interrupt = self.interrupt();
+        }
+    }
+
+    /// Begins the statement until nothing is in its way.
+    fn come(
+        &self,
+        transaction: &mut Transaction,
+        prepared: &mut Prepared,
+        params: &[Value<'_>],
+        now: i64,
+        interrupt: Interrupt,
+    ) -> Came {
+        let env = self.db.engine().env();
+        loop {
+            transaction.label_locks(self.settings.number.unsigned_abs());
+            transaction.begin_locking_statement();
+            let result = self.attempt(transaction, prepared, params, now, &interrupt);
+            // Rows that were not locked tell something, too: that they were not there, or what a subquery made of them.
+            let is_plain = prepared.is_brief() && matches!(&result, Ok(outcome) if outcome.count != Some(0));
+            match result {
+                Ok(outcome) => {
+                    if !is_plain {
+                        transaction.rest_on_all();
+                    }
+                    return Came::Through(Ok(outcome));
+                }
+                Err(error) => match transaction.retract_statement() {
+                    None => {
+                        transaction.rest_on_all();
+                        return Came::Through(Err(error));
+                    }
+                    Some(Blocked::Changed) => {
+                        if let Err(error) = interrupt.check_now(env) {
+                            return Came::Through(Err(error));
+                        }
+                    }
+                    Some(Blocked::Wait(wait)) => {
+                        let wait = RowWait::new(wait, self.settings.lock_millis, &interrupt, env);
+                        if self.submits {
+                            return Came::UpTo(wait, interrupt);
+                        }
+                        if let Err(error) = wait.block() {
+                            return Came::Through(Err(error));
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    fn attempt(
+        &self,
+        transaction: &mut Transaction,
+        prepared: &mut Prepared,
+        params: &[Value<'_>],
+        now: i64,
+        interrupt: &Interrupt,
+    ) -> Result<Outcome> {
+        prepared.renew(Access::Transaction(&self.db, transaction))?;
+        let bound = prepared.bound(params)?;
+        let env = self.db.engine().env();
+        let zone = &self.settings.zone;
+        let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt, nested: None };
+        let budget = Budget::new(self.settings.memory_bytes_max);
+        prepared.run(&mut Access::Transaction(&self.db, transaction), &cx, &budget)
+    }
+
+    fn park(&mut self, wait: RowWait, transaction: Option<Transaction>, interrupt: Interrupt) -> SqlError {
+        self.waits = Some(wait);
+        self.resuming = Some(Resuming { transaction, interrupt });
+        // Nobody sees it: whoever submits takes the wait.
+        SqlError::new(state::LOCK_NOT_AVAILABLE, "the statement waits for a row")
+    }
+
+    /// The statement that waited does not go on.
+    pub fn give_up(&mut self) {
+        self.resuming = None;
+        self.fail();
+    }
+
+    /// Notes what was read before it was on the disk.
+    pub(crate) fn rests_on(&mut self, seq: Seq) {
+        self.rests_on = self.rests_on.max(seq);
+    }
+
+    /// What an answer has to wait for: a commit that is not visible yet, and whose rows the session has read. To be asked before
+    /// an answer with rows, an error, or the end of a transaction is sent.
+    pub fn unsettled(&self) -> Option<Seq> {
+        // The usual answer without a look.
+        Some(self.rests_on).filter(|seq| *seq > Seq::ZERO && *seq > self.db.seq())
+    }
+
+    /// Waits until what the session has read is on the disk.
+    pub(crate) fn settle(&self) -> Result<()> {
+        while let Some(seq) = self.unsettled() {
+            settled(&self.db)?;
+            self.db.engine().wait_visible(seq, LOOK);
+        }
+        Ok(())
+    }
+}
+
+fn settled(db: &Database) -> Result<()> {
+    match db.engine().stopped() {
+        Some(error) => Err(Error::Engine(error).into()),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,218 @@
+//! The transaction of a session: begun, committed, rolled back, its savepoints.
+
+use std::sync::Arc;
+
+use ropewalk::{Durability, Isolation, Transaction};
+use sqlparser::ast;
+
+use crate::plan::prepared::Outcome;
+use crate::session::notify::Announcement;
+use crate::session::{Session, failed, read_only};
+use crate::types::error::{Result, SqlError, state};
+use crate::types::settings::Settings;
+
+pub(crate) struct Open {
+    pub(crate) transaction: Transaction,
+    pub(crate) isolation: Isolation,
+    pub(crate) read_only: bool,
+    /// When it began, microseconds since 1970.
+    pub(crate) now: i64,
+    /// Names of savepoints in order; a released one has none and still stands in the transaction's own list.
+    pub(crate) savepoints: Vec<Option<String>>,
+    /// Tables that it created.
+    pub(crate) created: Vec<String>,
+    /// The session's settings when it began: what a rollback goes back to.
+    pub(crate) before: Arc<Settings>,
+    /// Its settings after a commit: without those of SET LOCAL.
+    pub(crate) lasting: Arc<Settings>,
+    /// A statement ran: the isolation stands.
+    pub(crate) has_run: bool,
+    /// Begun by several statements in one text, not by BEGIN.
+    pub(crate) is_implicit: bool,
+}
+
+impl Session {
+    pub(crate) fn begin(&mut self, isolation: Isolation, read_only: bool, is_implicit: bool) {
+        self.open = Some(Box::new(Open {
+            transaction: self.db.begin_with(isolation),
+            isolation,
+            read_only,
+            now: self.db.engine().env().clock.wall_micros(),
+            savepoints: Vec::new(),
+            created: Vec::new(),
+            before: self.settings.clone(),
+            lasting: self.settings.clone(),
+            has_run: false,
+            is_implicit,
+        }));
+        self.has_failed = false;
+    }
+
+    /// Forgets the transaction.
+    pub(crate) fn end(&mut self) -> Option<Box<Open>> {
+        self.has_failed = false;
+        self.announcements.take();
+        self.advisory.end_transaction();
+        self.cursors.end(false);
+        let open = self.open.take()?;
+        self.settings = open.before.clone();
+        Some(open)
+    }
+
+    pub(crate) fn commit(&mut self) -> Result<Outcome> {
+        let failed = self.has_failed;
+        let said = self.announcements.take();
+        let durability = self.settings.durability;
+        let mut cursors = std::mem::take(&mut self.cursors);
+        let ended = match self.end() {
+            None => Ok(no_transaction("COMMIT")),
+            Some(_) if failed => Ok(Outcome::of("ROLLBACK")),
+            Some(open) => self.commit_open(*open, said, durability),
+        };
+        cursors.end(matches!(&ended, Ok(outcome) if outcome.command == "COMMIT"));
+        self.cursors = cursors;
+        ended
+    }
+
+    fn commit_open(
+        &mut self,
+        open: Open,
+        said: Vec<(usize, Announcement)>,
+        durability: Durability,
+    ) -> Result<Outcome> {
+        match self.submits {
+            true => self.pending = open.transaction.submit_with(durability)?,
+            false => self.given.note_events(open.transaction.commit_with(durability)?.as_ref()),
+        }
+        self.announcements.commit(said);
+        self.settings = open.lasting;
+        Ok(Outcome::of("COMMIT"))
+    }
+
+    /// Runs `work` in the transaction that BEGIN opened, in one commit with the session's statements.
+    ///
+    /// Reads and writes of `work` see the statements before it, and later statements see its writes. Savepoints that it sets nest in
+    /// those of the session. It has the rights of the application, whatever user the session acts for, and neither `statement_timeout`
+    /// nor the session's canceller ends it. The event store, collection or series store must belong to the session's database.
+    ///
+    /// ```
+    /// use ropewalk::documents::lang::{Value, Writer};
+    /// use ropewalk::series::{Labels, SampleBatch};
+    /// use ropewalk::{AppendOptions, Database, Event};
+    /// use ropewalk_sql::Session;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let db = Database::in_memory()?;
+    /// let (orders, receipts) = (db.events("orders")?, db.collection("receipts")?);
+    /// let metrics = db.series("default")?;
+    /// let mut session = Session::new(db);
+    /// session.execute_all("CREATE TABLE stock (item text PRIMARY KEY, pieces int); INSERT INTO stock VALUES ('pen', 5)")?;
+    ///
+    /// session.execute("BEGIN", &[])?;
+    /// session.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = 'pen'", &[])?;
+    /// session.with_transaction(|tx| {
+    ///     let mut receipt = Writer::new();
+    ///     receipt.put("_id", Value::Int32(1));
+    ///     tx.documents().insert_one(&receipts, receipt.finish().bytes())?;
+    ///     tx.append(&orders, &[Event::new("Sold").tag("item:pen")], AppendOptions::default())?;
+    ///     let mut sold = SampleBatch::new();
+    ///     sold.push(&Labels::new([("__name__", "sold")])?, 1_000, 1.0);
+    ///     tx.append_samples(&metrics, &sold)?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(())
+    /// })?;
+    /// session.execute("COMMIT", &[])?; // one record of the log: all four, or none
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// 25P01 outside of BEGIN, 25006 in a READ ONLY transaction, 25P02 after a failed statement. An error of `work` is returned and makes
+    /// all further statements fail (25P02) until ROLLBACK, as that of a statement does. Conflicts are reported by COMMIT.
+    pub fn with_transaction<R, E: From<SqlError>>(
+        &mut self,
+        work: impl FnOnce(&mut Transaction) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        if self.has_failed {
+            return Err(failed().into());
+        }
+        let what = "with_transaction";
+        let done = match self.inside(what) {
+            Err(error) => Err(error.hint("run BEGIN first").into()),
+            Ok(open) if open.read_only => Err(read_only(what).into()),
+            Ok(open) => {
+                open.has_run = true;
+                open.transaction.begin_statement();
+                let done = work(&mut open.transaction);
+                open.savepoints.resize(open.transaction.savepoints(), None);
+                let (depth, seq) = (open.savepoints.len(), open.transaction.rests_on());
+                self.announcements.back_to(depth);
+                self.cursors.back_to(depth);
+                self.rests_on(seq);
+                done
+            }
+        };
+        self.failing(done)
+    }
+
+    pub(crate) fn inside(&mut self, what: &str) -> Result<&mut Open> {
+        self.open.as_deref_mut().ok_or_else(|| {
+            let message = format!("{what} can only be used in transaction blocks");
+            SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, message)
+        })
+    }
+
+    pub(crate) fn rollback_to(&mut self, name: &str) -> Result<Outcome> {
+        let open = self.inside("ROLLBACK TO SAVEPOINT")?;
+        let place = open.savepoints.iter().rposition(|known| known.as_deref() == Some(name));
+        let place = place.ok_or_else(|| no_savepoint(name))?;
+        while open.savepoints.len() > place {
+            open.savepoints.pop();
+            open.transaction.rollback_to_savepoint();
+        }
+        // It stays, to be rolled back to again.
+        open.transaction.savepoint();
+        open.savepoints.push(Some(name.to_owned()));
+        self.announcements.back_to(place);
+        self.cursors.back_to(place);
+        self.has_failed = false;
+        Ok(Outcome::of("ROLLBACK"))
+    }
+
+    pub(crate) fn release(&mut self, name: &str) -> Result<Outcome> {
+        let open = self.inside("RELEASE SAVEPOINT")?;
+        let place = open.savepoints.iter().rposition(|known| known.as_deref() == Some(name));
+        let place = place.ok_or_else(|| no_savepoint(name))?;
+        open.savepoints.iter_mut().skip(place).for_each(|known| *known = None);
+        Ok(Outcome::of("RELEASE"))
+    }
+}
+
+pub(crate) fn modes_of(modes: &[ast::TransactionMode]) -> Result<(Option<Isolation>, Option<bool>)> {
+    let (mut isolation, mut read_only) = (None, None);
+    for mode in modes {
+        match mode {
+            ast::TransactionMode::AccessMode(mode) => {
+                read_only = Some(*mode == ast::TransactionAccessMode::ReadOnly)
+            }
+            ast::TransactionMode::IsolationLevel(level) => {
+                isolation = Some(match level {
+                    ast::TransactionIsolationLevel::Serializable => Isolation::Serializable,
+                    ast::TransactionIsolationLevel::RepeatableRead
+                    | ast::TransactionIsolationLevel::Snapshot => Isolation::Snapshot,
+                    ast::TransactionIsolationLevel::ReadCommitted
+                    | ast::TransactionIsolationLevel::ReadUncommitted => Isolation::ReadCommitted,
+                });
+            }
+        }
+    }
+    Ok((isolation, read_only))
+}
+
+pub(crate) fn no_transaction(command: &'static str) -> Outcome {
+    let notice = SqlError::new(state::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress");
+    Outcome { notice: Some(notice), ..Outcome::of(command) }
+}
+
+fn no_savepoint(name: &str) -> SqlError {
+    SqlError::new(state::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+}

@@ -1,0 +1,7 @@
+//! Text to statements.
+
+pub(crate) mod cursor_syntax;
+pub(crate) mod dialect;
+pub(crate) mod parse;
+pub(crate) mod squeezing;
+pub(crate) mod statements;

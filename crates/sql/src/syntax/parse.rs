@@ -1,0 +1,343 @@
+//! Text to statements. The parser is `sqlparser`; here is what bounds it.
+
+use sqlparser::ast;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+
+use crate::syntax::dialect::Bounded;
+use crate::syntax::statements::{self, Utility};
+use crate::types::error::{Location, Result, SqlError, state};
+
+/// Bytes of a statement, or of several in one text.
+pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
+/// Nesting that the parser follows.
+pub(crate) const DEPTH_MAX: usize = 60;
+/// Statements of one text.
+const STATEMENTS_MAX: usize = 10_000;
+/// Bytes of a plan for each token of its text, by an estimate.
+const PLAN_BYTES_PER_TOKEN: u64 = 256;
+/// Operators in a row, on one level of parentheses: the parser makes a tree as deep as they are many.
+const CHAIN_MAX: usize = 2000;
+/// UNION, EXCEPT and INTERSECT of one statement: what plans and runs them goes down one by one, too, by larger steps.
+const SETS_MAX: usize = 250;
+
+fn too_complex(what: String) -> SqlError {
+    SqlError::new(state::STATEMENT_TOO_COMPLEX, what).hint("split the statement, or use a list: x IN (...)")
+}
+
+/// Refuses chains of operators whose tree would be deeper than the stack.
+fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
+    let mut levels = vec![0_usize];
+    let mut sets = 0;
+    for token in tokens {
+        if let Token::Word(word) = &token.token
+            && matches!(word.keyword, Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT)
+            && word.quote_style.is_none()
+        {
+            sets += 1;
+            if sets > SETS_MAX {
+                let what = format!("more than {SETS_MAX} of UNION, EXCEPT and INTERSECT");
+                return Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, what)
+                    .hint("split the statement, or bring the rows together in a table"));
+            }
+        }
+        let count = match &token.token {
+            Token::LParen | Token::LBracket => {
+                levels.push(0);
+                continue;
+            }
+            Token::RParen | Token::RBracket => {
+                // A chain goes on behind the parentheses; unbalanced ones are the parser's to refuse.
+                if levels.len() > 1 {
+                    levels.pop();
+                }
+                continue;
+            }
+            Token::Comma | Token::SemiColon => {
+                if token.token == Token::SemiColon {
+                    sets = 0;
+                }
+                if let Some(level) = levels.last_mut() {
+                    *level = 0;
+                }
+                continue;
+            }
+            Token::Word(_)
+            | Token::Whitespace(_)
+            | Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::Period => match &token.token {
+                Token::Word(word)
+                    if matches!(
+                        word.value.to_ascii_uppercase().as_str(),
+                        "AND" | "OR" | "NOT" | "UNION" | "EXCEPT" | "INTERSECT" | "JOIN" | "IS"
+                    ) =>
+                {
+                    1
+                }
+                _ => 0,
+            },
+            _ => 1,
+        };
+        if let Some(level) = levels.last_mut() {
+            *level += count;
+            if *level > CHAIN_MAX {
+                return Err(too_complex(format!("more than {CHAIN_MAX} operators in a row")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn syntax(message: &str) -> SqlError {
+    let message = message.trim_start_matches("sql parser error: ");
+    let mut error = SqlError::new(state::SYNTAX_ERROR, format!("syntax error: {message}"));
+    error.location = location(message).map(Box::new);
+    error
+}
+
+/// The place that the parser names at the end of its message.
+fn location(message: &str) -> Option<Location> {
+    let (_, place) = message.rsplit_once(" at Line: ")?;
+    let (line, column) = place.split_once(", Column: ")?;
+    Some(Location { line: line.parse().ok()?, column: column.trim().parse().ok()?, position: None })
+}
+
+/// A statement: the parser's, or one of our own.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant)] // there is one at a time, behind an Arc
+pub(crate) enum Statement {
+    Sql(ast::Statement),
+    Utility(Utility),
+}
+
+impl Statement {
+    /// The parser's statement, if it is one.
+    pub(crate) fn sql(&self) -> Option<&ast::Statement> {
+        match self {
+            Self::Sql(statement) => Some(statement),
+            Self::Utility(_) => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Statement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sql(statement) => statement.fmt(f),
+            Self::Utility(utility) => f.write_str(utility.command()),
+        }
+    }
+}
+
+pub(crate) fn refused(dialect: &Bounded, error: ParserError) -> SqlError {
+    match error {
+        ParserError::RecursionLimitExceeded if dialect.is_spent() => {
+            let what = "too many ways to read the statement, none of which holds so far";
+            SqlError::new(state::STATEMENT_TOO_COMPLEX, what)
+                .hint("look for a syntax error within nested calls, or nest fewer of them")
+        }
+        ParserError::RecursionLimitExceeded => too_complex(format!("nested deeper than {DEPTH_MAX}")),
+        ParserError::TokenizerError(message) | ParserError::ParserError(message) => syntax(&message),
+    }
+}
+
+/// `OPERATOR(pg_catalog.=) ANY` as `= ANY`, the one place where the parser does not take the long form.
+fn plain_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is_word = |token: &Token, name: &str| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name));
+    if !tokens.iter().any(|token| is_word(&token.token, "operator")) {
+        return tokens;
+    }
+    let mut out = Vec::with_capacity(tokens.len());
+    let mut rest = tokens.as_slice();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if let [open, schema, dot, operator, close, after @ ..] = behind
+            && is_word(&first.token, "operator")
+            && (&open.token, &dot.token, &close.token) == (&Token::LParen, &Token::Period, &Token::RParen)
+            && is_word(&schema.token, "pg_catalog")
+            && after
+                .iter()
+                .find(|token| !matches!(token.token, Token::Whitespace(_)))
+                .is_some_and(|next| ["any", "all", "some"].iter().any(|word| is_word(&next.token, word)))
+        {
+            out.push(operator.clone());
+            rest = after;
+        } else {
+            out.push(first.clone());
+        }
+    }
+    out
+}
+
+/// `FETCH FIRST (expression) ROWS ONLY` as `LIMIT (expression)`: the parser takes a literal alone there. WITH TIES stays, behind the
+/// limit, without a number.
+fn fetch_as_limit(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let is = |token: &TokenWithSpan, names: [&str; 2]| match &token.token {
+        Token::Word(word) if word.quote_style.is_none() => {
+            names.iter().any(|name| word.value.eq_ignore_ascii_case(name))
+        }
+        _ => false,
+    };
+    if !tokens.iter().any(|token| is(token, ["fetch", "fetch"])) {
+        return tokens;
+    }
+    tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut rest = tokens.as_slice();
+    while let Some((token, behind)) = rest.split_first() {
+        rest = behind;
+        if let [first, open, after @ ..] = behind
+            && is(token, ["fetch", "fetch"])
+            && is(first, ["first", "next"])
+            && open.token == Token::LParen
+            && let Some(length) = enclosed(after)
+            && let Some((inner, [rows, with, end @ ..])) = after.split_at_checked(length)
+            && is(rows, ["row", "rows"])
+            && is(with, ["only", "with"])
+        {
+            out.push(TokenWithSpan::wrap(Token::make_keyword("LIMIT")));
+            out.push(open.clone());
+            out.extend_from_slice(inner);
+            if is(with, ["with", "with"]) {
+                out.extend([token, first, rows, with].into_iter().cloned());
+            }
+            rest = end;
+        } else if let [first, rows, only, end @ ..] = behind
+            && is(token, ["fetch", "fetch"])
+            && is(first, ["first", "next"])
+            && is(rows, ["row", "rows"])
+            && is(only, ["only", "only"])
+        {
+            out.push(TokenWithSpan::wrap(Token::make_keyword("LIMIT")));
+            out.push(TokenWithSpan::wrap(Token::Number("1".into(), false)));
+            rest = end;
+        } else {
+            out.push(token.clone());
+        }
+    }
+    out
+}
+
+/// How many tokens there are up to and with the parenthesis that closes an open one.
+fn enclosed(tokens: &[TokenWithSpan]) -> Option<usize> {
+    let mut open = 1_usize;
+    for (place, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen => open += 1,
+            Token::RParen => open -= 1,
+            _ => {}
+        }
+        if open == 0 {
+            return Some(place + 1);
+        }
+    }
+    None
+}
+
+/// Without ONLY before the name of a table: no table here has others that inherit from it.
+fn without_only(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let word = |token: &Token| match token {
+        Token::Word(word) if word.quote_style.is_none() => Some(word.value.to_ascii_uppercase()),
+        _ => None,
+    };
+    let is_only = |token: &TokenWithSpan| word(&token.token).is_some_and(|word| word == "ONLY");
+    if !tokens.iter().any(is_only) {
+        return tokens;
+    }
+    let mut out = Vec::with_capacity(tokens.len());
+    let mut before = None;
+    for token in tokens {
+        let names_table = matches!(before.as_deref(), Some("FROM" | "JOIN" | "UPDATE"));
+        if is_only(&token) && names_table {
+            continue;
+        }
+        if !matches!(token.token, Token::Whitespace(_)) {
+            before = word(&token.token);
+        }
+        out.push(token);
+    }
+    out
+}
+
+/// Bytes that the plan of a text takes, by an estimate.
+pub(crate) fn bytes_of_plan(text: &str) -> u64 {
+    let tokens = crate::syntax::squeezing::count(text) as u64;
+    tokens.saturating_mul(PLAN_BYTES_PER_TOKEN).saturating_add(text.len() as u64)
+}
+
+/// The statements of a text.
+///
+/// # Errors
+/// 42601, 54000, 54001.
+pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
+    if text.len() > STATEMENT_BYTES_MAX {
+        let message =
+            format!("a statement of {} bytes exceeds the limit of {STATEMENT_BYTES_MAX}", text.len());
+        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+    }
+    let text = crate::syntax::squeezing::bounded(text)?;
+    let dialect = PostgreSqlDialect {};
+    let tokens = Tokenizer::new(&dialect, &text).tokenize_with_location();
+    let tokens = tokens.map_err(|error| syntax(&error.to_string()))?;
+    check_chains(&tokens)?;
+    let mut statements = Vec::new();
+    let mut part: Vec<TokenWithSpan> = Vec::new();
+    for token in tokens.into_iter().chain([TokenWithSpan::wrap(Token::SemiColon)]) {
+        if token.token != Token::SemiColon {
+            part.push(token);
+            continue;
+        }
+        let part = std::mem::take(&mut part);
+        if part.iter().all(|token| matches!(token.token, Token::Whitespace(_))) {
+            continue;
+        }
+        if statements.len() >= STATEMENTS_MAX {
+            let message = format!("more than {STATEMENTS_MAX} statements in one text");
+            return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("split the text"));
+        }
+        let part = statements::identity_in_order(plain_operators(fetch_as_limit(without_only(part))));
+        let part = crate::exec::locking::limits_first(crate::exec::locking::plain_strengths(part));
+        let part = crate::dml::current_of::as_call(part);
+        let (part, overriding) = crate::dml::overriding::taken(part);
+        if let Some(utility) = statements::parse(&part)? {
+            statements.push(Statement::Utility(utility));
+            continue;
+        }
+        let bounded = Bounded::of_spans(&part);
+        let mut parser =
+            Parser::new(&bounded).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(part);
+        let mut parsed = parser.parse_statements().map_err(|error| refused(&bounded, error))?;
+        if let (Some(overriding), Some(statement)) = (overriding, parsed.first_mut()) {
+            crate::dml::overriding::mark(statement, overriding);
+        }
+        statements.extend(parsed.into_iter().map(Statement::Sql));
+    }
+    Ok(statements)
+}
+
+/// The one statement of a text.
+///
+/// # Errors
+/// As [`statements`]; 42601 when there are several or none.
+pub(crate) fn one(text: &str) -> Result<Statement> {
+    let mut all = statements(text)?;
+    match (all.pop(), all.is_empty()) {
+        (Some(statement), true) => Ok(statement),
+        (None, _) => Err(SqlError::new(state::SYNTAX_ERROR, "there is no statement")),
+        (Some(_), false) => {
+            let message = "cannot insert multiple commands into a prepared statement";
+            Err(SqlError::new(state::SYNTAX_ERROR, message))
+        }
+    }
+}
+
+/// The one statement of a text of ours, as the parser's.
+pub(crate) fn template(text: &str) -> Option<ast::Statement> {
+    match one(text).ok()? {
+        Statement::Sql(statement) => Some(statement),
+        Statement::Utility(_) => None,
+    }
+}
