@@ -84,7 +84,7 @@ pub(crate) fn tracking(text: &str) -> Result<Tracking, String> {
 
 /// Parses `sync`, `buffered` or `async:MILLISECONDS`.
 pub(crate) fn durability(text: &str) -> Result<Durability, String> {
-    let wrong = || "is none of sync, buffered, async:MILLISECONDS".to_owned();
+    let wrong = || "is not sync, buffered or async:MILLISECONDS".to_owned();
     Ok(match text {
         "sync" => Durability::Sync,
         "buffered" => Durability::Buffered,
@@ -103,7 +103,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         "KiB" | "K" => 1 << 10,
         "MiB" | "M" => 1 << 20,
         "GiB" | "G" => 1 << 30,
-        other => return Err(format!("unit {other:?} is none of B, KiB, MiB, GiB")),
+        other => return Err(format!("unit {other:?} is not B, KiB, MiB or GiB")),
     };
     let number: u64 = digits.parse().map_err(|_| "is not a number of bytes".to_owned())?;
     let bytes = number.checked_mul(unit).ok_or("is too large")?;

@@ -72,7 +72,7 @@ struct Written {
 /// What must hold when the transaction commits, at every isolation.
 #[derive(Debug, Clone)]
 pub(crate) enum Guard {
-    /// Nobody else wrote the key after `since`.
+    /// The key has no other write after `since`.
     Unchanged(Keyspace, Vec<u8>, Seq),
     /// Nobody else wrote into the range after `since`.
     RangeUnchanged(Keyspace, Vec<u8>, Option<Vec<u8>>, Seq),

@@ -31,7 +31,7 @@ pub(crate) enum Doc {
     Export {
         /// DATABASE.COLLECTION
         collection: String,
-        /// The file, written anew; - is standard output
+        /// The file, replaced if it exists; - is standard output
         #[arg(value_hint = ValueHint::FilePath, default_value = "-")]
         file: PathBuf,
         /// What the file is to hold [default: bson if its name ends so, else ndjson]

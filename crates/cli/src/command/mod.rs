@@ -84,7 +84,7 @@ enum Command {
     Series(ListSeries),
     /// Run SQL over tables, events, documents and metrics: statements, a script, or what is typed
     Sql(Sql),
-    /// Bring events or samples in from elsewhere; interrupted, it goes on where it stopped, repeated, it brings only what is new
+    /// Import events or samples; an interrupted import resumes, and a repeated one imports only new data
     #[command(subcommand)]
     Import(Import),
     /// Bring documents in and out

@@ -183,7 +183,7 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Drops a collection with its documents and indexes; false when there is none.
+    /// Drops a collection with its documents and indexes. Returns false if it does not exist.
     ///
     /// # Errors
     /// Another collection refers to it.
@@ -307,7 +307,7 @@ impl Collection {
         self.documents().transact(Durability::Sync, |tx| tx.set_options(self, options.clone()))
     }
 
-    /// Drops the collection; false when there is none.
+    /// Drops the collection. Returns false if it does not exist.
     ///
     /// # Errors
     /// As [`DocumentsTx::drop_collection`].

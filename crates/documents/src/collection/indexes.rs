@@ -108,7 +108,7 @@ impl DocumentsTx<'_> {
             if of.multikey.iter().zip(&index.multikey).any(|(now, known)| *now && !known) {
                 definition = self.mark_multikey(&definition, place, &of.multikey)?;
             }
-            // Whoever changes the document meanwhile writes the entries of the new one; those of this one must not stay.
+            // A concurrent change of the document writes the entries of the new version; entries of this version must not remain.
             self.kv.guard_key(documents, key);
             for entry in &of.entries {
                 self.put_entry(&definition, &index, entry, Some(doc))?;
@@ -250,7 +250,7 @@ fn same_index(
 
 impl Documents {
     /// Creates an index while others read and write the collection. Readers use it when it is complete. Called again with
-    /// the same definition it goes on with one that was cut off; false when the same index is there and complete.
+    /// the same definition it continues a build that was interrupted. Returns false if the same index is complete.
     ///
     /// # Errors
     /// The name or the fields are taken with other options. Documents break its uniqueness: nothing is left of the index

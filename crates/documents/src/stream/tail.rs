@@ -14,7 +14,7 @@ use crate::transaction::source::Source;
 
 /// Entries of the order that a tail looks at in one walk.
 const PAGE: usize = 256;
-/// Reads a capped collection in the order of its documents, and goes on where it was when there are more.
+/// Reads a capped collection in insertion order, and resumes at its position when more documents arrive.
 pub struct Tail {
     collection: Collection,
     find: Find,

@@ -77,7 +77,7 @@ impl Documents {
             match self.attempt(durability, &mut work) {
                 Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
                     attempt += 1;
-                    // The other commit may not be durable yet; before that nobody sees it.
+                    // The other commit may not be durable yet, and is not visible before.
                     self.engine.wait_visible(seq, Duration::from_secs(1));
                 }
                 result => return result,

@@ -116,7 +116,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The next whole record into `record`; false when there is none yet. With `last` no more pieces come.
+    /// Reads the next whole record into `record`. Returns false if more bytes are needed; with `last` no more bytes follow.
     pub(crate) fn next(&mut self, record: &mut Record, last: bool) -> Result<bool> {
         record.clear();
         if self.ended {

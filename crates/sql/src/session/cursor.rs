@@ -299,7 +299,7 @@ impl Session {
         self.cursors.shapes.get(name).map(|shape| (shape.columns.clone(), shape.is_binary))
     }
 
-    /// Closes a cursor; false when there is none.
+    /// Closes a cursor. Returns false if the cursor does not exist.
     pub fn close_cursor(&mut self, name: &str) -> bool {
         self.cursors.close(name)
     }

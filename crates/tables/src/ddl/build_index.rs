@@ -20,7 +20,7 @@ use crate::write::tx::TablesTx;
 const BATCH: usize = 512;
 impl Tables {
     /// Creates an index while others read and write the table. Readers see it when it is complete. Called again with the same
-    /// name and definition it goes on with one that was cut off.
+    /// name and definition it continues a build that was interrupted.
     ///
     /// # Errors
     /// The name is taken by another index. Rows break its uniqueness, or its expression fails for a row: nothing is left

@@ -107,7 +107,7 @@ impl TablesTx<'_> {
         Ok((self.put_parts(parts, false)?, index))
     }
 
-    /// Gives the index that a foreign key brought to whoever asks for one like it; false when there is none.
+    /// Reuses the index that a foreign key created for an equal definition. Returns false if no such index exists.
     fn adopt_index(&mut self, table: &str, def: &IndexDef) -> Result<bool, TablesError> {
         let mut parts = self.known(table)?.parts.clone();
         let plain = |(expr, order): &(Expr, KeyOrder)| match expr {

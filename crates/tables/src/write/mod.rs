@@ -198,7 +198,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Changes columns of the row with this primary key; false when there is none.
+    /// Changes columns of the row with this primary key. Returns false if the row does not exist.
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
@@ -228,7 +228,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Deletes the row with this primary key; false when there is none.
+    /// Deletes the row with this primary key. Returns false if the row does not exist.
     ///
     /// # Errors
     /// A foreign key that forbids it.

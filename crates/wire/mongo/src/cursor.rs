@@ -158,7 +158,7 @@ impl Cursors {
         }
     }
 
-    /// Closes a cursor; false when there is none.
+    /// Closes a cursor. Returns false if the cursor does not exist.
     pub(crate) fn kill(&self, id: i64, user: &str) -> bool {
         let mut all = self.all();
         let own = match all.get(&id) {

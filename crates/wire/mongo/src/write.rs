@@ -231,7 +231,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
             Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
                 attempt += 1;
                 call.may_go_on()?;
-                // The other commit may not be durable yet; before that nobody sees it.
+                // The other commit may not be durable yet, and is not visible before.
                 let visible = call.shared.service.database().visible_beyond(Seq(seq.0.saturating_sub(1)));
                 let _ = tokio::time::timeout(CONFLICT_WAIT, visible).await;
             }

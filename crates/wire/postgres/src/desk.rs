@@ -306,7 +306,7 @@ impl Desk {
         self.lifted.clear();
     }
 
-    /// Forgets one, as DEALLOCATE does; false when there is none.
+    /// Drops a prepared statement, as DEALLOCATE does. Returns false if it does not exist.
     pub(crate) fn forget_statement(&mut self, name: &str) -> bool {
         self.statements.remove(name).is_some()
     }

@@ -162,7 +162,7 @@ impl Remote {
         self.client.ask(Method::GET, "/v1/stats", NOTHING)
     }
 
-    /// Requests a backup on the server; it chooses the name if there is none.
+    /// Requests a backup on the server, which chooses a name if `name` is `None`.
     pub(crate) fn backup(&self, name: Option<&str>) -> Result<BackupAnswer> {
         match name {
             Some(name) => self.client.ask(Method::PUT, &format!("/v1/backups/{}", encode(name)), NOTHING),

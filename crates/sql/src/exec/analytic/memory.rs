@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 /// Memory of a statement, of which repartitions have a part of their own.
 #[derive(Debug)]
-pub(super) struct StatementMemory {
+pub(in crate::exec::analytic) struct StatementMemory {
     others: FairSpillPool,
     repartitions: AtomicUsize,
     repartitions_max: usize,
@@ -32,7 +32,7 @@ fn is_repartition(consumer: &MemoryConsumer) -> bool {
 }
 
 impl StatementMemory {
-    pub(super) fn new(bytes_max: usize) -> Self {
+    pub(in crate::exec::analytic) fn new(bytes_max: usize) -> Self {
         Self {
             others: FairSpillPool::new(bytes_max),
             repartitions: AtomicUsize::new(0),
@@ -43,12 +43,12 @@ impl StatementMemory {
     }
 
     /// Returns when a repartition would have to spill.
-    pub(super) async fn ended(&self) {
+    pub(in crate::exec::analytic) async fn ended(&self) {
         self.ended.notified().await;
     }
 
     /// What to say then.
-    pub(super) fn error(&self) -> DataFusionError {
+    pub(in crate::exec::analytic) fn error(&self) -> DataFusionError {
         let message = format!("rows between threads take more than {} bytes", self.repartitions_max);
         DataFusionError::ResourcesExhausted(message)
     }

@@ -28,59 +28,32 @@ use crate::limits::interrupt::Canceller;
 use crate::plan::{Asked, Order, Planner, ResultColumn, Standing};
 use crate::types::error::{Result, SqlError};
 
-mod aggregates;
-mod append;
-mod arithmetic;
-mod checked_sum;
-mod columns;
-mod computed_first;
-mod constants;
-mod convert;
-mod dml;
-mod early_semi_joins;
-mod filters_over_groups;
-mod finder;
-mod from;
-mod functions;
-mod guards;
-mod in_order;
-mod made;
+mod build;
+mod kernel;
 mod memory;
-mod merge;
-mod models;
-mod promql;
-mod records;
-mod rows;
+mod rules;
 mod run;
-mod scalar;
-mod select;
-mod sets;
-mod shared;
-mod sorted_joins;
-mod table;
-mod translate;
-mod unnest;
-mod windows;
+mod scan;
 
-use convert::Reader;
-use made::Made;
-pub(crate) use rows::Rows;
-use rows::Source;
+use build::translate::{Col, Sub, Translator};
+use build::windows::Window;
+use kernel::convert::Reader;
+use kernel::made::Made;
+use kernel::scalar::Around;
 use run::{Limits, Mode};
-use scalar::Around;
-use translate::{Col, Sub, Translator};
-use windows::Window;
+pub(crate) use scan::rows::Rows;
+use scan::rows::Source;
 
-pub(crate) use append::Append;
-pub(crate) use columns::has_rows;
-pub use columns::{column_bytes, default_column_bytes, limit_columns};
-pub(crate) use dml::Keyed;
-pub(crate) use finder::Finder;
-pub(crate) use merge::Merge;
-pub(crate) use models::ModelRelation;
-pub use promql::share_promql_memory;
+pub(crate) use build::append::Append;
+pub(crate) use build::dml::Keyed;
+pub(crate) use build::finder::Finder;
+pub(crate) use build::merge::Merge;
+pub(crate) use build::select::written_so;
 pub(crate) use run::from_engine;
-pub(crate) use select::written_so;
+pub(crate) use scan::columns::has_rows;
+pub use scan::columns::{column_bytes, default_column_bytes, limit_columns};
+pub(crate) use scan::models::ModelRelation;
+pub use scan::promql::share_promql_memory;
 
 pub(crate) const HINT: &str = "write the query another way, or report it";
 
@@ -171,7 +144,7 @@ pub(crate) struct Whole {
     pub(crate) windows: Option<Vec<Window>>,
     window_names: Vec<ast::NamedWindowDefinition>,
     /// Functions of the select list at hand that answer rows; `None` where there may be none.
-    sets: Option<Vec<unnest::SetCall>>,
+    sets: Option<Vec<build::unnest::SetCall>>,
     next: usize,
     single: bool,
     /// Views that the query at hand stands in.

@@ -32,14 +32,14 @@ use futures_util::future::{Either, select};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
-use crate::exec::analytic::constants::ForgetConstants;
-use crate::exec::analytic::early_semi_joins::SemiJoinEarly;
-use crate::exec::analytic::filters_over_groups::FiltersOverGroups;
-use crate::exec::analytic::guards::KeepGuards;
-use crate::exec::analytic::in_order::PutInOrder;
+use crate::exec::analytic::build::guards::KeepGuards;
 use crate::exec::analytic::memory::StatementMemory;
-use crate::exec::analytic::rows::{Request, Want, read};
-use crate::exec::analytic::sorted_joins::JoinSorted;
+use crate::exec::analytic::rules::constants::ForgetConstants;
+use crate::exec::analytic::rules::early_semi_joins::SemiJoinEarly;
+use crate::exec::analytic::rules::filters_over_groups::FiltersOverGroups;
+use crate::exec::analytic::rules::in_order::PutInOrder;
+use crate::exec::analytic::rules::sorted_joins::JoinSorted;
+use crate::exec::analytic::scan::rows::{Request, Want, read};
 use crate::exec::row_source::Access;
 use crate::expr::{Context, bug};
 use crate::limits::temp_files::{TempFiles, disk_full};
@@ -378,7 +378,7 @@ pub(crate) fn from_engine(error: &DataFusionError) -> SqlError {
         ),
         _ => {
             let message = format!("this query ({})", first_line(&root.to_string()));
-            SqlError::unsupported(message, super::HINT)
+            SqlError::unsupported(message, crate::exec::analytic::HINT)
         }
     }
 }

@@ -16,7 +16,8 @@ use ropewalk::tables::{KeyRange, Table, Value};
 
 use super::run::Rows;
 use crate::exec::access_path::Path;
-use crate::exec::analytic::{ModelRelation, Rows as _};
+use crate::exec::analytic::ModelRelation;
+use crate::exec::analytic::Rows as _;
 use crate::exec::point::{JoinTable, Record, join_identity};
 use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, bug};

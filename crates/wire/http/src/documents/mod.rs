@@ -231,7 +231,7 @@ impl Desk {
             match answered {
                 Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
                     attempt += 1;
-                    // The other commit may not be durable yet; before that nobody sees it.
+                    // The other commit may not be durable yet, and is not visible before.
                     let visible = self.service.database().visible_beyond(Seq(seq.0.saturating_sub(1)));
                     let _ = tokio::time::timeout(CONFLICT_WAIT, visible).await;
                 }

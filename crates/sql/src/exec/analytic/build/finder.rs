@@ -1,0 +1,85 @@
+//! A query of whatever kind: run by the engine, or where that cannot run it by nested loops in memory.
+//!
+//! What the engine cannot run are subqueries that read the query around them and do not turn into joins. For each row around they
+//! are run again then, within the statement's budget.
+
+use ropewalk::tables::Type;
+use sqlparser::ast;
+
+use crate::exec::analytic::WholeQuery;
+use crate::exec::analytic::prepare;
+use crate::exec::executor::Executor;
+use crate::exec::nested_loop::Node;
+use crate::exec::point::Record;
+use crate::exec::row_source::Access;
+use crate::expr::Context;
+use crate::limits::budget::Budget;
+use crate::plan::{Planner, ResultColumn};
+use crate::types::error::{Result, state};
+
+/// A planned query.
+pub(crate) enum Finder {
+    Whole(WholeQuery),
+    Loops(Box<Node>),
+}
+
+impl Finder {
+    /// Plans a query.
+    ///
+    /// # Errors
+    /// Unknown names, wrong types; 0A000, as the engine refuses it, for what neither way serves.
+    pub(crate) fn plan(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Self> {
+        if planner.chained {
+            return planner.small(query).map(|node| Self::Loops(Box::new(node)));
+        }
+        if planner.executor() == Executor::Nested
+            && let Some(node) = planner.forced(|planner| planner.small(query).map(Some))?
+        {
+            return Ok(Self::Loops(Box::new(node)));
+        }
+        let mark = planner.mark();
+        let planned = match prepare(query, planner) {
+            Ok(planned) if planned.is_served => return Ok(Self::Whole(planned.query)),
+            Err(error) if error.state != state::FEATURE_NOT_SUPPORTED => return Err(error),
+            planned => planned,
+        };
+        let after = planner.mark();
+        planner.back_to(mark);
+        match planner.small(query) {
+            Ok(node) => Ok(Self::Loops(Box::new(node))),
+            Err(_) => {
+                planner.back_to(after);
+                Ok(Self::Whole(planned?.query))
+            }
+        }
+    }
+
+    pub(crate) fn columns(&self) -> &[ResultColumn] {
+        match self {
+            Self::Whole(query) => &query.columns,
+            Self::Loops(node) => &node.columns,
+        }
+    }
+
+    /// Every row goes to `sink` until that answers false.
+    pub(crate) fn run(
+        &self,
+        types: &[Type],
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+        sink: &mut dyn FnMut(Record) -> Result<bool>,
+    ) -> Result<()> {
+        match self {
+            Self::Whole(query) => query.run(types, access, cx, budget, sink).map(|_| ()),
+            Self::Loops(node) => {
+                for row in node.answer(access, cx, budget)? {
+                    if !sink(row)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Conditions that guard others: `b <> 0 AND a / b > 1` divides by no zero.
+//!
+//! The engine evaluates both sides of AND and OR for all rows of a batch. That is right, and fast, while nothing fails. Where something
+//! does, the same expression is evaluated once more, with the right side only for those rows that the left side leaves undecided,
+//! and of the conditions of a filter those first that cannot fail.
+//!
+//! ```text
+//! Guarded ─▶ whole: as the engine has it ─▶ ok
+//!               │ error
+//!               └▶ lazy: each AND and OR a [`Lazy`] ─▶ ok, or the error of a row that no condition had ruled out
+//! ```
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use datafusion::arrow::array::{BooleanArray, RecordBatch};
+use datafusion::arrow::compute::kernels::boolean::{and_kleene, is_not_null, not, or_kleene};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
+use datafusion::common::cast::as_boolean_array;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::{ColumnarValue, Operator};
+use datafusion::physical_expr::expressions::BinaryExpr;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::joins::NestedLoopJoinExecBuilder;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+
+use crate::exec::analytic::kernel::arithmetic::Checked;
+use crate::exec::analytic::kernel::scalar::{RowExpr, through};
+use crate::expr::bug;
+
+type Physical = Arc<dyn PhysicalExpr>;
+
+/// The rule that puts guards into filters, joins and projections.
+#[derive(Debug)]
+pub(in crate::exec::analytic) struct KeepGuards;
+
+impl PhysicalOptimizerRule for KeepGuards {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        plan.transform_up(|plan| {
+            let guarded = with_guards(&plan)?;
+            Ok(guarded.map_or_else(|| Transformed::no(plan), Transformed::yes))
+        })
+        .data()
+    }
+
+    fn name(&self) -> &'static str {
+        "keep_guards"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// The step with its expressions guarded; `None` when none of them needs that.
+fn with_guards(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        let Some(predicate) = guarded(filter.predicate(), true)? else { return Ok(None) };
+        let filter = FilterExecBuilder::from(filter).with_predicate(predicate).build()?;
+        return Ok(Some(Arc::new(filter)));
+    }
+    if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let mut exprs: Vec<ProjectionExpr> = projection.expr().to_vec();
+        let mut is_changed = false;
+        for item in &mut exprs {
+            if let Some(expr) = guarded(&item.expr, false)? {
+                (item.expr, is_changed) = (expr, true);
+            }
+        }
+        let projection = || ProjectionExec::try_new(exprs, projection.input().clone());
+        return Ok(if is_changed { Some(Arc::new(projection()?)) } else { None });
+    }
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        let Some(filter) = guarded_join(join.filter())? else { return Ok(None) };
+        return join.builder().with_filter(Some(filter)).build_exec().map(Some);
+    }
+    if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        let Some(filter) = guarded_join(join.filter())? else { return Ok(None) };
+        let (left, right) = (join.left().clone(), join.right().clone());
+        let join = NestedLoopJoinExecBuilder::new(left, right, *join.join_type())
+            .with_filter(Some(filter))
+            .with_projection_ref(join.projection().clone());
+        return Ok(Some(Arc::new(join.build()?)));
+    }
+    Ok(None)
+}
+
+fn guarded_join(filter: Option<&JoinFilter>) -> Result<Option<JoinFilter>> {
+    let Some(filter) = filter else { return Ok(None) };
+    let guarded = guarded(filter.expression(), true)?;
+    let columns = || filter.column_indices().to_vec();
+    Ok(guarded.map(|expr| JoinFilter::new(expr, columns(), filter.schema().clone())))
+}
+
+/// The expression with its guards; `None` when none is needed. In a filter NULL is as good as false.
+fn guarded(expr: &Physical, is_filter: bool) -> Result<Option<Physical>> {
+    if !has_guard(expr) {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(Guarded { lazy: lazy(expr, is_filter)?, whole: expr.clone(), is_filter })))
+}
+
+/// The AND or OR that an expression is.
+fn junction(expr: &Physical) -> Option<&BinaryExpr> {
+    expr.downcast_ref::<BinaryExpr>().filter(|binary| matches!(binary.op(), Operator::And | Operator::Or))
+}
+
+fn any_part(expr: &Physical, holds: &dyn Fn(&Physical) -> bool) -> bool {
+    holds(expr) || expr.children().into_iter().any(|part| any_part(part, holds))
+}
+
+/// True when an AND or OR within has a side that may fail.
+fn has_guard(expr: &Physical) -> bool {
+    any_part(expr, &|part| junction(part).is_some() && may_fail(part))
+}
+
+/// True when a row may make it fail.
+fn may_fail(expr: &Physical) -> bool {
+    any_part(expr, &|part| {
+        let function = part.downcast_ref::<ScalarFunctionExpr>();
+        function.is_some_and(|function| {
+            let inner: &dyn std::any::Any = function.fun().inner().as_ref();
+            inner.is::<Checked>() || inner.downcast_ref::<RowExpr>().is_some_and(RowExpr::may_fail)
+        })
+    })
+}
+
+/// The expression with every AND and OR evaluated from left to right.
+fn lazy(expr: &Physical, is_filter: bool) -> Result<Physical> {
+    let mut parts = match is_filter {
+        true => split_conjunction(expr),
+        false => vec![expr],
+    };
+    parts.sort_by_key(|part| may_fail(part));
+    let mut all: Option<Physical> = None;
+    for part in parts {
+        let part = part.clone().transform_up(|part| {
+            Ok(match junction(&part) {
+                Some(binary) => {
+                    let (left, right) = (binary.left().clone(), binary.right().clone());
+                    Transformed::yes(
+                        Arc::new(Lazy { left, right, is_and: *binary.op() == Operator::And }) as _
+                    )
+                }
+                None => Transformed::no(part),
+            })
+        });
+        let part = part.data()?;
+        all = Some(match all {
+            None => part,
+            Some(left) => Arc::new(Lazy { left, right: part, is_and: true }),
+        });
+    }
+    all.ok_or_else(|| through(bug("an expression without parts")))
+}
+
+/// AND or OR whose right side is evaluated where the left one does not decide.
+#[derive(Debug, Eq)]
+struct Lazy {
+    left: Physical,
+    right: Physical,
+    is_and: bool,
+}
+
+impl PartialEq for Lazy {
+    fn eq(&self, other: &Self) -> bool {
+        self.left.eq(&other.left) && self.right.eq(&other.right) && self.is_and == other.is_and
+    }
+}
+
+impl Hash for Lazy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.left.hash(state);
+        self.right.hash(state);
+        self.is_and.hash(state);
+    }
+}
+
+impl fmt::Display for Lazy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({} {} {})", self.left, if self.is_and { "AND" } else { "OR" }, self.right)
+    }
+}
+
+impl PhysicalExpr for Lazy {
+    fn data_type(&self, _: &Schema) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn nullable(&self, schema: &Schema) -> Result<bool> {
+        Ok(self.left.nullable(schema)? || self.right.nullable(schema)?)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        let left = self.left.evaluate(batch)?.into_array(batch.num_rows())?;
+        let left = as_boolean_array(&left)?;
+        let decided = if self.is_and { not(left)? } else { left.clone() };
+        let undecided = not(&and_kleene(&decided, &is_not_null(left)?)?)?;
+        let right = self.right.evaluate_selection(batch, &undecided)?.into_array(batch.num_rows())?;
+        let right = as_boolean_array(&right)?;
+        let both: BooleanArray = if self.is_and { and_kleene(left, right)? } else { or_kleene(left, right)? };
+        Ok(ColumnarValue::Array(Arc::new(both)))
+    }
+
+    fn children(&self) -> Vec<&Physical> {
+        vec![&self.left, &self.right]
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Physical>) -> Result<Physical> {
+        match <[Physical; 2]>::try_from(children) {
+            Ok([left, right]) => Ok(Arc::new(Self { left, right, is_and: self.is_and })),
+            Err(_) => Err(through(bug("AND or OR of two"))),
+        }
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An expression, and how it is evaluated when that fails for a whole batch.
+#[derive(Debug, Eq)]
+struct Guarded {
+    whole: Physical,
+    lazy: Physical,
+    is_filter: bool,
+}
+
+impl PartialEq for Guarded {
+    fn eq(&self, other: &Self) -> bool {
+        self.whole.eq(&other.whole) && self.is_filter == other.is_filter
+    }
+}
+
+impl Hash for Guarded {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.whole.hash(state);
+    }
+}
+
+impl fmt::Display for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.whole, f)
+    }
+}
+
+impl PhysicalExpr for Guarded {
+    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
+        self.whole.return_field(schema)
+    }
+
+    fn data_type(&self, schema: &Schema) -> Result<DataType> {
+        self.whole.data_type(schema)
+    }
+
+    fn nullable(&self, schema: &Schema) -> Result<bool> {
+        self.whole.nullable(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        if is_volatile(&self.whole) {
+            return self.lazy.evaluate(batch);
+        }
+        match self.whole.evaluate(batch) {
+            Err(error) if is_of_a_row(&error) => self.lazy.evaluate(batch),
+            done => done,
+        }
+    }
+
+    fn children(&self) -> Vec<&Physical> {
+        vec![&self.whole]
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Physical>) -> Result<Physical> {
+        let Some(whole) = children.into_iter().next() else {
+            return Err(through(bug("a guarded expression without one")));
+        };
+        Ok(guarded(&whole, self.is_filter)?.unwrap_or(whole))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.whole.fmt_sql(f)
+    }
+}
+
+/// Evaluated twice it would be something else.
+fn is_volatile(expr: &Physical) -> bool {
+    any_part(expr, &|part| part.is_volatile_node())
+}
+
+/// True for what other rows may not meet: the value of a row, not the end of memory or of the statement.
+fn is_of_a_row(error: &DataFusionError) -> bool {
+    use crate::types::error::state;
+    let state = crate::exec::analytic::from_engine(error).state;
+    !matches!(state, state::OUT_OF_MEMORY | state::QUERY_CANCELED | state::INTERNAL_ERROR)
+}

@@ -1,0 +1,16 @@
+//! A SELECT, or a statement with one, becomes a plan of the engine, clause by clause.
+
+pub(super) mod aggregates;
+pub(super) mod append;
+pub(super) mod dml;
+pub(super) mod finder;
+pub(super) mod from;
+pub(super) mod functions;
+pub(super) mod guards;
+pub(super) mod merge;
+pub(super) mod records;
+pub(super) mod select;
+pub(super) mod sets;
+pub(super) mod translate;
+pub(super) mod unnest;
+pub(super) mod windows;

@@ -1,0 +1,7 @@
+//! Values, columns and functions as the engine evaluates them.
+
+pub(super) mod arithmetic;
+pub(super) mod checked_sum;
+pub(super) mod convert;
+pub(super) mod made;
+pub(super) mod scalar;

@@ -1,0 +1,186 @@
+//! Parts of dates and times: `extract`, `date_part`, `date_trunc`.
+
+use crate::types::datetime::DAY;
+use crate::types::error::{Result, SqlError, state};
+use crate::types::zone::Zone;
+use crate::types::{datetime, interval};
+use ropewalk::tables::{Numeric, Value};
+
+/// Parts of a moment: days since 1970 and microseconds of the day.
+pub(crate) fn moment(value: &Value<'_>) -> (i64, i64) {
+    match value {
+        Value::Date(days) => (i64::from(*days), 0),
+        Value::Time(micros) => (0, *micros),
+        Value::Timestamp(micros) => (micros.div_euclid(DAY), micros.rem_euclid(DAY)),
+        _ => (0, 0),
+    }
+}
+
+pub(crate) fn iso_week(days: i64) -> (i64, i64) {
+    // The week belongs to the year of its Thursday.
+    let thursday = days - (days + 3).rem_euclid(7) + 3;
+    let (year, _, _) = datetime::civil(thursday);
+    (year, (thursday - datetime::days(year, 1, 1)) / 7 + 1)
+}
+
+/// The zone of this name.
+pub(crate) fn zone_named(name: &str) -> Result<Zone> {
+    Zone::named(name).ok_or_else(|| {
+        let cut: String = name.chars().take(64).collect();
+        SqlError::new(state::INVALID_PARAMETER_VALUE, format!("time zone \"{cut}\" not recognized"))
+    })
+}
+
+pub(crate) fn unknown_unit(field: &str, value: &Value<'_>) -> SqlError {
+    let kind = value.value_type().map_or_else(String::new, crate::types::names::type_name);
+    let message = format!("unit \"{field}\" not recognized for type {kind}");
+    SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+}
+
+/// A part of a moment.
+pub(crate) enum Part {
+    Number(Numeric),
+    /// Of what grows with the moment, at infinity.
+    Infinite(f64),
+    /// Of what comes again and again, at infinity.
+    Unknown,
+}
+
+/// `extract(field from value)`, also of the moments before and after all others.
+pub(crate) fn part_of(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Part> {
+    let infinity = match value {
+        Value::Date(i32::MAX) | Value::Timestamp(i64::MAX) | Value::Timestamptz(i64::MAX) => f64::INFINITY,
+        Value::Date(i32::MIN) | Value::Timestamp(i64::MIN) | Value::Timestamptz(i64::MIN) => {
+            f64::NEG_INFINITY
+        }
+        _ => return date_part(field, value, zone).map(Part::Number),
+    };
+    // Whether there is such a field at all does not depend on the moment.
+    let like = match value {
+        Value::Date(_) => Value::Date(0),
+        Value::Timestamp(_) => Value::Timestamp(0),
+        _ => Value::Timestamptz(0),
+    };
+    date_part(field, &like, zone)?;
+    Ok(match unit_named(field) {
+        "year" | "isoyear" | "decade" | "century" | "millennium" | "epoch" | "julian" => {
+            Part::Infinite(infinity)
+        }
+        _ => Part::Unknown,
+    })
+}
+
+/// `extract(field from value)`, in microseconds of the field where it has fractions.
+pub(crate) fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Numeric> {
+    let field = unit_named(field);
+    if let Value::Timestamptz(at) = value {
+        let offset = i64::from(zone.offset_at(*at));
+        return match field {
+            "timezone" => Ok(offset.into()),
+            "timezone_hour" => Ok((offset / 3600).into()),
+            "timezone_minute" => Ok((offset / 60 % 60).into()),
+            "epoch" => Ok(Numeric::new(i128::from(*at), 6).unwrap_or(Numeric::NAN)),
+            _ => date_part(field, &Value::Timestamp(zone.local(*at)), zone),
+        };
+    }
+    if let Value::Interval(interval) = value {
+        return interval::part(*interval, field).ok_or_else(|| unknown_unit(field, value));
+    }
+    let (days, micros) = moment(value);
+    let (year, month, day) = datetime::civil(days);
+    let whole = |number: i64| Numeric::from(number);
+    let timed = |field: &str| {
+        matches!(field, "hour" | "minute" | "second" | "milliseconds" | "microseconds" | "epoch")
+    };
+    let unknown = || unknown_unit(field, value);
+    // A clock alone has no day, and a day no clock.
+    let is_absent = match value {
+        Value::Time(_) => !timed(field),
+        Value::Date(_) => timed(field) && field != "epoch",
+        _ => false,
+    };
+    if is_absent || field.starts_with("timezone") {
+        date_part(field, &Value::Timestamptz(0), zone).map_err(|_| unknown())?;
+        let kind = value.value_type().map_or_else(String::new, crate::types::names::type_name);
+        let message = format!("unit \"{field}\" not supported for type {kind}");
+        return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
+    }
+    let of_micros = |micros: i64, scale: u8| Numeric::new(i128::from(micros), scale).unwrap_or(Numeric::NAN);
+    Ok(match field {
+        "year" => whole(if year > 0 { year } else { year - 1 }),
+        "month" => whole(month),
+        "day" => whole(day),
+        "hour" => whole(micros / 3_600_000_000),
+        "minute" => whole(micros / 60_000_000 % 60),
+        "second" => of_micros(micros % 60_000_000, 6),
+        "milliseconds" => of_micros(micros % 60_000_000, 3),
+        "microseconds" => whole(micros % 60_000_000),
+        "dow" => whole((days + 4).rem_euclid(7)),
+        "isodow" => whole((days + 3).rem_euclid(7) + 1),
+        "doy" => whole(days - datetime::days(year, 1, 1) + 1),
+        "week" => whole(iso_week(days).1),
+        "isoyear" => whole(iso_week(days).0),
+        "quarter" => whole((month + 2) / 3),
+        "decade" => whole(year.div_euclid(10)),
+        "century" => whole((year + 99).div_euclid(100) - i64::from(year <= 0)),
+        "millennium" => whole((year + 999).div_euclid(1000) - i64::from(year <= 0)),
+        "julian" if micros == 0 => whole(days + 2_440_588),
+        "julian" => {
+            let day = Numeric::new(i128::from(micros), 6)
+                .and_then(|part| part.checked_div(Numeric::from(86_400_i64)));
+            day.and_then(|day| day.rescale(20)?.checked_add(Numeric::from(days + 2_440_588)))
+                .unwrap_or(Numeric::NAN)
+        }
+        "epoch" if matches!(value, Value::Date(_)) => whole(days * 86_400),
+        "epoch" => {
+            Numeric::new(i128::from(days) * i128::from(DAY) + i128::from(micros), 6).unwrap_or(Numeric::NAN)
+        }
+        _ => return Err(unknown()),
+    })
+}
+
+/// A unit by its one name: PostgreSQL takes several for some.
+pub(crate) fn unit_named(field: &str) -> &str {
+    match field {
+        "years" | "yr" | "yrs" | "y" => "year",
+        "months" | "mon" | "mons" => "month",
+        "weeks" | "w" => "week",
+        "days" | "d" => "day",
+        "hours" | "hr" | "hrs" | "h" => "hour",
+        "minutes" | "min" | "mins" | "m" => "minute",
+        "seconds" | "sec" | "secs" | "s" => "second",
+        "millisecond" | "msec" | "msecs" | "ms" => "milliseconds",
+        "microsecond" | "usec" | "usecs" | "us" => "microseconds",
+        "decades" | "dec" | "decs" => "decade",
+        "centuries" | "cent" | "c" => "century",
+        "millennia" | "mil" | "mils" => "millennium",
+        "qtr" => "quarter",
+        other => other,
+    }
+}
+
+/// The start of the unit in which a clock shows `micros`; `None` for a unit that it does not know.
+pub(crate) fn date_trunc(field: &str, micros: i64) -> Option<i64> {
+    if matches!(micros, i64::MAX | i64::MIN) {
+        return date_trunc(field, 0).and(Some(micros));
+    }
+    let unit = |unit: i64| micros - micros.rem_euclid(unit);
+    let days = micros.div_euclid(DAY);
+    let (year, month, _) = datetime::civil(days);
+    Some(match field {
+        "microseconds" => micros,
+        "milliseconds" => unit(1000),
+        "second" => unit(1_000_000),
+        "minute" => unit(60_000_000),
+        "hour" => unit(3_600_000_000),
+        "day" => unit(DAY),
+        "week" => (days - (days + 3).rem_euclid(7)) * DAY,
+        "month" => datetime::days(year, month, 1) * DAY,
+        "quarter" => datetime::days(year, (month - 1) / 3 * 3 + 1, 1) * DAY,
+        "year" => datetime::days(year, 1, 1) * DAY,
+        "decade" => datetime::days(year.div_euclid(10) * 10, 1, 1) * DAY,
+        "century" => datetime::days((year - 1).div_euclid(100) * 100 + 1, 1, 1) * DAY,
+        "millennium" => datetime::days((year - 1).div_euclid(1000) * 1000 + 1, 1, 1) * DAY,
+        _ => return None,
+    })
+}
