@@ -300,7 +300,9 @@ pub(crate) fn rust_files(dir: &Path) -> Result<Vec<PathBuf>> {
         for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if path.is_dir() && name != "target" && !name.starts_with('.') {
+            // A folder of that name below `src` holds code.
+            let build_output = name == "target" && dir.join("Cargo.toml").is_file();
+            if path.is_dir() && !build_output && !name.starts_with('.') {
                 open.push(path);
             } else if path.extension().is_some_and(|e| e == "rs") {
                 found.push(path);

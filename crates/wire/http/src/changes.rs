@@ -13,7 +13,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use ropewalk::{Change, ChangeFeed, ChangedPart, Database, EngineError, Error, KvWrite, Seq};
+use ropewalk::{Change, ChangeFeed, ChangedPart, EngineError, Error, KvWrite, Seq};
 use ropewalk_wire::{Caller, Code, Needs, Resource, Right, Service, Stop, WireError};
 use utoipa_axum::routes;
 
@@ -62,7 +62,7 @@ async fn changes(
     if from.is_some() && last.is_some() {
         return Err(Problem::invalid("the parameter from excludes last"));
     }
-    let db = app.service.database().clone();
+    let db = app.service.database();
     let newest = db.seq();
     let first = match (from, last) {
         (Some(from), _) => from,
@@ -75,7 +75,6 @@ async fn changes(
     let feed = Feed {
         feed: db.changes(first).map_err(WireError::from)?,
         exactly: from.is_some(),
-        db,
         service: app.service.clone(),
         caller,
         access_seen: u64::MAX,
@@ -89,7 +88,6 @@ async fn changes(
 
 /// A place in the feed, and where it ends.
 struct Feed {
-    db: Database,
     service: Service,
     caller: Caller,
     /// Changes of users and tokens at the last check of the caller.
@@ -132,7 +130,7 @@ impl Feed {
             Ok(Some(change)) => put_change(out, &change, self.payload)?,
             Ok(None) => return Ok(false),
             Err(Error::Engine(EngineError::FeedTrimmed { oldest, .. })) if !self.exactly => {
-                self.feed = self.db.changes(oldest)?;
+                self.feed = self.service.database().changes(oldest)?;
                 return Ok(true);
             }
             Err(error) => return Err(error.into()),
@@ -164,7 +162,7 @@ fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Respo
                 }
                 let seen = Seq(feed.feed.next_seq().0.saturating_sub(1));
                 tokio::select! {
-                    news = feed.db.visible_beyond(seen) => {
+                    news = feed.service.database().visible_beyond(seen) => {
                         if let Err(error) = news {
                             return Some((broken(error.into()), None));
                         }
