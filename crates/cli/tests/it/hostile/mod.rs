@@ -21,13 +21,18 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Memory that the server holds, in MiB.
+/// Memory that the server holds, its mapped files included, in MiB.
 fn resident_mib(place: &Place) -> u64 {
+    memory_kib(place, "VmRSS:") / 1024
+}
+
+/// A line of the kernel's account of the server's memory, in KiB.
+fn memory_kib(place: &Place, name: &str) -> u64 {
     let ready: serde_json::Value =
         serde_json::from_slice(&std::fs::read(place.path().join("ready.json")).unwrap()).unwrap();
     let status = std::fs::read_to_string(format!("/proc/{}/status", ready["pid"])).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// The server ends well and has left a clean database.
