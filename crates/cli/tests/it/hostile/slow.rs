@@ -17,10 +17,9 @@ const EVENTS: u64 = 384;
 const SLOW: usize = 40;
 /// Whole answers for all of them would be 2 GiB.
 const GROWTH_MIB: u64 = 320;
-/// Silent connections of each port, and what all of them may take: 7 MiB were measured, and more than 12 while sessions were
-/// allocated before login.
+/// Silent connections of each port, and what all of them may take: 7 MiB were measured.
 const SILENT: usize = 200;
-const SILENT_KIB: u64 = 10 << 10;
+const SILENT_KIB: u64 = 9 << 10;
 
 fn event(bytes: usize) -> proto::Event {
     proto::Event { event_type: "Large".into(), data: vec![7; bytes], ..Default::default() }
