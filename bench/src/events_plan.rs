@@ -66,8 +66,8 @@ fn queries(size: u64, peers: &'static [&'static str], quick: bool) -> Step {
         row("tag_and_type/100", "read the 100 events of a type and a tag", "µs"),
         row("type/20pct/forward", "read a type with 20 % of the events, oldest first", "ev/s"),
         row("type/20pct/backward", "the same, newest first", "ev/s"),
-        row("type/miss", "read a type nobody wrote", "µs"),
-        row("condition/miss", "append 1 event if a type nobody wrote is absent", "µs").durable("sync"),
+        row("type/miss", "read a type that no event has", "µs"),
+        row("condition/miss", "append 1 event if a type that no event has is absent", "µs").durable("sync"),
     ];
     let task = Task { rows: size, seconds: if quick { 0.3 } else { 2.0 }, ..Task::new(Group::Queries) };
     Step { task, victim: None, peers, rounds: 1, rows }

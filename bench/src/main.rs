@@ -64,11 +64,10 @@ enum Command {
         #[arg(long, value_name = "ROW")]
         only: Vec<String>,
     },
-    /// Fills the tables of a page from stored results.
+    /// Fills the tables of pages from stored results.
     Figures {
-        /// The page.
-        #[arg(default_value = "README.md")]
-        page: PathBuf,
+        /// The pages; by default the README and docs/benchmarks/*.md.
+        pages: Vec<PathBuf>,
         /// Where the results lie.
         #[arg(long, default_value = "bench/results")]
         results: PathBuf,
@@ -174,9 +173,17 @@ fn main() -> Result<ExitCode> {
             println!("{}", table::render(&report, if markdown { Style::Markdown } else { Style::Terminal }));
             Ok(ExitCode::SUCCESS)
         }
-        Command::Figures { page, results } => {
-            let text = fs::read_to_string(&page).with_context(|| format!("reading {}", page.display()))?;
-            fs::write(&page, figures::fill(&text, |name| figures::stored(&results, name))?)?;
+        Command::Figures { mut pages, results } => {
+            if pages.is_empty() {
+                pages = figures::pages(Path::new("."))?;
+            }
+            for page in pages {
+                let text =
+                    fs::read_to_string(&page).with_context(|| format!("reading {}", page.display()))?;
+                let filled = figures::fill(&text, |name| figures::stored(&results, name))
+                    .with_context(|| format!("filling {}", page.display()))?;
+                fs::write(&page, filled)?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Command::Probe { dir } => {

@@ -38,26 +38,26 @@ fn rows() -> Vec<Row> {
         row("write/max_ms", "the same, longest", "ms", Lower).durable("sync"),
         row("cpu_us_per_sample", "the same, the server's processor time for each sample", "µs", Lower),
         row("write/generator_us_per_sample", "the same, the load generator's", "µs", Lower),
-        row("mixed/samples_per_s", "16 writers beside 8 readers", "samples/s", Higher)
+        row("mixed/samples_per_s", "16 writers with 8 readers", "samples/s", Higher)
             .durable("sync")
             .reported(1_577_572.0),
-        row("mixed/queries_per_s", "8 readers beside 16 writers, right answers", "queries/s", Higher)
+        row("mixed/queries_per_s", "8 readers with 16 writers, correct results", "queries/s", Higher)
             .reported(137.4),
-        row("mixed/write_p99_ms", "writes beside reads, 99th percentile", "ms", Lower)
+        row("mixed/write_p99_ms", "writes during reads, 99th percentile", "ms", Lower)
             .durable("sync")
             .reported(507.32),
-        row("mixed/read_p99_ms", "reads beside writes, 99th percentile", "ms", Lower).reported(715.13),
-        row("mixed/series_per_answer", "series in a mean answer beside writes", "series", Higher),
+        row("mixed/read_p99_ms", "reads during writes, 99th percentile", "ms", Lower).reported(715.13),
+        row("mixed/series_per_answer", "series in a mean result during writes", "series", Higher),
         row("read/queries_per_s", "8 readers alone", "queries/s", Higher),
         row("read/p50_ms", "the same, median", "ms", Lower),
         row("read/p99_ms", "the same, 99th percentile", "ms", Lower),
         row("read/hot_p99_ms", "the same, the 37 hot queries", "ms", Lower),
         row("read/cold_p99_ms", "the same, the 12 cold queries", "ms", Lower),
-        row("read/new/queries_per_s", "8 readers alone, nothing kept", "queries/s", Higher),
+        row("read/new/queries_per_s", "8 readers alone, without caches", "queries/s", Higher),
         row("read/new/p99_ms", "the same, 99th percentile", "ms", Lower),
         row("read/new/hot_p99_ms", "the same, the 37 hot queries", "ms", Lower).reported(617.6),
         row("read/new/cold_p99_ms", "the same, the 12 cold queries", "ms", Lower).reported(830.0),
-        row("paced/write_p99_ms", "200,000 samples/s beside 8 readers that pause 0.2 s: writes", "ms", Lower)
+        row("paced/write_p99_ms", "200,000 samples/s with 8 readers that pause 0.2 s: writes", "ms", Lower)
             .durable("sync"),
         row("paced/read_p99_ms", "the same, reads", "ms", Lower),
         row("freshness_ms", "from the answer of a write to the first query that sees it", "ms", Lower),

@@ -45,9 +45,9 @@ fn busy(quick: bool) -> Step {
     };
     let rows = vec![
         row("read/idle", "p99.9 of reads by key, nothing else running", "µs", Lower, "idle"),
-        row("read", "p99.9 of reads by key beside load and commits", "µs", Lower, "read"),
+        row("read", "p99.9 of reads by key during load and commits", "µs", Lower, "read"),
         row("read/ratio", "the second over the first", "ratio", Lower, "ratio"),
-        row("commit", "p99 of durable commits beside the load", "µs", Lower, "commit").durable("sync"),
+        row("commit", "p99 of durable commits during the load", "µs", Lower, "commit").durable("sync"),
         row("load", "load, a thousand rows a transaction", "row/s", Higher, "load").durable("no sync"),
     ];
     Step { task, victim: None, peers: &[], rounds: 1, rows }

@@ -30,8 +30,8 @@ pub fn plan(quick: bool) -> Plan {
         let words = match figure {
             "create" => format!("{size} new series, 20,000 a commit"),
             "write" => format!("one sample of each of {size} series, 20,000 a commit"),
-            "beside" => "the same, p99 of a writer of ten samples beside it".to_owned(),
-            "beside_create" => "the making of series, p99 of a writer of ten samples beside it".to_owned(),
+            "beside" => "the same, p99 of a concurrent writer of ten samples".to_owned(),
+            "beside_create" => "creation of series, p99 of a concurrent writer of ten samples".to_owned(),
             "resident" => format!("memory of the process with {size} series written to"),
             _ => format!("opening a store of {size} series again"),
         };

@@ -73,7 +73,11 @@ fn rows(report: &Report, style: Style) -> Table {
         }
         cells.extend(peers.iter().map(|peer| number(row.peers.get(*peer).copied())));
         if !peers.is_empty() {
-            cells.push(if row.answers_equal { ratio(best_peer(row)) } else { "answers differ".into() });
+            cells.push(if row.answers_equal {
+                ratio(best_peer(row).map(|(_, _, ratio)| ratio))
+            } else {
+                "answers differ".into()
+            });
         }
         if reported {
             let to_report = row.report.value.and_then(|value| row.ratio(value));
@@ -84,10 +88,35 @@ fn rows(report: &Report, style: Style) -> Table {
     table
 }
 
-/// The smallest of our ratios to the peers, without those that are shown for reference only.
-fn best_peer(row: &RowResult) -> Option<f64> {
+/// Rows of several benchmarks in one Markdown table: ours, the best peer, and the ratio to it.
+pub fn summary(rows: &[(String, RowResult)]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(["benchmark", "row", "unit", "ours", "best peer", "to best peer"]);
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for (bench, row) in rows {
+        let best = best_peer(row);
+        let peer =
+            best.map_or_else(String::new, |(name, value, _)| format!("{} {name}", number(Some(value))));
+        table.add_row([
+            format!("[{bench}](docs/benchmarks/{bench}.md)"),
+            row.what.clone(),
+            row.unit.clone(),
+            number(row.ours),
+            peer,
+            ratio(best.map(|(_, _, ratio)| ratio)),
+        ]);
+    }
+    table
+}
+
+/// The peer with the smallest ratio, its value and the ratio; peers that are shown for reference only do not count.
+fn best_peer(row: &RowResult) -> Option<(&str, f64, f64)> {
     let compared = row.peers.iter().filter(|(name, _)| !REFERENCES.contains(&name.as_str()));
-    compared.filter_map(|(_, &value)| row.ratio(value)).min_by(f64::total_cmp)
+    let ratios = compared.filter_map(|(name, &value)| Some((name.as_str(), value, row.ratio(value)?)));
+    ratios.min_by(|a, b| a.2.total_cmp(&b.2))
 }
 
 fn ratio(value: Option<f64>) -> String {

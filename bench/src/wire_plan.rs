@@ -79,12 +79,12 @@ fn queries() -> Vec<Row> {
         time("tag/1", "read the 1 event of a tag"),
         time("tag/100", "read the 100 events of a tag"),
         time("tag/2000", "read the 2,000 events of a tag"),
-        time("tag/miss", "read a tag nobody wrote"),
+        time("tag/miss", "read a tag that no event has"),
         time("tag_and_type/100", "read the 100 events of a type and a tag"),
         rate("type/20pct/forward", "read a type with 20 % of the events, oldest first"),
         rate("type/20pct/backward", "the same, newest first"),
         time("type/newest", "read the newest event of a type"),
-        time("type/miss", "read a type nobody wrote"),
+        time("type/miss", "read a type that no event has"),
     ]
 }
 
@@ -95,9 +95,9 @@ fn idle(name: &str, filters: &str) -> Vec<Row> {
     };
     vec![
         row("resident", "memory that the server needs for", "MiB", Lower),
-        row("append", "append 1 event, 8 clients, beside", "ev/s", Higher).durable("sync"),
-        row("kept", "rate of appends that is left beside", "%", Higher).durable("sync"),
-        row("cpu", "the server's processor time for each append beside", "µs", Lower),
+        row("append", "append 1 event, 8 clients, with", "ev/s", Higher).durable("sync"),
+        row("kept", "remaining rate of appends with", "%", Higher).durable("sync"),
+        row("cpu", "the server's processor time for each append with", "µs", Lower),
         row("cpu_without", "the same before and after", "µs", Lower),
     ]
 }

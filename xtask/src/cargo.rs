@@ -1,6 +1,6 @@
 //! Calls cargo, and reads what it knows about the workspace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -71,6 +71,17 @@ pub(crate) fn workspace() -> Result<Workspace> {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     parse(&serde_json::from_slice(&output.stdout).context("cargo metadata")?)
+}
+
+/// Files that git tracks, as paths below the root.
+pub(crate) fn tracked_files(root: &Path) -> Result<Vec<String>> {
+    let output =
+        Command::new("git").arg("-C").arg(root).args(["ls-files", "-z"]).output().context("starting git")?;
+    if !output.status.success() {
+        bail!("git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let list = String::from_utf8(output.stdout).context("git ls-files")?;
+    Ok(list.split_terminator('\0').map(str::to_owned).collect())
 }
 
 fn parse(metadata: &Value) -> Result<Workspace> {

@@ -143,7 +143,7 @@ const SOCKET_PATHS: &[&str] = &["std::net", "std::os::unix::net"];
 const PATHS_ALLOWED: &[&str] = &["std::time::Duration"];
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-const UNSAFE_HEADING: &str = "## Where unsafe lives";
+const UNSAFE_HEADING: &str = "## Unsafe code";
 
 /// One broken rule: where, and what to do about it.
 #[derive(Debug, PartialEq, Eq)]
@@ -266,7 +266,7 @@ fn lints_taken(package: &Package) -> Result<Option<Problem>> {
     Ok((!taken).then(|| Problem::new(&package.name, "Cargo.toml lacks [lints] workspace = true")))
 }
 
-/// The files of the table under "Where unsafe lives": the first cell of each row, in backticks.
+/// The files of the table under "Unsafe code": the first cell of each row, in backticks.
 fn unsafe_listed(architecture: &str) -> BTreeSet<String> {
     architecture
         .lines()
@@ -281,10 +281,7 @@ fn unsafe_listed(architecture: &str) -> BTreeSet<String> {
 /// Rule 4.
 fn unsafe_files(listed: &BTreeSet<String>, found: &BTreeSet<String>) -> Vec<Problem> {
     let unlisted = found.difference(listed).map(|file| {
-        Problem::new(
-            file,
-            format!("has `unsafe` and is not in the table \"Where unsafe lives\" of {ARCHITECTURE}"),
-        )
+        Problem::new(file, format!("has `unsafe` and is not in the table \"Unsafe code\" of {ARCHITECTURE}"))
     });
     let stale = listed.difference(found).map(|file| {
         Problem::new(ARCHITECTURE, format!("lists {file}, which has no `unsafe`; take the row out"))
@@ -410,7 +407,7 @@ mod tests {
 
     #[test]
     fn unsafe_is_listed_and_the_list_is_not_stale() {
-        let text = "# A\n| `x.rs` | no |\n## Where unsafe lives\nWords.\n\n| File | Why |\n|---|---|\n| `a.rs` | why |\n| `b.rs` | why |\n\n## Next\n| `c.rs` | no |\n";
+        let text = "# A\n| `x.rs` | no |\n## Unsafe code\nWords.\n\n| File | Why |\n|---|---|\n| `a.rs` | why |\n| `b.rs` | why |\n\n## Next\n| `c.rs` | no |\n";
         let listed = unsafe_listed(text);
         assert_eq!(listed.iter().collect::<Vec<_>>(), ["a.rs", "b.rs"]);
         let found = BTreeSet::from(["b.rs".to_owned(), "c.rs".to_owned()]);
@@ -427,7 +424,7 @@ mod tests {
         fs::create_dir_all(dir.join("src/deep")).unwrap();
         fs::create_dir_all(dir.join("tests")).unwrap();
         let write = |path: &str, text: &str| fs::write(root.path().join(path), text).unwrap();
-        write("ARCHITECTURE.md", "## Where unsafe lives\n");
+        write("ARCHITECTURE.md", "## Unsafe code\n");
         write("crates/log/Cargo.toml", "[package]\n\n[lints]\nworkspace = true\n");
         write("crates/log/src/deep/a.rs", "use std::fs;");
         write("crates/log/src/tests.rs", "use std::fs;");

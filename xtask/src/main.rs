@@ -2,17 +2,24 @@
 //!
 //!   check               what to run before a commit: fmt, clippy, doc, layering, tests, short simulation
 //!   layering            which crate and which room may use which, who may touch files, time, sockets and `unsafe`
+//!   words [PATH]        which words the texts may not use: docs/glossary.md; with PATH the findings below it
+//!   links               every link between Markdown pages leads to a file and a heading
+//!   features            the program and the tests share every compiled dependency
 //!   sim --seeds N       the seeded simulation of the whole engine (`--seed S` repeats one)
 //!   kill --rounds N     the kill -9 loop on a real process
 //!   planted [TEXT]      plants old bugs again, those with TEXT in their names, and shows that the simulation finds each
-//!   golden --update     writes the golden scripts anew, to be reviewed as text
+//!   golden --update     writes the golden scripts again, to be reviewed as text
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod cargo;
+mod features;
 mod layering;
+mod links;
 mod planted;
+mod prose;
 mod rooms;
 mod source;
+mod words;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,7 +27,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask check | layering | sim --seeds N [--seed S] | kill --rounds N | planted [TEXT] | golden --update";
+const USAGE: &str = "usage: cargo xtask check | layering | words [--update | PATH] | links | features | sim --seeds N [--seed S] | kill --rounds N | planted [TEXT] | golden --update";
 const SIM_SEEDS_SHORT: &str = "200";
 
 fn main() -> ExitCode {
@@ -39,6 +46,11 @@ fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["check"] => check(),
         ["layering"] => layering(),
+        ["words"] => words(None, false),
+        ["words", "--update"] => words(None, true),
+        ["words", prefix] => words(Some(prefix), false),
+        ["links"] => links(),
+        ["features"] => features::check(),
         ["sim", rest @ ..] => simulator("sim", rest),
         ["kill", rest @ ..] => simulator("kill", rest),
         ["planted"] => planted(""),
@@ -51,11 +63,14 @@ fn run(arguments: &[&str]) -> Result<()> {
 /// Runs every step even after a failure, so that one run shows everything there is to repair.
 fn check() -> Result<()> {
     type Step = (&'static str, fn() -> Result<()>);
-    let steps: [Step; 6] = [
+    let steps: [Step; 9] = [
         ("fmt", || cargo::run(&["fmt", "--all", "--check"], &[])),
         ("clippy", || cargo::run(&["clippy", "--locked", "--all-targets", "--", "-D", "warnings"], &[])),
         ("doc", || cargo::run(&["doc", "--locked", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])),
         ("layering", layering),
+        ("words", || words(None, false)),
+        ("links", links),
+        ("features", features::check),
         ("tests", || cargo::run(&["test", "--locked", "--no-fail-fast"], &[])),
         ("simulation", || simulator("sim", &["--seeds", SIM_SEEDS_SHORT])),
     ];
@@ -86,6 +101,16 @@ fn layering() -> Result<()> {
         }
         n => bail!("layering: {n} problems"),
     }
+}
+
+fn words(prefix: Option<&str>, update: bool) -> Result<()> {
+    let workspace = cargo::workspace()?;
+    words::check(Path::new(&workspace.root), prefix, update)
+}
+
+fn links() -> Result<()> {
+    let workspace = cargo::workspace()?;
+    links::check(Path::new(&workspace.root))
 }
 
 fn planted(filter: &str) -> Result<()> {

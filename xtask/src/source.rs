@@ -12,33 +12,67 @@ pub(crate) struct Token<'a> {
     pub(crate) line: usize,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lexeme {
+    /// A word or a mark.
+    Code,
+    Comment,
+    Literal,
+    /// Blanks, characters and numbers.
+    Other,
+}
+
 /// Words and marks of `source` in order; `::` is one mark; comments, strings, characters and numbers are left out.
 pub(crate) fn tokens(source: &str) -> Vec<Token<'_>> {
+    of_kind(source, Lexeme::Code)
+}
+
+/// Comments of `source`, each with its `//`.
+pub(crate) fn comments(source: &str) -> Vec<Token<'_>> {
+    of_kind(source, Lexeme::Comment)
+}
+
+/// String literals of `source`, each with its quotes.
+pub(crate) fn literals(source: &str) -> Vec<Token<'_>> {
+    of_kind(source, Lexeme::Literal)
+}
+
+fn of_kind(source: &str, kind: Lexeme) -> Vec<Token<'_>> {
     let mut found = Vec::new();
     let mut rest = source;
     let mut line = 1;
     while let Some(first) = rest.chars().next() {
-        let (len, keep) = match first {
-            _ if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), false),
-            _ if rest.starts_with("/*") => (block_comment_len(rest), false),
-            _ if raw_string_len(rest).is_some() => (raw_string_len(rest).unwrap_or(1), false),
-            '"' => (string_len(rest), false),
-            '\'' => (character_len(rest), false),
-            _ if rest.starts_with("b\"") || rest.starts_with("c\"") => {
-                (1 + string_len(rest.split_at(1).1), false)
-            }
-            _ if word(first) => (rest.find(|c| !word(c)).unwrap_or(rest.len()), !first.is_ascii_digit()),
-            _ if rest.starts_with("::") => (2, true),
-            _ => (first.len_utf8(), !first.is_whitespace()),
-        };
+        let (len, lexeme) = lexeme(first, rest);
         let (text, after) = rest.split_at(len);
-        if keep {
+        if lexeme == kind {
             found.push(Token { text, line });
         }
         line += text.matches('\n').count();
         rest = after;
     }
     found
+}
+
+/// Length and kind of the lexeme that opens `rest`, whose first character is `first`.
+fn lexeme(first: char, rest: &str) -> (usize, Lexeme) {
+    match first {
+        _ if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), Lexeme::Comment),
+        _ if rest.starts_with("/*") => (block_comment_len(rest), Lexeme::Comment),
+        '"' => (string_len(rest), Lexeme::Literal),
+        '\'' => (character_len(rest), Lexeme::Other),
+        _ if rest.starts_with("b\"") || rest.starts_with("c\"") => {
+            (1 + string_len(rest.split_at(1).1), Lexeme::Literal)
+        }
+        _ if word(first) => match raw_string_len(rest) {
+            Some(len) => (len, Lexeme::Literal),
+            None => {
+                let kind = if first.is_ascii_digit() { Lexeme::Other } else { Lexeme::Code };
+                (rest.find(|c| !word(c)).unwrap_or(rest.len()), kind)
+            }
+        },
+        _ if rest.starts_with("::") => (2, Lexeme::Code),
+        _ => (first.len_utf8(), if first.is_whitespace() { Lexeme::Other } else { Lexeme::Code }),
+    }
 }
 
 fn word(c: char) -> bool {
