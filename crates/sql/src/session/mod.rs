@@ -228,7 +228,8 @@ impl Session {
         self.failing(prepared)
     }
 
-    /// Replans a query that locks rows in a subquery so that the outer query locks them, where possible.
+    /// Replans a statement with FOR UPDATE in subqueries of FROM: moves them to WITH, which locks their rows.
+    /// Keeps the plan where that is not possible.
     fn lift_locks(&mut self, prepared: &mut Prepared) {
         let lifted = prepared.statement.sql().and_then(crate::plan::hoist_locks::lifted);
         let Some(query) = lifted else { return };
