@@ -1,7 +1,7 @@
 //! SQL over the tables of a database: PostgreSQL's dialect, types, rules and error codes.
 //!
 //! ```text
-//! text ─▶ parse (sqlparser) ─▶ plan: names, types, paths ─▶ Prepared, cached by text and by the definitions it depends on
+//! text ─▶ parse (sqlparser) ─▶ plan: names, types, paths ─▶ Prepared, cached by text and definitions
 //!            SELECT by primary key ─▶ one lookup           (a prepared one: no parsing, no planning)
 //!            SELECT ─▶ exec::point: scan, join, group, sort, within a memory limit
 //!            every other SELECT ─▶ exec::analytic: a plan for DataFusion, which reads through this crate
@@ -29,11 +29,11 @@
 //!
 //! Tables, events, documents and metrics are relations of the same statements: docs/sql.md.
 //!
-//! The folders are rooms, from top to bottom: `session` and `copy` (a client's state), `ddl` and `dml` (definitions and writes),
 //! The folders, from top to bottom: `session` and `copy` (a client's state), `ddl` and `dml` (definitions and
 //! writes), `catalog` (`pg_catalog`), `exec` (rows by key, nested loops, the analytic engine), `plan`, `bind`
 //! (names and types), `functions`, `expr`, `types`, `syntax`, `limits`. Start with `session`, then `plan` and
 //! `exec`. An unsupported statement fails with 0A000 and a hint.
+//!
 //! Not here: sockets and the wire format of PostgreSQL, collations (text is ordered by its bytes).
 #![deny(missing_docs)]
 

@@ -177,7 +177,7 @@ impl Target {
 fn statement_of(prepared: &Prepared) -> Result<CopyStatement> {
     match prepared.statement.as_ref() {
         Statement::Utility(Utility::Copy(copy)) => Ok(copy.clone()),
-        other => Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("{other} is not a COPY statement"))),
+        other => Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("{other} is not COPY"))),
     }
 }
 

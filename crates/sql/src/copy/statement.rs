@@ -146,7 +146,7 @@ impl CopyStatement {
         Ok(())
     }
 
-    /// Sets a FORCE option; `None` stands for all columns.
+    /// Sets a FORCE option; `None` means all columns.
     pub(crate) fn force(&mut self, option: &str, columns: Option<Vec<String>>) -> Result<()> {
         let forced = columns.map_or(Forced::All, Forced::Columns);
         match option {

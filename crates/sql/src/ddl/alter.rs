@@ -67,7 +67,7 @@ impl Ddl<'_> {
             let message = format!("relation \"{name}\" does not exist");
             return Err(SqlError::new(state::UNDEFINED_TABLE, message));
         }
-        self.note("OWNER TO ignored: all objects have one owner");
+        self.note("OWNER TO ignored: all objects have the same owner");
         Ok(())
     }
 

@@ -440,7 +440,7 @@ impl Ddl<'_> {
         self.transaction.tables().enum_named(name)?.ok_or_else(|| undefined(name))?;
         self.notice = Some(SqlError::new(
             state::SUCCESSFUL_COMPLETION,
-            "OWNER TO ignored: all objects have one owner",
+            "OWNER TO ignored: all objects have the same owner",
         ));
         Ok(())
     }

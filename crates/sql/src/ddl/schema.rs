@@ -96,7 +96,7 @@ impl Ddl<'_> {
         }
         match operations.as_slice() {
             [ast::AlterSchemaOperation::OwnerTo { .. }] => {
-                self.note("OWNER TO ignored: all objects have one owner");
+                self.note("OWNER TO ignored: all objects have the same owner");
                 Ok(())
             }
             [ast::AlterSchemaOperation::Rename { name }] => self.rename_schema(&old, &one_name(name)?),

@@ -97,7 +97,7 @@ pub(crate) fn in_rows(row: &[ast::Expr], query: &ast::Query) -> Result<ast::Expr
     })
 }
 
-/// Rewrites IN over rows in a condition to EXISTS; `None` if there is none.
+/// Rewrites IN over rows in a condition to EXISTS; `None` without such an IN.
 pub(crate) fn rows_exist(condition: &ast::Expr) -> Result<Option<ast::Expr>> {
     Ok(match condition {
         ast::Expr::InSubquery { expr, subquery, negated: false } => match row_of(expr) {

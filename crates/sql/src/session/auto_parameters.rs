@@ -1,7 +1,6 @@
 //! Automatic parameterization: one plan for texts that differ only in numbers.
 //!
-//! |  text ─▶ the same text with $1, $2 for numbers ─▶ a plan cached by that text ─▶ run with the numbers as
-//! parameters
+//!   text ─▶ text with $1, $2 for numbers ─▶ plan cached by that text ─▶ run with the numbers as parameters
 //!
 //! Programs that build their statements as text, such as pgbench in simple mode, pay for parsing and planning
 //! once. A number is replaced where a constant and a parameter of type integer mean the same: after a

@@ -157,7 +157,8 @@ impl Session {
     /// as that type. The plan is cached for the next call with the same text.
     ///
     /// # Errors
-    /// Each with its SQLSTATE. Within a transaction an error makes all further statements fail (25P02) until ROLLBACK.
+    /// Each has its SQLSTATE. An error in a transaction makes all further statements fail (25P02) until
+    /// ROLLBACK.
     pub fn execute(&mut self, sql: &str, params: &[Value<'_>]) -> Result<Outcome> {
         if let Some((text, mut prepared)) = self.cached.remove_entry(sql) {
             let outcome = self.run(&mut prepared, params);

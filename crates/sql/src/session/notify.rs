@@ -1,10 +1,9 @@
 //! LISTEN, UNLISTEN and NOTIFY: announcements that take effect when the transaction commits.
 //!
-//! |```text
-//! |NOTIFY c, 'x' ─▶ waits in the transaction ──COMMIT──▶ Session::announced ─▶ the server delivers it to
-//! other sessions
-//! |                       └─ROLLBACK, ROLLBACK TO──▶ discarded
-//! |```
+//! ```text
+//! NOTIFY c, 'x' ─▶ waits in the transaction ──COMMIT──▶ Session::announced ─▶ the server delivers it
+//!                        └─ROLLBACK, ROLLBACK TO──▶ discarded
+//! ```
 //! An embedded session has no other sessions to notify: these statements fail with 0A000 until a server calls
 //! [`Session::announces`].
 

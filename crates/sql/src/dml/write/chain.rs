@@ -1,8 +1,9 @@
-//! WITH whose queries write, or lock rows: `WITH gone AS (DELETE FROM t RETURNING *) INSERT INTO u SELECT * FROM gone`.
+//! WITH whose queries write or lock rows.
+//! Example: `WITH gone AS (DELETE FROM t RETURNING *) INSERT INTO u SELECT * FROM gone`.
 //!
 //!   read:  every part finds its rows and reads its tables, as they were before the statement
-//!   write: the referenced parts in order, each reading the rows that earlier ones returned; the main statement after WITH;
-//!          the unreferenced parts
+//!   write: the referenced parts in order, each reading the rows that earlier ones returned;
+//!          the main statement after WITH; the unreferenced parts
 //!
 //! Invariants
 //! 1. A part sees the writes of another one only through its RETURNING (PostgreSQL's rule).
@@ -308,7 +309,7 @@ impl Step {
             },
             Self::Keyed(keyed) => keyed.query(),
         };
-        let Finder::Loops(node) = query else { return Err(bug("a query within WITH planned for the query engine")) };
+        let Finder::Loops(node) = query else { return Err(bug("an engine plan within WITH")) };
         let mut node = node.clone();
         node.fill(Some(access), cx, budget, filled)?;
         Ok(Ready::Query(node))

@@ -65,7 +65,7 @@ impl Input for Both<'_> {
     }
 }
 
-/// The proposed values of a row; `None` stands for the default of a column.
+/// The proposed values of a row; `None` means the default of a column.
 pub(super) type Proposed = Vec<Option<Value<'static>>>;
 
 /// Evaluates the rows of VALUES.
