@@ -5,9 +5,9 @@
 //!            SELECT by primary key ─▶ one lookup           (a prepared one: no parsing, no planning)
 //!            SELECT ─▶ exec::point: scan, join, group, sort, within a memory limit
 //!            every other SELECT ─▶ exec::analytic: a plan for DataFusion, which reads through this crate
-//!            INSERT, UPDATE, DELETE ─▶ dml: finds rows, then written by key in the transaction
+//!            INSERT, UPDATE, DELETE ─▶ dml: finds rows, then writes them by key in the transaction
 //!            CREATE, ALTER, DROP ─▶ ddl: definitions of the tables model
-//! Session: BEGIN ... COMMIT, savepoints, the failed transaction; outside of one, each statement is its own transaction
+//! Session: BEGIN ... COMMIT, savepoints, the failed transaction; else each statement is its own transaction
 //! ```
 //!
 //! ```

@@ -1,8 +1,8 @@
 //! `pg_catalog` and `information_schema` for PostgreSQL clients, computed from the definitions.
 //!
 //! ```text
-//! definitions, settings ─▶ Catalog (read once per plan) ─▶ rows of pg_class, pg_attribute, ... ─▶ nested-loop queries
-//!                                                          └▶ functions: format_type, pg_get_constraintdef, ...
+//! definitions, settings ─▶ Catalog, one per plan ─▶ rows of pg_class, pg_attribute, ... ─▶ nested loops
+//!                                                └▶ functions: format_type, pg_get_constraintdef, ...
 //! ```
 //! A plan over a catalog is created for each run, so it never shows an outdated state.
 //!

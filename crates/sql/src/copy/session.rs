@@ -1,7 +1,7 @@
 //! Runs COPY in a session: receives and sends the data in chunks of bytes.
 //!
 //! ```text
-//! copy_in ─▶ CopyIn ─▶ copy_data, copy_data, ... ─▶ copy_end          (after copy_fail or a drop, nothing is copied)
+//! copy_in ─▶ CopyIn ─▶ copy_data, copy_data, ... ─▶ copy_end    (copy_fail or drop: nothing is copied)
 //!              empty table ─▶ a bulk load of the tables model, outside of the log if it is large
 //!              otherwise   ─▶ inserts, some rows at a time
 //! copy_out ─▶ chunks to a function
@@ -69,8 +69,8 @@ pub(crate) struct Target {
     places: Vec<usize>,
 }
 
-/// A running COPY FROM. If it is dropped before [`Session::copy_end`], nothing is copied; one in an open
-/// transaction must be ended with [`Session::copy_fail`], so that the transaction fails.
+/// A running COPY FROM. Dropped before [`Session::copy_end`] it copies nothing, except in an open transaction:
+/// end it there with [`Session::copy_fail`], so that the transaction fails and its rows are rolled back.
 pub struct CopyIn {
     target: Target,
     is_binary: bool,

@@ -1,9 +1,9 @@
 //! Schemas, and the resolution of names to schemas.
 //!
 //! ```text
-//! ropewalk_schemas   name ─▶ number                 all but public, which always exists
-//! tables, types, views, sequences                   stored as `name` in public, else under `schema U+001F name`
-//! a written name     t, s.t, public.t ─▶ reference ─▶ the stored name: in s, or in the first schema of search_path that has it
+//! ropewalk_schemas   name ─▶ number             all but public, which always exists
+//! tables, types, views, sequences               stored as `name` in public, else under `schema U+001F name`
+//! t, s.t, public.t ─▶ reference ─▶ stored name: in s, or in the first schema of search_path that has it
 //! ```
 //! Creating an object in a schema rewrites the schema's row, so that it conflicts with a concurrent DROP
 //! SCHEMA.

@@ -620,7 +620,7 @@ pub(crate) struct Given(Arc<Mutex<Numbers>>);
 
 impl Given {
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
-        // A panic cannot leave it inconsistent: each update is a single assignment or insertion.
+        // The data is consistent after every step, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

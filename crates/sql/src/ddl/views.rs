@@ -1,7 +1,7 @@
 //! Views, stored as query text in a system table; and CREATE TABLE AS.
 //!
-//! A view is planned again on every use, so it follows changes of the definitions that it reads. A relation or
-//! column that a view reads can be dropped only with CASCADE, which drops the view.
+//! A view is planned again on every use, so it follows changes of the definitions that it reads. A relation
+//! or column that a view reads can be dropped only with CASCADE, which drops the view.
 
 use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, Value, name_in, schema_and_name};
 use sqlparser::ast;

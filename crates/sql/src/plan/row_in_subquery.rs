@@ -1,10 +1,11 @@
 //! `(a, b) IN (SELECT ...)`, rewritten to comparisons of columns.
 //!
 //! ```text
-//! as a condition   EXISTS (SELECT 1 FROM (query) AS s(x, y) WHERE x = a AND y = b)                    a join in the engine
-//! as a value       CASE WHEN EXISTS (that) THEN true WHEN EXISTS (... WHERE (x = a AND y = b) IS NULL) THEN NULL ELSE false END
+//! as a condition   EXISTS (SELECT 1 FROM (query) AS s(x, y) WHERE x = a AND y = b)
+//! as a value       CASE WHEN EXISTS (that) THEN true
+//!                       WHEN EXISTS (... WHERE (x = a AND y = b) IS NULL) THEN NULL ELSE false END
 //! ```
-//! As a condition only true counts, so NULL and false need no distinction.
+//! As a condition only true counts, so NULL and false need no distinction. The engine runs it as a join.
 
 use std::cmp::Ordering;
 

@@ -213,7 +213,7 @@ impl Session {
             None => Access::Snapshot(&db, &snapshot),
         };
         query.renew(access.again())?;
-        // Only a query of a transaction can return the keys of its rows, for WHERE CURRENT OF.
+        // In a transaction the row executor runs the query and can add the keys, for WHERE CURRENT OF.
         let keyed = match &query.plan {
             Plan::Select(select) if is_open => with_keys(select),
             _ => None,

@@ -1,7 +1,7 @@
 //! Rights that statements need, and rights that the caller of a session has.
 //!
 //! ```text
-//! statement ─▶ kind ─▶ least rights, checked before name lookup ─▶ plan ─▶ all rights, checked now and at each run
+//! statement ─▶ kind ─▶ least rights, checked before name lookup ─▶ plan ─▶ all rights, checked at each run
 //! ```
 //! SQL reaches every store, so a right applies to all stores. Calls that change sequences or take advisory
 //! locks are checked when they are bound, because constant calls may be evaluated during planning.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! statement begins: newest snapshot ─▶ finds rows ─▶ locks each ─▶ writes ─▶ returns
-//!        ▲                                             │ held by another: rolls back its writes, retains its locks
+//!        ▲                                             │ held by another: roll back writes, retain locks
 //!        └── begins again ◀── has the row ◀── waits ◀──┘ changed meanwhile: the same, without a wait
 //! ```
 //! WHERE is therefore evaluated on the newest rows, all as of one commit. That snapshot may include commits
