@@ -1,13 +1,13 @@
 //! SQL over the tables of a database: PostgreSQL's dialect, types, rules and error codes.
 //!
 //! ```text
-//! text ─▶ parse (sqlparser) ─▶ plan: names, types, paths ─▶ Prepared, cached by text and by the definitions it rests on
-//!            SELECT by primary key ─▶ one look-up          (a prepared one: no parsing, no planning)
-//!            SELECT ─▶ exec::point: walk, join, group, sort, within a memory limit
-//!            every other SELECT ─▶ exec::analytic: a plan for DataFusion, which reads through us
-//!            INSERT, UPDATE, DELETE ─▶ dml: rows are found, then written by key in the transaction
+//! text ─▶ parse (sqlparser) ─▶ plan: names, types, paths ─▶ Prepared, cached by text and definitions
+//!            SELECT by primary key ─▶ one lookup           (a prepared one: no parsing, no planning)
+//!            SELECT ─▶ exec::point: scan, join, group, sort, within a memory limit
+//!            every other SELECT ─▶ exec::analytic: a plan for DataFusion, which reads through this crate
+//!            INSERT, UPDATE, DELETE ─▶ dml: finds rows, then writes them by key in the transaction
 //!            CREATE, ALTER, DROP ─▶ ddl: definitions of the tables model
-//! Session: BEGIN ... COMMIT, savepoints, the failed transaction; outside of one, every statement is its own
+//! Session: BEGIN ... COMMIT, savepoints, the failed transaction; else each statement is its own transaction
 //! ```
 //!
 //! ```
@@ -29,10 +29,10 @@
 //!
 //! Tables, events, documents and metrics are relations of the same statements: docs/sql.md.
 //!
-//! The folders are rooms, from top to bottom: `session` and `copy` (a client's state), `ddl` and `dml` (definitions and writes),
-//! `catalog` (`pg_catalog`), `exec` (rows by key, nested loops, the analytic engine), `plan`, `bind` (names and types),
-//! `functions`, `expr`, `types`, `syntax`, `limits`. Read `session`, then `plan` and `exec`. A statement that is not supported
-//! fails with 0A000 and a hint.
+//! The folders, from top to bottom: `session` and `copy` (a client's state), `ddl` and `dml` (definitions and
+//! writes), `catalog` (`pg_catalog`), `exec` (rows by key, nested loops, the analytic engine), `plan`, `bind`
+//! (names and types), `functions`, `expr`, `types`, `syntax`, `limits`. Start with `session`, then `plan` and
+//! `exec`. An unsupported statement fails with 0A000 and a hint.
 //!
 //! Not here: sockets and the wire format of PostgreSQL, collations (text is ordered by its bytes).
 #![deny(missing_docs)]

@@ -1,4 +1,4 @@
-//! Functions over the catalog: what psql and its like ask about types, definitions and the session.
+//! Functions over the catalog that psql and other clients call, about types, definitions and the session.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ functions! {
     ViewDef => "pg_get_viewdef",
 }
 
-/// A call that was bound, with the catalog as it was.
+/// A bound call, with the catalog at planning.
 #[derive(Clone)]
 pub(crate) struct CatalogCall {
     pub(crate) function: CatalogFunction,
@@ -94,7 +94,7 @@ impl PartialEq for CatalogCall {
 }
 
 impl CatalogFunction {
-    /// The function of this name, the types that its arguments are cast to, and its own.
+    /// The function of this name, the types to cast its arguments to, and its result type.
     pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<(Self, Vec<Type>, Type)> {
         let function = Self::named(name)?;
         const OID: Type = Type::INT8;
@@ -113,7 +113,7 @@ impl CatalogFunction {
             Self::SetConfig => (3, &[WORDS, WORDS, TRUTH], WORDS),
             Self::ViewDef => {
                 return (1..=2).contains(&count).then(|| {
-                    // By number or by name; what stands behind is about how it is laid out.
+                    // The view by number or by name. The second argument only controls formatting.
                     let arguments = types.iter().map(|ty| ty.unwrap_or(WORDS)).collect();
                     (function, arguments, WORDS)
                 });
@@ -127,7 +127,7 @@ impl CatalogFunction {
             Self::FormatType => (2, &[OID, Type::INT4], WORDS),
             Self::GetExpr => (2, &[WORDS, OID, TRUTH], WORDS),
             Self::HasPrivilege => {
-                // Whoever may ask may do; the arguments are of many forms.
+                // Privileges are not checked: any caller has them. The arguments have many forms.
                 return (1..=4).contains(&count).then(|| {
                     let arguments = types.iter().map(|ty| ty.unwrap_or(WORDS)).collect();
                     (function, arguments, TRUTH)
@@ -155,7 +155,7 @@ impl CatalogFunction {
             .then(|| (function, arguments.iter().take(count).copied().collect(), result))
     }
 
-    /// True for what does something to another session, and may wait for it.
+    /// True for functions that affect another session and may wait for it.
     pub(crate) fn is_of_peers(self) -> bool {
         matches!(self, Self::CancelBackend | Self::TerminateBackend)
     }
@@ -198,7 +198,7 @@ impl CatalogCall {
             F::GetExpr => text(words(0)),
             F::HasPrivilege => Value::Bool(true),
             F::IsVisible => Value::Bool(catalog.sees(oid)),
-            // Nobody was given rights by name: there is nothing that differs from a default.
+            // No privileges are granted by name, so none differ from the default.
             F::AclDefault => Value::Null,
             F::CancelBackend => Value::Bool(catalog.peers.cancel(oid, cx)?),
             F::TerminateBackend if arguments.get(1).is_some_and(Value::is_null) => Value::Null,
@@ -237,7 +237,8 @@ impl CatalogCall {
             F::ObjDescription | F::ColDescription => {
                 let is_of_column = self.function == F::ColDescription;
                 let column = if is_of_column { number(1).unwrap_or_default() } else { 0 };
-                // The number of a catalog's row is another one in each; the name of the catalog need not be asked.
+                // Numbers are unique across catalogs, so the argument with the name of the catalog is only
+                // needed for databases.
                 let database = catalog
                     .database_comment()
                     .filter(|_| words(1) == "pg_database" && oid == super::DATABASE);
@@ -291,13 +292,13 @@ impl CatalogCall {
     }
 }
 
-/// The number of a type by one of its names.
+/// The number of a type by any of its names.
 pub(super) fn type_oid(name: &str) -> Option<i64> {
     if let Ok(oid) = name.parse() {
         return Some(oid);
     }
     let name = name.trim().trim_start_matches("pg_catalog.").trim_matches('"');
-    // Arrays are called after what they hold, with a line before it.
+    // The name of an array type is `_` and the name of its element type.
     let element = name.strip_suffix("[]").or_else(|| name.strip_prefix('_'));
     let (name, is_array) = element.map_or((name, false), |name| (name, true));
     let name = match name {

@@ -1,4 +1,4 @@
-//! The relations of `information_schema`, after ISO 9075-11, as far as tools read them.
+//! The relations of `information_schema` (ISO 9075-11) that tools read.
 
 use ropewalk::tables::{NumericLimits, Precision, SECOND_DIGITS_MAX, Scalar, Type, Value};
 
@@ -116,7 +116,7 @@ fn columns(catalog: &Catalog) -> Vec<Record> {
                 number: place + 1,
                 ty: column.column_type(),
                 oid: show::type_of(schema, place, column).0,
-                // Of an array its elements have one, which is told elsewhere.
+                // An array column has no limit itself, only its elements do.
                 characters_max: show::characters_max(schema, place)
                     .filter(|_| column.column_type() == Type::TEXT),
                 times: column.precision().unwrap_or_default(),
@@ -150,7 +150,7 @@ fn columns(catalog: &Catalog) -> Vec<Record> {
     rows
 }
 
-/// What `columns` tells.
+/// A row of `columns`.
 struct Described<'c> {
     relation: &'c str,
     name: &'c str,
@@ -275,7 +275,7 @@ fn constraints(catalog: &Catalog) -> Vec<Record> {
     catalog.constraints().map(shown).collect()
 }
 
-/// Name of the column of this number.
+/// The name of the column with this number.
 fn column(schema: &ropewalk::tables::Schema, number: i16) -> String {
     let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
     place

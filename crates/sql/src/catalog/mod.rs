@@ -1,14 +1,15 @@
-//! What PostgreSQL's clients ask about a database: `pg_catalog` and `information_schema`, computed from the definitions.
+//! `pg_catalog` and `information_schema` for PostgreSQL clients, computed from the definitions.
 //!
 //! ```text
-//! definitions, settings ─▶ Catalog (one look, for one plan) ─▶ rows of pg_class, pg_attribute, ... ─▶ small queries
-//!                                                          └▶ functions: format_type, pg_get_constraintdef, ...
+//! definitions, settings ─▶ Catalog, one per plan ─▶ rows of pg_class, pg_attribute, ... ─▶ nested loops
+//!                                                └▶ functions: format_type, pg_get_constraintdef, ...
 //! ```
-//! A plan over a catalog is made anew for every run, so it never shows what is no longer so.
+//! A plan over a catalog is created for each run, so it never shows an outdated state.
 //!
-//! Numbers (oids): a table's is [`FIRST_OID`] and its number in the tables model, as are those of its indexes and sequences,
-//! which draw from the same numbers; so they stay for life, but for those of indexes when a table is emptied. A view's is made from
-//! its name. All fit the 32 bits that clients have for them. Oids are shown as bigint, names and "char" as text, vectors as arrays.
+//! Numbers (oids): a table's is [`FIRST_OID`] plus its number in the tables model. Indexes and sequences draw
+//! from the same numbers. All are permanent, except those of indexes when a table is truncated. A view's
+//! number is a hash of its name. All fit the 32 bits of clients. Oids are returned as bigint, names and
+//! "char" as text, vectors as arrays.
 
 mod functions;
 mod information;
@@ -42,30 +43,30 @@ use relations::SCHEMAS;
 pub(crate) use show::{ident, length_bound, literal, name_parts, place_of};
 pub(crate) use views::{ViewOf, Written, all as all_views, with_relations};
 
-/// Numbers of schemas that somebody made.
+/// Base of the numbers of user-created schemas.
 const NAMESPACE_OID: i64 = 0x1000_0000;
-/// PostgreSQL's own objects have numbers below.
+/// First number of user objects; PostgreSQL's system objects have smaller ones.
 pub(crate) const FIRST_OID: i64 = 16_384;
-/// Numbers of constraints that are an index, above the index's own.
+/// Added to an index's number for the constraint that it implements.
 const INDEX_CONSTRAINT_OID: i64 = 0x2000_0000;
-/// Numbers of constraints that are no index: foreign keys, then checks.
+/// Base of the numbers of constraints without an index: foreign keys, then checks.
 const CONSTRAINT_OID: i64 = 0x4000_0000;
-/// Numbers of defaults.
+/// Base of the numbers of column defaults.
 const DEFAULT_OID: i64 = 0x6000_0000;
-/// Numbers of views; those of their rules are behind them.
+/// Base of the numbers of views; those of their rules follow.
 const VIEW_OID: i64 = 0x8000_0000;
 pub(crate) const PUBLIC: i64 = 2200;
 pub(crate) const PG_CATALOG: i64 = 11;
 pub(crate) const INFORMATION_SCHEMA: i64 = 13_000;
-/// The one owner of everything.
+/// The single owner of all objects.
 pub(crate) const OWNER: i64 = 10;
-/// Who owns `public`: the role that stands for the owner of the database, as from PostgreSQL 15 on.
+/// Owner of `public`: the role of the database owner, as in PostgreSQL 15 and later.
 pub(crate) const DATABASE_OWNER: i64 = 6171;
 pub(crate) const DATABASE: i64 = 5;
-/// What a sequence shows as a relation.
+/// Columns of a sequence read as a relation.
 const SEQUENCE_COLUMNS: [(&str, Type); 3] =
     [("last_value", Type::INT8), ("log_cnt", Type::INT8), ("is_called", Type::BOOL)];
-/// The access methods: rows are in the order of their keys, as are the entries of indexes.
+/// Access methods: rows are stored in the order of their keys, as are index entries.
 pub(crate) const HEAP: i64 = 2;
 pub(crate) const BTREE: i64 = 403;
 
@@ -73,22 +74,22 @@ pub(crate) const BTREE: i64 = 403;
 pub(crate) struct Relation {
     schema: &'static str,
     name: &'static str,
-    /// PostgreSQL's number for it; 0 for those that others do not refer to.
+    /// PostgreSQL's number of the relation; 0 if no other relation refers to it.
     oid: i64,
     /// Names and types, `name:letter`, see [`columns_of`].
     columns: &'static str,
     rows: fn(&Catalog) -> Vec<Record>,
 }
 
-/// Everything that the catalogs tell, as it is at one moment.
+/// All data of the catalogs at one snapshot.
 pub(crate) struct Catalog {
-    /// For what is no definition: who holds locks.
+    /// For data that is not a definition, such as lock holders.
     db: Database,
     pub(crate) user: String,
     pub(crate) database: String,
-    /// Schemas that somebody made.
+    /// User-created schemas.
     namespaces: Vec<Namespace>,
-    /// Schemas whose names are seen without them.
+    /// The effective search path.
     path: Vec<String>,
     settings: Settings,
     tables: Vec<Arc<Schema>>,
@@ -99,11 +100,11 @@ pub(crate) struct Catalog {
     enums: Vec<EnumType>,
     cursors: Arc<BTreeMap<String, CursorShape>>,
     peers: Known,
-    /// Per view the names and types of its columns, once they were asked for: they take planning.
+    /// The names and types of each view's columns, computed on first use because that takes planning.
     view_columns: OnceLock<Vec<Vec<(String, Type)>>>,
 }
 
-/// An index as the catalogs know it: the primary key is one, too.
+/// An index in the catalogs, which include the primary key.
 #[derive(Clone, Copy)]
 pub(crate) enum IndexOf<'c> {
     Key(&'c Schema),
@@ -147,7 +148,7 @@ impl IndexOf<'_> {
         }
     }
 
-    /// Numbers of its columns in the table, 0 for an expression.
+    /// The numbers of its columns in the table; 0 for an expression.
     fn columns(&self) -> Vec<i16> {
         let number = |place: usize| i16::try_from(place + 1).unwrap_or(i16::MAX);
         match self {
@@ -159,7 +160,7 @@ impl IndexOf<'_> {
         }
     }
 
-    /// The type of its column of this number, from 1.
+    /// The type of the index column with this number, from 1.
     fn column_type(&self, number: usize) -> Type {
         let place = number.saturating_sub(1);
         let found = match self {
@@ -172,7 +173,7 @@ impl IndexOf<'_> {
         found.unwrap_or(Type::TEXT)
     }
 
-    /// True when it stands for a UNIQUE constraint.
+    /// True if it implements a primary key or UNIQUE constraint.
     fn is_constraint(&self) -> bool {
         match self {
             Self::Key(_) => true,
@@ -183,7 +184,7 @@ impl IndexOf<'_> {
     }
 }
 
-/// True for the tables in which SQL itself keeps what it knows.
+/// True for the tables in which this crate stores its metadata.
 fn is_of_ours(table: &str) -> bool {
     [crate::ddl::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE].contains(&table)
 }
@@ -192,14 +193,14 @@ pub(crate) fn table_oid(schema: &Schema) -> i64 {
     FIRST_OID + i64::from(schema.id())
 }
 
-/// A sequence, how it counts, and where it stands.
+/// A sequence with its options and last value.
 #[derive(Debug)]
 pub(crate) struct SequenceOf {
     pub(crate) sequence: Sequence,
     pub(crate) steps: Steps,
-    /// The last number that was given out, if one was.
+    /// The last number that was drawn, if any.
     pub(crate) last: Option<i64>,
-    /// The table that owns it, and the place of the column.
+    /// The owning table, and the place of the column.
     pub(crate) owner: Option<(Arc<Schema>, usize)>,
 }
 
@@ -211,7 +212,7 @@ impl SequenceOf {
             let place = table.columns().iter().position(|known| known.id() == column)?;
             Some((table.clone(), place))
         });
-        // Those of identity columns end where the type of the column does.
+        // The sequence of an identity column ends where the type of the column does.
         let most = match sequence.ty {
             Type::INT2 => i16::MAX.into(),
             Type::INT4 => i32::MAX.into(),
@@ -275,7 +276,7 @@ impl ConstraintOf<'_> {
 }
 
 impl Catalog {
-    /// The catalog as a statement sees it.
+    /// Reads the catalog at the snapshot of a statement.
     pub(crate) fn read(access: &mut Access<'_>, standing: &Standing) -> Result<Self> {
         let Standing { settings, created, cursors, peers, .. } = standing;
         let mut names = access.database().tables().names()?;
@@ -286,7 +287,7 @@ impl Catalog {
         for name in names.into_iter().filter(|name| !is_of_ours(name)) {
             match access.table(&name) {
                 Ok((_, schema)) if schema.name() == name => tables.push(schema),
-                // Renamed or dropped by this transaction, or by somebody since.
+                // Renamed or dropped, by this transaction or concurrently.
                 Ok(_) => {}
                 Err(error) if error.state == crate::types::error::state::UNDEFINED_TABLE => {}
                 Err(error) => return Err(error),
@@ -322,7 +323,7 @@ impl Catalog {
         })
     }
 
-    /// A view, its number and its columns.
+    /// The views with their columns.
     fn views(&self) -> impl Iterator<Item = (&ViewOf, &[(String, Type)])> {
         let columns = self.view_columns.get().map(Vec::as_slice).unwrap_or_default();
         let columns = columns.iter().map(Vec::as_slice).chain(std::iter::repeat(&[][..]));
@@ -344,12 +345,12 @@ impl Catalog {
         self.schemas().find(|(_, known)| *known == name).map(|(oid, _)| oid)
     }
 
-    /// The number of the schema that a kept name stands in.
+    /// The number of the schema of a stored name.
     fn schema_of(&self, kept: &str) -> i64 {
         self.schema_oid(schema_and_name(kept).0).unwrap_or(PUBLIC)
     }
 
-    /// True when a kept name is the first one along the path of those that are called so.
+    /// True if no earlier schema of the path has an object with the same name.
     fn is_visible(&self, kept: &str, is_there: &dyn Fn(&str) -> bool) -> bool {
         let (schema, name) = schema_and_name(kept);
         let Some(place) = self.path.iter().position(|known| known == schema) else { return false };
@@ -364,7 +365,7 @@ impl Catalog {
         self.is_visible(kept, &|kept| self.enums.iter().any(|known| known.name() == kept))
     }
 
-    /// True when the relation or type of a number is seen without its schema.
+    /// True when the relation or type with this number is visible without its schema.
     pub(crate) fn sees(&self, oid: i64) -> bool {
         match (self.kept_name(oid), self.enum_type(oid)) {
             (Some(kept), _) => self.is_visible_relation(&kept),
@@ -375,7 +376,7 @@ impl Catalog {
         }
     }
 
-    /// The kept name of a relation; indexes stand in the schemas of their tables.
+    /// The stored name of a relation; indexes belong to the schemas of their tables.
     fn kept_name(&self, oid: i64) -> Option<String> {
         if let Some(schema) = self.table(oid) {
             return Some(schema.name().to_owned());
@@ -387,7 +388,7 @@ impl Catalog {
         index.or_else(view).or_else(sequence)
     }
 
-    /// The number of the relation that is kept under this name.
+    /// The number of the relation with this stored name.
     fn kept_oid(&self, kept: &str) -> Option<i64> {
         self.table_named(kept)
             .map(table_oid)
@@ -396,7 +397,7 @@ impl Catalog {
             .or_else(|| self.sequences().find(|known| known.name() == kept).map(SequenceOf::oid))
     }
 
-    /// The query of a view as it is written.
+    /// The text of a view's query, and the relations that it reads.
     fn view_text(&self, view: &ViewOf) -> (String, Vec<String>) {
         view.text(&|kept| self.is_relation(kept), &|kept| self.is_visible_relation(kept))
     }
@@ -411,7 +412,7 @@ impl Catalog {
 
     fn indexes_of<'s>(&self, schema: &'s Schema) -> impl Iterator<Item = IndexOf<'s>> + use<'s> {
         let key = (!schema.key_columns().is_empty()).then_some(IndexOf::Key(schema));
-        // What a foreign key brought along is its own matter.
+        // The index of a foreign key is internal and not listed.
         let listed = schema.indexes().iter().filter(|index| !index.is_of_foreign_key());
         key.into_iter().chain(listed.map(move |index| IndexOf::Secondary(schema, index)))
     }
@@ -424,7 +425,7 @@ impl Catalog {
         self.sequences.iter()
     }
 
-    /// The default of a column as it is written.
+    /// The default of a column as SQL text.
     fn default(&self, column: &ropewalk::tables::Column) -> Option<String> {
         if let ropewalk::tables::DefaultValue::Next(number) = column.default_value() {
             let sequence = self.sequences().find(|known| known.sequence.number == *number)?;
@@ -434,7 +435,7 @@ impl Catalog {
         show::default(column, &|kept| self.qualified_type(kept))
     }
 
-    /// Comments with the number of the catalog that what they are on stands in, its own number there, and that of the column.
+    /// Comments: number of the object's catalog, number of the object, number of the column, text.
     pub(crate) fn descriptions(&self) -> impl Iterator<Item = (i64, i64, i64, &str)> {
         const CLASS: i64 = 1259;
         const CONSTRAINT: i64 = 2606;
@@ -484,14 +485,14 @@ impl Catalog {
             let checks = schema.checks().iter().enumerate();
             indexes.chain(foreign.map(move |(number, key)| ConstraintOf::Foreign(schema, number, key))).chain(
                 checks
-                    // What the length of a varchar is kept by is part of its type.
+                    // The check that implements the length of a varchar is shown as part of the type.
                     .filter(move |(_, check)| show::length_bound(schema, check).is_none())
                     .map(move |(number, check)| ConstraintOf::Check(schema, number, check)),
             )
         })
     }
 
-    /// The name of a relation, qualified where that is needed, in quotes where that is.
+    /// The name of a relation, qualified and quoted where necessary.
     pub(crate) fn relation_name(&self, oid: i64) -> Option<String> {
         if let Some(kept) = self.kept_name(oid) {
             return Some(self.qualified(&kept));
@@ -530,7 +531,7 @@ impl Catalog {
         }
     }
 
-    /// The number of a type by one of its names.
+    /// The number of a type by any of its names.
     pub(crate) fn type_oid(&self, text: &str) -> Option<i64> {
         let (name, is_array) = text.trim().strip_suffix("[]").map_or((text, false), |name| (name, true));
         let parts = show::name_parts(name);
@@ -551,7 +552,7 @@ impl Catalog {
         ty.map(|ty| i64::from(crate::types::names::oid(ty))).or_else(own)
     }
 
-    /// The number of a relation by its name, as regclass reads it.
+    /// Parses a relation name or number, as regclass does.
     pub(crate) fn relation_oid(&self, text: &str) -> Option<i64> {
         if let Ok(oid) = text.parse() {
             return Some(oid);
@@ -572,7 +573,7 @@ impl Catalog {
             all.find(|relation| relation.name == name && fits(relation)).map(|relation| relation.oid)
         };
         match schema {
-            // PostgreSQL looks into its catalog first.
+            // PostgreSQL searches pg_catalog first.
             None => catalog()
                 .or_else(|| self.path.iter().find_map(|schema| self.kept_oid(&name_in(schema, name)))),
             Some(schema) => self.kept_oid(&name_in(schema, name)).or_else(catalog),
@@ -580,8 +581,8 @@ impl Catalog {
     }
 }
 
-/// Names and types of columns from their short form: o oid, l bigint, i integer, s smallint, b bool, t text, f real,
-/// v interval, z timestamptz; a capital is an array.
+/// Parses column names and types from their short form: o oid, l bigint, i integer, s smallint, b bool, t
+/// text, f real, v interval, z timestamptz; a capital letter is an array.
 fn columns_of(short: &str) -> Vec<(String, Type)> {
     let column = |part: &str| {
         let (name, letter) = part.split_once(':').unwrap_or((part, "t"));
@@ -600,16 +601,16 @@ fn columns_of(short: &str) -> Vec<(String, Type)> {
     short.split_whitespace().map(column).collect()
 }
 
-/// A value of a row.
+/// A text value of a row.
 pub(crate) fn text(text: impl Into<String>) -> Value<'static> {
     Value::text(text.into())
 }
 
-/// A relation that is made up: its name, its columns, its rows.
+/// A generated relation: name, columns, rows.
 pub(crate) type Made = (String, Vec<(String, Type)>, Arc<Vec<Record>>);
 
 impl Planner<'_> {
-    /// The catalog, which the plan rests on from now on.
+    /// The catalog; the plan depends on it after this call.
     pub(crate) fn catalog(&mut self) -> Result<Arc<Catalog>> {
         if let Some(catalog) = &self.catalog {
             return Ok(catalog.clone());
@@ -619,7 +620,7 @@ impl Planner<'_> {
         Ok(catalog)
     }
 
-    /// The relation of a catalog that a name means.
+    /// The catalog relation that a name denotes.
     pub(crate) fn catalog_relation(&mut self, name: &[String]) -> Result<Option<Made>> {
         let (schema, name) = match name {
             [name] if name.starts_with("pg_") => ("pg_catalog", name),
@@ -643,7 +644,7 @@ impl Planner<'_> {
             columns.push(("tableoid".into(), Type::INT8));
             rows.iter_mut().for_each(|row| row.push(Value::Int8(relation.oid)));
         }
-        // Numbers come in whatever width is handy.
+        // Rows have integers of any width; convert them to the width of the column.
         for row in &mut rows {
             for (value, (_, ty)) in row.iter_mut().zip(&columns) {
                 if value.as_integer().is_some() {
@@ -654,12 +655,12 @@ impl Planner<'_> {
         Ok(Some((reference(Some(relation.schema), relation.name), columns, Arc::new(rows))))
     }
 
-    /// A sequence as a relation of one row: where it stands, as pg_dump asks for it.
+    /// A sequence as a relation of one row with its current state, as pg_dump reads it.
     pub(crate) fn sequence_relation(&mut self, name: &str) -> Result<Option<Made>> {
         let found = sequences::find(&mut self.access, &self.standing.created, name)?;
         let Some(sequence) = found else { return Ok(None) };
         let (_, last, is_called) = self.access.database().tables().sequence(sequence.number)?;
-        // The next run finds it elsewhere.
+        // The state can differ at the next run.
         self.is_fleeting = true;
         let columns = SEQUENCE_COLUMNS.map(|(name, ty)| (name.to_owned(), ty)).to_vec();
         let row = vec![Value::Int8(last), Value::Int8(0), Value::Bool(is_called)];
@@ -667,7 +668,7 @@ impl Planner<'_> {
     }
 }
 
-/// True for the name of a relation of the catalogs.
+/// True for the name of a catalog relation.
 pub(crate) fn is_relation(name: &[String]) -> bool {
     let (schema, name) = match name {
         [name] => ("pg_catalog", name),
@@ -677,7 +678,7 @@ pub(crate) fn is_relation(name: &[String]) -> bool {
     relations::all().any(|relation| relation.schema == schema && relation.name == name)
 }
 
-/// True when a query names a relation of the catalogs, in whatever part of it.
+/// True when a query names a catalog relation anywhere.
 pub(crate) fn is_asked(query: &sqlparser::ast::Query) -> bool {
     let text = query.to_string();
     let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize() else { return false };

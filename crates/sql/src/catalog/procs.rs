@@ -1,6 +1,6 @@
-//! The functions, as `pg_proc` tells of them: names and arguments are listed here, what they answer is asked of who binds them.
+//! The rows of `pg_proc`. Names and arguments are listed here; result types come from the binders.
 //!
-//! A test holds the list against the functions there are: none is missing, none is listed that cannot be called.
+//! Tests compare the list with the implemented functions: none is missing, and each listed one can be called.
 
 use std::sync::LazyLock;
 
@@ -12,11 +12,11 @@ use crate::exec::nested_loop::SetFunction;
 use crate::functions;
 use crate::functions::aggregate;
 
-/// Number of the first; theirs are in the order of the list.
+/// Number of the first function; the others follow in the order of the list.
 const FIRST: i64 = 3_000;
 
-/// `name(arguments)`, with the result behind it where no binder of functions knows it. Types by PostgreSQL's short names;
-/// `...` takes any number of the last.
+/// `name(arguments)`, followed by the result if no binder determines it. Types have PostgreSQL's short names;
+/// `...` repeats the last one.
 const LISTED: &str = "
 acos(float8) acosh(float8) asin(float8) asinh(float8) atan(float8) atan2(float8,float8) atanh(float8) cos(float8) cosh(float8) cot(float8)
 degrees(float8) factorial(int8) gcd(int4,int4) gcd(int8,int8) gcd(numeric,numeric) lcm(int4,int4) lcm(int8,int8) lcm(numeric,numeric)
@@ -121,22 +121,22 @@ last_value(anyelement)anyelement lead(anyelement)anyelement lead(anyelement,int4
 ntile(int4)int4 percent_rank()float8 rank()int8 row_number()int8
 ";
 
-/// A function that is listed.
+/// A listed function.
 #[derive(Debug)]
 pub(super) struct Proc {
     pub(super) oid: i64,
     pub(super) name: &'static str,
     /// `f` plain, `a` aggregate, `w` window.
     pub(super) kind: &'static str,
-    /// Numbers of the types.
+    /// Numbers of the argument types.
     pub(super) arguments: Vec<i64>,
-    /// The last argument may come any number of times.
+    /// True if the last argument can be repeated.
     pub(super) is_variadic: bool,
     pub(super) result: i64,
     pub(super) answers_rows: bool,
 }
 
-/// What `pg_proc` lists.
+/// The rows of `pg_proc`.
 pub(super) static PROCS: LazyLock<Vec<Proc>> = LazyLock::new(|| {
     let listed = |text: &'static str, kind: &'static str| {
         text.split_ascii_whitespace().filter_map(move |entry| Written::read(entry)?.proc(kind))
@@ -145,7 +145,7 @@ pub(super) static PROCS: LazyLock<Vec<Proc>> = LazyLock::new(|| {
     all.zip(FIRST..).map(|(proc, oid)| Proc { oid, ..proc }).collect()
 });
 
-/// An entry of the lists.
+/// A parsed entry of the lists.
 struct Written {
     name: &'static str,
     arguments: Vec<&'static str>,
@@ -162,14 +162,14 @@ impl Written {
         Some(Self { name, arguments: arguments.collect(), is_variadic, result })
     }
 
-    /// The types that stand for the arguments when the function is looked up; two for the last, if it takes any number: some
-    /// want pairs.
+    /// Sample argument types to resolve the function with. A variadic argument occurs twice, because some
+    /// functions need pairs.
     fn types(&self) -> Vec<Option<Type>> {
         let again = self.arguments.last().filter(|_| self.is_variadic);
         self.arguments.iter().chain(again).map(|word| Some(sample(word))).collect()
     }
 
-    /// What it answers, as who binds it says; with whether that is rows.
+    /// The result type according to the binder, and whether the function returns rows.
     fn resolved(&self, kind: &str) -> Option<(Type, bool)> {
         let types = self.types();
         if kind == "a" {
@@ -206,7 +206,7 @@ fn number(word: &str) -> Option<i64> {
     pseudo.or_else(|| type_oid(word))
 }
 
-/// A type for one that stands for many.
+/// A concrete type in place of a pseudo-type.
 fn sample(word: &str) -> Type {
     match word {
         "anyarray" => Type::Array(Scalar::Int4),
@@ -244,10 +244,10 @@ mod tests {
     use crate::functions::Function;
 
     #[test]
-    fn every_entry_is_a_function() {
+    fn pg_proc_entries_resolve_to_functions() {
         let entries = [LISTED, AGGREGATES, WINDOWS].map(|text| text.split_ascii_whitespace().count());
         assert_eq!(PROCS.len(), entries.iter().sum::<usize>());
-        // What tells its own result is bound elsewhere, or answers another type for each that it is given.
+        // Entries with an explicit result are bound elsewhere, or their result depends on the argument types.
         for entry in LISTED.split_ascii_whitespace().filter(|entry| entry.ends_with(')')) {
             assert!(Written::read(entry).unwrap().resolved("f").is_some(), "{entry}");
         }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn no_function_is_missing() {
+    fn pg_proc_lists_all_functions() {
         let listed = |name: &str| PROCS.iter().any(|proc| proc.name == name);
         for name in CatalogFunction::NAMES.iter().filter(|name| !name.starts_with('*')) {
             let is_word = matches!(*name, "current_catalog" | "current_role" | "user");
@@ -269,7 +269,7 @@ mod tests {
             .map(|resolved| resolved.function)
             .collect();
         for function in Function::ALL {
-            // Those of operators and of the grammar, which have no name of their own.
+            // Functions of operators and of grammar constructs have no name.
             let is_nameless = function.is_of_operators();
             assert!(resolved.contains(function) != is_nameless, "{function:?}");
         }

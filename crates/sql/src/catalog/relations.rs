@@ -1,5 +1,5 @@
-//! The relations of `pg_catalog`. Columns are PostgreSQL 15's that clients read; those about what we do not have (access
-//! rights, storage, triggers) say so with the value that PostgreSQL has for nothing.
+//! The relations of `pg_catalog`, with the columns of PostgreSQL 15 that clients read. Columns about absent
+//! features (access rights, storage, triggers) have PostgreSQL's value for "none".
 
 use std::collections::HashSet;
 
@@ -37,11 +37,11 @@ use crate::types::zone::Zone;
 pub(crate) const SCHEMAS: [(i64, &str); 3] =
     [(PG_CATALOG, "pg_catalog"), (PUBLIC, "public"), (INFORMATION_SCHEMA, "information_schema")];
 
-/// Numbers of the labels of enum types.
+/// Base of the numbers of enum labels.
 const LABEL_OID: i64 = 0x4000_0000;
-/// The language of functions: they are our own.
+/// The language of functions: `internal`.
 const INTERNAL: i64 = 12;
-/// The collation of all text: by its bytes.
+/// The collation of all text: by bytes.
 const COLLATION: i64 = 950;
 
 /// A row from values of several types.
@@ -58,7 +58,7 @@ macro_rules! relations {
     };
 }
 
-/// The schema of a kept name.
+/// The schema of a stored name.
 pub(crate) fn space(kept: &str) -> String {
     schema_and_name(kept).0.to_owned()
 }
@@ -270,7 +270,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Relation> {
     RELATIONS.iter().chain(information::RELATIONS)
 }
 
-/// An array of small numbers.
+/// An array of smallint.
 pub(crate) fn vector(numbers: impl IntoIterator<Item = i16>) -> Value<'static> {
     let items: Vec<Value<'static>> = numbers.into_iter().map(Value::Int2).collect();
     Array::new(Scalar::Int2, items).map_or(Value::Null, Value::Array)
@@ -285,7 +285,7 @@ fn length(numbers: usize) -> i64 {
     i64::try_from(numbers).unwrap_or(i64::MAX)
 }
 
-/// What `pg_class` tells about a relation.
+/// A row of `pg_class`.
 struct Class<'c> {
     oid: i64,
     name: &'c str,
@@ -313,7 +313,7 @@ impl<'c> Class<'c> {
         let Self { oid, name, schema, kind, method, width, checks, is_indexed, refers } = *self;
         let (has_rule, replica) = (kind == "v", if kind == "r" { "d" } else { "n" });
         let file = if kind == "v" { 0 } else { oid };
-        // There are no types of rows; that a relation would have one is how some tell tables and views from indexes.
+        // There are no row types, but some tools recognize tables and views by a nonzero one.
         let of_rows = if matches!(kind, "r" | "v") { oid } else { 0 };
         row![
             oid,
@@ -357,7 +357,7 @@ fn classes(catalog: &Catalog) -> Vec<Record> {
     let mut rows = Vec::new();
     let keys = || catalog.tables.iter().flat_map(|schema| schema.foreign_keys());
     let referred: HashSet<u32> = keys().map(|key| key.parent()).collect();
-    // In PostgreSQL triggers watch both ends of a foreign key.
+    // In PostgreSQL a foreign key has triggers on both tables.
     let refers = |schema: &Schema| !schema.foreign_keys().is_empty() || referred.contains(&schema.id());
     for schema in &catalog.tables {
         let space = catalog.schema_of(schema.name());
@@ -384,7 +384,7 @@ fn classes(catalog: &Catalog) -> Vec<Record> {
     rows
 }
 
-/// Identity columns own their sequences; the rules of views are on what the views read.
+/// Identity columns own their sequences; the rules of views depend on the relations that they read.
 fn dependencies(catalog: &Catalog) -> Vec<Record> {
     const CLASS: i64 = 1259;
     const RULE: i64 = 2618;
@@ -429,7 +429,7 @@ fn is_collated(ty: Type) -> bool {
     matches!(ty, Type::TEXT | Type::Array(Scalar::Text))
 }
 
-/// Bytes that PostgreSQL has for a type; -1 when they vary.
+/// PostgreSQL's size of a type in bytes; -1 when it varies.
 fn width(ty: Type) -> i64 {
     match ty {
         Type::BOOL => 1,
@@ -476,7 +476,7 @@ fn functions(_: &Catalog) -> Vec<Record> {
     PROCS.iter().map(row).collect()
 }
 
-/// Who holds rows of tables, and who waits for them. A transaction is known by the number of its locks.
+/// Holders of row locks, and waiters. A transaction is identified by the number of its locks.
 fn locks(catalog: &Catalog) -> Vec<Record> {
     let of_object = |object: u32| {
         let rows = catalog.tables.iter().find(|schema| schema.rows_object() == object);
@@ -513,7 +513,7 @@ fn locks(catalog: &Catalog) -> Vec<Record> {
     catalog.db.engine().locks().into_iter().map(row).collect()
 }
 
-/// What `pg_attribute` tells about a column.
+/// A row of `pg_attribute`.
 struct Attribute<'c> {
     relation: i64,
     name: &'c str,
@@ -603,7 +603,7 @@ fn attributes(catalog: &Catalog) -> Vec<Record> {
     rows
 }
 
-/// The labels of enum types. A label's number is made of its type's and its place.
+/// The labels of enum types. A label's number is derived from its type's number and its place.
 fn labels(catalog: &Catalog) -> Vec<Record> {
     let mut rows = Vec::new();
     for known in &catalog.enums {
@@ -621,7 +621,7 @@ fn labels(catalog: &Catalog) -> Vec<Record> {
     rows
 }
 
-/// A type as `pg_type` shows it.
+/// A row of `pg_type`.
 struct Shown<'c> {
     oid: i64,
     name: String,
@@ -631,7 +631,7 @@ struct Shown<'c> {
     category: &'c str,
     element: i64,
     array: i64,
-    /// What its functions for text and binary are called after.
+    /// Prefix of the names of its input and output functions.
     functions: String,
     collation: i64,
 }

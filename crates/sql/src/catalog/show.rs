@@ -1,4 +1,4 @@
-//! Definitions as SQL: types, expressions, indexes, constraints, in PostgreSQL's words.
+//! Definitions as SQL in PostgreSQL's format: types, expressions, indexes, constraints.
 
 use ropewalk::tables::{
     Action, Binary, Check, Column, ColumnRef, DefaultValue, Expr, Function, Identity, Precision, Scalar,
@@ -12,14 +12,14 @@ use super::table_oid;
 use crate::types::names::{interval_precision, modifier_of, shown_fields, type_name};
 use crate::types::text_format::to_text;
 
-/// Words that need quotes as names. Those that PostgreSQL reserves.
+/// PostgreSQL's reserved words, which need quotes as names.
 const RESERVED: &str = " all analyse analyze and any array as asc asymmetric both case cast check collate column constraint \
 create current_date current_role current_time current_timestamp current_user default deferrable desc distinct do else end \
 except false fetch for foreign from grant group having in initially intersect into lateral leading limit localtime \
 localtimestamp not null offset on only or order placing primary references returning select session_user some symmetric \
 table then to trailing true union unique user using variadic when where window with ";
 
-/// A name as it is written: in quotes where it must be.
+/// A name as SQL text, quoted if necessary.
 pub(crate) fn ident(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
@@ -27,18 +27,18 @@ pub(crate) fn ident(name: &str) -> String {
     if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// A kept name with its schema.
+/// A stored name, qualified with its schema.
 pub(crate) fn whole_name(kept: &str) -> String {
     let (schema, name) = schema_and_name(kept);
     format!("{}.{}", ident(schema), ident(name))
 }
 
-/// A text as a literal.
+/// A string as a quoted literal.
 pub(crate) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The parts of a name as it is written.
+/// The parts of a name in SQL text.
 pub(crate) fn name_parts(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut in_quotes = false;
@@ -56,7 +56,7 @@ pub(crate) fn name_parts(text: &str) -> Vec<String> {
     parts
 }
 
-/// The place of the column that an expression is.
+/// The place of the column, if the expression is one.
 pub(crate) fn place_of(schema: &Schema, expr: &Expr) -> Option<usize> {
     match expr {
         Expr::Column(ColumnRef::Id(id)) => schema.columns().iter().position(|column| column.id() == *id),
@@ -67,7 +67,8 @@ pub(crate) fn place_of(schema: &Schema, expr: &Expr) -> Option<usize> {
     }
 }
 
-/// What the length of a `varchar(n)`, or of the elements of a `varchar(n)[]`, is kept by: the place of its column, and n.
+/// The column and n, if `check` implements the length of a `varchar(n)` or of the elements of a
+/// `varchar(n)[]`.
 pub(crate) fn length_bound(schema: &Schema, check: &Check) -> Option<(usize, i64)> {
     let Expr::Binary(Binary::Le, left, right) = check.expr() else { return None };
     let (Expr::Call(Function::Length, arguments), Expr::Literal(bound)) = (&**left, &**right) else {
@@ -78,7 +79,7 @@ pub(crate) fn length_bound(schema: &Schema, check: &Check) -> Option<(usize, i64
     (check.name() == format!("{name}_length")).then_some((place, bound.as_integer()?))
 }
 
-/// The bound of a `varchar(n)` column.
+/// The length limit of a `varchar(n)` column.
 pub(crate) fn characters_max(schema: &Schema, place: usize) -> Option<i64> {
     let mut bounds = schema.checks().iter().filter_map(|check| length_bound(schema, check));
     bounds.find(|(at, _)| *at == place).map(|(_, max)| max)
@@ -107,7 +108,7 @@ pub(crate) fn type_and_modifier(ty: Type) -> (i64, i64) {
     }
 }
 
-/// All types: PostgreSQL's number, its own short name, the name of SQL, the number of its array or element.
+/// All types: PostgreSQL's number, its short name, the SQL name, the number of its array or element type.
 pub(crate) const TYPES: [(i64, &str, &str, i64); 22] = [
     (16, "bool", "boolean", 1000),
     (17, "bytea", "bytea", 1001),
@@ -133,7 +134,7 @@ pub(crate) const TYPES: [(i64, &str, &str, i64); 22] = [
     (3802, "jsonb", "jsonb", 3807),
 ];
 
-/// Types that stand for others in what functions take and answer.
+/// Pseudo-types of arguments and results of functions.
 pub(crate) const PSEUDO_TYPES: [(i64, &str); 6] = [
     (2249, "record"),
     (2276, "any"),
@@ -163,7 +164,7 @@ pub(crate) fn format_type(oid: i64, modifier: Option<i64>) -> String {
     if *one == oid { named } else { format!("{named}[]") }
 }
 
-/// A type of times with its modifier.
+/// A date or time type with its modifier.
 fn timed_type(oid: i64, name: &str, modifier: i64) -> String {
     if oid != 1186 {
         let (first, rest) = name.split_once(' ').unwrap_or((name, ""));
@@ -175,7 +176,7 @@ fn timed_type(oid: i64, name: &str, modifier: i64) -> String {
     format!("{name}{fields}{digits}")
 }
 
-/// A constant. What it is cast to is the type's name, that of an enum among `types`.
+/// A constant with its cast. The names of enum types are found in `types`.
 fn value(value: &Value<'_>, types: &Types<'_>) -> String {
     match value {
         Value::Null => "NULL".into(),
@@ -190,10 +191,10 @@ fn value(value: &Value<'_>, types: &Types<'_>) -> String {
     }
 }
 
-/// How the kept name of a type is shown.
+/// Returns the name to display for the stored name of a type.
 pub(super) type Naming<'n> = &'n dyn Fn(&str) -> String;
 
-/// Where constants find the names of their types.
+/// Resolves the names of the types of constants.
 struct Types<'t> {
     columns: &'t [Column],
     naming: Naming<'t>,
@@ -212,7 +213,7 @@ impl Types<'_> {
     }
 }
 
-/// An expression of a check or an index.
+/// Renders an expression of a check or an index.
 fn expr(schema: &Schema, shown: &Expr, naming: Naming<'_>) -> String {
     let of = |part: &Expr| expr(schema, part, naming);
     match shown {
@@ -259,10 +260,10 @@ fn expr(schema: &Schema, shown: &Expr, naming: Naming<'_>) -> String {
     }
 }
 
-/// The default of a column.
+/// Renders the default of a column.
 pub(crate) fn default(column: &Column, naming: Naming<'_>) -> Option<String> {
     match (column.identity(), column.default_value()) {
-        // The name of a sequence is known to the catalog alone.
+        // Only the catalog knows the name of the sequence.
         (Some(_), _) | (_, DefaultValue::None | DefaultValue::Next(_)) => None,
         (_, DefaultValue::Value(constant)) => {
             Some(value(constant, &Types { columns: std::slice::from_ref(column), naming }))
@@ -277,7 +278,7 @@ pub(crate) fn default(column: &Column, naming: Naming<'_>) -> Option<String> {
     }
 }
 
-/// How `pg_attribute` says that a column numbers its rows.
+/// `attidentity` of `pg_attribute`: whether the column is an identity column.
 pub(crate) fn identity(column: &Column) -> &'static str {
     match column.identity() {
         None => "",
@@ -320,7 +321,7 @@ pub(crate) fn action_letter(action: Action) -> &'static str {
     }
 }
 
-/// A column or expression of an index, with its order.
+/// Renders a column or expression of an index, with its order.
 fn index_column(index: IndexOf<'_>, number: usize, naming: Naming<'_>) -> Option<String> {
     let place = number.checked_sub(1)?;
     match index {
@@ -341,17 +342,17 @@ fn index_column(index: IndexOf<'_>, number: usize, naming: Naming<'_>) -> Option
 }
 
 impl Catalog {
-    /// A column or expression of an index, with its order.
+    /// Renders a column or expression of an index, with its order.
     pub(crate) fn index_column(&self, index: IndexOf<'_>, number: usize) -> Option<String> {
         index_column(index, number, &|kept| self.qualified_type(kept))
     }
 
-    /// An expression of a check or an index.
+    /// Renders an expression of a check or an index.
     pub(crate) fn expr(&self, schema: &Schema, shown: &Expr) -> String {
         expr(schema, shown, &|kept| self.qualified_type(kept))
     }
 
-    /// The CREATE INDEX of an index. With `pretty` the table is not qualified.
+    /// Renders the CREATE INDEX of an index. With `pretty` the table is not qualified.
     pub(crate) fn index_def(&self, index: IndexOf<'_>, pretty: bool) -> String {
         let schema = index.table();
         let unique = if index.is_unique() { "UNIQUE " } else { "" };
@@ -386,7 +387,7 @@ impl Catalog {
         )
     }
 
-    /// A constraint as ALTER TABLE ADD CONSTRAINT takes it.
+    /// Renders a constraint as in ALTER TABLE ADD CONSTRAINT.
     pub(crate) fn constraint_def(&self, constraint: &ConstraintOf<'_>) -> String {
         match constraint {
             ConstraintOf::Index(index @ IndexOf::Key(schema)) => {

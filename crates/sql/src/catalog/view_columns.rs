@@ -1,5 +1,5 @@
-//! What the columns of a view are declared as: a column that is one of a table keeps what the table says beyond the type, such
-//! as the length of a `varchar(n)`.
+//! Declared types of view columns: a column taken from a table has the table's type modifiers, such as the
+//! length of a `varchar(n)`.
 
 use ropewalk::tables::{PUBLIC, Precision, Type, name_in};
 use sqlparser::ast;
@@ -9,10 +9,10 @@ use super::ViewOf;
 use super::show;
 use crate::bind::scope::{folded, parts};
 
-/// Views within views that are looked through.
+/// Maximum nesting depth of views that is searched.
 const DEPTH_MAX: usize = 16;
 
-/// PostgreSQL's number for a type, its modifier, and how exactly times are kept.
+/// PostgreSQL's number of a type, its modifier, and the precision of times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Declared {
     pub(super) oid: i64,
@@ -35,7 +35,7 @@ impl Declared {
 type Columns = Vec<(String, Option<Declared>)>;
 
 impl Catalog {
-    /// For each column of a view what it is declared as, where that is more than its type.
+    /// The declared type of each column of a view; `None` where it is not that of a table column.
     pub(super) fn declared(&self, view: &ViewOf) -> Vec<Option<Declared>> {
         self.within(view, 0)
     }
@@ -46,7 +46,7 @@ impl Catalog {
         declared
     }
 
-    /// `None` where it takes more than names to know what a column is.
+    /// `None` if names alone do not determine the origin of the columns.
     fn of_query(&self, query: &ast::Query, depth: usize) -> Option<Vec<Option<Declared>>> {
         let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
         if query.with.is_some() || depth > DEPTH_MAX {
@@ -65,7 +65,7 @@ impl Catalog {
                 ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. } => {
                     declared.push(of_expr(expr, &relations));
                 }
-                // Of several relations `*` may have columns of USING once.
+                // With several relations, `*` may merge columns of USING.
                 ast::SelectItem::Wildcard(_) if relations.len() == 1 => {
                     declared
                         .extend(relations.iter().flat_map(|(_, columns)| columns).map(|(_, found)| *found));
@@ -84,7 +84,7 @@ impl Catalog {
         Some(declared)
     }
 
-    /// A relation of FROM by the name that it is in reach under, and its columns.
+    /// The name in scope of a relation of FROM, and its columns.
     fn relation(&self, factor: &ast::TableFactor, depth: usize) -> Option<(String, Columns)> {
         let ast::TableFactor::Table { name, alias, args: None, with_ordinality: false, .. } = factor else {
             return None;

@@ -1,4 +1,4 @@
-//! Views as the catalogs show them: their columns, and their text with names as they must be written.
+//! Views in the catalogs: their columns, and their text with correctly qualified names.
 
 use ropewalk::tables::{PUBLIC, Type, Value, name_in, schema_and_name};
 use sqlparser::ast;
@@ -25,20 +25,20 @@ pub(crate) struct ViewOf {
 }
 
 impl ViewOf {
-    /// Made from its name (FNV-1a), which is all that a view has for life.
+    /// A hash of the name (FNV-1a), because a view has no permanent number.
     pub(crate) fn oid(&self) -> i64 {
         let mixed = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
         VIEW_OID + i64::from(self.name.bytes().fold(0x811c_9dc5, mixed) & 0x3fff_ffff)
     }
 
-    /// The number of the rule that PostgreSQL would keep its query by.
+    /// The number of the rule that stores the query in PostgreSQL.
     pub(crate) fn rule_oid(&self) -> i64 {
         self.oid() + 0x4000_0000
     }
 
-    /// The names of its columns with their types, as they are now; none when what it reads is gone.
+    /// The current names and types of its columns; empty if a relation that it reads does not exist.
     pub(crate) fn typed(&self, access: Access<'_>, standing: Standing) -> Vec<(String, Type)> {
-        // Names without a schema are of public there.
+        // Unqualified names in the stored text are in public.
         let mut settings = Settings::clone(&standing.settings);
         settings.others.insert("search_path".into(), PUBLIC.into());
         let standing = Standing { settings: settings.into(), ..standing };
@@ -46,7 +46,7 @@ impl ViewOf {
         let Ok(planned) = crate::exec::analytic::prepare(&self.query, &mut planner) else {
             return Vec::new();
         };
-        // Of `*` there may be fewer by now.
+        // `*` may have fewer columns than when the view was created.
         if planned.columns.len() < self.columns.len() {
             return Vec::new();
         }
@@ -54,7 +54,7 @@ impl ViewOf {
         named.map(|(column, name)| (name.clone(), column.ty)).collect()
     }
 
-    /// The kept names of what stands in its FROMs.
+    /// The stored names of the relations in its FROMs.
     pub(crate) fn reads(&self) -> Vec<String> {
         let mut read = Vec::new();
         with_relations(&self.query, &mut |schema, name| {
@@ -64,8 +64,8 @@ impl ViewOf {
         read
     }
 
-    /// Its query, and the relations in its FROMs by their kept names. Those that `is_known` knows and `is_visible` does not see are
-    /// qualified.
+    /// The text of its query, and the stored names of the relations in its FROMs. Those that `is_known` but
+    /// not `is_visible` are qualified.
     pub(crate) fn text(
         &self,
         is_known: &dyn Fn(&str) -> bool,
@@ -88,24 +88,24 @@ impl ViewOf {
     }
 }
 
-/// How a relation is written.
+/// The name of a relation in a query text.
 pub(crate) struct Written {
     pub(crate) schema: String,
-    /// FROM says the schema. Columns do so in any case, where they did.
+    /// True if FROM includes the schema. Columns that were qualified with it stay so in any case.
     pub(crate) is_qualified: bool,
     pub(crate) name: String,
 }
 
 impl Written {
-    /// A kept name; what is in public need not say so.
+    /// Converts a stored name, which is qualified unless it is in public.
     pub(crate) fn of(kept: &str) -> Self {
         let (schema, name) = schema_and_name(kept);
         Self { schema: schema.to_owned(), is_qualified: schema != PUBLIC, name: name.to_owned() }
     }
 }
 
-/// The text of a query in which `named` says how each relation of a FROM is written, given its schema and its name. Columns that are
-/// qualified by both follow.
+/// The text of a query with each relation of a FROM renamed by `named`, given its schema and name. Qualified
+/// columns are renamed accordingly.
 pub(crate) fn with_relations(
     query: &ast::Query,
     named: &mut dyn FnMut(Option<&str>, &str) -> Option<Written>,
@@ -173,7 +173,7 @@ fn word_of(token: &Token) -> Option<String> {
     }
 }
 
-/// The names that WITH gives, on whatever level: those before `AS (`, and before `(columns) AS (`.
+/// The names defined by WITH at any level: those before `AS (` and before `(columns) AS (`.
 fn names_of_with(tokens: &[Token]) -> Vec<String> {
     let plain = |token: &&Token| !matches!(token, Token::Whitespace(_));
     let tokens: Vec<&Token> = tokens.iter().filter(plain).collect();
@@ -196,7 +196,7 @@ fn names_of_with(tokens: &[Token]) -> Vec<String> {
     names
 }
 
-/// True for the words that may stand before a relation.
+/// True for keywords that may precede a relation.
 fn is_keyword(token: &Token) -> bool {
     matches!(
         token,
@@ -208,8 +208,8 @@ fn is_keyword(token: &Token) -> bool {
     )
 }
 
-/// Where in a query a walk over its tokens is: for each level of parentheses whether it is in a FROM, and whether the name of a
-/// relation comes next.
+/// State of a scan over the tokens of a query: for each level of parentheses whether it is in a FROM, and
+/// whether a relation name is expected next.
 #[derive(Default)]
 struct Place {
     levels: Vec<bool>,
@@ -227,7 +227,7 @@ impl Place {
             Token::Whitespace(_) => {}
             Token::LParen => {
                 self.levels.push(self.in_from);
-                // A parenthesis where a relation may stand holds a join, or a query, which has a FROM of its own.
+                // A parenthesis in place of a relation contains a join, or a query with its FROM.
                 (self.in_from, self.expects) = (self.expects, self.expects);
             }
             Token::RParen => (self.in_from, self.expects) = (self.levels.pop().unwrap_or_default(), false),

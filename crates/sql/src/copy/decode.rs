@@ -1,15 +1,15 @@
-//! Bytes of COPY FROM to records: pieces come in any size, and a record is shown when it is whole.
+//! Splits the bytes of COPY FROM into records; chunks may have any size.
 //!
 //! ```text
-//! pieces ─▶ buffer ─▶ end of the record found ─▶ fields, unescaped ─▶ Record
+//! chunks ─▶ buffer ─▶ find the end of the record ─▶ fields, unescaped ─▶ Record
 //! ```
-//! What is looked through for the end of a record is not looked through again when the next piece comes.
+//! Bytes that were scanned for the end of a record are not scanned again when the next chunk arrives.
 
 use crate::copy::statement::{CopyStatement, Format, Header};
 use crate::types::binary_format::not_utf8;
 use crate::types::error::{Result, SqlError, state};
 
-/// Bytes of one record.
+/// Maximum number of bytes of one record.
 const RECORD_BYTES_MAX: usize = 64 << 20;
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 
@@ -17,7 +17,7 @@ const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     bytes: Vec<u8>,
-    /// Where each field ends, and whether it is NULL.
+    /// End of each field, and whether it is NULL.
     ends: Vec<(usize, bool)>,
 }
 
@@ -54,19 +54,20 @@ pub(crate) struct Reader {
     null: Vec<u8>,
     quote: u8,
     escape: u8,
-    /// Per column: an unquoted null text is a text; a quoted one is NULL.
+    /// FORCE_NOT_NULL of each column: an unquoted null string is data. `null_too` is FORCE_NULL: a quoted one
+    /// is NULL.
     not_null: Vec<bool>,
     null_too: Vec<bool>,
     columns: Vec<String>,
     buffer: Vec<u8>,
-    /// Where the next record begins.
+    /// Start of the next record in `buffer`.
     start: usize,
-    /// How far its end was looked for.
+    /// End of the bytes that were scanned for the end of that record.
     looked: usize,
     in_quotes: bool,
     began: bool,
     ended: bool,
-    /// Of the record shown last, counted from 1.
+    /// Number of the last returned record, from 1.
     pub(crate) line: u64,
 }
 
@@ -96,10 +97,10 @@ impl Reader {
         })
     }
 
-    /// Takes a piece.
+    /// Appends a chunk to the buffer.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<()> {
         if self.ended {
-            // Behind the end of the data there may be line ends.
+            // Only line ends may follow the end of the data.
             let rest = bytes.iter().any(|byte| !byte.is_ascii_whitespace());
             return if rest { Err(bad("received copy data after EOF marker")) } else { Ok(()) };
         }
@@ -116,7 +117,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads the next whole record into `record`. Returns false if more bytes are needed; with `last` no more bytes follow.
+    /// Reads the next complete record into `record`. Returns false if more bytes are needed; with `last` no
+    /// more bytes follow.
     pub(crate) fn next(&mut self, record: &mut Record, last: bool) -> Result<bool> {
         record.clear();
         if self.ended {
@@ -164,7 +166,7 @@ impl Reader {
             .hint(format!("the columns are {}", self.columns.join(", "))))
     }
 
-    /// Where the line that begins at `start` ends.
+    /// Finds the end of the line that begins at `start`.
     fn line_end(&mut self, last: bool) -> Result<Option<usize>> {
         let csv = self.format == Format::Csv;
         let rest = self.buffer.get(self.looked..).unwrap_or_default();
@@ -175,7 +177,8 @@ impl Reader {
                 false => *byte == b'\\',
             };
             if escapes {
-                // The next byte is meant as it is, a line end, too. If it has not come yet, both are looked at again.
+                // The next byte is literal, even a line end. If it has not arrived yet, both are scanned
+                // again.
                 if bytes.next().is_none() && !last {
                     self.looked += place;
                     return Ok(None);
@@ -183,7 +186,7 @@ impl Reader {
             } else if *byte == b'\n' && !self.in_quotes {
                 return Ok(Some(self.looked + place));
             } else if csv && *byte == self.quote {
-                // Two quotes within quotes leave and enter them.
+                // A doubled quote within quotes leaves the quoted state and enters it again.
                 self.in_quotes = !self.in_quotes;
             }
         }
@@ -315,7 +318,7 @@ fn utf8(field: Option<&[u8]>) -> Result<()> {
     std::str::from_utf8(field.unwrap_or_default()).map(|_| ()).map_err(|_| not_utf8())
 }
 
-/// The fields of a line of the text format, as they are written.
+/// The raw fields of a line of the text format.
 struct Fields<'l> {
     rest: Option<&'l [u8]>,
     delimiter: u8,
@@ -391,7 +394,7 @@ mod tests {
         copy
     }
 
-    /// The records of `text`, whatever pieces it comes in.
+    /// The records of `text`, for several chunk sizes.
     fn records(options: &[(&str, &str)], text: &[u8]) -> Result<Vec<String>> {
         let mut all: Option<Vec<String>> = None;
         for piece in [1, 2, 3, 7, text.len().max(1)] {

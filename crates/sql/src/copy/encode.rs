@@ -17,9 +17,9 @@ pub(crate) struct Writer {
     escape: u8,
     quoted: Vec<bool>,
     columns: Vec<String>,
-    /// Moments are shown as its clock does.
+    /// Time zone in which timestamps are written.
     zone: Zone,
-    /// The text of one value.
+    /// Buffer for the text of one value.
     one: String,
 }
 
@@ -39,7 +39,7 @@ impl Writer {
         })
     }
 
-    /// What goes before the rows.
+    /// Writes the header before the first row.
     pub(crate) fn begin(&mut self, out: &mut Vec<u8>) {
         if self.format == Format::Binary {
             out.extend_from_slice(b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0");
@@ -84,7 +84,7 @@ impl Writer {
         out.push(b'\n');
     }
 
-    /// What goes behind the rows.
+    /// Writes the trailer after the last row.
     pub(crate) fn end(&self, out: &mut Vec<u8>) {
         if self.format == Format::Binary {
             out.extend_from_slice(&[0xff, 0xff]);

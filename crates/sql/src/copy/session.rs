@@ -1,13 +1,13 @@
-//! COPY at work: a session takes bytes in pieces, or gives them out in pieces.
+//! Runs COPY in a session: receives and sends the data in chunks of bytes.
 //!
 //! ```text
-//! copy_in ─▶ CopyIn ─▶ copy_data, copy_data, ... ─▶ copy_end          (or copy_fail, or dropped: nothing was copied)
-//!              empty table ─▶ a load of the tables model, beside the log if it is large
+//! copy_in ─▶ CopyIn ─▶ copy_data, copy_data, ... ─▶ copy_end    (copy_fail or drop: nothing is copied)
+//!              empty table ─▶ a bulk load of the tables model, outside of the log if it is large
 //!              otherwise   ─▶ inserts, some rows at a time
 //! copy_out ─▶ chunks to a function
 //! ```
-//! A COPY is one statement: all of its rows are there, or none. Outside of a transaction it has one of its own. In a table
-//! that refers to itself all rows are inserted at once, so that they may come in any order.
+//! A COPY is one statement: it adds all of its rows or none, in its own transaction unless one is open. In a
+//! table that references itself all rows are inserted at once, so that they may arrive in any order.
 
 use std::sync::Arc;
 
@@ -36,12 +36,12 @@ use crate::types::error::{Result, SqlError, state};
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
 
-/// Rows that are inserted at a time.
+/// Number of rows that are inserted at once.
 const BATCH: usize = 512;
-/// Bytes of a chunk that is given out, about.
+/// Approximate size of a chunk of COPY TO.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Which way a COPY goes, for those who carry its bytes.
+/// Direction of a COPY, for the code that transports its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyWay {
     /// Bytes go to [`Session::copy_in`].
@@ -50,10 +50,10 @@ pub enum CopyWay {
     Out,
 }
 
-/// What a COPY statement needs from those who carry its bytes.
+/// Direction and format of a COPY statement, for the code that transports its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyShape {
-    /// Which way.
+    /// Direction of the bytes.
     pub way: CopyWay,
     /// Number of columns.
     pub columns: usize,
@@ -61,7 +61,7 @@ pub struct CopyShape {
     pub is_binary: bool,
 }
 
-/// Where rows of COPY FROM go.
+/// Target table and columns of COPY FROM.
 #[derive(Clone)]
 pub(crate) struct Target {
     table: Table,
@@ -69,8 +69,8 @@ pub(crate) struct Target {
     places: Vec<usize>,
 }
 
-/// COPY FROM under way. Dropped before [`Session::copy_end`] it copies nothing, except into an open transaction, which is
-/// then to be failed with [`Session::copy_fail`].
+/// A running COPY FROM. Dropped before [`Session::copy_end`] it copies nothing, except in an open transaction:
+/// end it there with [`Session::copy_fail`], so that the transaction fails and its rows are rolled back.
 pub struct CopyIn {
     target: Target,
     is_binary: bool,
@@ -78,11 +78,11 @@ pub struct CopyIn {
     reader: Reader,
     record: Record,
     types: Vec<Type>,
-    /// Its own transaction, outside of one.
+    /// Its own transaction; `None` if the session has an open one.
     own: Option<Transaction>,
     load: Option<TxLoad>,
     waiting: Vec<Vec<Value<'static>>>,
-    /// Rows wait for the end.
+    /// True if all rows are inserted at the end.
     waits: bool,
     budget: Budget,
     count: u64,
@@ -91,7 +91,7 @@ pub struct CopyIn {
 pub(crate) enum CopyPlan {
     In(Target),
     Out(Box<Select>),
-    /// Out of a query that the query engine runs.
+    /// From a query that the analytic engine runs.
     Whole(WholeQuery),
 }
 
@@ -131,7 +131,7 @@ impl CopyPlan {
                 Statement::Sql(ast::Statement::Query(query)) => {
                     Ok(Self::Out(Box::new(planner.query(&query)?)))
                 }
-                _ => Err(bug("a query that is none")),
+                _ => Err(bug("COPY TO parsed as another statement")),
             };
         }
         let (table, schema) = planner.target_table(&crate::ddl::schemas::object_name(table))?;
@@ -177,12 +177,12 @@ impl Target {
 fn statement_of(prepared: &Prepared) -> Result<CopyStatement> {
     match prepared.statement.as_ref() {
         Statement::Utility(Utility::Copy(copy)) => Ok(copy.clone()),
-        other => Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("{other} is no COPY"))),
+        other => Err(SqlError::new(state::INVALID_PARAMETER_VALUE, format!("{other} is not COPY"))),
     }
 }
 
 impl Prepared {
-    /// What the statement needs, when it is COPY FROM STDIN or TO STDOUT.
+    /// Direction and format, if the statement is COPY FROM STDIN or TO STDOUT.
     pub fn copy(&self) -> Option<CopyShape> {
         let Plan::Copy(plan) = &self.plan else { return None };
         let copy = statement_of(self).ok()?;
@@ -198,7 +198,7 @@ impl Session {
     /// Begins COPY FROM STDIN.
     ///
     /// # Errors
-    /// The statement is none; its table is gone or may not be written to.
+    /// The statement is not COPY FROM; its table does not exist or cannot be written to.
     pub fn copy_in(&mut self, prepared: &mut Prepared) -> Result<CopyIn> {
         let begun = self.begin_copy(prepared);
         self.failing(begun)
@@ -221,9 +221,9 @@ impl Session {
         };
         prepared.renew(Access::Transaction(&db, transaction))?;
         let Plan::Copy(CopyPlan::In(target)) = &prepared.plan else {
-            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the statement is no COPY FROM"));
+            return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the statement is not COPY FROM"));
         };
-        // COPY gives values to columns that are always generated, so that a dump comes back as it was.
+        // COPY may set columns that are GENERATED ALWAYS, so that a dump can be restored unchanged.
         let load = transaction.tables().load(&target.table, LoadOptions::default())?;
         let load = load.map(TxLoad::restoring);
         let refers = |key: &ropewalk::tables::ForeignKey| key.parent() == target.schema.id();
@@ -243,16 +243,16 @@ impl Session {
         })
     }
 
-    /// Takes the next piece of the data, of any size.
+    /// Processes the next chunk of the data, of any size.
     ///
     /// # Errors
-    /// Data that is not of the format, does not fit its column, or breaks a rule. The COPY is over then.
+    /// The data is malformed, does not fit its column, or violates a constraint. The COPY has then ended.
     pub fn copy_data(&mut self, copy: &mut CopyIn, bytes: &[u8]) -> Result<()> {
         let taken = copy.reader.push(bytes).and_then(|()| self.take_records(copy, false));
         self.failing(taken)
     }
 
-    /// Ends the data: the rows are there.
+    /// Ends the data and adds the rows.
     ///
     /// # Errors
     /// As [`Session::copy_data`], and those of a commit outside of a transaction.
@@ -277,7 +277,7 @@ impl Session {
         Ok(Outcome { count: Some(copy.count), ..Outcome::of("COPY") })
     }
 
-    /// Gives the data up: an open transaction fails. Answers the error that says so.
+    /// Aborts the COPY: an open transaction fails. Returns the error to report.
     pub fn copy_fail(&mut self, copy: CopyIn, reason: &str) -> SqlError {
         drop(copy);
         let error = SqlError::new(state::QUERY_CANCELED, format!("COPY from stdin failed: {reason}"));
@@ -316,7 +316,8 @@ impl Session {
         })
     }
 
-    /// Runs COPY TO STDOUT; `give` gets the bytes in chunks of about 64 KiB, and may stop it with an error.
+    /// Runs COPY TO STDOUT; `give` receives the bytes in chunks of about 64 KiB, and may stop it with an
+    /// error.
     ///
     /// # Errors
     /// Those of the query, and of `give`.
@@ -350,7 +351,7 @@ impl Session {
         let columns: &[ResultColumn] = match &prepared.plan {
             Plan::Copy(CopyPlan::Out(select)) => &select.columns,
             Plan::Copy(CopyPlan::Whole(query)) => &query.columns,
-            _ => return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the statement is no COPY TO")),
+            _ => return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, "the statement is not COPY TO")),
         };
         let env = db.engine().env();
         let cx = Context { params: &[], answers: &answers, now, env, zone, interrupt, nested: None };
@@ -409,7 +410,7 @@ impl CopyIn {
         Ok(())
     }
 
-    /// True when records have all columns in order.
+    /// True when the records have all columns of the table, in order.
     fn is_whole(&self) -> bool {
         self.target.places.len() == self.target.schema.columns().len() && self.target.places.is_sorted()
     }
@@ -465,7 +466,7 @@ impl CopyIn {
         Ok(values)
     }
 
-    /// The error, with the line that it is about.
+    /// The error with its line number in the hint.
     fn placed(&self, error: SqlError) -> SqlError {
         let place = format!("COPY {}, line {}", self.target.schema.own_name(), self.reader.line);
         match &error.hint {

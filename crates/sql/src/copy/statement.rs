@@ -1,10 +1,10 @@
-//! COPY as it is written: what is copied, which way, and in which format.
+//! The parsed COPY statement: source or target, direction, format and options.
 
 use sqlparser::ast;
 
 use crate::types::error::{Result, SqlError, state};
 
-/// Which way rows go.
+/// Direction of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     From,
@@ -27,13 +27,13 @@ pub(crate) enum Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Header {
     None,
-    /// A line of names, which is not looked at.
+    /// A line of names, which is skipped.
     Line,
     /// A line that must name the columns.
     Match,
 }
 
-/// Columns that an option is about.
+/// The columns that a FORCE option applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Forced {
     #[default]
@@ -43,14 +43,14 @@ pub(crate) enum Forced {
 }
 
 impl Forced {
-    /// For each of these columns, whether it is meant.
+    /// Whether the option applies, for each of these columns.
     pub(crate) fn among(&self, columns: &[String]) -> Result<Vec<bool>> {
         match self {
             Self::None => Ok(vec![false; columns.len()]),
             Self::All => Ok(vec![true; columns.len()]),
             Self::Columns(names) => {
                 if let Some(name) = names.iter().find(|name| !columns.contains(name)) {
-                    let message = format!("column \"{name}\" is not among those that are copied");
+                    let message = format!("column \"{name}\" is not copied");
                     return Err(SqlError::new(state::INVALID_COLUMN_REFERENCE, message));
                 }
                 Ok(columns.iter().map(|column| names.contains(column)).collect())
@@ -59,7 +59,7 @@ impl Forced {
     }
 }
 
-/// A COPY.
+/// A COPY statement.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CopyStatement {
     pub(crate) what: Copied,
@@ -80,7 +80,7 @@ fn wrong(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message)
 }
 
-/// A character of one byte.
+/// Parses an option value that must be one single-byte character.
 fn one_byte(option: &str, text: &str) -> Result<u8> {
     match text.as_bytes() {
         [byte] if *byte != b'\n' && *byte != b'\r' => Ok(*byte),
@@ -127,7 +127,7 @@ impl CopyStatement {
                     _ => Header::None,
                 }
             }
-            // Rows are never rewritten to be frozen, and seen by nobody before the commit: nothing else to do.
+            // No effect: rows are never rewritten to be frozen, and no reader sees them before the commit.
             "freeze" => self.freezes = text == "true",
             "delimiter" => self.delimiter = Some(one_byte(option, text)?),
             "quote" => self.quote = Some(one_byte(option, text)?),
@@ -146,7 +146,7 @@ impl CopyStatement {
         Ok(())
     }
 
-    /// Sets an option about columns; `None` is all.
+    /// Sets a FORCE option; `None` means all columns.
     pub(crate) fn force(&mut self, option: &str, columns: Option<Vec<String>>) -> Result<()> {
         let forced = columns.map_or(Forced::All, Forced::Columns);
         match option {
@@ -157,7 +157,7 @@ impl CopyStatement {
         Ok(())
     }
 
-    /// Refuses options that do not go together.
+    /// Rejects options that contradict each other.
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |message: &str| Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
         let syntax = |message: &str| Err(SqlError::new(state::SYNTAX_ERROR, message));

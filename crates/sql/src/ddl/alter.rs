@@ -57,7 +57,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// OWNER TO, of a table, a view or a sequence, as dumps say it: there is one owner of everything.
+    /// OWNER TO of a table, view or sequence, as dumps contain it. Ignored: all objects have one owner.
     fn owned(&mut self, name: &str, if_exists: bool) -> Result<()> {
         let mut access = Access::Transaction(self.db, self.transaction);
         let is_there = access.table(name).is_ok()
@@ -67,11 +67,11 @@ impl Ddl<'_> {
             let message = format!("relation \"{name}\" does not exist");
             return Err(SqlError::new(state::UNDEFINED_TABLE, message));
         }
-        self.note("OWNER TO ignored: there is one owner of everything");
+        self.note("OWNER TO ignored: all objects have the same owner");
         Ok(())
     }
 
-    /// One change of a table; answers its new name if it has one.
+    /// Applies one change of a table; returns its new name after a rename.
     fn alter(&mut self, table: &str, operation: &ast::AlterTableOperation) -> Result<Option<String>> {
         use ast::AlterTableOperation as O;
         match operation {
@@ -161,7 +161,7 @@ impl Ddl<'_> {
                 if is_index && name == schema.key_name() {
                     return Err(SqlError::unsupported(
                         format!("dropping the primary key \"{name}\""),
-                        "rows are kept by it: make another table with CREATE TABLE and INSERT ... SELECT",
+                        "rows are stored in its order: make another table with CREATE TABLE and INSERT ... SELECT",
                     ));
                 }
                 self.uncomment(Some("constraint"), i64::from(schema.id()), Some(&name))?;
@@ -181,7 +181,8 @@ impl Ddl<'_> {
         Ok(None)
     }
 
-    /// Refuses another type for a column that a view names: what no view names may as well be called otherwise.
+    /// Rejects a type change of a column that a view uses: renames the column for a trial and checks that no
+    /// view breaks.
     fn kept_from_views(&mut self, table: &str, column: &str) -> Result<()> {
         if self.views_over(&[table.to_owned()])?.is_empty() || self.schema(table)?.index_of(column).is_err() {
             return Ok(());
@@ -193,7 +194,7 @@ impl Ddl<'_> {
         Ok(self.transaction.tables().rename_column(table, other, column)?)
     }
 
-    /// Drops a column, what is said of it and the sequence that goes with it.
+    /// Drops a column with its comments and owned sequence.
     pub(crate) fn drop_column(&mut self, table: &str, name: &str) -> Result<()> {
         let schema = self.schema(table)?;
         let id = schema.index_of(name).ok().and_then(|place| schema.columns().get(place));
@@ -206,7 +207,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// ALTER COLUMN ... TYPE ... USING: every row is written anew.
+    /// ALTER COLUMN ... TYPE ... USING: rewrites every row.
     fn set_type(
         &mut self,
         table: &str,
@@ -236,7 +237,7 @@ impl Ddl<'_> {
             }
             _ => error,
         })?;
-        // What a default is in the new type; one that is computed stays what it is.
+        // The default cast to the new type; a computed default is unchanged.
         let known = schema.columns().get(place).ok_or_else(|| crate::expr::bug("a column"))?;
         let default = match known.default_value() {
             DefaultValue::Value(value) => {

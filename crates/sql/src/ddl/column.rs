@@ -1,4 +1,4 @@
-//! Columns, and the constraints that stand beside them.
+//! Column definitions, and table constraints.
 
 use ropewalk::tables::{
     Action, ColumnDef, Expr as TableExpr, ForeignKeyDef, Function as TableFunction, Identity, IndexDef, Steps,
@@ -12,16 +12,16 @@ use crate::ddl::schemas;
 use crate::syntax::statements::SequenceChange;
 use crate::types::error::{Result, SqlError, state};
 
-/// A column with all that its definition says.
+/// A parsed column definition.
 pub(super) struct Defined {
     pub(super) column: ColumnDef,
     pub(super) is_key: bool,
-    /// The name of the primary key that it is.
+    /// Name of the primary key constraint on the column.
     pub(super) key_name: Option<String>,
     pub(super) unique: Vec<Option<String>>,
     pub(super) checks: Vec<(Option<String>, TableExpr)>,
     pub(super) foreign: Vec<ast::ForeignKeyConstraint>,
-    /// How an identity column counts, if it says so.
+    /// Sequence options of an identity column, if given.
     pub(super) steps: Option<Steps>,
 }
 
@@ -46,7 +46,7 @@ impl Ddl<'_> {
             column = column.identity(Identity::ByDefault);
         }
         if modifiers.is_padded {
-            self.note("char(n) is text of at most n characters, and not filled up with blanks");
+            self.note("char(n) is text of at most n characters, without padding");
         }
         if let Some(max) = modifiers.characters_max {
             let length = TableExpr::column(&name).call(TableFunction::Length);
@@ -106,7 +106,7 @@ impl Ddl<'_> {
         Ok(defined)
     }
 
-    /// The table that a foreign key refers to, which may be the one that is being made.
+    /// The table that a foreign key references, which may be the one being created.
     fn parent(&mut self, name: &ast::ObjectName, table: &str) -> Result<String> {
         let reference = table_name(name)?;
         let settings = self.settings.clone();
@@ -204,13 +204,13 @@ pub(super) fn unique_index(constraint: &ast::UniqueConstraint) -> Result<IndexDe
     Ok(if let Some(name) = &constraint.name { index.named(folded(name)) } else { index })
 }
 
-/// The options of an identity column.
+/// Parses the options of an identity column.
 pub(super) fn sequence_changes(options: &[ast::SequenceOptions]) -> Result<Vec<SequenceChange>> {
     use SequenceChange as C;
     let number = |expr: &ast::Expr| {
         let text = expr.to_string();
         text.parse::<i64>().map_err(|_| {
-            SqlError::new(state::INVALID_PARAMETER_VALUE, format!("{text} is no number of a sequence"))
+            SqlError::new(state::INVALID_PARAMETER_VALUE, format!("{text} is not a valid sequence value"))
         })
     };
     let change = |option: &ast::SequenceOptions| {
@@ -221,7 +221,7 @@ pub(super) fn sequence_changes(options: &[ast::SequenceOptions]) -> Result<Vec<S
                 Some(C::Greatest(greatest.as_ref().map(number).transpose()?))
             }
             ast::SequenceOptions::StartWith(start, _) => Some(C::Start(number(start)?)),
-            // Numbers are handed out one by one from a block that is reserved in the log; no session keeps some.
+            // CACHE has no effect: numbers are handed out one by one from a block reserved in the log.
             ast::SequenceOptions::Cache(_) => None,
             ast::SequenceOptions::Cycle(no) => Some(C::Cycle(!no)),
         })

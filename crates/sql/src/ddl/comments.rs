@@ -1,4 +1,4 @@
-//! COMMENT ON: kept by the numbers that tables and columns have for life, so that they follow new names.
+//! COMMENT ON. Comments are stored by the permanent ids of tables and columns, so they survive renames.
 
 use ropewalk::tables::{ColumnDef, KeyRange, Schema, TableDef, TablesError, TablesRead, Type, Value};
 
@@ -9,17 +9,17 @@ use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::syntax::statements::Commented;
 use crate::types::error::{Result, SqlError, state};
 
-/// The table that holds comments: the kind of what they are on, the number of the table it belongs to or 0, its name or number.
+/// The table that holds comments. Its key: kind of object, id of its table or 0, name or column number.
 pub(crate) const COMMENTS: &str = "ropewalk_comments";
 
-/// A comment, and what it is on.
+/// A comment and its object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Comment {
     /// `table`, `column`, `index`, `constraint`, `sequence`, `view`, `type`, `schema` or `database`.
     pub(crate) kind: String,
-    /// The table's number, or that of a type; 0 for what belongs to none.
+    /// The id of the table or type; 0 for other objects.
     pub(crate) table: i64,
-    /// The column's number, or the name of another thing; nothing for a table.
+    /// The column's number, or the name of another object; empty for a table.
     pub(crate) name: String,
     pub(crate) text: String,
 }
@@ -73,7 +73,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Kind, number of the table and name of what a comment is on, which must be there.
+    /// Kind, table id and name of the object of a comment. The object must exist.
     fn commented(&mut self, on: &Commented) -> Result<(&'static str, i64, String)> {
         let none = |what: &str, name: &str| {
             SqlError::new(state::UNDEFINED_OBJECT, format!("{what} \"{name}\" does not exist"))
@@ -129,12 +129,12 @@ impl Ddl<'_> {
                 }
                 ("schema", 0, name.clone())
             }
-            // There is one, whatever clients call it.
+            // There is one database, whatever name clients give it.
             Commented::Database(_) => ("database", 0, String::new()),
         })
     }
 
-    /// What is said of a thing of this kind goes with its new name.
+    /// Moves the comment on an object of this kind to its new name.
     pub(crate) fn recomment(&mut self, kind: &str, old: &str, new: &str) -> Result<()> {
         let comments = all(&mut self.access())?;
         let Some(known) = comments.into_iter().find(|known| known.kind == kind && known.name == old) else {
@@ -152,7 +152,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Forgets the comments on things of this kind; all of one table when `kind` is none.
+    /// Deletes the comments on objects of this kind; all those of one table when `kind` is `None`.
     pub(crate) fn uncomment(&mut self, kind: Option<&str>, table: i64, name: Option<&str>) -> Result<()> {
         let comments = all(&mut Access::Transaction(self.db, self.transaction))?;
         let gone = comments.into_iter().filter(|comment| {

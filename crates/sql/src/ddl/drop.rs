@@ -1,4 +1,4 @@
-//! DROP TABLE, DROP VIEW and TRUNCATE, with what refers to the tables.
+//! DROP TABLE, DROP VIEW and TRUNCATE, including dependent objects.
 
 use ropewalk::tables::{TablesError, Type, shown};
 use sqlparser::ast;
@@ -11,7 +11,7 @@ use crate::plan::Standing;
 use crate::types::error::{Result, SqlError, state};
 
 impl Ddl<'_> {
-    /// The views that read one of these relations, or a view that does; without those among them.
+    /// The views that depend on these relations, directly or through other views. Excludes `going` itself.
     pub(super) fn views_over(&mut self, going: &[String]) -> Result<Vec<String>> {
         let views = all_views(&mut self.access())?;
         let reads: Vec<Vec<String>> = views.iter().map(crate::catalog::ViewOf::reads).collect();
@@ -30,7 +30,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// Drops the views over relations that go; without CASCADE there may be none.
+    /// Drops the views that depend on dropped relations; without CASCADE such a view is an error.
     pub(super) fn part_from_views(&mut self, what: &str, going: &[String], cascades: bool) -> Result<()> {
         let mut there = Vec::with_capacity(going.len());
         for name in going {
@@ -56,7 +56,8 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Refuses a change of a column that views name, or drops them: those that mean something else, or nothing, behind it.
+    /// Runs `change` on a column. Views whose columns differ afterwards are dropped with CASCADE, else an
+    /// error.
     pub(super) fn part_from_column(
         &mut self,
         table: &str,
@@ -84,7 +85,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Views with the columns that they have now; none where they mean nothing.
+    /// The views with their current columns; empty for a view whose query is no longer valid.
     fn meanings(&mut self, views: &[String]) -> Result<Vec<(String, Vec<(String, Type)>)>> {
         let standing = Standing {
             settings: self.settings.clone(),
@@ -96,7 +97,7 @@ impl Ddl<'_> {
         Ok(asked.map(|view| (view.name.clone(), view.typed(self.access(), standing.clone()))).collect())
     }
 
-    /// The views whose queries have a meaning now.
+    /// The views whose queries are valid now.
     pub(crate) fn meaningful_views(&mut self) -> Result<Vec<String>> {
         let standing = Standing {
             settings: self.settings.clone(),
@@ -108,7 +109,7 @@ impl Ddl<'_> {
         Ok(views.into_iter().map(|view| view.name).collect())
     }
 
-    /// Drops those of `views` that have lost their meaning, by a type or a column that is gone.
+    /// Drops those of `views` that are no longer valid, because a type or column was dropped.
     pub(crate) fn drop_meaningless(&mut self, views: &[String]) -> Result<()> {
         let left = self.meaningful_views()?;
         for view in views.iter().filter(|view| !left.contains(view)) {
@@ -117,7 +118,8 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Drops the foreign keys that keep tables from going: those among them, and with CASCADE those of others.
+    /// Drops the foreign keys that prevent dropping tables: those among them, and with CASCADE those of
+    /// others.
     pub(super) fn part(&mut self, names: &[String], cascades: bool) -> Result<()> {
         if names.len() < 2 && !cascades {
             return Ok(());

@@ -1,7 +1,8 @@
-//! Enum types: CREATE, ALTER and DROP TYPE; what a name of a type means; texts as values of a type.
+//! Enum types: CREATE, ALTER and DROP TYPE, resolution of type names, conversion of strings to values.
 //!
-//! A value has its label with it, so only reading needs the type: a literal is read when it is bound, a parameter when it is given,
-//! any other text where the expression is evaluated, by the type that stands in it.
+//! A value contains its label, so only parsing needs the type. A literal is parsed when it is bound, a
+//! parameter when it is passed, any other string when the expression is evaluated; the expression holds the
+//! type.
 
 use std::sync::Arc;
 
@@ -24,10 +25,10 @@ use crate::types::settings::Settings;
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
 
-/// Bytes of a label.
+/// Maximum number of bytes of a label.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// The number of the enum type of values, or of the elements of arrays.
+/// The number of an enum type, or of the element type of an array.
 fn number_of(ty: Type) -> Option<u32> {
     match ty {
         Type::Scalar(Scalar::Enum(number)) | Type::Array(Scalar::Enum(number)) => Some(number),
@@ -47,7 +48,7 @@ fn refused(error: ValueError) -> SqlError {
     SqlError::new(state, error.to_string())
 }
 
-/// Texts as values of the type; anything else stays what it is.
+/// Converts strings to values of the type; other values are unchanged.
 pub(crate) fn labelled(value: Value<'static>, labels: Option<&EnumType>) -> Result<Value<'static>> {
     match labels {
         None => Ok(value),
@@ -66,12 +67,12 @@ pub(crate) struct Enums(Vec<Known>);
 #[derive(Debug, Clone)]
 struct Known {
     labels: Arc<EnumType>,
-    /// A table of the statement has it, whose definition changes with the type.
+    /// It belongs to a table of the statement, whose definition changes with the type.
     is_of_table: bool,
 }
 
 impl Enums {
-    /// The type of values of type `ty`, or of their elements.
+    /// The enum type of `ty`, or of its elements.
     pub(crate) fn of(&self, ty: Type) -> Option<&Arc<EnumType>> {
         let number = number_of(ty)?;
         self.0.iter().find(|known| known.labels.number() == number).map(|known| &known.labels)
@@ -88,7 +89,7 @@ impl Enums {
         }
     }
 
-    /// True when all are as they were; those of tables change with them.
+    /// True if no type has changed. Those of tables are covered by the definitions of the tables.
     pub(crate) fn are_current(&self, access: &mut Access<'_>) -> Result<bool> {
         for known in self.0.iter().filter(|known| !known.is_of_table) {
             if access.enum_named(known.labels.name())?.as_ref() != Some(&*known.labels) {
@@ -99,7 +100,7 @@ impl Enums {
     }
 }
 
-/// The enum type that a type of SQL names, and whether an array of it; `None` for the types that are there by themselves.
+/// The enum type that a SQL type names, and whether it is an array of it; `None` for built-in types.
 pub(crate) fn custom_name(data_type: &ast::DataType) -> Option<(&ast::ObjectName, bool)> {
     match data_type {
         ast::DataType::Custom(name, arguments) if arguments.is_empty() => Some((name, false)),
@@ -110,7 +111,7 @@ pub(crate) fn custom_name(data_type: &ast::DataType) -> Option<(&ast::ObjectName
     }
 }
 
-/// The type that `data_type` names, enum types included, and what else it says.
+/// Resolves `data_type`, including enum types, and its modifiers.
 pub(crate) fn data_type(
     access: &mut Access<'_>,
     settings: &Settings,
@@ -133,7 +134,7 @@ pub(crate) fn data_type(
 }
 
 impl Planner<'_> {
-    /// The type that a cast is to, and how it cuts what it casts.
+    /// Resolves the target type of a cast and its modifiers.
     pub(crate) fn cut(&mut self, wanted: &ast::DataType) -> Result<(Type, Modifiers)> {
         let (ty, modifiers, labels) = match self.table_enum(wanted) {
             Some(ty) => (ty, Modifiers::default(), None),
@@ -145,7 +146,7 @@ impl Planner<'_> {
         if modifiers.serial { Err(undefined(&wanted.to_string())) } else { Ok((ty, modifiers)) }
     }
 
-    /// A type of a table at hand, which need not be looked up.
+    /// The enum type of a table of the statement, which needs no lookup.
     fn table_enum(&mut self, wanted: &ast::DataType) -> Option<Type> {
         if self.enums.0.is_empty() || names::with_modifiers(wanted).is_ok() {
             return None;
@@ -157,7 +158,7 @@ impl Planner<'_> {
         Some(if is_array { ty.array() } else { ty })
     }
 
-    /// The enum type of values of type `ty`, or of their elements, if it is one.
+    /// The enum type of `ty`, or of its elements, if it is one.
     pub(crate) fn enum_of(&mut self, ty: Type) -> Result<Option<Arc<EnumType>>> {
         let Some(number) = number_of(ty) else { return Ok(None) };
         if let Some(known) = self.enums.of(ty) {
@@ -169,7 +170,7 @@ impl Planner<'_> {
         Ok(Some(labels))
     }
 
-    /// The name of a type, as messages have it.
+    /// The name of a type for messages.
     pub(crate) fn shown(&mut self, ty: Option<Type>) -> String {
         let labels = ty.and_then(|ty| self.enum_of(ty).ok().flatten());
         match (labels, ty) {
@@ -180,16 +181,16 @@ impl Planner<'_> {
     }
 }
 
-/// What a function over an enum type does.
+/// Operation of a function over an enum type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
-    /// The value that a text, or the values that an array of texts, is.
+    /// Parses a string, or an array of strings.
     Read(Type),
-    /// The values from one to another.
+    /// The values between two labels.
     Range,
 }
 
-/// A call with the enum type that it is about.
+/// A bound call with its enum type.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EnumCall {
     labels: Arc<EnumType>,
@@ -197,7 +198,7 @@ pub(crate) struct EnumCall {
 }
 
 impl EnumCall {
-    /// The type of what it answers.
+    /// The result type.
     pub(crate) fn result(&self) -> Type {
         match self.asks {
             Asks::Read(ty) => ty,
@@ -216,7 +217,7 @@ impl EnumCall {
         }
     }
 
-    /// NULL stands for either end.
+    /// NULL means the first or last label.
     fn range(&self, first: &Value<'_>, last: &Value<'_>) -> Result<Value<'static>> {
         let is_within = |value: &Value<'_>| {
             !value.compare(first).is_some_and(std::cmp::Ordering::is_lt)
@@ -229,7 +230,7 @@ impl EnumCall {
 }
 
 impl Binder<'_, '_> {
-    /// A literal in quotes as a value of type `ty`.
+    /// Binds a quoted literal as a value of type `ty`.
     pub(crate) fn constant(&mut self, text: &str, ty: Type) -> Result<Expr> {
         if let Some(moment) = self.moment_word(text, ty) {
             return Ok(moment);
@@ -238,7 +239,7 @@ impl Binder<'_, '_> {
         Ok(Expr::Const(labelled(from_text_in(text, ty, self.zone())?, labels.as_deref())?))
     }
 
-    /// `now`, `today`, `tomorrow` and `yesterday`, which mean another moment each time that they are asked.
+    /// Binds `now`, `today`, `tomorrow` and `yesterday`, whose value depends on the time of evaluation.
     fn moment_word(&self, text: &str, ty: Type) -> Option<Expr> {
         let word = text.trim().to_ascii_lowercase();
         let days = match word.as_str() {
@@ -267,7 +268,7 @@ impl Binder<'_, '_> {
         Some(if ty == Type::DATE { day } else { cast(day, ty) })
     }
 
-    /// An expression of type `found`, which is text, as values of an enum type; `None` for other types.
+    /// Converts a text expression to an enum type; `None` for other types.
     pub(crate) fn read_labels(&mut self, expr: &Expr, found: Type, ty: Type) -> Result<Option<Expr>> {
         if number_of(ty).is_none() || !is_text(found) {
             return Ok(None);
@@ -316,7 +317,7 @@ impl Binder<'_, '_> {
     }
 }
 
-/// A label as it is written, which is a literal.
+/// A label, which must be a quoted literal.
 fn label(ident: &ast::Ident) -> Result<&str> {
     if ident.quote_style != Some('\'') {
         let message = format!("syntax error at or near \"{}\"", ident.value);
@@ -331,13 +332,13 @@ fn label(ident: &ast::Ident) -> Result<&str> {
 }
 
 impl Ddl<'_> {
-    /// The type that `wanted` names, enum types included, and what else it says.
+    /// Resolves `wanted`, including enum types, and its modifiers.
     pub(crate) fn data_type(&mut self, wanted: &ast::DataType) -> Result<(Type, Modifiers)> {
         let settings = self.settings.clone();
         data_type(&mut self.access(), &settings, wanted).map(|(ty, modifiers, _)| (ty, modifiers))
     }
 
-    /// The kept name of the type that a reference means.
+    /// The stored name of the type that a reference denotes.
     pub(crate) fn type_meant(&mut self, reference: &str) -> Result<String> {
         let settings = self.settings.clone();
         schemas::of_type(&mut self.access(), &settings, reference)
@@ -398,7 +399,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// DROP TYPE; with CASCADE columns of the type go, too.
+    /// DROP TYPE; CASCADE also drops columns of the type.
     pub(crate) fn drop_type(&mut self, name: &ast::ObjectName, if_exists: bool, cascade: bool) -> Result<()> {
         let name = match self.type_meant(&table_name(name)?) {
             Err(error) if if_exists && error.state == state::INVALID_SCHEMA_NAME => return Ok(()),
@@ -417,7 +418,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Drops the type that is kept under this name.
+    /// Drops the type with this stored name.
     pub(crate) fn drop_kept_type(&mut self, name: &str, cascade: bool) -> Result<()> {
         let known = self.transaction.tables().enum_named(name)?.ok_or_else(|| undefined(name))?;
         for table in if cascade { self.tables()? } else { Vec::new() } {
@@ -433,13 +434,13 @@ impl Ddl<'_> {
         self.uncomment(Some("type"), i64::from(known.number()), None)
     }
 
-    /// ALTER TYPE ... OWNER TO, as dumps say it: there is one owner of everything.
+    /// ALTER TYPE ... OWNER TO, as dumps contain it. Ignored: all objects have one owner.
     pub(crate) fn type_owned(&mut self, reference: &str) -> Result<()> {
         let name = &self.type_meant(reference)?;
         self.transaction.tables().enum_named(name)?.ok_or_else(|| undefined(name))?;
         self.notice = Some(SqlError::new(
             state::SUCCESSFUL_COMPLETION,
-            "OWNER TO ignored: there is one owner of everything",
+            "OWNER TO ignored: all objects have the same owner",
         ));
         Ok(())
     }

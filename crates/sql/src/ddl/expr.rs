@@ -1,5 +1,5 @@
-//! Expressions of definitions: bound like any other, then said in the model's own, smaller language, so that the model can judge
-//! rows without SQL. What it cannot say is refused.
+//! Expressions of definitions: bound as usual, then translated to the smaller language of the tables model,
+//! which evaluates them without SQL. Expressions that it cannot represent are rejected.
 
 use ropewalk::tables::{Binary, DefaultValue, Expr as TableExpr, Function as TableFunction, Type, Unary};
 use sqlparser::ast;
@@ -20,7 +20,7 @@ use crate::types::names::rank;
 use crate::types::settings::Settings;
 
 impl Ddl<'_> {
-    /// Binds an expression over the columns of a table that is being defined.
+    /// Binds an expression over the columns of a table being defined.
     pub(super) fn bound(
         &mut self,
         expr: &ast::Expr,
@@ -81,7 +81,7 @@ impl Ddl<'_> {
     }
 }
 
-/// Our expression in the model's language.
+/// Translates an expression to the language of the tables model.
 pub(super) fn lowered(expr: &Expr, columns: &[String]) -> Result<TableExpr> {
     let boxed = |part: &Expr| lowered(part, columns).map(Box::new);
     let fold = |parts: &[Expr], op: Binary| {
@@ -148,7 +148,7 @@ pub(super) fn lowered(expr: &Expr, columns: &[String]) -> Result<TableExpr> {
             let parts: Result<Vec<_>> = parts.iter().map(|part| lowered(part, columns)).collect();
             TableExpr::Call(function, parts?)
         }
-        // Numbers of all types meet by themselves.
+        // The tables model combines numeric types without a cast.
         Expr::Cast(inner, ty) if rank(*ty).is_some() && is_number(inner) => lowered(inner, columns)?,
         Expr::Cast(inner, _) if inner.is_null() => TableExpr::Literal(ropewalk::tables::Value::Null),
         _ => {
@@ -170,7 +170,7 @@ fn is_number(expr: &Expr) -> bool {
     }
 }
 
-/// True when a part of the expression is another one each time.
+/// True if part of the expression can change its value from one evaluation to the next.
 fn calls_anew(expr: &Expr) -> bool {
     let mut found = expr.is_volatile() || matches!(expr, Expr::Call(Function::Now, _));
     expr.for_parts(&mut |part| found |= calls_anew(part));

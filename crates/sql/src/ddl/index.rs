@@ -1,4 +1,4 @@
-//! CREATE INDEX, within the transaction or beside running writers, and DROP INDEX.
+//! CREATE INDEX, in the transaction or concurrently with writers, and DROP INDEX.
 
 use std::sync::{Arc, LazyLock};
 
@@ -26,7 +26,7 @@ static CREATE_INDEX: LazyLock<Option<ast::CreateIndex>> =
     });
 
 impl Ddl<'_> {
-    /// The definition of an index, and the table it is on.
+    /// The definition of an index and the name of its table.
     pub(crate) fn index_def(&mut self, create: &ast::CreateIndex) -> Result<(String, IndexDef)> {
         let empty = CREATE_INDEX.as_ref();
         let mut rest = create.clone();
@@ -78,10 +78,10 @@ impl Ddl<'_> {
         Ok(self.transaction.tables().create_index(&table, def)?)
     }
 
-    /// True when IF NOT EXISTS has nothing to do.
+    /// True when the index exists and IF NOT EXISTS is given.
     ///
     /// # Errors
-    /// 42P07 when the name is taken and that was not foreseen.
+    /// 42P07 when the name is taken, without IF NOT EXISTS.
     pub(crate) fn index_is_there(&mut self, create: &ast::CreateIndex) -> Result<bool> {
         let Some(name) = &create.name else { return Ok(false) };
         let table = self.relation(&create.table_name)?;
@@ -96,7 +96,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// The table of the index that a reference means, and the index's name.
+    /// The table and the name of the index that a reference denotes.
     pub(crate) fn table_of_index(&mut self, reference: &str) -> Result<Option<(String, String)>> {
         let settings = self.settings.clone();
         for kept in schemas::candidates(&mut self.access(), &settings, reference)? {
@@ -107,7 +107,7 @@ impl Ddl<'_> {
         Ok(None)
     }
 
-    /// The table of an index, which is kept under no name of its own.
+    /// The table of an index. Indexes have no stored name; they belong to their table's schema.
     fn index_kept(&mut self, kept: &str) -> Result<Option<String>> {
         let (namespace, index) = schema_and_name(kept);
         for table in self.tables()? {
@@ -146,10 +146,10 @@ impl Ddl<'_> {
     }
 }
 
-/// True for the name of an index that stands for a constraint: the primary key, or one of UNIQUE.
+/// True if the index implements a constraint: the primary key, or UNIQUE.
 pub(super) fn constrains(schema: &Schema, name: &str) -> bool {
     let is_key = !schema.key_columns().is_empty() && schema.key_name() == name;
-    // As the catalogs tell it: an index on expressions is none.
+    // As in the catalogs, an index on expressions is not a constraint.
     let is_plain =
         |index: &Index| index.columns().iter().all(|column| place_of(schema, &column.expr).is_some());
     let is_it = |index: &&Index| index.name() == name && index.is_constraint() && is_plain(index);
@@ -165,7 +165,7 @@ fn required(table: &str, index: &str) -> SqlError {
     SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message).hint(hint)
 }
 
-/// Builds an index beside running writers, outside of any transaction.
+/// Builds an index outside of a transaction, concurrently with writers.
 pub(crate) fn create_index_concurrently(
     db: &Database,
     transaction: &mut Transaction,

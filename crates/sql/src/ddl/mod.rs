@@ -1,4 +1,5 @@
-//! CREATE, ALTER, DROP and TRUNCATE: statements to the definitions of the tables model, inside the transaction.
+//! CREATE, ALTER, DROP and TRUNCATE: run as changes of the definitions of the tables model, in the
+//! transaction.
 //!
 //! ```text
 //! CREATE TABLE ─▶ table ─▶ column ─▶ expr: checks, defaults, indexes in the model's own language
@@ -43,25 +44,25 @@ fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, "leave it out")
 }
 
-/// What a definition is made with.
+/// The context of a statement that changes definitions.
 pub(crate) struct Ddl<'a> {
     pub(crate) db: &'a Database,
     pub(crate) transaction: &'a mut Transaction,
     pub(crate) cx: Context<'a>,
-    /// The session's: names are looked up along its path.
+    /// The session's settings; names are looked up along its `search_path`.
     pub(crate) settings: Arc<Settings>,
-    /// Tables that this transaction made: nobody else can list them yet.
+    /// Tables created by this transaction. Others cannot list them before the commit.
     pub(crate) created: &'a mut Vec<String>,
-    /// What the client should know though it all went well.
+    /// A notice to the client of a successful statement.
     pub(crate) notice: Option<SqlError>,
 }
 
 impl Ddl<'_> {
-    /// Runs a statement that changes definitions; `None` when it is another kind.
+    /// Runs a statement that changes definitions; `None` for any other kind.
     pub(crate) fn run(&mut self, statement: &Statement) -> Result<Option<Outcome>> {
         let command = match statement {
             Statement::Sql(ast::Statement::CreateTable(create)) if create.query.is_some() => {
-                // A query was run: the tag says how many rows it answered.
+                // The command tag has the number of rows that the query returned.
                 let count = crate::ddl::views::create_table_as(self, create)?;
                 let outcome = Outcome::of(if count.is_some() { "SELECT" } else { "CREATE TABLE AS" });
                 return Ok(Some(Outcome { count, notice: self.notice.take(), ..outcome }));
@@ -149,7 +150,7 @@ impl Ddl<'_> {
                 temporary: false,
                 table: None,
             } => match object_type {
-                // CASCADE takes along foreign keys, views, and defaults that draw from what goes.
+                // CASCADE also drops foreign keys, views, and defaults that use a dropped sequence.
                 ast::ObjectType::Table => {
                     let names = self.relations(names, *if_exists)?;
                     self.part_from_views("table", &names, *cascade)?;
@@ -216,19 +217,19 @@ impl Ddl<'_> {
         Access::Transaction(self.db, self.transaction)
     }
 
-    /// The kept name of the relation that a reference means.
+    /// The stored name of the relation that a reference denotes.
     pub(crate) fn meant(&mut self, reference: &str) -> Result<String> {
         let settings = self.settings.clone();
         let mut access = Access::Transaction(self.db, self.transaction);
         schemas::relation(&mut access, &settings, self.created, reference).map(|(kept, _)| kept)
     }
 
-    /// The kept name of a relation.
+    /// The stored name of a relation.
     pub(crate) fn relation(&mut self, name: &ast::ObjectName) -> Result<String> {
         self.meant(&table_name(name)?)
     }
 
-    /// The kept names of relations; with `if_exists` but for those whose schema is not there.
+    /// The stored names of relations; with `if_exists` those in missing schemas are skipped.
     fn relations(&mut self, names: &[ast::ObjectName], if_exists: bool) -> Result<Vec<String>> {
         let mut kept = Vec::with_capacity(names.len());
         for name in names {
@@ -240,13 +241,13 @@ impl Ddl<'_> {
         Ok(kept)
     }
 
-    /// The name by which something is kept that is to be made.
+    /// The stored name for an object to be created.
     pub(crate) fn fresh(&mut self, reference: &str) -> Result<String> {
         let settings = self.settings.clone();
         schemas::fresh(&mut self.access(), &settings, reference)
     }
 
-    /// The tables that there are, by their kept names.
+    /// The stored names of all tables.
     pub(crate) fn tables(&mut self) -> Result<Vec<String>> {
         let mut names = self.db.tables().names()?;
         names.extend(self.created.iter().cloned());
@@ -254,7 +255,7 @@ impl Ddl<'_> {
         names.dedup();
         let mut there = Vec::with_capacity(names.len());
         for name in names {
-            // Renamed or dropped by this transaction.
+            // Skips those renamed or dropped by this transaction.
             if self.exists(&name)? {
                 there.push(name);
             }
@@ -263,7 +264,7 @@ impl Ddl<'_> {
     }
 }
 
-/// The tables that a definition is about.
+/// The tables that a definition concerns.
 fn named_by(statement: &ast::Statement) -> Vec<&ast::ObjectName> {
     match statement {
         ast::Statement::AlterTable(alter) => vec![&alter.name],
@@ -280,7 +281,7 @@ pub(crate) fn dependent(error: TablesError) -> SqlError {
     let is_dependent = matches!(error, TablesError::Dependent { .. });
     let error = SqlError::from(error);
     if is_dependent {
-        error.hint("drop what depends on it first; CASCADE takes nothing along")
+        error.hint("drop what depends on it first; CASCADE does not drop dependent objects here")
     } else {
         error
     }

@@ -1,5 +1,5 @@
-//! Relations that SQL reads and does not write: those of the other models, views, sequences and the catalogs. Who tries to is
-//! told what to use instead.
+//! Relations that SQL cannot write: those of other models, views, sequences, catalogs. Errors name the
+//! alternative.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::session::rights::Acting;
 use crate::types::error::{Result, SqlError, state};
 
 impl Planner<'_> {
-    /// The table that a statement writes to.
+    /// The target table of a writing statement.
     ///
     /// # Errors
-    /// 0A000 for a relation that is only read.
+    /// 0A000 for a relation that is read-only.
     pub(crate) fn target_table(&mut self, name: &ast::ObjectName) -> Result<(Table, Arc<Schema>)> {
         match self.table(name) {
             Err(error) if error.state == state::UNDEFINED_TABLE => {
@@ -51,7 +51,7 @@ impl Planner<'_> {
 }
 
 impl Ddl<'_> {
-    /// The same error, or what to do instead where one of the names is a relation of another model.
+    /// Returns the error, or a better one when one of the names is a relation of another model.
     pub(crate) fn explained(&mut self, names: Vec<&ast::ObjectName>, error: SqlError) -> SqlError {
         if error.state != state::UNDEFINED_TABLE && error.state != state::INVALID_SCHEMA_NAME {
             return error;

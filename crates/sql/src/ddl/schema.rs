@@ -1,4 +1,4 @@
-//! CREATE, ALTER and DROP SCHEMA, and what moves from one schema to another.
+//! CREATE, ALTER and DROP SCHEMA, and ALTER ... SET SCHEMA.
 
 use ropewalk::tables::{EnumChange, PUBLIC, TablesRead, name_in, schema_and_name};
 use sqlparser::ast;
@@ -11,11 +11,11 @@ use crate::ddl::schemas::{self, Namespace, own};
 use crate::syntax::statements::{MoveTo, Moved};
 use crate::types::error::{Result, SqlError, state};
 
-/// What stands in a schema, by kept names.
+/// The objects in a schema, by stored name.
 struct Content {
     tables: Vec<String>,
     views: Vec<String>,
-    /// Those of identity columns go with their tables.
+    /// Sequences except those of identity columns, which go with their tables.
     sequences: Vec<String>,
     types: Vec<String>,
 }
@@ -37,7 +37,7 @@ fn taken(name: &str) -> SqlError {
     SqlError::new(state::DUPLICATE_SCHEMA, format!("schema \"{name}\" already exists"))
 }
 
-/// Names that nobody may take.
+/// Rejects reserved schema names.
 fn may_be(name: &str) -> Result<()> {
     if name.starts_with("pg_") {
         let message = format!("unacceptable schema name \"{name}\"");
@@ -96,7 +96,7 @@ impl Ddl<'_> {
         }
         match operations.as_slice() {
             [ast::AlterSchemaOperation::OwnerTo { .. }] => {
-                self.note("OWNER TO ignored: there is one owner of everything");
+                self.note("OWNER TO ignored: all objects have the same owner");
                 Ok(())
             }
             [ast::AlterSchemaOperation::Rename { name }] => self.rename_schema(&old, &one_name(name)?),
@@ -154,7 +154,7 @@ impl Ddl<'_> {
     ) -> Result<()> {
         let name = one_name(name)?;
         if name == PUBLIC {
-            return Err(SqlError::unsupported("DROP SCHEMA public", "drop what stands in it"));
+            return Err(SqlError::unsupported("DROP SCHEMA public", "drop the objects in it"));
         }
         if name == "information_schema" || name == "pg_catalog" {
             let message = format!("cannot drop schema {name} because it is required by the database system");
@@ -171,7 +171,7 @@ impl Ddl<'_> {
         if !content.is_empty() && !cascade {
             let message = format!("cannot drop schema {name} because other objects depend on it");
             return Err(SqlError::new(state::DEPENDENT_OBJECTS_STILL_EXIST, message)
-                .hint("DROP SCHEMA ... CASCADE drops what stands in it, too"));
+                .hint("DROP SCHEMA ... CASCADE also drops the objects in it"));
         }
         let views = self.meaningful_views()?;
         let relations = [content.tables.as_slice(), &content.views, &content.sequences].concat();

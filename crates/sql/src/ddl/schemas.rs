@@ -1,11 +1,12 @@
-//! Schemas: which there are, and which of them a name means.
+//! Schemas, and the resolution of names to schemas.
 //!
 //! ```text
-//! ropewalk_schemas   name ─▶ number                 all but public, which is always there
-//! tables, types, views, sequences                   kept under `name` in public, else under `schema U+001F name`
-//! a written name     t, s.t, public.t ─▶ reference ─▶ the kept name: in s, or in the first schema of search_path that has it
+//! ropewalk_schemas   name ─▶ number             all but public, which always exists
+//! tables, types, views, sequences               stored as `name` in public, else under `schema U+001F name`
+//! t, s.t, public.t ─▶ reference ─▶ stored name: in s, or in the first schema of search_path that has it
 //! ```
-//! Whoever makes something in a schema writes the schema's row again, so that it meets at the commit whoever drops the schema.
+//! Creating an object in a schema rewrites the schema's row, so that it conflicts with a concurrent DROP
+//! SCHEMA.
 
 use ropewalk::tables::{
     ColumnDef, KeyRange, PUBLIC, TableDef, TablesError, Type, Value, name_in, schema_and_name,
@@ -19,18 +20,18 @@ use crate::types::settings::Settings;
 
 /// The table that holds schemas.
 pub(crate) const SCHEMAS: &str = "ropewalk_schemas";
-/// Schemas that are there and take nothing.
+/// System schemas, in which no objects can be created.
 const CATALOGS: [&str; 2] = ["pg_catalog", "information_schema"];
 
-/// A schema that somebody made.
+/// A schema made by CREATE SCHEMA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Namespace {
     pub(crate) name: String,
-    /// For life.
+    /// Permanent id.
     pub(crate) number: i64,
 }
 
-/// A name as it is written, in one text: with its schema if it has one, also when that is public.
+/// A reference: the name as written in SQL, with its schema if given, even `public`.
 pub(crate) fn reference(schema: Option<&str>, name: &str) -> String {
     match schema {
         None => name.to_owned(),
@@ -39,13 +40,13 @@ pub(crate) fn reference(schema: Option<&str>, name: &str) -> String {
     }
 }
 
-/// The reference that says the schema of a kept name.
+/// The schema-qualified reference of a stored name.
 pub(crate) fn in_full(kept: &str) -> String {
     let (schema, name) = schema_and_name(kept);
     reference(Some(schema), name)
 }
 
-/// The schema that a reference names, and the name in it.
+/// The schema and the name of a reference.
 pub(crate) fn said(reference: &str) -> (Option<&str>, &str) {
     match schema_and_name(reference) {
         (_, name) if name == reference => (None, name),
@@ -53,7 +54,7 @@ pub(crate) fn said(reference: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A reference as the parser's name.
+/// Converts a reference to a parser name.
 pub(crate) fn object_name(reference: &str) -> ast::ObjectName {
     let part = |part: &str| ast::ObjectNamePart::Identifier(ast::Ident::with_quote('"', part));
     ast::ObjectName(match said(reference) {
@@ -62,7 +63,7 @@ pub(crate) fn object_name(reference: &str) -> ast::ObjectName {
     })
 }
 
-/// A column of the relation that a reference means.
+/// A qualified column of the relation that a reference denotes.
 pub(crate) fn column_of(reference: &str, column: &str) -> ast::Expr {
     let part = |name: &str| ast::Ident::with_quote('"', name);
     ast::Expr::CompoundIdentifier(match said(reference) {
@@ -71,7 +72,7 @@ pub(crate) fn column_of(reference: &str, column: &str) -> ast::Expr {
     })
 }
 
-/// The name in its schema.
+/// The name without its schema.
 pub(crate) fn own(kept: &str) -> &str {
     schema_and_name(kept).1
 }
@@ -84,7 +85,7 @@ fn table(access: &mut Access<'_>) -> Result<Option<ropewalk::tables::Table>> {
     }
 }
 
-/// All schemas that somebody made, by name.
+/// All schemas except `public` and the system schemas, by name.
 pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<Namespace>> {
     let Some(table) = table(access)? else { return Ok(Vec::new()) };
     let rows = access.all(&table, &KeyRange::all(), &Budget::new(MEMORY_BYTES_MAX))?;
@@ -95,7 +96,7 @@ pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<Namespace>> {
     rows.into_iter().map(namespace).collect()
 }
 
-/// True for a schema in which there may be tables.
+/// True if the schema exists and may contain tables.
 pub(crate) fn is_there(access: &mut Access<'_>, name: &str) -> Result<bool> {
     if name == PUBLIC {
         return Ok(true);
@@ -108,7 +109,7 @@ pub(crate) fn unknown(name: &str) -> SqlError {
     SqlError::new(state::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"))
 }
 
-/// The names in a list, as `search_path` is written.
+/// Splits a list of names as in `search_path`.
 pub(crate) fn listed(list: &str) -> Vec<String> {
     let (mut names, mut name, mut in_quotes) = (Vec::new(), String::new(), false);
     let mut is_quoted = false;
@@ -134,7 +135,7 @@ pub(crate) fn listed(list: &str) -> Vec<String> {
     names
 }
 
-/// The schemas in which names without one are looked up, in order: those of `search_path` that are there.
+/// The existing schemas of `search_path`, in order.
 pub(crate) fn path(access: &mut Access<'_>, settings: &Settings) -> Result<Vec<String>> {
     let mut path: Vec<String> = Vec::new();
     for name in listed(settings.search_path()) {
@@ -146,10 +147,11 @@ pub(crate) fn path(access: &mut Access<'_>, settings: &Settings) -> Result<Vec<S
     Ok(path)
 }
 
-/// The kept name that a reference means, and whether it is so for as long as the path is: `has` looks for it in one schema.
+/// Resolves a reference to a stored name; `has` tests for it in one schema. True if only a changed path can
+/// change the result.
 ///
 /// # Errors
-/// 3F000 for a schema that is not there.
+/// 3F000 for a schema that does not exist.
 fn find(
     access: &mut Access<'_>,
     settings: &Settings,
@@ -175,7 +177,7 @@ fn find(
                     return Ok((kept, place == 0));
                 }
             }
-            // It is nowhere that it is looked for.
+            // No schema of the path has it.
             Ok((
                 if path.iter().any(|schema| schema == PUBLIC) { name.into() } else { name_in("", name) },
                 false,
@@ -184,10 +186,10 @@ fn find(
     }
 }
 
-/// The names by which what a reference means may be kept, in the order in which they are looked for.
+/// The stored names that a reference may denote, in lookup order.
 ///
 /// # Errors
-/// 3F000 for a schema that is not there.
+/// 3F000 for a schema that does not exist.
 pub(crate) fn candidates(
     access: &mut Access<'_>,
     settings: &Settings,
@@ -199,10 +201,10 @@ pub(crate) fn candidates(
     }
 }
 
-/// The kept name of the relation that a reference means, whether it is there or not.
+/// The stored name of the relation that a reference denotes, which need not exist.
 ///
 /// # Errors
-/// 3F000 for a schema that is not there.
+/// 3F000 for a schema that does not exist.
 pub(crate) fn relation(
     access: &mut Access<'_>,
     settings: &Settings,
@@ -216,16 +218,16 @@ pub(crate) fn relation(
     })
 }
 
-/// The kept name of the type that a reference means.
+/// The stored name of the type that a reference denotes.
 ///
 /// # Errors
-/// 3F000 for a schema that is not there.
+/// 3F000 for a schema that does not exist.
 pub(crate) fn of_type(access: &mut Access<'_>, settings: &Settings, reference: &str) -> Result<String> {
     let found = find(access, settings, reference, &mut |access, kept| Ok(access.enum_named(kept)?.is_some()));
     found.map(|(kept, _)| kept)
 }
 
-/// The kept name of something that is to be made: in the schema it says, or in the first of the path.
+/// The stored name for a new object: in the schema of the reference, or in the first of the path.
 ///
 /// # Errors
 /// 3F000.
@@ -246,7 +248,7 @@ pub(crate) fn fresh(access: &mut Access<'_>, settings: &Settings, reference: &st
     Ok(kept)
 }
 
-/// Writes a schema's row as it is.
+/// Rewrites a schema's row unchanged, to conflict with a concurrent DROP SCHEMA.
 pub(crate) fn touch(access: &mut Access<'_>, schema: &str) -> Result<()> {
     if schema == PUBLIC {
         return Ok(());
@@ -285,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_lists_of_names() {
+    fn search_path_text_parses_into_names() {
         assert_eq!(listed("\"$user\", public"), ["$user", "public"]);
         assert_eq!(listed("Other ,\"My, \"\"Own\"\"\" , x"), ["other", "My, \"Own\"", "x"]);
         assert_eq!(listed(""), Vec::<String>::new());
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn references_say_their_schema() {
+    fn reference_splits_into_schema_and_name() {
         for (schema, name) in [(None, "t"), (Some("public"), "t"), (Some("s"), "a.b")] {
             assert_eq!(said(&reference(schema, name)), (schema, name));
         }

@@ -1,12 +1,13 @@
-//! CREATE, ALTER and DROP SEQUENCE; which sequence a name means; nextval, currval, setval, lastval and
+//! CREATE, ALTER and DROP SEQUENCE; resolution of sequence names; nextval, currval, setval, lastval and
 //! last_event_position.
 //!
 //! ```text
 //! ropewalk_sequences   name ─▶ number of the sequence in the tables model, type, the column that owns it
 //! identity columns     table_column_seq ─▶ the number in the definition of the column
 //! ```
-//! How a sequence counts lies with its number in the model and never changes: ALTER SEQUENCE makes a new one under the same name, so
-//! that a rollback takes it back. The numbers themselves no rollback takes back.
+//! The options of a sequence are stored with its number in the tables model and never change. ALTER SEQUENCE
+//! creates a new sequence under the same name, so a rollback restores the old one. Drawn numbers are never
+//! rolled back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,19 +27,19 @@ use crate::types::error::{Result, SqlError, state};
 use crate::types::names::type_name;
 use crate::types::settings::Settings;
 
-/// The table that holds sequences which are no identity column's.
+/// The table that holds all sequences except those of identity columns.
 pub(crate) const SEQUENCES: &str = "ropewalk_sequences";
 
-/// A sequence by its name.
+/// A named sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sequence {
     pub(crate) name: String,
     /// Its number in the tables model.
     pub(crate) number: u32,
     pub(crate) ty: Type,
-    /// The table and the column, by their numbers, with which it goes.
+    /// The owning table and column, by number.
     pub(crate) owner: Option<(u32, u16)>,
-    /// It numbers an identity column, and has no entry of its own.
+    /// It belongs to an identity column, and has no entry in [`SEQUENCES`].
     pub(crate) is_identity: bool,
 }
 
@@ -47,7 +48,7 @@ impl Sequence {
         SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
     }
 
-    /// The greatest and the least number of its type.
+    /// The smallest and largest number of the type.
     fn bounds(ty: Type) -> (i64, i64) {
         match ty {
             Type::INT2 => (i16::MIN.into(), i16::MAX.into()),
@@ -91,7 +92,7 @@ fn bytes_of_type(ty: Type) -> i32 {
     }
 }
 
-/// All sequences but those of identity columns.
+/// All sequences except those of identity columns.
 pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<Sequence>> {
     let table = match access.table(SEQUENCES) {
         Ok((table, _)) => table,
@@ -117,7 +118,7 @@ fn decoded(row: &[Value<'_>]) -> Result<Sequence> {
     Ok(Sequence { name: name.to_string(), number, ty, owner, is_identity: false })
 }
 
-/// The sequence of this name. `created` are tables that only the transaction knows.
+/// The sequence of this name. `created` are tables that are visible to the transaction only.
 pub(crate) fn find(access: &mut Access<'_>, created: &[String], name: &str) -> Result<Option<Sequence>> {
     match access.table(SEQUENCES) {
         Ok((table, _)) => {
@@ -156,7 +157,7 @@ fn numbered(access: &mut Access<'_>, created: &[String], number: u32) -> Result<
     Ok(None)
 }
 
-/// What an argument says: a name, or a number as `regclass` shows it to programs.
+/// Resolves an argument: a name, or a number as `regclass` prints it.
 pub(crate) fn meant(
     access: &mut Access<'_>,
     settings: &Settings,
@@ -202,7 +203,7 @@ fn invalid(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message)
 }
 
-/// What options make of a sequence: how it counts from now on, and where it begins anew if it does.
+/// Applies options to a sequence: returns its type, its new options, and the restart value if any.
 pub(crate) fn stepped(
     ty: Type,
     before: Option<Steps>,
@@ -231,7 +232,7 @@ pub(crate) fn stepped(
     if before.is_none() {
         (steps.least, steps.greatest) = own;
     } else if steps.greatest == old_bounds.1 || steps.greatest > type_greatest {
-        // A bound that was the type's follows it.
+        // A bound that equals the type's bound changes with the type.
         steps.greatest = own.1;
     }
     if before.is_some() && steps.least < type_least {
@@ -330,7 +331,7 @@ impl Ddl<'_> {
         self.put_sequence(&Sequence { name: name.to_owned(), number, ty, owner, is_identity: false })
     }
 
-    /// What OWNED BY says, if it is there.
+    /// Resolves OWNED BY, if given.
     fn owner(&mut self, changes: &[SequenceChange]) -> Result<Option<Option<(u32, u16)>>> {
         let said = changes.iter().rev().find_map(|change| match change {
             SequenceChange::OwnedBy(owner) => Some(owner),
@@ -353,7 +354,7 @@ impl Ddl<'_> {
                 if sequence.is_identity {
                     return Err(SqlError::unsupported(
                         "renaming the sequence of an identity column",
-                        "it is named after the table and the column",
+                        "its name is derived from the table and the column",
                     ));
                 }
                 let name = name_in(schema_and_name(&sequence.name).0, name);
@@ -379,8 +380,8 @@ impl Ddl<'_> {
             let (ty, steps, restart) = stepped(sequence.ty, Some(before), changes)?;
             if sequence.is_identity && ty != sequence.ty {
                 return Err(SqlError::unsupported(
-                    "another type for the sequence of an identity column",
-                    "it has that of the column",
+                    "changing the type of the sequence of an identity column",
+                    "change the type of the column",
                 ));
             }
             let (last, is_called) = restart.map_or((last, is_called), |restart| (restart, false));
@@ -402,7 +403,7 @@ impl Ddl<'_> {
         self.put_sequence(&sequence)
     }
 
-    /// All columns that drew from one sequence draw from another.
+    /// Makes all columns that draw from one sequence draw from another.
     fn renumber(&mut self, old: u32, new: u32) -> Result<()> {
         for (schema, _) in self.drawing(old)? {
             self.transaction.tables().replace_sequence(schema.name(), old, new)?;
@@ -410,7 +411,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Tables whose columns draw from a sequence, with one such column.
+    /// The tables with a column that draws from a sequence, each with one such column.
     fn drawing(&mut self, number: u32) -> Result<Vec<(Arc<Schema>, String)>> {
         let created = self.created.clone();
         let mut access = self.access();
@@ -453,7 +454,8 @@ impl Ddl<'_> {
         self.uncomment(Some("sequence"), 0, Some(name))
     }
 
-    /// Takes from columns of other tables the defaults that draw from sequences of these ones; without CASCADE there may be none.
+    /// Removes defaults of other tables that use sequences of these tables; without CASCADE such a default is
+    /// an error.
     pub(crate) fn part_from_sequences(&mut self, tables: &[String], cascades: bool) -> Result<()> {
         let (mut going, mut sequences) = (Vec::new(), Vec::new());
         for table in tables {
@@ -490,7 +492,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Drops the sequences that go with a table, or with one of its columns.
+    /// Drops the sequences owned by a table, or by one of its columns.
     pub(crate) fn drop_owned(&mut self, table: u32, column: Option<u16>) -> Result<()> {
         let owned = all(&mut self.access())?.into_iter().filter(|sequence| {
             sequence.owner.is_some_and(|(of, by)| of == table && column.is_none_or(|column| column == by))
@@ -511,7 +513,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// TRUNCATE ... RESTART IDENTITY: sequences that the table owns begin anew.
+    /// TRUNCATE ... RESTART IDENTITY: restarts the sequences that the table owns.
     pub(crate) fn restart_owned(&mut self, table: u32) -> Result<()> {
         let owned = all(&mut self.access())?.into_iter();
         for sequence in owned.filter(|sequence| sequence.owner.is_some_and(|(of, _)| of == table)) {
@@ -520,7 +522,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Makes an identity column count in its own way.
+    /// Sets the sequence options of an identity column.
     pub(crate) fn count_by(&mut self, table: &str, column: &str, steps: Steps) -> Result<()> {
         let schema = self.schema(table)?;
         let place = schema.index_of(column)?;
@@ -549,7 +551,7 @@ impl Ddl<'_> {
         Ok(self.transaction.tables().set_identity(table, column, Some((identity, number)))?)
     }
 
-    /// Keeps a sequence under another name.
+    /// Renames a sequence.
     pub(crate) fn rename_sequence(&mut self, old: &str, new: &str) -> Result<()> {
         let Some(mut sequence) = self.sequence_named(old)?.filter(|sequence| !sequence.is_identity) else {
             return Ok(());
@@ -603,33 +605,33 @@ fn taken(name: &str) -> SqlError {
     SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{}\" already exists", schema_and_name(name).1))
 }
 
-/// The numbers that a session was given: what currval and lastval answer.
+/// The numbers that a session drew, for currval and lastval.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     last: Option<u32>,
     given: HashMap<u32, i64>,
-    /// The position of the last event of the last commit that appended some.
+    /// Position of the last event appended by the session.
     event: Option<i64>,
 }
 
-/// Shared by a session and its plans.
+/// [`Numbers`] shared by a session and its plans.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Given(Arc<Mutex<Numbers>>);
 
 impl Given {
     fn numbers(&self) -> MutexGuard<'_, Numbers> {
-        // What it holds is whole at all times.
+        // The data is consistent after every step, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a number that was drawn.
+    /// Records a number drawn from a sequence.
     pub(crate) fn note(&self, sequence: u32, number: i64) {
         let mut numbers = self.numbers();
         numbers.last = Some(sequence);
         numbers.given.insert(sequence, number);
     }
 
-    /// Notes the events of a commit; `None` wrote nothing.
+    /// Records the events of a commit; `None` for a commit without writes.
     pub(crate) fn note_events(&self, committed: Option<&Committed>) {
         let appended = committed.map_or(&[][..], |committed| &committed.appended);
         let last = appended.iter().rev().map(|events| events.last.0).find(|last| *last > 0);
@@ -638,24 +640,24 @@ impl Given {
         }
     }
 
-    /// DISCARD.
+    /// Clears it, for DISCARD.
     pub(crate) fn forget(&self) {
         *self.numbers() = Numbers::default();
     }
 }
 
-/// What is asked of a sequence.
+/// Operation on a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
     Next,
     Current,
     Set,
     Last,
-    /// The position of the last event that was appended.
+    /// The position of the last appended event.
     Event,
 }
 
-/// A call that was bound.
+/// A bound call.
 #[derive(Clone)]
 pub(crate) struct SequenceCall {
     pub(crate) asks: Asks,

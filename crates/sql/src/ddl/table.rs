@@ -115,7 +115,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// The options of a table but for PostgreSQL's hints on how to store it, which have nothing to say here.
+    /// The table options except PostgreSQL's storage parameters, which have no effect here.
     fn storage_hints(&mut self, options: &ast::CreateTableOptions) -> Result<ast::CreateTableOptions> {
         let ast::CreateTableOptions::With(list) = options else { return Ok(options.clone()) };
         let hint = |option: &ast::SqlOption| match option {
@@ -138,15 +138,15 @@ impl Ddl<'_> {
     }
 }
 
-/// Refuses the kinds of tables that PostgreSQL has and we do not, each with what serves instead.
+/// Rejects PostgreSQL's other kinds of tables; the hint names an alternative.
 fn no_other_kind(create: &ast::CreateTable) -> Result<()> {
     let (what, hint) = if create.temporary {
-        let hint = "CREATE TABLE makes one that every session sees, to be dropped when it is done with; \
-            WITH names rows for one statement";
+        let hint = "CREATE TABLE makes one that every session sees and you drop after use; \
+            WITH defines one for a single statement";
         ("a temporary table", hint)
     } else if create.partition_by.is_some() || create.partition_of.is_some() {
-        let hint = "make one table: its rows are kept in the order of the primary key, and a range of that is \
-            read, and deleted, without the others";
+        let hint = "make one table: its rows are stored in the order of the primary key, and a range of it can be \
+            read or deleted alone";
         ("a table in partitions", hint)
     } else if create.inherits.is_some() {
         ("INHERITS", "write the columns out; a view of UNION ALL reads several tables")
@@ -158,7 +158,7 @@ fn no_other_kind(create: &ast::CreateTable) -> Result<()> {
     Err(SqlError::unsupported(what, hint))
 }
 
-/// Refuses what CREATE TABLE AS does not look at.
+/// Rejects clauses that CREATE TABLE AS does not support.
 pub(crate) fn nothing_but_a_table(create: &ast::CreateTable) -> Result<()> {
     no_other_kind(create)?;
     let empty = CREATE_TABLE.as_ref();

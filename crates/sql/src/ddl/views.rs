@@ -1,7 +1,7 @@
-//! Views: queries under names, kept as text in a table of ours; and CREATE TABLE AS.
+//! Views, stored as query text in a system table; and CREATE TABLE AS.
 //!
-//! A view is planned anew wherever it is used, so it follows the definitions under it. Relations that it reads are dropped by CASCADE
-//! alone, which takes it along; where a column is dropped that it names, using it is an error, not the dropping.
+//! A view is planned again on every use, so it follows changes of the definitions that it reads. A relation
+//! or column that a view reads can be dropped only with CASCADE, which drops the view.
 
 use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, Value, name_in, schema_and_name};
 use sqlparser::ast;
@@ -18,10 +18,10 @@ use crate::plan::{Planner, Standing};
 use crate::syntax::parse;
 use crate::types::error::{Result, SqlError, state};
 
-/// The table that holds views: name, the names of columns, query.
+/// The table that holds views: name, column names, query.
 pub(crate) const VIEWS: &str = "ropewalk_views";
 
-/// A view as it is kept.
+/// A stored view.
 pub(crate) struct View {
     pub(crate) columns: Vec<String>,
     pub(crate) query: ast::Query,
@@ -78,7 +78,7 @@ fn names(planned: &Planned, given: Vec<String>) -> Result<Vec<String>> {
 }
 
 impl Ddl<'_> {
-    /// The text of a query as a view keeps it: relations with their schemas, but for those in public.
+    /// The query text to store: relations are qualified with their schemas, except those in public.
     fn settled(&mut self, query: &ast::Query) -> Result<String> {
         let settings = self.settings.clone();
         let mut access = self.access();
@@ -105,7 +105,7 @@ impl Ddl<'_> {
         }
     }
 
-    /// Views that read from a schema which has another name by now say that.
+    /// Rewrites the views that read from a renamed schema.
     pub(crate) fn follow_schema(&mut self, old: &str, new: &str) -> Result<()> {
         for view in crate::catalog::all_views(&mut self.access())? {
             let mut reads = false;
@@ -121,7 +121,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Views that read a relation which is kept under another name by now say that.
+    /// Rewrites the views that read a renamed relation.
     pub(crate) fn follow(&mut self, old: &str, new: &str) -> Result<()> {
         for view in crate::catalog::all_views(&mut self.access())? {
             let mut reads = false;
@@ -137,7 +137,7 @@ impl Ddl<'_> {
         Ok(())
     }
 
-    /// Keeps a view under another name.
+    /// Renames a view.
     pub(crate) fn rename_view(&mut self, old: &str, new: &str) -> Result<()> {
         let view = find(&mut self.access(), old)?;
         let view = view
@@ -160,11 +160,11 @@ impl Ddl<'_> {
 
 pub(crate) fn create(ddl: &mut Ddl<'_>, create: &ast::CreateView) -> Result<()> {
     if create.materialized {
-        let hint = "CREATE VIEW reads anew each time; CREATE TABLE ... AS keeps the rows as they are now";
+        let hint = "CREATE VIEW reads the tables on each use; CREATE TABLE ... AS stores the current rows";
         return Err(SqlError::unsupported("a materialized view", hint));
     }
     if create.temporary {
-        let hint = "CREATE VIEW makes one that every session sees; WITH names a query for one statement";
+        let hint = "CREATE VIEW makes one that every session sees; WITH defines one for a single statement";
         return Err(SqlError::unsupported("a temporary view", hint));
     }
     let plain = !create.or_alter
@@ -237,7 +237,7 @@ pub(crate) fn drop(ddl: &mut Ddl<'_>, name: &str, if_exists: bool) -> Result<()>
     ddl.uncomment(Some("view"), 0, Some(name))
 }
 
-/// CREATE TABLE AS: a table of the query's columns, with its rows. Answers how many; `None` when IF NOT EXISTS finds a table.
+/// CREATE TABLE AS. Returns the number of rows; `None` if IF NOT EXISTS finds a table.
 pub(crate) fn create_table_as(ddl: &mut Ddl<'_>, create: &ast::CreateTable) -> Result<Option<u64>> {
     let Some(query) = &create.query else { return Err(crate::expr::bug("no query")) };
     let name = ddl.fresh(&table_name(&create.name)?)?;

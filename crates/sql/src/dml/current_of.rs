@@ -1,7 +1,8 @@
-//! `UPDATE ... WHERE CURRENT OF cursor` and DELETE, which the parser does not know.
+//! `UPDATE` and `DELETE ... WHERE CURRENT OF cursor`, which sqlparser does not support.
 //!
-//! The words stand in the tree as a call of a function that nobody else calls. A cursor of a transaction over the rows of one table
-//! keeps their keys behind its columns; the condition is that the key is the one of the row that was fetched last.
+//! Before parsing, the clause is rewritten to a call of a reserved function. A cursor declared in a
+//! transaction over one table stores the key of each row after its columns. The condition compares the key
+//! with that of the row fetched last.
 
 use ropewalk::tables::{Schema, Value};
 use sqlparser::ast;
@@ -12,19 +13,19 @@ use crate::expr::arith::Compare;
 use crate::plan::{Planner, Select};
 use crate::types::error::{Result, SqlError, state};
 
-/// The name of the function.
+/// Name of the reserved function.
 const FUNCTION: &str = "*current_of";
 
-/// The rows of a table that a cursor goes over.
+/// The table that a cursor scans, and its current row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rows {
-    /// The kept name of the table.
+    /// The stored name of the table.
     pub(crate) table: String,
-    /// The key of the row that the cursor stands on.
+    /// The key of the cursor's current row.
     pub(crate) key: Option<Vec<Value<'static>>>,
 }
 
-/// `WHERE CURRENT OF name` as `WHERE "*current_of"('name')`.
+/// Rewrites `WHERE CURRENT OF name` to `WHERE "*current_of"('name')`.
 pub(crate) fn as_call(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is_word = |token: &Token, name: &str| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name));
     if !part.iter().any(|token| is_word(&token.token, "current")) {
@@ -43,7 +44,7 @@ pub(crate) fn as_call(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         tokens.next();
         let Some(TokenWithSpan { token: Token::Word(Word { value, quote_style, .. }), .. }) = tokens.next()
         else {
-            // What is left is no condition, and the parser says so.
+            // The remaining tokens are not a valid condition; the parser reports the error.
             out.push(token);
             continue;
         };
@@ -75,26 +76,26 @@ fn cursor_of(condition: &ast::Expr) -> Option<&str> {
     }
 }
 
-/// True for the name of the function.
+/// True for the name of the reserved function.
 pub(crate) fn is_call(name: &str) -> bool {
     name == FUNCTION
 }
 
 impl Planner<'_> {
-    /// The condition that a row is the one a cursor stands on; `None` for another one.
+    /// The condition that a row is the current one of a cursor; `None` for any other condition.
     ///
     /// # Errors
-    /// 34000; 24000: the cursor goes over something else, or stands on no row.
+    /// 34000: no such cursor. 24000: it scans another table or query, or has no current row.
     pub(crate) fn current_of(&mut self, condition: &ast::Expr, schema: &Schema) -> Result<Option<Vec<Expr>>> {
         let Some(name) = cursor_of(condition) else { return Ok(None) };
-        // The next run finds it elsewhere.
+        // The cursor's position can differ at the next run.
         self.is_fleeting = true;
         let cursor = self.standing.cursors.get(name).ok_or_else(|| crate::session::cursor::unknown(name))?;
         let invalid = |message: String| SqlError::new(state::INVALID_CURSOR_STATE, message);
         let rows = cursor.rows.as_ref().filter(|rows| rows.table == schema.name()).ok_or_else(|| {
             let table = schema.own_name();
             invalid(format!("cursor \"{name}\" is not a simply updatable scan of table \"{table}\""))
-                .hint("it has to be a SELECT of rows of that table, which has a primary key")
+                .hint("declare it for a plain SELECT from that table, which must have a primary key")
         })?;
         let key = rows.key.as_ref();
         let key = key.ok_or_else(|| invalid(format!("cursor \"{name}\" is not positioned on a row")))?;
@@ -105,8 +106,8 @@ impl Planner<'_> {
     }
 }
 
-/// The query of a cursor with the keys of its rows behind their columns, and the table; `None` when its rows are no rows of one
-/// table that has a key.
+/// Adds the key of each row after the columns of a cursor's query. Returns the query, the table and the types
+/// of the key; `None` if the rows are not those of one table with a key.
 pub(crate) fn with_keys(select: &Select) -> Option<(Select, String, Vec<ropewalk::tables::Type>)> {
     let [level] = select.levels.as_slice() else { return None };
     if select.groups.is_some() || select.is_distinct || select.values.is_some() {

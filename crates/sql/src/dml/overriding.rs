@@ -1,6 +1,7 @@
-//! `INSERT ... OVERRIDING {SYSTEM | USER} VALUE`, which the parser does not know.
+//! `INSERT ... OVERRIDING {SYSTEM | USER} VALUE`, which sqlparser does not support.
 //!
-//! The words are taken out, and the statement is marked by a setting, which PostgreSQL's dialect has none of.
+//! The clause is removed before parsing, and a setting in the syntax tree marks the statement; PostgreSQL's
+//! dialect does not use settings.
 
 use sqlparser::ast;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -8,16 +9,16 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 /// The name of the setting.
 const MARK: &str = "overriding";
 
-/// What happens to values that are given for identity columns.
+/// The effect of OVERRIDING on values for identity columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overriding {
-    /// They are taken, for columns that are always generated, too.
+    /// The values are used, even for columns that are GENERATED ALWAYS.
     System,
-    /// They are passed over: the columns are numbered.
+    /// The values are ignored, and the columns draw from their sequences.
     User,
 }
 
-/// The statement without the words, and what they said. They belong to the INSERT outside of all parentheses.
+/// Removes the clause and returns it. It must belong to an INSERT outside of all parentheses.
 pub(crate) fn taken(part: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>, Option<Overriding>) {
     let is_word = |token: &Token, name: &str| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name));
     if !part.iter().any(|token| is_word(&token.token, MARK)) {
@@ -49,7 +50,7 @@ pub(crate) fn taken(part: Vec<TokenWithSpan>) -> (Vec<TokenWithSpan>, Option<Ove
     (rest.map(|(_, token)| token.clone()).collect(), Some(overriding))
 }
 
-/// Marks the INSERT that a statement is, or ends with.
+/// Marks the INSERT of a statement, which may follow WITH.
 pub(crate) fn mark(statement: &mut ast::Statement, overriding: Overriding) {
     let insert = match statement {
         ast::Statement::Insert(insert) => insert,
@@ -63,7 +64,7 @@ pub(crate) fn mark(statement: &mut ast::Statement, overriding: Overriding) {
     insert.settings = Some(vec![ast::Setting { key: ast::Ident::new(MARK), value: ast::Expr::Value(value) }]);
 }
 
-/// What the mark says.
+/// The OVERRIDING clause of a marked statement.
 pub(crate) fn of(insert: &ast::Insert) -> Option<Overriding> {
     let [ast::Setting { key, value: ast::Expr::Value(value) }] = insert.settings.as_deref()? else {
         return None;

@@ -1,4 +1,4 @@
-//! What one statement may hold in memory: rows that are sorted, grouped, collected or answered.
+//! The memory budget of one statement: rows that are sorted, grouped, collected or returned.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use crate::types::error::{Result, SqlError, state};
 /// Default of [`crate::types::settings::Settings::memory_bytes_max`].
 pub(crate) const MEMORY_BYTES_MAX: usize = 512 << 20;
 
-/// Memory that is left to a statement. All its parts take from the same.
+/// Remaining memory of a statement, shared by all its operators.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: Cell<usize>,
@@ -21,12 +21,12 @@ impl Budget {
         Self { left: Cell::new(max), max }
     }
 
-    /// Bytes that are left.
+    /// Remaining bytes.
     pub(crate) fn left(&self) -> usize {
         self.left.get()
     }
 
-    /// Takes `bytes`, or refuses.
+    /// Reserves `bytes`, or fails if fewer remain.
     pub(crate) fn take(&self, bytes: usize) -> Result<()> {
         match self.left.get().checked_sub(bytes) {
             Some(left) => {
@@ -41,7 +41,7 @@ impl Budget {
         }
     }
 
-    /// Gives back what was taken for something that is no longer held.
+    /// Releases bytes of data that is no longer held.
     pub(crate) fn give_back(&self, bytes: usize) {
         self.left.set(self.left.get().saturating_add(bytes).min(self.max));
     }
@@ -51,7 +51,7 @@ impl Budget {
     }
 }
 
-/// Roughly the bytes that a value takes.
+/// Approximate memory size of a value.
 pub(crate) fn value_bytes(value: &Value<'_>) -> usize {
     let heap = match value {
         Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.len(),
@@ -62,7 +62,7 @@ pub(crate) fn value_bytes(value: &Value<'_>) -> usize {
     std::mem::size_of::<Value<'_>>() + heap
 }
 
-/// Roughly the bytes that a row of values takes.
+/// Approximate memory size of a row.
 pub(crate) fn row_bytes(row: &[Value<'_>]) -> usize {
     row.iter().map(value_bytes).sum::<usize>() + 24
 }

@@ -1,7 +1,7 @@
-//! How a running statement is asked to stop: by somebody else, or because its time is up.
+//! Interruption of a running statement, by a cancel request or a timeout.
 //!
-//! The session's owner holds a [`Canceller`], from any thread; whoever walks rows looks at the [`Interrupt`] for each of them.
-//! A look is one load; the clock is asked every [`ROWS_PER_LOOK`] rows.
+//! The session's owner holds a [`Canceller`], which any thread may use. Scans check the [`Interrupt`] for
+//! each row. A check is one atomic load; the clock is read every [`ROWS_PER_LOOK`] rows.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use ropewalk::{Env, Nudge};
 
 use crate::types::error::{Result, SqlError, state};
 
-/// About what is walked in a tenth of a millisecond.
+/// Approximate number of rows scanned in 0.1 ms.
 const ROWS_PER_LOOK: u32 = 256;
 
 /// Cancels what a session is running. Cheap to clone; see [`crate::session::Session::canceller`].
@@ -24,12 +24,13 @@ pub struct Canceller(Arc<Wish>);
 #[derive(Debug, Default)]
 struct Wish {
     is_wanted: AtomicBool,
-    /// Whoever waits and is to be woken.
+    /// The waiting statement to wake on a cancel request.
     sleeper: Mutex<Option<Nudge>>,
 }
 
 impl Canceller {
-    /// Makes the statement that runs now, or begins to before this is noticed, fail with 57014.
+    /// Makes the running statement fail with 57014, or the next one if it starts before this request is
+    /// checked.
     pub fn cancel(&self) {
         let sleeper = self.0.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.is_wanted.store(true, Ordering::Relaxed);
@@ -38,20 +39,20 @@ impl Canceller {
         }
     }
 
-    /// Forgets an earlier wish, which came too late for what it was meant for.
+    /// Clears a cancel request that arrived after the statement it was meant for.
     pub fn reset(&self) {
-        // Usually there is none. What is not written cannot undo a wish that comes at this moment.
+        // Skip the store when no request is pending, so that it cannot erase a concurrent one.
         if self.is_cancelled() {
             self.0.is_wanted.store(false, Ordering::SeqCst);
         }
     }
 
-    /// True when a wish stands.
+    /// True if a cancel request is pending.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_wanted.load(Ordering::Relaxed)
     }
 
-    /// Wakes this one, too, when a wish comes, or stands already.
+    /// Sets the waiting statement to wake on a cancel request. Wakes it at once if one is pending.
     pub(crate) fn wakes(&self, sleeper: Option<Nudge>) {
         let mut slot = self.0.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sleeper) = sleeper.as_ref().filter(|_| self.is_cancelled()) {
@@ -61,19 +62,19 @@ impl Canceller {
     }
 }
 
-/// What a running statement looks at.
+/// The cancel request and the deadline of a running statement.
 #[derive(Debug)]
 pub(crate) struct Interrupt {
     asked: Canceller,
-    /// By the monotonic clock, nanoseconds.
+    /// Monotonic clock, nanoseconds.
     deadline: Option<u64>,
     rows: Cell<u32>,
-    /// Bytes of values that wait for others of their expression; see [`crate::expr::bounds::Operands`].
+    /// Bytes of operands that wait for others of their expression; see [`crate::expr::bounds::Operands`].
     pub(crate) operands: Cell<usize>,
 }
 
 impl Interrupt {
-    /// For a statement that begins now and may take `millis`; 0 is for ever.
+    /// Starts the time limit of a statement; 0 milliseconds is unlimited.
     pub(crate) fn begin(asked: &Canceller, millis: u64, env: &Env) -> Self {
         let time = |millis: u64| env.clock.monotonic_nanos().saturating_add(millis.saturating_mul(1_000_000));
         Self {
@@ -84,28 +85,28 @@ impl Interrupt {
         }
     }
 
-    /// For what is over at once, or is stopped by whoever waits for it.
+    /// For work that ends at once, or that its caller stops.
     pub(crate) fn never() -> Self {
         Self { asked: Canceller::default(), deadline: None, rows: Cell::new(0), operands: Cell::new(0) }
     }
 
-    /// Who may cancel it.
+    /// The canceller of the statement.
     pub(crate) fn canceller(&self) -> &Canceller {
         &self.asked
     }
 
-    /// The same question for what other crates run, and for other threads.
+    /// A [`Watch`] with the same limits, for other crates and threads.
     pub(crate) fn watch(&self, env: &Env) -> Watch {
         Watch { asked: self.asked.clone(), deadline: self.deadline, env: env.clone() }
     }
 
-    /// How much of its time is left; `None` when it has all there is.
+    /// The remaining time; `None` without a time limit.
     pub(crate) fn left(&self, env: &Env) -> Option<Duration> {
         let left = self.deadline?.saturating_sub(env.clock.monotonic_nanos());
         Some(Duration::from_nanos(left))
     }
 
-    /// As [`Interrupt::check`], asking the clock every time.
+    /// As [`Interrupt::check`], but always reads the clock.
     ///
     /// # Errors
     /// 57014.
@@ -114,7 +115,7 @@ impl Interrupt {
         self.check(env)
     }
 
-    /// Refuses to go on when that is wanted.
+    /// Fails if the statement was cancelled or its time is over.
     ///
     /// # Errors
     /// 57014.
@@ -140,7 +141,7 @@ fn timed_out() -> SqlError {
     SqlError::new(state::QUERY_CANCELED, "canceling statement due to statement timeout")
 }
 
-/// An [`Interrupt`] that threads may share. It reads the clock at each check, so callers check seldom.
+/// An [`Interrupt`] that threads may share. Each check reads the clock, so call it rarely.
 #[derive(Clone)]
 pub(crate) struct Watch {
     asked: Canceller,
@@ -149,7 +150,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Why the statement ends, if it does.
+    /// The reason to stop the statement, if any.
     fn stop(&self) -> Option<Stop> {
         if self.asked.is_cancelled() {
             return Some(Stop::Cancelled);

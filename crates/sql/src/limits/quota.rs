@@ -1,6 +1,6 @@
-//! Quotas: bytes that outlive a statement, bounded for each session and for all sessions of the process.
+//! Memory and disk quotas for data that outlives a statement, per session and for the process.
 //!
-//! A [`Share`] belongs to a session. What is taken of it is given back when its [`Taken`] is dropped.
+//! A [`Share`] belongs to a session. Bytes taken from it are released when the [`Taken`] is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,10 +29,11 @@ pub(crate) static PATTERNS: Quota = Quota::new(
     state::OUT_OF_MEMORY,
     "use fewer patterns in a statement, or deallocate prepared statements",
 );
-/// Prepared statements, by an estimate.
+/// Prepared statements, by an estimate of their size.
 pub(crate) static STATEMENTS: Quota =
     Quota::new("prepared statements", (256 << 20, 4 << 30), state::OUT_OF_MEMORY, "deallocate some of them");
-/// Answers that clients have yet to fetch: those of portals, and the pages of cursors in memory. A session has its `work_mem`.
+/// Results that clients have not fetched yet: those of portals, and cached pages of cursors. `work_mem`
+/// limits a session.
 pub(crate) static ANSWERS: Quota = Quota::new(
     "open portals and cursors",
     (u64::MAX, 4 << 30),
@@ -63,7 +64,7 @@ impl Quota {
     }
 }
 
-/// What one session has of a quota.
+/// The part of a quota that one session uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     quota: &'static Quota,
@@ -80,10 +81,10 @@ impl Share {
         Self { quota, used: Arc::default() }
     }
 
-    /// Takes bytes while the session has at most `max`.
+    /// Reserves bytes, if the session then uses at most `max`.
     ///
     /// # Errors
-    /// That of the quota.
+    /// The error of the quota.
     pub(crate) fn take_within(&self, bytes: u64, max: u64) -> Result<Taken> {
         let taken = self.take(bytes)?;
         if self.used.load(Ordering::Relaxed) > max {
@@ -92,10 +93,10 @@ impl Share {
         Ok(taken)
     }
 
-    /// Takes bytes.
+    /// Reserves bytes.
     ///
     /// # Errors
-    /// That of the quota.
+    /// The error of the quota.
     pub(crate) fn take(&self, bytes: u64) -> Result<Taken> {
         let mut taken = Taken { share: self.clone(), bytes: 0 };
         taken.grow(bytes)?;
@@ -108,7 +109,8 @@ impl Share {
 pub struct Hold(#[expect(dead_code, reason = "returned when dropped")] Taken);
 
 impl Session {
-    /// Counts rows that a client has yet to fetch, or values for a statement that it has yet to run.
+    /// Reserves memory for rows that a client has not fetched yet, or parameters of a statement that it has
+    /// not run yet.
     ///
     /// # Errors
     /// 53200: more than the session's `work_mem`, or than all sessions may hold.
@@ -119,7 +121,7 @@ impl Session {
     }
 }
 
-/// Bytes that were taken.
+/// Reserved bytes.
 #[derive(Debug)]
 pub(crate) struct Taken {
     share: Share,
@@ -127,10 +129,10 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Takes more.
+    /// Reserves more bytes.
     ///
     /// # Errors
-    /// That of the quota.
+    /// The error of the quota.
     pub(crate) fn grow(&mut self, bytes: u64) -> Result<()> {
         let Share { quota, used } = &self.share;
         if !add(used, bytes, quota.session_max) {
@@ -152,7 +154,7 @@ impl Drop for Taken {
     }
 }
 
-/// The shares of a session.
+/// The shares of a session in all quotas.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares {
     pub(crate) patterns: Share,

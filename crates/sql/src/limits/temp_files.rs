@@ -1,11 +1,12 @@
-//! Temporary files of statements and cursors, bounded for one statement and for all of a database.
+//! Temporary files of statements and cursors, bounded per statement and per database.
 //!
 //! ```text
 //! sorts, groups, joins ─▶ DiskManager of the statement ┐
 //! pages of cursors     ─▶ Spooled                      ┴▶ TempFiles of the database
 //! ```
-//! The engine checks the bound of a statement at each write. The sum of all is checked while a statement waits for the engine and
-//! before a page of a cursor is written, so it may be passed by what statements write within a tenth of a second.
+//! The engine checks the limit of a statement at each write. The total is checked while a statement waits for
+//! the engine, and before a page of a cursor is written. Statements can therefore exceed it by the writes of
+//! 0.1 s.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,12 +18,12 @@ use ropewalk::Database;
 
 use crate::types::error::{Result, SqlError, state};
 
-/// Bounds of temporary files in bytes.
+/// Limits of temporary files in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TempFileLimits {
-    /// Of one statement. 4 GiB.
+    /// For one statement. Default: 4 GiB.
     pub statement: u64,
-    /// Of all statements and cursors of a database. 16 GiB.
+    /// For all statements and cursors of a database. Default: 16 GiB.
     pub all: u64,
 }
 
@@ -32,7 +33,7 @@ impl Default for TempFileLimits {
     }
 }
 
-/// Bounds the temporary files of a database, for statements that begin later. Unless it is called the default holds.
+/// Sets the limits of a database's temporary files, for statements that begin later.
 pub fn limit_temp_files(db: &Database, limits: TempFileLimits) {
     *db.companion::<TempFiles>().limits.lock() = limits;
 }
@@ -46,7 +47,7 @@ pub(crate) struct TempFiles {
 }
 
 impl TempFiles {
-    /// The files of a statement that begins. Their directory is made with the first of them and removed with the value.
+    /// The files of a new statement. Their directory is created with the first file and removed on drop.
     pub(crate) fn statement(&self) -> std::result::Result<Arc<DiskManager>, DataFusionError> {
         let bytes_max = self.limits.lock().statement;
         let files = Arc::new(DiskManager::builder().with_max_temp_directory_size(bytes_max).build()?);
@@ -56,7 +57,7 @@ impl TempFiles {
         Ok(files)
     }
 
-    /// Checks the sum of all.
+    /// Checks the total size.
     ///
     /// # Errors
     /// 53100.
@@ -74,7 +75,7 @@ impl TempFiles {
 
 const HINT: &str = "sort, group or fetch fewer rows, or give the statement more memory";
 
-/// Bytes that a cursor has written to its file.
+/// Number of bytes that a cursor has written to its file.
 #[derive(Debug)]
 pub(crate) struct Spooled {
     of: Arc<TempFiles>,
@@ -82,12 +83,12 @@ pub(crate) struct Spooled {
 }
 
 impl Spooled {
-    /// For a cursor that has no file yet.
+    /// For a cursor without a file.
     pub(crate) fn new(db: &Database) -> Self {
         Self { of: db.companion(), bytes: 0 }
     }
 
-    /// Counts bytes that are about to be written.
+    /// Counts bytes before they are written.
     ///
     /// # Errors
     /// 53100.
@@ -104,9 +105,9 @@ impl Drop for Spooled {
     }
 }
 
-/// The error of a statement whose files reached their bound or filled the disk, if it is that.
+/// The error of a statement whose files reached their limit or filled the disk; `None` for other errors.
 pub(crate) fn disk_full(error: &DataFusionError) -> Option<SqlError> {
-    // The engine has no variant for it.
+    // DataFusion has no error variant for it.
     let text = error.to_string();
     let message = if text.contains("max_temp_directory_size") {
         "the temporary files of the statement are over their limit"

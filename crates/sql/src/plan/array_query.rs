@@ -1,4 +1,4 @@
-//! `ARRAY(SELECT …)`: what `array_agg` gathers over the query, and `{}` where there are no rows.
+//! `ARRAY(SELECT …)`: rewritten to `array_agg` over the query, and `{}` if it has no rows.
 //!
 //! ```text
 //! ARRAY(SELECT e FROM … ORDER BY k)   is   (SELECT coalesce(array_agg(e ORDER BY k), '{}') FROM …)
@@ -20,11 +20,11 @@ static GATHERING: LazyLock<Option<ast::Query>> = LazyLock::new(|| {
     }
 });
 
-/// The query whose one value is the array of what `query` answers.
+/// The query whose single value is the array of the rows of `query`.
 ///
 /// # Errors
-/// 42601 when the query has several columns; 0A000 when it does not say how many, and when its order is not that of a plain
-/// SELECT.
+/// 42601 when the query has several columns. 0A000 when their number is unknown, or the query has an ORDER BY
+/// but is not a plain SELECT.
 pub(crate) fn gathered(query: &ast::Query) -> Result<ast::Query> {
     let missing = || crate::expr::bug("a query over a query");
     match columns(&query.body) {
@@ -54,7 +54,7 @@ pub(crate) fn gathered(query: &ast::Query) -> Result<ast::Query> {
         let body = Box::new(ast::SetExpr::Select(Box::new(select)));
         return Ok(ast::Query { body, order_by: None, ..query.clone() });
     }
-    // A plain SELECT gathers in its own place: what it reads of a query around stays as near as it was.
+    // A plain SELECT is rewritten in place, so that its outer references keep their nesting level.
     if let Some((list, select)) = plain(query).filter(|(_, select)| !select.from.is_empty())
         && let Some(item) = value(list).filter(|item| !calls_something(item))
     {
@@ -71,7 +71,7 @@ pub(crate) fn gathered(query: &ast::Query) -> Result<ast::Query> {
     Ok(around)
 }
 
-/// How many columns a query has, where it is written there.
+/// The number of columns of a query, if its text shows it.
 fn columns(body: &ast::SetExpr) -> Option<usize> {
     match body {
         ast::SetExpr::Select(select) => {
@@ -106,13 +106,13 @@ fn value(item: &ast::SelectItem) -> Option<&ast::Expr> {
     }
 }
 
-/// True when the expression may hold an aggregate, a window or a function of rows.
+/// True if the expression may contain an aggregate, a window function or a set-returning function.
 fn calls_something(expr: &ast::Expr) -> bool {
     let text = expr.to_string();
     text.contains('(')
 }
 
-/// True for the number 1, and for the name that the item has.
+/// True for the number 1, and for the name of the item.
 fn means_the_column(key: &ast::Expr, item: &ast::SelectItem) -> bool {
     match (key, item) {
         (ast::Expr::Value(value), _) => {
@@ -125,7 +125,7 @@ fn means_the_column(key: &ast::Expr, item: &ast::SelectItem) -> bool {
     }
 }
 
-/// The arguments of `array_agg` in the query around.
+/// The arguments of `array_agg` in the rewritten query.
 fn arguments(around: &mut ast::Query) -> Option<&mut ast::FunctionArgumentList> {
     let ast::SetExpr::Select(select) = around.body.as_mut() else { return None };
     let ast::SelectItem::UnnamedExpr(ast::Expr::Function(coalesce)) = select.projection.first_mut()? else {

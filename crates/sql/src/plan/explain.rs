@@ -1,4 +1,4 @@
-//! EXPLAIN: the path to every table, and what is done with the rows.
+//! EXPLAIN: the access path of each table, and the operations on the rows.
 
 use ropewalk::tables::shown;
 
@@ -6,7 +6,7 @@ use crate::dml::write::{Found, Source};
 use crate::plan::prepared::Plan;
 use crate::plan::{Asked, Groups, Select, Subquery};
 
-/// The lines that EXPLAIN answers.
+/// The lines that EXPLAIN returns.
 pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
     let mut lines = Vec::new();
     match plan {

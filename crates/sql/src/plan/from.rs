@@ -1,4 +1,4 @@
-//! FROM: levels, one for each table, and the conditions of joins; which level a condition is put to.
+//! FROM: one level per table, join conditions, and the assignment of conditions to levels.
 
 use sqlparser::ast;
 
@@ -61,7 +61,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The names that USING or NATURAL says of a join whose right side is shown from the place `right` on.
+    /// The column names of USING or NATURAL; the right side of the join has the visible columns from `right`
+    /// on.
     pub(crate) fn names_of_using(
         constraint: &ast::JoinConstraint,
         scope: &Scope,
@@ -74,7 +75,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The conditions of the names of USING. Each becomes one column, which stands before all others of the item.
+    /// The join conditions of USING. Each pair becomes one column, placed before all others of the item.
     pub(crate) fn using(
         &mut self,
         names: &[String],
@@ -150,7 +151,7 @@ impl Planner<'_> {
     }
 }
 
-/// A name of USING.
+/// A column name in USING.
 fn name_of_using(name: &ast::ObjectName) -> Result<String> {
     let mut names = parts(name)?;
     match (names.pop(), names.is_empty()) {
@@ -159,7 +160,7 @@ fn name_of_using(name: &ast::ObjectName) -> Result<String> {
     }
 }
 
-/// The name that an alias gives.
+/// The name in an alias.
 pub(crate) fn alias_of(alias: Option<&ast::TableAlias>) -> Result<Option<String>> {
     match alias {
         None => Ok(None),
@@ -168,7 +169,7 @@ pub(crate) fn alias_of(alias: Option<&ast::TableAlias>) -> Result<Option<String>
     }
 }
 
-/// Takes a condition apart at its ANDs, and at what all branches of an OR ask.
+/// Splits a condition at its ANDs, and factors out conditions common to all branches of an OR.
 pub(crate) fn split(condition: Expr, conjuncts: &mut Vec<Expr>) {
     match condition {
         Expr::And(parts) => parts.into_iter().for_each(|part| split(part, conjuncts)),
@@ -177,7 +178,8 @@ pub(crate) fn split(condition: Expr, conjuncts: &mut Vec<Expr>) {
     }
 }
 
-/// `(a AND b) OR (a AND c)` is `a AND (b OR c)`, also where some are unknown: `a` may be the key of a join.
+/// Rewrites `(a AND b) OR (a AND c)` to `a AND (b OR c)`, which is valid for NULLs, too: `a` may be a join
+/// key.
 fn factored(branches: Vec<Expr>, conjuncts: &mut Vec<Expr>) {
     let parts = |branch| {
         let mut parts = Vec::new();
@@ -195,7 +197,7 @@ fn factored(branches: Vec<Expr>, conjuncts: &mut Vec<Expr>) {
     };
     branches.iter_mut().for_each(|branch| branch.retain(|part| !common.contains(part)));
     conjuncts.extend(common);
-    // A branch that asks nothing else is true when the rest is asked for.
+    // If a branch has no other conditions, the OR is true whenever the common ones are.
     if branches.iter().all(|branch| !branch.is_empty()) {
         let joined = |mut branch: Vec<Expr>| match (branch.pop(), branch.is_empty()) {
             (Some(only), true) => only,
@@ -208,7 +210,7 @@ fn factored(branches: Vec<Expr>, conjuncts: &mut Vec<Expr>) {
     }
 }
 
-/// The columns that all orders are plain columns of; none when one is not.
+/// The columns by which the rows are ordered; empty if one order is not a plain column.
 pub(super) fn wanted(orders: &[Order]) -> Vec<Wanted> {
     let plain = |order: &Order| match order.expr {
         Expr::Column(place) => Some((place, order.descending, order.nulls_first)),
@@ -217,8 +219,8 @@ pub(super) fn wanted(orders: &[Order]) -> Vec<Wanted> {
     orders.iter().map(plain).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
-/// Puts the conditions on a relation alone, whose columns begin at `start`, before those that join it: as in PostgreSQL, which asks
-/// them where the relation is read, they guard what the others compute.
+/// Moves conditions on one relation, whose columns begin at `start`, before join conditions. As in
+/// PostgreSQL, which evaluates them during the scan, they protect the others from values that cause errors.
 pub(crate) fn alone_first(filter: &mut [Expr], start: usize) {
     filter.sort_by_cached_key(|condition| {
         let mut joins = false;
@@ -227,7 +229,8 @@ pub(crate) fn alone_first(filter: &mut [Expr], start: usize) {
     });
 }
 
-/// Puts each conjunct to the first level that knows its columns, and chooses the paths. Answers those without columns.
+/// Assigns each conjunct to the first level that has its columns, and chooses access paths. Returns those
+/// without columns.
 pub(super) fn place(
     levels: &mut [Level],
     conjuncts: Vec<Expr>,
@@ -240,7 +243,7 @@ pub(super) fn place(
         conjunct.columns(&mut |column| last = last.max(Some(column)));
         let level = match last {
             Some(last) => levels.iter_mut().rev().find(|level| level.start <= last),
-            // Without a column, but another for each row.
+            // No columns, but volatile: evaluated for each row.
             None if conjunct.is_volatile() => levels.last_mut(),
             None => None,
         };
@@ -252,7 +255,7 @@ pub(super) fn place(
     }
     for level in levels {
         alone_first(&mut level.filter, level.start);
-        // What is asked before is known to hold; what is asked of this level narrows its path.
+        // Conditions of earlier levels already hold; those of this level narrow its access path.
         level.path = Path::choose(&level.schema, level.start, &level.filter, wanted, is_limited);
     }
     constant

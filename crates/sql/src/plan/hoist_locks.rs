@@ -1,4 +1,4 @@
-//! FOR UPDATE in a subquery of FROM: what it locks goes to WITH, where it is locked before the rest reads it.
+//! Moves subqueries with FOR UPDATE from FROM to WITH, where their rows are locked before they are read.
 //!
 //! ```text
 //! SELECT … FROM (SELECT … FOR UPDATE) AS x        is   WITH l AS (SELECT … FOR UPDATE) SELECT … FROM l AS x
@@ -11,24 +11,24 @@ use sqlparser::ast;
 
 use crate::syntax::parse;
 
-/// Where the parts of a statement are taken from.
+/// Template from which the parts of a statement are cloned.
 static TEMPLATE: LazyLock<Option<ast::Query>> =
     LazyLock::new(|| match parse::template("WITH l AS (SELECT 1) SELECT * FROM l")? {
         ast::Statement::Query(query) => Some(*query),
         _ => None,
     });
 
-/// The queries that are taken out.
+/// The subqueries that were moved.
 struct Lifted {
     template: &'static ast::Query,
     parts: Vec<ast::Cte>,
 }
 
 impl Lifted {
-    /// Takes a query out and answers its name.
+    /// Moves a query to WITH and returns its name.
     fn take(&mut self, query: &ast::Query) -> Option<ast::Ident> {
         let mut part = self.template.with.as_ref()?.cte_tables.first()?.clone();
-        // No table is called so.
+        // No table can have this name.
         let name = ast::Ident::with_quote('"', format!("*locked{}", self.parts.len()));
         part.alias.name = name.clone();
         *part.query = query.clone();
@@ -36,7 +36,7 @@ impl Lifted {
         Some(name)
     }
 
-    /// The relations of a FROM: those that lock are read by their names.
+    /// Replaces the locking subqueries of a FROM by their names.
     fn relations(&mut self, from: &mut [ast::TableWithJoins]) -> Option<()> {
         for tables in from {
             let joined = tables.joins.iter_mut().map(|join| &mut join.relation);
@@ -74,14 +74,14 @@ impl Lifted {
     }
 }
 
-/// True when rows that others hold are passed over.
+/// True for SKIP LOCKED, which skips rows locked by others.
 pub(crate) fn skips(query: &ast::Query) -> bool {
     let parts = query.with.iter().flat_map(|with| &with.cte_tables);
     let mut locks = parts.flat_map(|part| &part.query.locks);
     locks.any(|lock| lock.nonblock == Some(ast::NonBlock::SkipLocked))
 }
 
-/// The statement with what locks in its FROM before it; `None` where nothing there does.
+/// The statement with the locking subqueries of its FROM moved to WITH; `None` if it has none.
 pub(crate) fn lifted(statement: &ast::Statement) -> Option<ast::Query> {
     let template = TEMPLATE.as_ref()?;
     let mut lifted = Lifted { template, parts: Vec::new() };

@@ -1,11 +1,11 @@
 //! Plans of SELECT: names looked up, expressions bound, a path chosen for every table.
 //!
-//!   FROM ─▶ levels, each with a path and the conditions that can be asked by then
-//!   WHERE, ON ─▶ conjuncts, put to the first level that knows their columns
+//!   FROM ─▶ levels, each with an access path and the conditions that can be evaluated there
+//!   WHERE, ON ─▶ conjuncts, assigned to the first level that has their columns
 //!   GROUP BY, HAVING ─▶ groups ─▶ output ─▶ ORDER BY, DISTINCT, LIMIT
 //!
-//! What [`Planner::query`] refuses with 0A000 goes to `crate::exec::analytic`, over scans at the same snapshot.
-//! So does what it plans over whole tables, while those are large ([`Select::works_on_large_tables`]).
+//! Queries that [`Planner::query`] rejects with 0A000 go to `crate::exec::analytic`, over scans at the same
+//! snapshot. So do complete scans of large tables ([`Select::works_on_large_tables`]).
 
 pub(crate) mod array_query;
 pub(crate) mod explain;
@@ -43,7 +43,7 @@ pub(crate) use output::{check_distinct, check_distinct_on, grouped_expr, label};
 /// A column of a result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResultColumn {
-    /// Its name; not necessarily unique.
+    /// Name, not necessarily unique.
     pub name: String,
     /// Its type.
     pub ty: Type,
@@ -55,13 +55,13 @@ pub(crate) struct Level {
     pub(crate) table: Table,
     pub(crate) schema: Arc<Schema>,
     pub(crate) path: Path,
-    /// Number of its first column.
+    /// Number of its first column in the joined row.
     pub(crate) start: usize,
-    /// What every row must fulfil as soon as it is read. For a LEFT JOIN: its ON.
+    /// Conditions that a row must satisfy when it is read. For a LEFT JOIN: its ON.
     pub(crate) filter: Vec<Expr>,
     /// LEFT JOIN: without a match there is one row of NULLs.
     pub(crate) is_outer: bool,
-    /// WHERE behind a LEFT JOIN.
+    /// WHERE conditions that are evaluated after a LEFT JOIN.
     pub(crate) after: Vec<Expr>,
 }
 
@@ -78,7 +78,8 @@ pub(crate) struct Order {
     pub(crate) ty: Type,
     pub(crate) descending: bool,
     pub(crate) nulls_first: bool,
-    /// The place in the select list whose value it is, where evaluating the expression again would give another one.
+    /// Place in the select list from which to take the value, if evaluating the expression again could
+    /// differ.
     pub(crate) shown: Option<usize>,
 }
 
@@ -87,7 +88,7 @@ pub(crate) struct Select {
     pub(crate) levels: Vec<Level>,
     /// Conditions without a column.
     pub(crate) constant: Vec<Expr>,
-    /// Rows of VALUES, in the place of levels.
+    /// Rows of VALUES, instead of levels.
     pub(crate) values: Option<Vec<Vec<Expr>>>,
     pub(crate) groups: Option<Groups>,
     pub(crate) output: Vec<Expr>,
@@ -98,11 +99,12 @@ pub(crate) struct Select {
     pub(crate) offset: Option<Expr>,
 }
 
-/// Fewer rows are read, joined and grouped one by one before the query engine has planned how.
+/// With fewer rows, row-by-row execution ends before the query engine has planned the query.
 const MANY_ROWS: usize = 8192;
 
 impl Select {
-    /// True when it does more with whole tables than answer their rows: what the query engine does faster where they are large.
+    /// True if it filters, joins, groups or sorts complete tables, which the query engine does faster if they
+    /// are large.
     pub(crate) fn works_on_whole_tables(&self) -> bool {
         let in_order =
             matches!(self.levels.as_slice(), [level] if level.path.is_ordered && self.groups.is_none());
@@ -114,7 +116,7 @@ impl Select {
         works && self.levels.iter().any(|level| level.path.is_whole())
     }
 
-    /// True when no expression reads a column beyond the row that it is evaluated for.
+    /// True if no expression reads a column beyond its row.
     fn stays_within(&self) -> bool {
         let within = |expr: &Expr, width: usize| {
             let mut within = true;
@@ -139,7 +141,8 @@ impl Select {
         filtered && grouped && self.output.iter().chain(orders).all(|expr| within(expr, width))
     }
 
-    /// True when it does so and one of the tables is large, at a snapshot. A transaction reads for itself.
+    /// True if it works on complete tables of which one is large, at a snapshot. Queries in a transaction
+    /// never do.
     pub(crate) fn works_on_large_tables(&self, access: &mut Access<'_>) -> Result<bool> {
         let Access::Snapshot(db, snapshot) = access else { return Ok(false) };
         if !self.works_on_whole_tables() {
@@ -154,7 +157,7 @@ impl Select {
     }
 }
 
-/// What a subquery is asked for.
+/// The form in which a subquery is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Scalar,
@@ -162,11 +165,11 @@ pub(crate) enum Asked {
     Exists,
 }
 
-/// A subquery that reads nothing of the query around it: evaluated once, before.
+/// An uncorrelated subquery, evaluated once before the statement.
 pub(crate) struct Subquery {
     pub(crate) select: Select,
     pub(crate) asked: Asked,
-    /// What its FOR UPDATE locks, where rows are locked.
+    /// The rows that its FOR UPDATE locks.
     pub(crate) locking: Option<Box<Locking>>,
 }
 
@@ -174,35 +177,36 @@ pub(crate) struct Subquery {
 pub(crate) struct Planner<'a> {
     pub(crate) access: Access<'a>,
     pub(crate) params: Params,
-    /// Inner ones before those that they are part of.
+    /// Nested subqueries come before those that contain them.
     pub(crate) subqueries: Vec<Subquery>,
-    /// Scopes of the queries around the one at hand.
+    /// Scopes of the enclosing queries.
     pub(crate) outer: Vec<Scope>,
-    /// Tables that the plan rests on, as they were.
+    /// Tables that the plan depends on, with the versions of their schemas.
     pub(crate) rests_on: Vec<(Table, u32)>,
     /// Set while a query is planned for the query engine.
     pub(crate) whole: Option<Box<crate::exec::analytic::Whole>>,
-    /// How the session stands, for those who ask.
+    /// State of the session.
     pub(crate) standing: Standing,
-    /// The catalog, once it was asked for: then the plan is good for one run.
+    /// The catalog, once it was read. The plan is then valid for one run.
     pub(crate) catalog: Option<Arc<Catalog>>,
-    /// A small query is planned.
+    /// True while a query is planned for nested loops in memory.
     pub(crate) is_small: bool,
-    /// Queries of WITH in reach.
+    /// Queries of WITH in scope.
     pub(crate) named: Vec<crate::exec::nested_loop::Named>,
-    /// Calls of `set_config`: the session does what they say before the statement runs.
+    /// Calls of `set_config`, which the session applies before the statement runs.
     pub(crate) sets: Vec<SetConfig>,
-    /// A call of nextval or setval, or of an advisory lock.
+    /// True for a call of nextval or setval, or of an advisory lock.
     pub(crate) draws: bool,
-    /// A relation or a state of the database is read.
+    /// True if a relation or a state of the database is read.
     pub(crate) reads: bool,
-    /// The plan rests on what nobody compares: it is good for one run.
+    /// The plan depends on state without a version: it is valid for one run.
     pub(crate) is_fleeting: bool,
-    /// What stands before the UPDATE or DELETE at hand.
+    /// The WITH of the UPDATE or DELETE being planned.
     pub(crate) with: Option<ast::With>,
-    /// A query within says FOR UPDATE, which nothing is done about.
+    /// A subquery has FOR UPDATE, which the plan does not apply.
     pub(crate) locks_within: bool,
-    /// A statement is planned whose queries of WITH write: all that it asks is read into memory before.
+    /// Set for a statement with writing queries in WITH: all tables that it reads are read into memory before
+    /// it writes.
     pub(crate) chained: bool,
     /// Enum types that the plan uses.
     pub(crate) enums: Enums,
@@ -216,29 +220,29 @@ pub(crate) struct SetConfig {
     pub(crate) is_local: Expr,
 }
 
-/// How a session stands: what it may be asked about, beside its data.
+/// Session state that planning depends on, apart from the data.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Standing {
     pub(crate) settings: Arc<Settings>,
-    /// Tables that its transaction made: nobody else can list them yet.
+    /// Tables created by the open transaction, which others cannot list yet.
     pub(crate) created: Vec<String>,
-    /// What sequences gave the session.
+    /// Numbers that the session drew from sequences.
     pub(crate) given: crate::ddl::sequences::Given,
     /// Its cursors.
     pub(crate) cursors: Arc<std::collections::BTreeMap<String, crate::session::cursor::CursorShape>>,
-    /// The advisory locks that it holds.
+    /// The advisory locks that the session holds.
     pub(crate) advisory: crate::functions::advisory::Held,
-    /// The channels that it hears.
+    /// The channels that the session listens on.
     pub(crate) heard: Arc<std::collections::BTreeSet<String>>,
-    /// The sessions beside it.
+    /// The sessions of the server.
     pub(crate) peers: crate::session::registry::Known,
-    /// Its caller.
+    /// The caller and its rights.
     pub(crate) acting: crate::session::rights::Acting,
-    /// What it may keep.
+    /// The session's memory quotas.
     pub(crate) shares: crate::limits::quota::Shares,
 }
 
-/// Queries within queries.
+/// Maximum nesting depth of queries.
 const DEPTH_MAX: usize = 16;
 
 static QUERY: LazyLock<Option<ast::Query>> = LazyLock::new(|| match parse::template("SELECT 1")? {
@@ -246,12 +250,12 @@ static QUERY: LazyLock<Option<ast::Query>> = LazyLock::new(|| match parse::templ
     _ => None,
 });
 
-/// `SELECT 1`, to be made a query of.
+/// `SELECT 1`, as a template.
 pub(crate) fn select_one() -> Option<ast::Query> {
     QUERY.clone()
 }
 
-/// The hint of every refusal of a query.
+/// Hint of errors about unsupported queries.
 pub(crate) const HINT: &str = "one table and joins by key are served: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, and subqueries \
                                that read nothing of the query around them";
 
@@ -259,18 +263,18 @@ pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, HINT)
 }
 
-/// Refuses a clause that nobody looks at: `given`, emptied of what is handled, must be an empty statement of its kind.
+/// Rejects unsupported clauses: `given`, with all supported clauses removed, must equal an empty statement.
 pub(crate) fn nothing_else<T: PartialEq + std::fmt::Display>(given: &T, empty: Option<&T>) -> Result<()> {
     if empty == Some(given) { Ok(()) } else { Err(unsupported(format!("a clause of {given}"))) }
 }
 
-/// Refuses what no planner of queries looks at, and SKIP LOCKED within another query.
+/// Rejects clauses that no planner of queries supports, and SKIP LOCKED in a subquery.
 fn nothing_but_a_query(query: &ast::Query) -> Result<()> {
     let mut rest = query.clone();
     if rest.locks.iter().any(|lock| lock.nonblock == Some(ast::NonBlock::SkipLocked)) {
         return Err(SqlError::unsupported(
             "SKIP LOCKED within another query",
-            "lock rows by a SELECT of its own",
+            "lock rows by a separate SELECT",
         ));
     }
     rest.locks.clear();
@@ -282,7 +286,7 @@ fn nothing_but_a_query(query: &ast::Query) -> Result<()> {
     nothing_else(&rest, empty)
 }
 
-/// Refuses what no planner of SELECT looks at.
+/// Rejects clauses that no planner of SELECT supports.
 pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
     crate::plan::prepared::check_width(select.projection.len())?;
     let mut rest = select.clone();
@@ -297,12 +301,12 @@ pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
     (rest.distinct, rest.selection, rest.having) = (None, None, None);
     rest.from.clear();
     rest.named_window.clear();
-    // Without QUALIFY, which is refused, the flag of its place says nothing.
+    // The flag only gives the position of QUALIFY, which was rejected above.
     rest.window_before_qualify = false;
     nothing_else(&rest, empty)
 }
 
-/// The expressions of LIMIT and OFFSET; WITH TIES is refused unless it `may_tie`.
+/// The expressions of LIMIT and OFFSET; WITH TIES is rejected unless `may_tie`.
 pub(crate) fn limit_and_offset(
     query: &ast::Query,
     may_tie: bool,
@@ -353,18 +357,18 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What another way of planning begins with.
+    /// Planner state to return to with [`Planner::back_to`].
     pub(crate) fn mark(&self) -> (Params, usize, usize, usize) {
         (self.params.clone(), self.subqueries.len(), self.rests_on.len(), self.sets.len())
     }
 
-    /// Notes a call that changes a sequence or takes an advisory lock, which needs the right to append.
+    /// Records a call that changes a sequence or takes an advisory lock, which needs the right to append.
     pub(crate) fn may_draw(&mut self) -> Result<()> {
         self.draws = true;
         self.standing.acting.check(crate::session::rights::Rights::APPEND)
     }
 
-    /// Forgets what was planned since the mark.
+    /// Discards everything planned since the mark.
     pub(crate) fn back_to(&mut self, (params, subqueries, rests_on, sets): (Params, usize, usize, usize)) {
         self.params = params;
         self.subqueries.truncate(subqueries);
@@ -373,7 +377,7 @@ impl<'a> Planner<'a> {
         self.outer.clear();
     }
 
-    /// The name by which a relation is kept. Names within a view mean what they meant when it was made.
+    /// The stored name of a relation. Names in a view resolve as they did when the view was created.
     pub(crate) fn kept_name(&mut self, name: &ast::ObjectName) -> Result<String> {
         let reference = table_name(name)?;
         let is_of_view = self.whole.as_ref().is_some_and(|whole| whole.is_in_view());
@@ -383,7 +387,7 @@ impl<'a> Planner<'a> {
         let Standing { settings, created, .. } = &self.standing;
         let found = schemas::relation(&mut self.access, settings, created, &reference);
         let (kept, lasts) = found.map_err(|error| match error.state {
-            // Who reads is told of the relation, as in PostgreSQL.
+            // The error names the relation, as in PostgreSQL.
             state::INVALID_SCHEMA_NAME => {
                 SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{reference}\" does not exist"))
             }
@@ -393,7 +397,7 @@ impl<'a> Planner<'a> {
         Ok(kept)
     }
 
-    /// A table, on which the plan rests from now on.
+    /// Resolves a table and adds it to the dependencies of the plan.
     pub(crate) fn table(&mut self, name: &ast::ObjectName) -> Result<(Table, Arc<Schema>)> {
         let at = |error: SqlError| error.at(ast::Spanned::span(name));
         let kept = self.kept_name(name).map_err(at)?;
@@ -404,7 +408,7 @@ impl<'a> Planner<'a> {
         Ok((table, schema))
     }
 
-    /// Refuses what no planner of queries looks at. Locks count for the statement as a whole.
+    /// Rejects unsupported clauses. Row locks are noted for the complete statement.
     pub(crate) fn nothing_but_a_query(&mut self, query: &ast::Query) -> Result<()> {
         self.locks_within |= !query.locks.is_empty();
         nothing_but_a_query(query)
@@ -413,7 +417,7 @@ impl<'a> Planner<'a> {
     /// Plans a query.
     ///
     /// # Errors
-    /// Unknown names, wrong types; 0A000 for what is not served.
+    /// Unknown names, wrong types; 0A000 for unsupported queries.
     pub(crate) fn query(&mut self, query: &ast::Query) -> Result<Select> {
         self.check_depth()?;
         if query.with.is_some() {
@@ -458,7 +462,7 @@ impl<'a> Planner<'a> {
         Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, message))
     }
 
-    /// Plans a subquery of an expression; answers its number and the type of its one column.
+    /// Plans a subquery of an expression; returns its number and the type of its single column.
     pub(crate) fn subquery(
         &mut self,
         query: &ast::Query,
@@ -480,7 +484,7 @@ impl<'a> Planner<'a> {
         Ok((self.subqueries.len() - 1, ty))
     }
 
-    /// Makes a subquery answer values of type `ty`.
+    /// Casts the values of a subquery to type `ty`.
     pub(crate) fn cast_subquery(&mut self, number: usize, ty: Type) {
         if let Some(subquery) = self.subqueries.get_mut(number)
             && let Some(output) = subquery.select.output.first_mut()
@@ -509,7 +513,7 @@ impl<'a> Planner<'a> {
         select
     }
 
-    /// Plans a query within another one that may say FOR UPDATE.
+    /// Plans a subquery, which may have FOR UPDATE.
     pub(crate) fn locking_query(&mut self, query: &ast::Query) -> Result<(Select, Option<Box<Locking>>)> {
         if query.locks.is_empty() {
             return Ok((self.query(query)?, None));

@@ -1,4 +1,4 @@
-//! What a query answers: its select list with the names of the columns, its groups, its order.
+//! The result of a query: its select list with column names, grouping and order.
 
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
@@ -70,7 +70,7 @@ impl Planner<'_> {
         projected: &[(Expr, ResultColumn)],
     ) -> Result<(Expr, Type)> {
         let chosen = match key {
-            // A column of the tables goes before a name of the select list.
+            // A column of the tables takes precedence over a name of the select list.
             ast::Expr::Identifier(ident) if scope.find(None, &folded(ident))?.is_none() => {
                 named(&folded(ident), projected)?.map(|found| found.0.clone())
             }
@@ -106,7 +106,7 @@ impl Planner<'_> {
             return Err(unsupported(item));
         }
         let chosen = match &item.expr {
-            // A name of the select list goes before a column of the tables.
+            // A name of the select list takes precedence over a column of the tables.
             ast::Expr::Identifier(ident) => named(&folded(ident), projected)?,
             key => ordinal(key, projected, "ORDER BY")?,
         };
@@ -127,7 +127,7 @@ impl Planner<'_> {
         Ok(Order { expr, ty, descending, nulls_first, shown })
     }
 
-    /// An item of DISTINCT ON: a number is a place of the select list, and a name one of its columns, as in ORDER BY.
+    /// Binds an item of DISTINCT ON: a number or name denotes a select list column, as in ORDER BY.
     pub(crate) fn distinct_on(
         &mut self,
         item: &ast::Expr,
@@ -137,7 +137,8 @@ impl Planner<'_> {
         aggregates: &mut Vec<Aggregate>,
     ) -> Result<(Expr, Type)> {
         let known = match ordinal(item, projected, "DISTINCT ON")? {
-            // An item that is written as in the select list is the same, a subquery or a window, too.
+            // An item written exactly as in the select list is that column, even a subquery or a window
+            // function.
             None => {
                 crate::exec::analytic::written_so(&select.projection, item).and_then(|at| projected.get(at))
             }
@@ -162,7 +163,7 @@ fn contains_aggregate(expr: &Expr) -> bool {
     found
 }
 
-/// Refuses a DISTINCT whose rows are not equal or unequal, or that is ordered by what it does not show.
+/// Rejects DISTINCT over types without equality, or ordered by an expression that is not selected.
 pub(crate) fn check_distinct<'e>(
     columns: &[ResultColumn],
     output: &[Expr],
@@ -178,7 +179,7 @@ pub(crate) fn check_distinct<'e>(
     Ok(())
 }
 
-/// Refuses a DISTINCT ON whose first row is not the first one of the order.
+/// Rejects DISTINCT ON expressions that are not the first ones of ORDER BY.
 pub(crate) fn check_distinct_on<'e>(on: &[&Expr], orders: impl IntoIterator<Item = &'e Expr>) -> Result<()> {
     if orders.into_iter().take(on.len()).any(|order| !on.contains(&order)) {
         let message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
@@ -187,8 +188,8 @@ pub(crate) fn check_distinct_on<'e>(on: &[&Expr], orders: impl IntoIterator<Item
     Ok(())
 }
 
-/// The expression over groups: keys and aggregates become columns, other columns are an error. `reads` has the columns that each
-/// subquery of the query engine reads of this query.
+/// Rewrites an expression over groups: keys and aggregates become columns; other columns are an error.
+/// `reads` has the outer columns that each subquery of the query engine reads.
 pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope, reads: &[Vec<usize>]) -> Result<Expr> {
     let (mut stray, mut stray_within) = (None, None);
     let changed = grouped_parts(expr, keys, reads, &mut |column, is_within| {
@@ -202,8 +203,8 @@ pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope, reads: &[Ve
             name(column)
         ),
         (None, Some(_)) if keys.iter().any(|key| matches!(key, Expr::Coalesce(_)) || has_query(key)) => {
-            // It may read a merged column of USING, or be a key itself.
-            return Err(unsupported("a subquery that reads the query around it, beside such a GROUP BY"));
+            // The subquery may read a merged column of USING, or be a grouping key itself.
+            return Err(unsupported("a correlated subquery with such a GROUP BY"));
         }
         (None, Some(column)) => {
             format!("subquery uses ungrouped column \"{}\" from outer query", name(column))
@@ -218,7 +219,7 @@ fn has_query(expr: &Expr) -> bool {
     found
 }
 
-/// As [`grouped_expr`]; `stray` takes the columns that are no keys, and whether a subquery reads them.
+/// As [`grouped_expr`]; `stray` receives the columns that are not keys, and whether a subquery reads them.
 fn grouped_parts(
     expr: Expr,
     keys: &[Expr],
@@ -259,7 +260,7 @@ fn grouped_parts(
     })
 }
 
-/// The column of the select list that a constant means, which has to be its number; `None` for what is no constant.
+/// The select list column of a constant, which must be its number; `None` if `key` is not a constant.
 fn ordinal<'p>(
     key: &ast::Expr,
     projected: &'p [(Expr, ResultColumn)],
@@ -289,7 +290,7 @@ fn ordinal<'p>(
     })
 }
 
-/// The column of the select list with this name; an error when different ones have it.
+/// The select list column with this name; an error if the name is ambiguous.
 fn named<'p>(name: &str, projected: &'p [(Expr, ResultColumn)]) -> Result<Option<&'p (Expr, ResultColumn)>> {
     let mut found: Option<&(Expr, ResultColumn)> = None;
     for candidate in projected.iter().filter(|(_, column)| column.name == name) {
@@ -302,12 +303,12 @@ fn named<'p>(name: &str, projected: &'p [(Expr, ResultColumn)]) -> Result<Option
     Ok(found)
 }
 
-/// The name that a column of a result gets by itself.
+/// The default name of a result column.
 pub(crate) fn label(expr: &ast::Expr) -> String {
     figured(expr).map_or_else(|| "?column?".into(), |(name, _)| name)
 }
 
-/// The name that an expression gives its column, and whether a cast or a CASE around it keeps that name.
+/// The name that an expression gives its column, and whether an enclosing cast or CASE retains it.
 ///
 /// Source: PostgreSQL 15, `FigureColnameInternal` of `parse_target.c`.
 fn figured(expr: &ast::Expr) -> Option<(String, bool)> {
@@ -328,7 +329,7 @@ fn figured(expr: &ast::Expr) -> Option<(String, bool)> {
             parts(&function.name).ok().and_then(|names| names.last().cloned()).unwrap_or_default(),
             true,
         )),
-        // The name of a type gives way to that of a column or function, not to that of another type.
+        // A cast takes the name of its column or function, but not that of another type.
         E::Cast { expr: inner, data_type, .. } => match figured(inner) {
             Some((name, true)) => Some((name, true)),
             _ => Some((crate::types::names::short_name(data_type), false)),

@@ -1,10 +1,11 @@
-//! `(a, b) IN (SELECT ...)`, put as what it means column by column.
+//! `(a, b) IN (SELECT ...)`, rewritten to comparisons of columns.
 //!
 //! ```text
-//! as a condition   EXISTS (SELECT 1 FROM (query) AS s(x, y) WHERE x = a AND y = b)                    a join of the engine's
-//! as a value       CASE WHEN EXISTS (that) THEN true WHEN EXISTS (... WHERE (x = a AND y = b) IS NULL) THEN NULL ELSE false END
+//! as a condition   EXISTS (SELECT 1 FROM (query) AS s(x, y) WHERE x = a AND y = b)
+//! as a value       CASE WHEN EXISTS (that) THEN true
+//!                       WHEN EXISTS (... WHERE (x = a AND y = b) IS NULL) THEN NULL ELSE false END
 //! ```
-//! A condition holds only when it is true, so that NULL and false are the same there.
+//! As a condition only true counts, so NULL and false need no distinction. The engine runs it as a join.
 
 use std::cmp::Ordering;
 
@@ -14,7 +15,7 @@ use crate::expr::bug;
 use crate::plan::select_one;
 use crate::types::error::{Result, SqlError, state};
 
-/// The columns of a row that is written out: `(a, b)`, `ROW(a, b)`.
+/// The columns of a row constructor: `(a, b)`, `ROW(a, b)`.
 pub(crate) fn row_of(expr: &ast::Expr) -> Option<Vec<ast::Expr>> {
     match expr {
         ast::Expr::Tuple(columns) => Some(columns.clone()),
@@ -30,10 +31,10 @@ pub(crate) fn row_of(expr: &ast::Expr) -> Option<Vec<ast::Expr>> {
     }
 }
 
-/// What the subquery is called.
+/// Alias of the subquery.
 const RELATION: &str = "*in";
 
-/// Refuses a subquery that has not as many columns as the row.
+/// Rejects a subquery with another number of columns than the row.
 pub(crate) fn check_width(alias: &ast::TableAlias, width: usize) -> Result<()> {
     let much = match alias.columns.len().cmp(&width) {
         _ if alias.name.value != RELATION => return Ok(()),
@@ -48,7 +49,8 @@ fn column(number: usize) -> ast::Ident {
     ast::Ident::with_quote('"', format!("*{number}"))
 }
 
-/// `EXISTS (SELECT 1 FROM (query) AS "*in" ("*1", "*2") WHERE condition)`, the condition over the columns and the row.
+/// `EXISTS (SELECT 1 FROM (query) AS "*in" ("*1", "*2") WHERE condition)`; the condition compares columns
+/// with the row.
 fn exists(row: &[ast::Expr], query: &ast::Query, is_null: bool) -> Result<ast::Expr> {
     let mut outer = select_one().ok_or_else(|| bug("SELECT 1"))?;
     let ast::SetExpr::Select(select) = outer.body.as_mut() else { return Err(bug("SELECT 1")) };
@@ -80,7 +82,7 @@ fn exists(row: &[ast::Expr], query: &ast::Query, is_null: bool) -> Result<ast::E
     Ok(ast::Expr::Exists { subquery: Box::new(outer), negated: false })
 }
 
-/// As a value.
+/// The rewrite as a value.
 pub(crate) fn in_rows(row: &[ast::Expr], query: &ast::Query) -> Result<ast::Expr> {
     let truth = |value: ast::Value| ast::Expr::Value(value.with_empty_span());
     let when = |condition, result| ast::CaseWhen { condition, result };
@@ -96,7 +98,7 @@ pub(crate) fn in_rows(row: &[ast::Expr], query: &ast::Query) -> Result<ast::Expr
     })
 }
 
-/// A condition with EXISTS where it says IN of rows; `None` when it does not.
+/// Rewrites IN over rows in a condition to EXISTS; `None` without such an IN.
 pub(crate) fn rows_exist(condition: &ast::Expr) -> Result<Option<ast::Expr>> {
     Ok(match condition {
         ast::Expr::InSubquery { expr, subquery, negated: false } => match row_of(expr) {

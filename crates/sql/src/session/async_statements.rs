@@ -1,9 +1,8 @@
-//! For callers that must not wait, such as servers: statements of a text one by one, and commits that are awaited instead
-//! of waited for.
+//! Non-blocking execution for servers: statements of a text one by one, and commits as futures.
 //!
 //! ```text
-//! script(text) ─▶ next_of ─▶ submit ─▶ outcome, commit on its way ─▶ await ─▶ refused by another commit? submit again
-//!                   └─ begins the transaction that several statements are    end_implicit ─▶ its commit
+//! script(text) ─▶ next_of ─▶ submit ─▶ outcome, commit pending ─▶ await ─▶ conflict? submit again
+//!                   └─ begins one transaction for several statements        end_implicit ─▶ its commit
 //! ```
 
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::session::{Session, begins_or_ends};
 use crate::syntax::parse::{self, Statement};
 use crate::types::error::Result;
 
-/// The statements of one text that are still to be run. See [`Session::script`].
+/// The remaining statements of one text. See [`Session::script`].
 #[derive(Debug)]
 pub struct Script {
     statements: std::vec::IntoIter<Statement>,
@@ -26,31 +25,32 @@ pub struct Script {
 }
 
 impl Script {
-    /// How many statements are left.
+    /// Number of remaining statements.
     pub fn len(&self) -> usize {
         self.statements.len()
     }
 
-    /// True when none is left.
+    /// True when no statement is left.
     pub fn is_empty(&self) -> bool {
         self.statements.len() == 0
     }
 }
 
-/// A statement that ran. What it answers is true once its commit is.
+/// The result of a statement that ran. It is valid once `commit` succeeded.
 pub struct Submitted {
-    /// What it did.
+    /// The statement's result.
     pub outcome: Outcome,
-    /// The commit that it made; `None` when it wrote nothing, or in a transaction that goes on.
+    /// The pending commit; `None` when the statement wrote nothing, or its transaction is still open.
     pub commit: Option<PendingCommit>,
 }
 
-/// How far a submitted statement came.
-#[allow(clippy::large_enum_variant)] // it is looked at and gone
+/// The state of a submitted statement.
+#[allow(clippy::large_enum_variant)] // short-lived
 pub enum Progress {
-    /// It ran.
+    /// The statement ran.
     Ran(Submitted),
-    /// Another transaction holds a row that it writes. Wait, then submit the same statement again, or [`Session::give_up`].
+    /// Another transaction holds a row that the statement writes. Wait, then submit the same statement again,
+    /// or call [`Session::give_up`].
     Waits(RowWait),
 }
 
@@ -64,8 +64,8 @@ impl Session {
         Ok(Script { are_several: statements.len() > 1, statements: statements.into_iter() })
     }
 
-    /// Plans the next statement of a script; `None` after the last. Where there are several, outside of a transaction, one
-    /// begins that is to be ended with [`Session::end_implicit`].
+    /// Plans the next statement of a script; `None` after the last. Several statements outside of a
+    /// transaction begin an implicit one, to be ended with [`Session::end_implicit`].
     pub fn next_of(&mut self, script: &mut Script, types: &[Option<Type>]) -> Option<Result<Prepared>> {
         let statement = script.statements.next()?;
         if script.are_several && !begins_or_ends(&statement) {
@@ -74,17 +74,17 @@ impl Session {
         Some(self.prepare_statement(Arc::new(statement), types))
     }
 
-    /// Begins a transaction for what is run together, unless there is one.
+    /// Begins an implicit transaction for several statements, unless one is open.
     pub fn begin_implicit(&mut self) {
         if self.status() == crate::session::Status::Idle {
             self.begin(self.settings().isolation, false, true);
         }
     }
 
-    /// Ends the transaction that nobody began in so many words, if there is one: commits it, or forgets it after an error.
+    /// Ends the implicit transaction, if there is one: commits it, or rolls it back after an error.
     ///
     /// # Errors
-    /// What is known before the commit is decided.
+    /// Errors that are found before the commit is submitted.
     pub fn end_implicit(&mut self) -> Result<Option<PendingCommit>> {
         if !self.is_implicit() {
             return Ok(None);
@@ -96,14 +96,14 @@ impl Session {
         ended.map(|_| commit)
     }
 
-    /// Tells the session of a commit of its own that was awaited: `last_event_position()` answers by it.
+    /// Reports an awaited commit to the session, so that `last_event_position()` returns its position.
     pub fn committed(&mut self, committed: &Committed) {
         self.given.note_events(Some(committed));
     }
 
-    /// As [`Session::run`], and never waits for the disk: what was committed is on its way. A statement outside of a
-    /// transaction is run once; when its commit is refused because another got there first, run it again. Before the answer goes
-    /// out, ask [`Session::unsettled`].
+    /// As [`Session::run`], without waiting for the disk: the commit is returned as a future. A statement
+    /// outside of a transaction is run once; when its commit fails with a conflict, run it again. Check
+    /// [`Session::unsettled`] before sending the result.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -118,7 +118,7 @@ impl Session {
         Ok(Progress::Ran(Submitted { outcome: outcome?, commit }))
     }
 
-    /// Plans a statement anew when a definition that it rests on changed.
+    /// Replans a statement if a definition that it depends on has changed.
     ///
     /// # Errors
     /// As [`Session::prepare`].
@@ -127,18 +127,18 @@ impl Session {
         self.failing(renewed)
     }
 
-    /// Notes an error of the caller's: an open transaction fails.
+    /// Reports an error of the caller: an open transaction fails.
     pub fn fail(&mut self) {
-        // What `failing` answers is what it was given.
+        // `failing` returns the error that was passed to it.
         let _: Result<()> = self.failing(Err(crate::expr::bug("an error of the caller's")));
     }
 
-    /// Gives the session the number that `pg_backend_pid()` tells.
+    /// Sets the number that `pg_backend_pid()` returns.
     pub fn set_number(&mut self, number: i32) {
         self.settings_mut().number = number;
     }
 
-    /// Gives the session those beside it, for `pg_stat_activity` and its kin.
+    /// Sets the list of the server's sessions, for `pg_stat_activity` and session control functions.
     pub fn set_peers(&mut self, peers: Arc<dyn Peers>) {
         self.peers = Known(Some(peers));
     }

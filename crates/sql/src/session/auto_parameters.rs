@@ -1,10 +1,11 @@
-//! One plan for texts that differ in their numbers: `... WHERE id = 17` and `... WHERE id = 18`.
+//! Automatic parameterization: one plan for texts that differ only in numbers.
 //!
-//!   text ─▶ the same text with $1, $2 for numbers ─▶ a plan, kept by that text ─▶ run with the numbers as parameters
+//!   text ─▶ text with $1, $2 for numbers ─▶ plan cached by that text ─▶ run with the numbers as parameters
 //!
-//! Programs that build their statements as text, such as pgbench in simple mode, pay for parsing and planning once. A number is
-//! taken out where a constant and a parameter of type integer mean the same, behind a comparison, a sign, or in VALUES, and the plan
-//! is used if it is brief: one row by its key, or the rows of VALUES. Everything else goes the usual way.
+//! Programs that build their statements as text, such as pgbench in simple mode, pay for parsing and planning
+//! once. A number is replaced where a constant and a parameter of type integer mean the same: after a
+//! comparison, after a sign, or in VALUES. The plan is used only if it is brief: one row by its key, or the
+//! rows of VALUES. All other texts are planned as they are.
 
 use std::sync::Arc;
 
@@ -14,24 +15,24 @@ use crate::plan::prepared::Prepared;
 use crate::session::Session;
 use crate::syntax::parse;
 
-/// Texts longer than this are not looked at.
+/// Longest text that is parameterized.
 const BYTES_MAX: usize = 4 << 10;
-/// Behind these a number is an operand.
+/// A number that follows one of these is an operand.
 const OPERATORS: [&[u8]; 9] = [b"=", b"<", b">", b"<=", b">=", b"<>", b"!=", b"+", b"-"];
 
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
-/// The text with parameters in the place of numbers, and the numbers; `None` for a text that is not to be looked at so, or
-/// without any number.
+/// Replaces the numbers of a text by parameters; returns that text and the numbers. `None` for a text without
+/// numbers, or one that cannot be parameterized.
 pub fn lift(text: &str) -> Option<(String, Vec<Value<'static>>)> {
     if text.len() > BYTES_MAX {
         return None;
     }
     let (mut out, mut numbers) = (String::with_capacity(text.len()), Vec::new());
     let mut rest = text.trim_start();
-    // The token before, blanks apart.
+    // The previous token, blanks ignored.
     let mut before: &[u8] = b"";
     let (mut is_insert, mut is_first, mut may_lift) = (false, true, false);
     while let Some(byte) = rest.bytes().next() {
@@ -90,7 +91,8 @@ pub fn lift(text: &str) -> Option<(String, Vec<Value<'static>>)> {
 }
 
 impl Session {
-    /// Plans what [`lift`] made of a text; `None` when that is not worth it, for whatever reason: the text itself will say.
+    /// Plans a text that [`lift`] returned; `None` if it has no brief plan. Errors are left to the original
+    /// text.
     pub fn prepare_lifted(&mut self, text: &str, numbers: usize) -> Option<Prepared> {
         if self.has_failed {
             return None;
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_lifted_where_a_parameter_means_the_same() {
+    fn lift_operand_numbers_become_parameters() {
         let same = |text, want: &str| assert_eq!(lifted(text).as_deref(), Some(want));
         same("SELECT 1 FROM t WHERE id = 17;", "SELECT 1 FROM t WHERE id = $1 [17]");
         same("update t2 set n = n + -5\nwhere id=7", "update t2 set n = n + -$1 where id=$2 [5,7]");
@@ -135,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_left_alone() {
+    fn lift_unsupported_text_returns_none() {
         for text in [
             "",
             "SELECT 1",

@@ -164,7 +164,7 @@ impl Session {
         }
     }
 
-    /// Statements that we read ourselves.
+    /// Statements that our own parser reads, not sqlparser.
     fn utility(&mut self, utility: &Utility) -> Result<Outcome> {
         match utility {
             Utility::Fetch(fetch) => self.fetch(fetch),
@@ -176,13 +176,15 @@ impl Session {
                     let message = "VACUUM cannot run inside a transaction block";
                     return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message));
                 }
-                // Space comes back by compaction, which runs by itself, and paths are chosen without statistics.
+                // No action needed: compaction frees space by itself, and access paths are chosen without
+                // statistics.
                 self.known(tables)?;
                 Ok(Outcome::of(command))
             }
             Utility::LockForReading(tables) => {
                 self.inside("LOCK TABLE")?;
-                // What this mode promises, that the tables stay as they are seen, a snapshot gives anyway.
+                // A snapshot already gives the guarantee of this mode: the tables do not change for the
+                // reader.
                 self.known(tables)?;
                 Ok(Outcome::of("LOCK TABLE"))
             }
@@ -218,7 +220,7 @@ impl Session {
         }
     }
 
-    /// These tables must be there.
+    /// Checks that these tables exist.
     fn known(&mut self, tables: &[String]) -> Result<()> {
         let (db, settings) = (self.db.clone(), self.settings.clone());
         let snapshot = db.snapshot();
@@ -232,7 +234,7 @@ impl Session {
         })
     }
 
-    /// The rights that a statement needs; EXECUTE needs those of the statement that it names.
+    /// The rights that a statement needs; for EXECUTE those of the named statement.
     pub fn needs_of(&self, prepared: &Prepared) -> Rights {
         let named = match prepared.statement.sql() {
             Some(ast::Statement::Execute { name: Some(name), .. }) => parts(name).ok(),
@@ -280,7 +282,7 @@ impl Session {
         outcome
     }
 
-    /// Statements that announce, and those that change definitions.
+    /// Runs LISTEN, UNLISTEN, NOTIFY, and statements that change definitions.
     fn define(&mut self, statement: &Statement) -> Result<Outcome> {
         if let Some(sql) = statement.sql()
             && let Some(outcome) = self.announce(sql)?

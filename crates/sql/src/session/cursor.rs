@@ -1,11 +1,12 @@
 //! Cursors: DECLARE, FETCH, MOVE, CLOSE.
 //!
 //! ```text
-//! DECLARE ─▶ the query runs, as the transaction stands ─▶ Spool of its rows        what is written later does not show
-//! FETCH, MOVE ─▶ a position: 0 before the first row, 1 to n on a row, n + 1 behind the last
+//! DECLARE ─▶ the query runs at once ─▶ Spool of its rows        later writes are not visible
+//! FETCH, MOVE ─▶ a position: 0 before the first row, 1 to n on a row, n + 1 after the last
 //! ```
-//! A cursor ends with its transaction, and with a rollback to a savepoint that is older than it; WITH HOLD it stays once that has
-//! committed. Memory is a page of rows for each; the rest is in temporary files.
+//! A cursor ends with its transaction, and with a rollback to a savepoint that is older than the cursor. WITH
+//! HOLD, it survives the commit of the transaction. Each cursor has one page of rows in memory; the rest is
+//! in temporary files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::session::Session;
 use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::isolation_name;
 
-/// Cursors of one session.
+/// Maximum number of cursors of one session.
 const CURSORS_MAX: usize = 1000;
 
 /// DECLARE.
@@ -33,16 +34,16 @@ const CURSORS_MAX: usize = 1000;
 pub(crate) struct Declare {
     pub(crate) name: String,
     pub(crate) is_binary: bool,
-    /// SCROLL, NO SCROLL, or nothing of the kind.
+    /// SCROLL or NO SCROLL; `None` if neither is given.
     pub(crate) scrolls: Option<bool>,
     pub(crate) is_held: bool,
     pub(crate) query: Box<ast::Query>,
 }
 
-/// Where FETCH goes.
+/// Direction and distance of a FETCH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// So many rows on, or back when negative; `None`: all.
+    /// Number of rows forward, or backward when negative; `None`: all.
     Forward(Option<i64>),
     Backward(Option<i64>),
     Absolute(i64),
@@ -54,11 +55,11 @@ pub(crate) enum Direction {
 pub(crate) struct Fetch {
     pub(crate) name: String,
     pub(crate) direction: Direction,
-    /// MOVE: the rows are counted and not answered.
+    /// MOVE: the rows are counted and not returned.
     pub(crate) moves: bool,
 }
 
-/// What is told of a cursor.
+/// Description of a cursor.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CursorShape {
     pub(crate) columns: Arc<[ResultColumn]>,
@@ -68,14 +69,14 @@ pub(crate) struct CursorShape {
     pub(crate) scrolls: bool,
     /// Microseconds since 1970.
     pub(crate) since: i64,
-    /// The table whose rows it goes over, for WHERE CURRENT OF.
+    /// The table that the cursor scans, for WHERE CURRENT OF.
     pub(crate) rows: Option<Rows>,
 }
 
 struct Cursor {
     spool: Spool,
     position: u64,
-    /// Savepoints before it; `None`: it belongs to no transaction any longer.
+    /// Number of savepoints before the cursor; `None` once it no longer belongs to a transaction.
     savepoints: Option<usize>,
 }
 
@@ -96,13 +97,13 @@ impl Cursors {
         shapes.retain(|name, _| self.all.contains_key(name));
     }
 
-    /// The transaction has ended.
+    /// Drops cursors at the end of the transaction, except those WITH HOLD after a commit.
     pub(crate) fn end(&mut self, is_committed: bool) {
         self.retain(|cursor, shape| cursor.savepoints.is_none() || is_committed && shape.is_held);
         self.all.values_mut().for_each(|cursor| cursor.savepoints = None);
     }
 
-    /// The transaction went back to where it had so many savepoints.
+    /// Drops the cursors declared after the transaction had this number of savepoints.
     pub(crate) fn back_to(&mut self, savepoints: usize) {
         self.retain(|cursor, _| cursor.savepoints.is_none_or(|before| before <= savepoints));
     }
@@ -122,7 +123,7 @@ pub(crate) fn unknown(name: &str) -> SqlError {
     SqlError::new(state::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"))
 }
 
-/// The rows that a FETCH answers, in order, and where it ends.
+/// The rows that a FETCH returns, in order, and the position after it.
 #[derive(Debug, PartialEq, Eq)]
 struct Step {
     first: u64,
@@ -131,7 +132,7 @@ struct Step {
     end: u64,
 }
 
-/// What a FETCH does at `position` of `count` rows.
+/// Computes the effect of a FETCH at `position` of `count` rows.
 fn step(direction: Direction, position: u64, count: u64) -> Step {
     let none = |end| Step { first: end, count: 0, backward: false, end };
     let one = |number: i128| match u64::try_from(number) {
@@ -143,14 +144,14 @@ fn step(direction: Direction, position: u64, count: u64) -> Step {
     };
     match direction {
         Direction::Absolute(number) if number < 0 => {
-            // The row is counted from the end, so the end has to be known.
+            // The row is counted from the end, so the number of rows is needed.
             Step { backward: true, ..one(i128::from(count) + 1 + i128::from(number)) }
         }
         Direction::Absolute(number) => {
             let step = one(number.into());
             Step { backward: step.end <= position && position > 0, ..step }
         }
-        // The row that it stands on, again.
+        // The current row again.
         Direction::Relative(0) | Direction::Forward(Some(0)) | Direction::Backward(Some(0)) => {
             let stands = (1..=count).contains(&position);
             Step { first: position, count: stands.into(), backward: stands, end: position }
@@ -212,7 +213,7 @@ impl Session {
             None => Access::Snapshot(&db, &snapshot),
         };
         query.renew(access.again())?;
-        // A transaction reads for itself, row by row.
+        // In a transaction the row executor runs the query and can add the keys, for WHERE CURRENT OF.
         let keyed = match &query.plan {
             Plan::Select(select) if is_open => with_keys(select),
             _ => None,
@@ -294,7 +295,7 @@ impl Session {
         })
     }
 
-    /// The columns of a cursor, and whether its rows are wanted in binary; as a portal of the protocol may ask.
+    /// The columns of a cursor, and whether its rows are returned in binary; for portals of the protocol.
     pub fn cursor(&self, name: &str) -> Option<(Arc<[ResultColumn]>, bool)> {
         self.cursors.shapes.get(name).map(|shape| (shape.columns.clone(), shape.is_binary))
     }
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn every_direction_from_everywhere() {
+    fn fetch_step_all_directions_and_positions() {
         use Direction::{Absolute, Backward, Forward, Relative};
         assert_eq!(went(Forward(Some(1)), 0), (1, 1, false, 1));
         assert_eq!(went(Forward(Some(3)), 3), (4, 2, false, 6));

@@ -1,9 +1,9 @@
-//! A session: statements in, answers out, and the transaction they run in.
+//! A client session: runs statements, and holds the transaction that they run in.
 //!
 //! ```text
-//!  idle ──BEGIN──▶ open ──error──▶ failed        idle: every statement is a transaction of its own,
-//!   ▲               │  ▲              │                run again when another commit got there first
-//!   └─COMMIT,ROLLBACK  └─ROLLBACK TO──┤          failed: nothing but ROLLBACK, ROLLBACK TO and COMMIT,
+//!  idle ──BEGIN──▶ open ──error──▶ failed        idle: each statement is its own transaction,
+//!   ▲               │  ▲              │                retried after a conflict
+//!   └─COMMIT,ROLLBACK  └─ROLLBACK TO──┤          failed: only ROLLBACK, ROLLBACK TO and COMMIT,
 //!   └────────────ROLLBACK, COMMIT─────┘                  which rolls back
 //! ```
 
@@ -39,12 +39,12 @@ use crate::syntax::parse::{self, Statement};
 use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::{Settings, isolation_name};
 
-/// Statements that a session keeps planned, by their text.
+/// Maximum number of plans that a session caches, by statement text.
 const CACHED_MAX: usize = 512;
-/// Longest text that is kept.
+/// Longest statement text whose plan is cached.
 const CACHED_BYTES_MAX: usize = 16 << 10;
 
-/// Where a session stands.
+/// Transaction status of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Outside of a transaction.
@@ -65,20 +65,20 @@ pub struct Session {
     pub(crate) named: HashMap<String, Prepared>,
     canceller: Canceller,
     pub(crate) announcements: Announcements,
-    /// What sequences gave it.
+    /// Values that this session got from sequences (`currval`, `lastval`).
     pub(crate) given: crate::ddl::sequences::Given,
     pub(crate) cursors: Cursors,
-    /// Commits are handed over, into `pending`, instead of waited for.
+    /// True while commits are put into `pending` instead of being waited for.
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
     pub(crate) advisory: crate::functions::advisory::Held,
     pub(crate) peers: crate::session::registry::Known,
     pub(crate) acting: crate::session::rights::Acting,
     pub(crate) shares: crate::limits::quota::Shares,
-    /// What the submitted statement waits for, and what it goes on with.
+    /// The row wait that blocks the submitted statement; `resuming` holds the state to resume it with.
     pub(crate) waits: Option<RowWait>,
     pub(crate) resuming: Option<Resuming>,
-    /// The newest commit that was read before it was visible.
+    /// Newest commit that the session read before it was visible.
     pub(crate) rests_on: Seq,
 }
 
@@ -88,7 +88,7 @@ impl Session {
         Self::with_settings(db, Settings::default())
     }
 
-    /// A session with settings of its own.
+    /// A session with the given settings.
     pub fn with_settings(db: Database, settings: Settings) -> Self {
         let settings = Arc::new(settings);
         let advisory = crate::functions::advisory::Held::of(&db);
@@ -129,22 +129,22 @@ impl Session {
         Interrupt::begin(&self.canceller, self.settings.statement_millis, self.db.engine().env())
     }
 
-    /// The settings as they stand.
+    /// The current settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The settings as they stand, to be held: as long as they are, [`Session::keeps`] tells whether they have changed.
+    /// A shared copy of the current settings; pass it to [`Session::keeps`] to detect a later change.
     pub fn settings_held(&self) -> Arc<Settings> {
         self.settings.clone()
     }
 
-    /// True when the settings have not changed since they were `held`. Costs one comparison.
+    /// True if the settings have not changed since `held` was taken. Costs one comparison.
     pub fn keeps(&self, held: &Arc<Settings>) -> bool {
         Arc::ptr_eq(&self.settings, held)
     }
 
-    /// Where the session stands.
+    /// The transaction status of the session.
     pub fn status(&self) -> Status {
         match (&self.open, self.has_failed) {
             (None, _) => Status::Idle,
@@ -153,11 +153,12 @@ impl Session {
         }
     }
 
-    /// Runs one statement. Parameters `$1`, `$2` take their types from where they stand; a text is read as that type.
-    /// Its plan is kept for the next call with the same text.
+    /// Runs one statement. The types of parameters `$1`, `$2` follow from their context; a string is parsed
+    /// as that type. The plan is cached for the next call with the same text.
     ///
     /// # Errors
-    /// Each with its SQLSTATE. Within a transaction an error makes all further statements fail (25P02) until ROLLBACK.
+    /// Each has its SQLSTATE. An error in a transaction makes all further statements fail (25P02) until
+    /// ROLLBACK.
     pub fn execute(&mut self, sql: &str, params: &[Value<'_>]) -> Result<Outcome> {
         if let Some((text, mut prepared)) = self.cached.remove_entry(sql) {
             let outcome = self.run(&mut prepared, params);
@@ -175,11 +176,11 @@ impl Session {
         outcome
     }
 
-    /// Runs all statements of a text, without parameters. Several are one transaction unless the text itself says otherwise, as
-    /// in PostgreSQL's simple protocol.
+    /// Runs all statements of a text, without parameters. Several statements form one transaction unless the
+    /// text itself begins or ends one, as in PostgreSQL's simple protocol.
     ///
     /// # Errors
-    /// The first; what ran before it in the same transaction is rolled back.
+    /// The first error. The statements before it in the same transaction are rolled back.
     pub fn execute_all(&mut self, sql: &str) -> Result<Vec<Outcome>> {
         let mut script = self.script(sql)?;
         let mut outcomes = Vec::with_capacity(script.len());
@@ -201,12 +202,13 @@ impl Session {
     /// Parses and plans one statement, to be run with [`Session::run`].
     ///
     /// # Errors
-    /// What is known before a run: syntax, names, types.
+    /// Errors that are found before a run: syntax, names, types.
     pub fn prepare(&mut self, sql: &str) -> Result<Prepared> {
         self.prepare_typed(sql, &[])
     }
 
-    /// As [`Session::prepare`], with types for parameters; `None` takes the type from where the parameter stands.
+    /// As [`Session::prepare`], with types for parameters; `None` infers the type from the parameter's
+    /// context.
     ///
     /// # Errors
     /// As [`Session::prepare`].
@@ -227,7 +229,8 @@ impl Session {
         self.failing(prepared)
     }
 
-    /// Plans a statement that locks within a query so that it does, where that can be.
+    /// Replans a statement with FOR UPDATE in subqueries of FROM: moves them to WITH, which locks their rows.
+    /// Keeps the plan where that is not possible.
     fn lift_locks(&mut self, prepared: &mut Prepared) {
         let lifted = prepared.statement.sql().and_then(crate::plan::hoist_locks::lifted);
         let Some(query) = lifted else { return };
@@ -272,7 +275,7 @@ impl Session {
         }
     }
 
-    /// What plans may ask about.
+    /// Returns the session state that plans depend on.
     pub(crate) fn standing(&self) -> Standing {
         let created = self.open.as_ref().map_or_else(Vec::new, |open| open.created.clone());
         Standing {
@@ -288,13 +291,13 @@ impl Session {
         }
     }
 
-    /// Notes that an error makes an open transaction fail.
+    /// Marks an open transaction as failed if `result` is an error.
     pub(crate) fn failing<R, E>(&mut self, result: std::result::Result<R, E>) -> std::result::Result<R, E> {
         if result.is_err()
             && let Some(open) = &mut self.open
         {
             self.has_failed = true;
-            // What comes now takes back all since the last savepoint.
+            // Every statement accepted from here on rolls back at least to the last savepoint.
             open.transaction.give_back_locks();
         }
         result
@@ -322,7 +325,7 @@ impl Session {
             _ if prepared.locks_within() && isolation != Isolation::Serializable => {
                 Err(SqlError::unsupported(
                     format!("FOR UPDATE within another query at {}", isolation_name(isolation)),
-                    "lock rows by a SELECT of its own; in a serializable transaction what is read holds at its commit",
+                    "lock rows by a separate SELECT; in a serializable transaction all rows read are checked at commit",
                 ))
             }
             (Plan::Notify(_), _) => self.notify(prepared, params),
@@ -364,14 +367,14 @@ impl Session {
         Ok(prepared.one(Value::text("")))
     }
 
-    /// A statement that reads, at a snapshot of its own.
+    /// Runs a reading statement at its own snapshot.
     fn read_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
         let env = self.db.engine().env();
         let snapshot = self.db.snapshot();
         let interrupt = &self.interrupt();
         let (now, zone) = (env.clock.wall_micros(), &self.settings.zone);
         let cx = Context { params: &[], answers: &[], now, env, zone, interrupt, nested: None };
-        // What is refused here may be right once the plan was renewed.
+        // An error of `bound` may disappear when the plan is renewed below.
         if let Ok(bound) = prepared.bound(params)
             && let Some(outcome) = prepared.point(&self.db, &snapshot, &Context { params: &bound, ..cx })?
         {
@@ -384,7 +387,7 @@ impl Session {
         prepared.run(&mut Access::Snapshot(&self.db, &snapshot), &cx, &budget)
     }
 
-    /// A statement that writes, in a transaction of its own, again when another commit got there first.
+    /// Runs a writing statement in its own transaction; retries it after a conflict.
     fn run_alone(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
         let Settings { isolation, durability, memory_bytes_max, attempts, .. } = *self.settings;
         let interrupt = &self.interrupt();
@@ -432,7 +435,7 @@ impl Session {
             let what = format!("FOR UPDATE at {}", isolation_name(open.isolation));
             return Err(SqlError::unsupported(
                 what,
-                "a serializable transaction, the default, keeps what it reads; one at read committed locks it",
+                "a serializable transaction, the default, checks its reads at commit; read committed locks rows",
             ));
         }
         let env = self.db.engine().env();
@@ -448,7 +451,7 @@ impl Session {
         outcome
     }
 
-    /// Refuses what the transaction does not take.
+    /// Rejects a statement that the transaction does not accept.
     pub(crate) fn may_run(&mut self, prepared: &Prepared) -> Result<()> {
         if self.has_failed && !ends_or_returns(&prepared.statement) {
             return Err(failed());
@@ -460,7 +463,7 @@ impl Session {
         }
     }
 
-    /// The open transaction, in which a statement begins.
+    /// The open transaction, marked as having run a statement.
     pub(crate) fn transaction(&mut self) -> Option<&mut Transaction> {
         let open = self.open.as_deref_mut()?;
         open.has_run = true;
@@ -468,12 +471,12 @@ impl Session {
         Some(&mut open.transaction)
     }
 
-    /// The time that the transaction began, or now; microseconds since 1970.
+    /// Start time of the transaction, or the current time; microseconds since 1970.
     pub(crate) fn now(&self) -> i64 {
         self.open.as_ref().map_or_else(|| self.db.engine().env().clock.wall_micros(), |open| open.now)
     }
 
-    /// True in a transaction that nobody began in so many words.
+    /// True in a transaction that was begun implicitly, by several statements in one text.
     pub fn is_implicit(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.is_implicit)
     }
@@ -482,13 +485,13 @@ impl Session {
         &mut self.announcements
     }
 
-    /// How many savepoints the transaction has that is open.
+    /// Number of savepoints of the open transaction.
     pub(crate) fn savepoints(&self) -> Option<usize> {
         self.open.as_ref().map(|open| open.savepoints.len())
     }
 }
 
-/// Statements that decide themselves about transactions.
+/// True for statements that begin or end a transaction themselves.
 pub(crate) fn begins_or_ends(statement: &Statement) -> bool {
     matches!(
         statement,
@@ -500,7 +503,7 @@ pub(crate) fn begins_or_ends(statement: &Statement) -> bool {
     )
 }
 
-/// Statements that a failed transaction takes.
+/// True for statements that a failed transaction accepts.
 fn ends_or_returns(statement: &Statement) -> bool {
     matches!(statement, Statement::Sql(ast::Statement::Commit { .. } | ast::Statement::Rollback { .. }))
 }
@@ -519,5 +522,5 @@ pub(crate) fn read_only(statement: impl std::fmt::Display) -> SqlError {
 
 pub(crate) fn unsupported(statement: impl std::fmt::Display) -> SqlError {
     let text: String = statement.to_string().chars().take(80).collect();
-    SqlError::unsupported(text, "it is not served yet")
+    SqlError::unsupported(text, "this statement is not implemented")
 }

@@ -1,10 +1,11 @@
-//! LISTEN, UNLISTEN and NOTIFY: what a session tells others, and asks to be told, once it commits.
+//! LISTEN, UNLISTEN and NOTIFY: announcements that take effect when the transaction commits.
 //!
 //! ```text
-//! NOTIFY c, 'x' ─▶ waits in the transaction ──COMMIT──▶ Session::announced ─▶ whoever carries it: the server, between its clients
-//!                        └─ROLLBACK, ROLLBACK TO──▶ was never said
+//! NOTIFY c, 'x' ─▶ waits in the transaction ──COMMIT──▶ Session::announced ─▶ the server delivers it
+//!                        └─ROLLBACK, ROLLBACK TO──▶ discarded
 //! ```
-//! A session alone hears nobody: these statements are 0A000 until somebody says, with [`Session::announces`], that he carries them.
+//! An embedded session has no other sessions to notify: these statements fail with 0A000 until a server calls
+//! [`Session::announces`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,46 +22,46 @@ use crate::plan::prepared::Outcome;
 use crate::session::Session;
 use crate::types::error::{Result, SqlError, state};
 
-/// PostgreSQL's bound on a name.
+/// PostgreSQL's limit on the length of a channel name.
 const CHANNEL_BYTES_MAX: usize = 63;
-/// PostgreSQL's bound on what goes with a notification.
+/// PostgreSQL's limit on the length of a payload.
 const PAYLOAD_BYTES_MAX: usize = 7999;
-/// Announcements of one transaction.
+/// Maximum number of announcements in one transaction.
 const WAITING_MAX: usize = 100_000;
 
-/// What a session announces.
+/// A LISTEN, UNLISTEN or NOTIFY of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Announcement {
-    /// It wants to hear a channel.
+    /// Start receiving notifications of a channel.
     Listen(String),
-    /// It no longer wants to hear a channel; `None`: any.
+    /// Stop receiving notifications of a channel; `None`: of all channels.
     Unlisten(Option<String>),
-    /// For all who hear the channel.
+    /// Send a notification to all sessions that listen on the channel.
     Notify {
-        /// Where.
+        /// Name of the channel.
         channel: String,
-        /// What goes with it, often nothing.
+        /// The payload, often empty.
         payload: String,
     },
 }
 
-/// What a session has announced.
+/// Pending and committed announcements of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     is_carried: bool,
-    /// Of the open transaction, each with the number of savepoints before it.
+    /// Announcements of the open transaction, each with the number of savepoints before it.
     waiting: Vec<(usize, Announcement)>,
     committed: Vec<Announcement>,
-    /// Channels that the session hears.
+    /// Channels that the session listens on.
     heard: Arc<BTreeSet<String>>,
 }
 
 impl Announcements {
-    /// Says something in a transaction with so many savepoints, or outside of one.
+    /// Adds an announcement to a transaction with `savepoints` savepoints, or outside of one.
     fn say(&mut self, savepoints: Option<usize>, announcement: Announcement) -> Result<()> {
         if !self.is_carried {
             return Err(SqlError::unsupported(
-                "LISTEN and NOTIFY in a session of its own",
+                "LISTEN and NOTIFY in an embedded session",
                 "connect to the server's PostgreSQL port",
             ));
         }
@@ -68,7 +69,8 @@ impl Announcements {
             self.committed.push(announcement);
             return Ok(());
         };
-        // The same notification twice in one transaction is one, as in PostgreSQL; what repeats comes in a row.
+        // A repeated notification in one transaction is sent once, as in PostgreSQL. We compare with the
+        // previous one only.
         if self.waiting.last().is_some_and(|(_, last)| *last == announcement) {
             return Ok(());
         }
@@ -80,32 +82,32 @@ impl Announcements {
         Ok(())
     }
 
-    /// The transaction went back to where it had so many savepoints.
+    /// Drops announcements made after the transaction had this number of savepoints.
     pub(crate) fn back_to(&mut self, savepoints: usize) {
         self.waiting.retain(|(before, _)| *before <= savepoints);
     }
 
-    /// Takes what the transaction said, which ends; dropped, it was never said.
+    /// Takes the announcements of the transaction that ends; dropping them discards them.
     pub(crate) fn take(&mut self) -> Vec<(usize, Announcement)> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// What a transaction said that has committed.
+    /// Adds the announcements of a committed transaction.
     pub(crate) fn commit(&mut self, said: Vec<(usize, Announcement)>) {
         self.committed.extend(said.into_iter().map(|(_, announcement)| announcement));
     }
 
-    /// The open transaction has said something.
+    /// True if the open transaction has pending announcements.
     fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// The channels that the session hears.
+    /// The channels that the session listens on.
     pub(crate) fn heard(&self) -> Arc<BTreeSet<String>> {
         self.heard.clone()
     }
 
-    /// DISCARD ALL hears nothing any longer.
+    /// DISCARD ALL: stops listening on all channels.
     pub(crate) fn leave(&mut self) {
         if self.is_carried {
             self.committed.push(Announcement::Unlisten(None));
@@ -120,7 +122,7 @@ pub(crate) struct NotifyCall {
 }
 
 impl NotifyCall {
-    /// The call that a query is, if it is one and nothing else.
+    /// Returns the call if the query consists of it alone.
     pub(crate) fn of(query: &ast::Query) -> Option<&ast::Function> {
         let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
         let [ast::SelectItem::UnnamedExpr(ast::Expr::Function(function))] = select.projection.as_slice()
@@ -147,7 +149,7 @@ impl NotifyCall {
         Ok(Self { channel, payload })
     }
 
-    /// What it says.
+    /// Evaluates the call.
     pub(crate) fn said(&self, cx: &Context<'_>) -> Result<Announcement> {
         let text = |expr: &Expr| -> Result<String> {
             Ok(match expr.constant(cx)? {
@@ -173,7 +175,8 @@ fn notification(channel: String, payload: String) -> Result<Announcement> {
 }
 
 impl Planner<'_> {
-    /// The array whose elements `pg_listening_channels()` answers, if the call is one; the plan is good for one run then.
+    /// The array of channels for `pg_listening_channels()`, if the call is that; the plan is then valid for
+    /// one run.
     pub(crate) fn listening(&mut self, name: &str, arguments: usize) -> Result<Option<Typed>> {
         if (name, arguments) != ("pg_listening_channels", 0) {
             return Ok(None);
@@ -187,12 +190,14 @@ impl Planner<'_> {
 }
 
 impl Session {
-    /// Says that somebody carries what this session announces, and asks for it with [`Session::announced`] after each statement.
+    /// Declares that the caller delivers announcements, and calls [`Session::announced`] after each
+    /// statement.
     pub fn announces(&mut self) {
         self.announcements_mut().is_carried = true;
     }
 
-    /// What was announced by what has committed, in order. Where a commit is still awaited it counts only once that is done.
+    /// Takes the announcements of committed transactions, in order. Use them only after an awaited commit
+    /// succeeded.
     pub fn announced(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.announcements_mut().committed)
     }
@@ -202,7 +207,7 @@ impl Session {
         self.announcements.is_waiting()
     }
 
-    /// Notes what was announced and has come true, for `pg_listening_channels`.
+    /// Applies delivered LISTEN and UNLISTEN announcements to `pg_listening_channels`.
     pub fn is_heard(&mut self, announced: &[Announcement]) {
         for announcement in announced {
             let heard = &mut self.announcements_mut().heard;
@@ -220,7 +225,7 @@ impl Session {
         self.announcements_mut().say(savepoints, announcement)
     }
 
-    /// LISTEN, UNLISTEN and NOTIFY; `None` for another statement.
+    /// Runs LISTEN, UNLISTEN and NOTIFY; `None` for any other statement.
     pub(crate) fn announce(&mut self, statement: &ast::Statement) -> Result<Option<Outcome>> {
         let (command, announcement) = match statement {
             ast::Statement::LISTEN { channel } => ("LISTEN", Announcement::Listen(folded(channel))),

@@ -1,6 +1,8 @@
-//! The sessions of a server, as one of them sees them: what `pg_stat_activity` shows, and who is cancelled or ended by number.
+//! The sessions of a server as seen by one session: `pg_stat_activity`, cancelling and ending sessions by
+//! number.
 //!
-//! A server knows its sessions, we do not: it gives each of them its [`Peers`]. A session that was given none shows nobody.
+//! This crate has no list of sessions: the server passes [`Peers`] to each of them. Without it,
+//! `pg_stat_activity` is empty.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +14,18 @@ use crate::exec::point::Record;
 use crate::expr::Context;
 use crate::types::error::{Result, SqlError, state};
 
-/// Time between two looks whether a session has ended.
+/// Interval at which `pg_terminate_backend` checks whether the session has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The sessions of a server. See [`crate::session::Session::set_peers`].
 pub trait Peers: Send + Sync {
-    /// What each of them does, in the order of their numbers.
+    /// The state of all sessions, in the order of their numbers.
     fn activity(&self) -> Vec<Activity>;
 
-    /// True while there is a session of this number.
+    /// True while a session with this number exists.
     fn is_there(&self, number: i32) -> bool;
 
-    /// Cancels what a session runs; false when there is no such session.
+    /// Cancels the statement that a session runs; false when there is no such session.
     ///
     /// # Errors
     /// 42501.
@@ -36,37 +38,37 @@ pub trait Peers: Send + Sync {
     fn terminate(&self, number: i32) -> Result<bool>;
 }
 
-/// A session, and what it does. Times are microseconds since 1970.
+/// A session and its state. Times are microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activity {
-    /// As `pg_backend_pid()` tells it.
+    /// The number that `pg_backend_pid()` returns.
     pub number: i32,
-    /// Who it says it is.
+    /// The user name that the client gave.
     pub user: String,
-    /// The database by its name.
+    /// Name of the database.
     pub database: String,
-    /// What the client is called.
+    /// The client's `application_name`.
     pub application: String,
-    /// The rest; `None` for who may not see it.
+    /// The remaining columns; `None` if the caller may not see them.
     pub doing: Option<Doing>,
 }
 
-/// What a session does.
+/// The part of a session's state that needs rights to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doing {
-    /// The other end of its connection: address and port.
+    /// Address and port of the client.
     pub client: Option<(String, u16)>,
-    /// When it began.
+    /// When the session began.
     pub since: i64,
     /// When its transaction began, if one is open.
     pub transaction_since: Option<i64>,
     /// When the newest statement began.
     pub query_since: Option<i64>,
-    /// When `state` became what it is.
+    /// When `state` changed last.
     pub state_since: i64,
     /// As PostgreSQL calls it: `active`, `idle`, `idle in transaction`.
     pub state: &'static str,
-    /// It waits for a row that another transaction holds.
+    /// True while it waits for a row that another transaction holds.
     pub waits: bool,
     /// The text of the newest statement.
     pub query: Arc<str>,
@@ -92,12 +94,12 @@ impl Known {
     /// `pg_cancel_backend`.
     pub(crate) fn cancel(&self, number: i64, cx: &Context<'_>) -> Result<bool> {
         let found = self.asked(number).map_or(Ok(false), |(peers, number)| peers.cancel(number))?;
-        // It may be one's own.
+        // The cancelled session may be this one.
         cx.interrupt.check_now(cx.env)?;
         Ok(found)
     }
 
-    /// `pg_terminate_backend`; 0 milliseconds do not wait for the end.
+    /// `pg_terminate_backend`; with 0 milliseconds it does not wait for the session to end.
     pub(crate) fn terminate(&self, number: i64, millis: i64, cx: &Context<'_>) -> Result<bool> {
         if millis < 0 {
             let message = "\"timeout\" must not be negative";
@@ -133,7 +135,7 @@ fn row(activity: Activity) -> Record {
     let own = doing.as_ref();
     let waits = own.is_some_and(|doing| doing.waits);
     let address = own.and_then(|doing| doing.client.as_ref()).map(|(address, _)| address.clone());
-    // PostgreSQL's number for who came by no port.
+    // PostgreSQL reports port -1 for a client that is not connected by TCP.
     let port = own.map(|doing| doing.client.as_ref().map_or(-1, |(_, port)| i32::from(*port)));
     vec![
         Value::Int8(DATABASE),

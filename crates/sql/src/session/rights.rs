@@ -1,10 +1,10 @@
-//! Rights: those that a statement needs, and those that the caller of a session has.
+//! Rights that statements need, and rights that the caller of a session has.
 //!
 //! ```text
-//! statement ─▶ kind ─▶ least rights, checked before names are looked up ─▶ plan ─▶ all rights, checked then and at each run
+//! statement ─▶ kind ─▶ least rights, checked before name lookup ─▶ plan ─▶ all rights, checked at each run
 //! ```
-//! SQL reaches every store, so a right is one on all stores. Calls that change sequences or take advisory locks are checked where they
-//! are bound, because constant calls may be evaluated while a statement is planned.
+//! SQL reaches every store, so a right applies to all stores. Calls that change sequences or take advisory
+//! locks are checked when they are bound, because constant calls may be evaluated during planning.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -22,7 +22,7 @@ use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 use crate::types::error::{Result, SqlError, state};
 
-/// Rights on all stores: needed by a statement, or held by a caller.
+/// Rights on all stores: needed by a statement, or granted to a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rights {
     /// To read rows, documents, events, metrics and catalogs.
@@ -45,7 +45,7 @@ impl Rights {
     /// Every right.
     pub const ADMIN: Self = Self { admin: true, ..Self::READ_APPEND };
 
-    /// Rejects what these rights do not include.
+    /// Rejects a statement that needs more than these rights.
     ///
     /// # Errors
     /// 42501.
@@ -68,7 +68,7 @@ impl Rights {
 
 macro_rules! kinds {
     ($($kind:ident: $about:literal,)*) => {
-        /// Kinds of statements of the dialect, as far as their rights differ.
+        /// Kinds of statements of the dialect that differ in their rights.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum StatementKind {
             $(#[doc = $about] $kind,)*
@@ -78,7 +78,7 @@ macro_rules! kinds {
             /// Every kind.
             pub const ALL: &[Self] = &[$(Self::$kind),*];
 
-            /// The statements of the kind.
+            /// The SQL statements of this kind.
             pub fn description(self) -> &'static str {
                 match self {
                     $(Self::$kind => $about,)*
@@ -166,7 +166,8 @@ impl StatementKind {
         }
     }
 
-    /// The rights that every statement of the kind needs, but for queries without FROM, which may do with the right to append.
+    /// The rights that every statement of the kind needs. Exception: for a query without FROM the right to
+    /// append may be enough.
     pub fn needs(self) -> Rights {
         use StatementKind as K;
         match self {
@@ -231,18 +232,18 @@ impl StatementKind {
     }
 }
 
-/// True for a query that may answer something without reading: one without FROM, WITH and set operations.
+/// True for a query that may return a result without reading: one without FROM, WITH and set operations.
 fn is_without_from(query: &ast::Query) -> bool {
     let is_bare =
         |body: &ast::SetExpr| matches!(body, ast::SetExpr::Select(select) if select.from.is_empty());
     query.with.is_none() && is_bare(&query.body)
 }
 
-/// The rights that are known to be needed before a statement is planned. Without FROM a query may do no more than draw from a
-/// sequence, for which the right to append will do.
+/// The rights that are known to be needed before planning. A query without FROM may only draw from a
+/// sequence, for which the right to append is enough.
 pub(crate) fn least(statement: &Statement, held: Rights) -> Rights {
     use StatementKind as K;
-    // A statement outside of the dialect is rejected later, and needs every right until then.
+    // A statement outside of the dialect needs every right here, and is rejected later.
     let Some(kind) = K::of(statement) else { return Rights::ADMIN };
     let bare = match statement {
         Statement::Sql(ast::Statement::Query(query)) => is_without_from(query),
@@ -255,7 +256,7 @@ pub(crate) fn least(statement: &Statement, held: Rights) -> Rights {
     }
 }
 
-/// The caller of a session, shared with its plans: rights withdrawn later count for them, too.
+/// The caller of a session, shared with its plans, so that changed rights apply to them, too.
 #[derive(Debug, Clone)]
 pub(crate) struct Acting(Arc<RwLock<(Rights, Option<Caller>)>>);
 
@@ -270,7 +271,7 @@ impl Acting {
         self.0.read().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Rejects what the caller may not do.
+    /// Rejects a statement that the caller has no right to run.
     ///
     /// # Errors
     /// 42501.
@@ -278,14 +279,14 @@ impl Acting {
         self.rights().check(needed)
     }
 
-    /// The caller for the rules of collections; `None`: rules do not apply.
+    /// The caller to which the rules of collections apply; `None` if they do not apply.
     pub(crate) fn caller(&self) -> Option<Caller> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 }
 
 impl Session {
-    /// Rejects what the caller may not do.
+    /// Rejects a statement that the caller has no right to run.
     ///
     /// # Errors
     /// 42501.
@@ -293,8 +294,8 @@ impl Session {
         self.acting.check(needed)
     }
 
-    /// Acts for the user `name` with these rights from now on. A session begins with every right. Unless the user may administer,
-    /// the rules of collections apply to what the session reads.
+    /// Runs further statements for the user `name` with these rights. A new session has every right. Unless
+    /// the user has the right `admin`, the rules of collections apply to what the session reads.
     pub fn act_for(&mut self, rights: Rights, name: &str) {
         let caller = (!rights.admin).then(|| {
             let mut auth = Writer::new();

@@ -1,14 +1,15 @@
-//! Writers at read committed wait for each other's rows instead of being refused.
+//! At read committed, writers wait for each other's row locks instead of failing with a conflict.
 //!
 //! ```text
-//! statement begins: newest snapshot ─▶ finds rows ─▶ locks each ─▶ writes ─▶ answered
-//!        ▲                                             │ held by another: its own writes are taken back, locks stay
-//!        └── begins again ◀── has the row ◀── waits ◀──┘ changed meanwhile: the same without a wait
+//! statement begins: newest snapshot ─▶ finds rows ─▶ locks each ─▶ writes ─▶ returns
+//!        ▲                                             │ held by another: roll back writes, retain locks
+//!        └── begins again ◀── has the row ◀── waits ◀──┘ changed meanwhile: the same, without a wait
 //! ```
-//! So WHERE is asked of the newest rows, all of one commit. Its snapshot may be ahead of the disk: what was committed is given
-//! free as soon as it has its place in the log. Answers wait for that part of the log. Decision 0014.
+//! WHERE is therefore evaluated on the newest rows, all as of one commit. That snapshot may include commits
+//! that are not synced yet, because row locks are released as soon as a commit has its position in the log.
+//! Results wait until that part of the log is synced. Decision 0014.
 //!
-//! Invariant: nobody is told of rows that a crash can take back (`Session::unsettled`).
+//! Invariant: a client never receives rows that a crash can undo (`Session::unsettled`).
 
 use std::time::Duration;
 
@@ -24,15 +25,15 @@ use crate::session::{Session, read_only};
 use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::Settings;
 
-/// How long one look for the disk takes.
+/// Longest wait for a commit to become visible before the engine is checked for a stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A statement waits for a row that another transaction holds. See [`crate::session::async_statements::Progress::Waits`].
+/// A pending wait for a row lock. See [`crate::session::async_statements::Progress::Waits`].
 #[derive(Debug)]
 pub struct RowWait {
     wait: LockWait,
     canceller: Canceller,
-    /// How long, and what it is called that ends then.
+    /// Longest wait, and the timeout that ends it.
     limit: Option<(Duration, Limit)>,
 }
 
@@ -57,20 +58,20 @@ impl RowWait {
         self.limit.map(|(limit, _)| limit)
     }
 
-    /// Resolves when the row is had, or the wait is cancelled.
+    /// Resolves when the row lock is granted, or the wait is cancelled.
     pub async fn over(&self) {
         (&self.wait).await;
     }
 
-    /// True once the row is had.
+    /// True once the row lock is granted.
     pub fn is_granted(&self) -> bool {
         self.wait.is_granted()
     }
 
-    /// Whether the statement may go on.
+    /// Checks, after the wait, whether the statement may resume.
     ///
     /// # Errors
-    /// It was cancelled, or its time is over: 57014, 55P03.
+    /// 57014, 55P03: it was cancelled, or a timeout has passed.
     pub fn verdict(&self) -> Result<()> {
         if self.wait.is_granted() {
             return Ok(());
@@ -95,28 +96,28 @@ impl Drop for RowWait {
     }
 }
 
-/// What a statement that waits goes on with.
+/// State to resume a statement that waited.
 pub(crate) struct Resuming {
-    /// That of the statement, outside of one that the client began.
+    /// The statement's own transaction; `None` if it runs in one that the client began.
     transaction: Option<Transaction>,
     interrupt: Interrupt,
 }
 
-/// How far a statement came.
+/// How an attempt of a statement ended.
 enum Came {
     Through(Result<Outcome>),
     UpTo(RowWait, Interrupt),
 }
 
 impl Session {
-    /// True for a statement that waits for rows.
+    /// True for a statement that locks rows at read committed.
     pub(crate) fn is_waiting_kind(&self, prepared: &Prepared) -> bool {
         let isolation = self.open.as_ref().map_or(self.settings.isolation, |open| open.isolation);
         isolation == Isolation::ReadCommitted && prepared.locks_rows()
     }
 
-    /// Runs a statement that locks rows, at read committed. When commits are submitted, so are waits: `self.waits` says then
-    /// for what, and the same call goes on.
+    /// Runs a statement that locks rows, at read committed. In submit mode it does not block: `self.waits`
+    /// holds the wait, and the same call resumes the statement.
     pub(crate) fn run_waiting(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
         let (transaction, interrupt) = match self.resuming.take() {
             Some(Resuming { transaction, interrupt }) => (transaction, interrupt),
@@ -168,7 +169,7 @@ impl Session {
                     self.given.note_events(committed.as_ref());
                     return Ok(outcome);
                 }
-                // By somebody who takes no locks.
+                // The conflicting transaction takes no row locks.
                 Err(error) if error.is_conflict() && attempt < attempts => attempt += 1,
                 Err(error) => return Err(error.into()),
             }
@@ -177,7 +178,7 @@ impl Session {
         }
     }
 
-    /// Begins the statement until nothing is in its way.
+    /// Runs the statement, starting it again after each row that was locked or changed by another.
     fn come(
         &self,
         transaction: &mut Transaction,
@@ -191,7 +192,8 @@ impl Session {
             transaction.label_locks(self.settings.number.unsigned_abs());
             transaction.begin_locking_statement();
             let result = self.attempt(transaction, prepared, params, now, &interrupt);
-            // Rows that were not locked tell something, too: that they were not there, or what a subquery made of them.
+            // Unless a brief plan found its rows, the result also depends on rows that are not locked:
+            // missing ones, and those read by subqueries.
             let is_plain = prepared.is_brief() && matches!(&result, Ok(outcome) if outcome.count != Some(0));
             match result {
                 Ok(outcome) => {
@@ -244,29 +246,29 @@ impl Session {
     fn park(&mut self, wait: RowWait, transaction: Option<Transaction>, interrupt: Interrupt) -> SqlError {
         self.waits = Some(wait);
         self.resuming = Some(Resuming { transaction, interrupt });
-        // Nobody sees it: whoever submits takes the wait.
+        // Never reported: `submit` returns the wait instead.
         SqlError::new(state::LOCK_NOT_AVAILABLE, "the statement waits for a row")
     }
 
-    /// The statement that waited does not go on.
+    /// Abandons the statement that waited; an open transaction fails.
     pub fn give_up(&mut self) {
         self.resuming = None;
         self.fail();
     }
 
-    /// Notes what was read before it was on the disk.
+    /// Records a commit that was read before it was visible.
     pub(crate) fn rests_on(&mut self, seq: Seq) {
         self.rests_on = self.rests_on.max(seq);
     }
 
-    /// What an answer has to wait for: a commit that is not visible yet, and whose rows the session has read. To be asked before
-    /// an answer with rows, an error, or the end of a transaction is sent.
+    /// The newest commit that the session has read and that is not visible yet. Wait for it before sending
+    /// rows, an error, or the result of a transaction's end.
     pub fn unsettled(&self) -> Option<Seq> {
-        // The usual answer without a look.
+        // The common case returns without reading `db.seq()`.
         Some(self.rests_on).filter(|seq| *seq > Seq::ZERO && *seq > self.db.seq())
     }
 
-    /// Waits until what the session has read is on the disk.
+    /// Waits until all commits that the session has read are visible.
     pub(crate) fn settle(&self) -> Result<()> {
         while let Some(seq) = self.unsettled() {
             settled(&self.db)?;

@@ -1,4 +1,4 @@
-//! SET and what sets like it: for the session, for the transaction, by a call of `set_config`.
+//! SET and `set_config`, with session or transaction scope.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::types::interval;
 use crate::types::settings::Settings;
 use crate::types::zone::Zone;
 
-/// The zone that an interval says, as it is counted to the east.
+/// The zone of an interval, which is the offset east of UTC.
 fn offset_of(interval: &ast::Expr) -> Result<Zone> {
     let text = interval.to_string();
     let text = text.trim_matches('\'');
@@ -79,7 +79,7 @@ impl Session {
                     {
                         self.settings.fresh().show(&name)?
                     }
-                    // A list of names, each as it is written in SQL.
+                    // A list of names, each quoted as in SQL.
                     values if name == "search_path" => {
                         let written = |value: &ast::Expr| match text(value) {
                             empty if empty.is_empty() => "\"\"".to_owned(),
@@ -109,7 +109,7 @@ impl Session {
         }
     }
 
-    /// Sets a variable by its name. Outside of a transaction LOCAL lasts for no time at all.
+    /// Sets a variable by its name. Outside of a transaction LOCAL has no effect.
     pub(crate) fn set_one(&mut self, name: &str, value: &str, is_local: bool) -> Result<Outcome> {
         match name {
             "transaction_isolation" | "transaction_read_only" => {
@@ -123,7 +123,7 @@ impl Session {
                 };
                 return match parse::one(&format!("SET TRANSACTION {mode}"))? {
                     Statement::Sql(ast::Statement::Set(set)) => self.set(&set),
-                    _ => Err(crate::expr::bug("a SET TRANSACTION that is none")),
+                    _ => Err(crate::expr::bug("SET TRANSACTION parsed as another statement")),
                 };
             }
             _ => self.change_settings(is_local, |settings| settings.set(name, value))?,
@@ -136,7 +136,7 @@ impl Session {
         Ok(Outcome::of("SET"))
     }
 
-    /// Changes the settings: for the transaction, or for the session from here on, if the transaction commits.
+    /// Changes settings for the transaction (`is_local`), or for the session if the transaction commits.
     pub(crate) fn change_settings(
         &mut self,
         is_local: bool,
@@ -164,7 +164,7 @@ impl Session {
         Ok(())
     }
 
-    /// Does what the calls of `set_config` in a statement say, before it runs.
+    /// Applies the `set_config` calls of a statement before the statement runs.
     pub(crate) fn set_configs(&mut self, prepared: &Prepared, params: &[Value<'_>]) -> Result<()> {
         if prepared.sets.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The transaction of a session: begun, committed, rolled back, its savepoints.
+//! The transaction of a session: begin, commit, rollback and savepoints.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ pub(crate) struct Open {
     pub(crate) transaction: Transaction,
     pub(crate) isolation: Isolation,
     pub(crate) read_only: bool,
-    /// When it began, microseconds since 1970.
+    /// Start time, microseconds since 1970.
     pub(crate) now: i64,
-    /// Names of savepoints in order; a released one has none and still stands in the transaction's own list.
+    /// Savepoint names, oldest first; a released one is `None` and remains in the engine transaction's list.
     pub(crate) savepoints: Vec<Option<String>>,
-    /// Tables that it created.
+    /// Tables that the transaction created.
     pub(crate) created: Vec<String>,
-    /// The session's settings when it began: what a rollback goes back to.
+    /// The session's settings at the start, restored by a rollback.
     pub(crate) before: Arc<Settings>,
-    /// Its settings after a commit: without those of SET LOCAL.
+    /// The session's settings after a commit: without those of SET LOCAL.
     pub(crate) lasting: Arc<Settings>,
-    /// A statement ran: the isolation stands.
+    /// True once a statement has run: the isolation level can no longer change.
     pub(crate) has_run: bool,
     /// Begun by several statements in one text, not by BEGIN.
     pub(crate) is_implicit: bool,
@@ -48,7 +48,7 @@ impl Session {
         self.has_failed = false;
     }
 
-    /// Forgets the transaction.
+    /// Drops the state of the transaction.
     pub(crate) fn end(&mut self) -> Option<Box<Open>> {
         self.has_failed = false;
         self.announcements.take();
@@ -91,9 +91,10 @@ impl Session {
 
     /// Runs `work` in the transaction that BEGIN opened, in one commit with the session's statements.
     ///
-    /// Reads and writes of `work` see the statements before it, and later statements see its writes. Savepoints that it sets nest in
-    /// those of the session. It has the rights of the application, whatever user the session acts for, and neither `statement_timeout`
-    /// nor the session's canceller ends it. The event store, collection or series store must belong to the session's database.
+    /// Reads and writes of `work` see the statements before it, and later statements see its writes.
+    /// Savepoints that it sets nest in those of the session. It runs with the rights of the application,
+    /// whatever user the session acts for; neither `statement_timeout` nor the session's canceller interrupts
+    /// it. The event store, collection or series store must belong to the session's database.
     ///
     /// ```
     /// use ropewalk::documents::lang::{Value, Writer};
@@ -126,8 +127,9 @@ impl Session {
     /// ```
     ///
     /// # Errors
-    /// 25P01 outside of BEGIN, 25006 in a READ ONLY transaction, 25P02 after a failed statement. An error of `work` is returned and makes
-    /// all further statements fail (25P02) until ROLLBACK, as that of a statement does. Conflicts are reported by COMMIT.
+    /// 25P01 outside of BEGIN, 25006 in a READ ONLY transaction, 25P02 after a failed statement. An error of
+    /// `work` is returned and makes all further statements fail (25P02) until ROLLBACK, as an error of a
+    /// statement does. Conflicts are reported by COMMIT.
     pub fn with_transaction<R, E: From<SqlError>>(
         &mut self,
         work: impl FnOnce(&mut Transaction) -> std::result::Result<R, E>,
@@ -169,7 +171,7 @@ impl Session {
             open.savepoints.pop();
             open.transaction.rollback_to_savepoint();
         }
-        // It stays, to be rolled back to again.
+        // The savepoint remains, so that it can be rolled back to again.
         open.transaction.savepoint();
         open.savepoints.push(Some(name.to_owned()));
         self.announcements.back_to(place);

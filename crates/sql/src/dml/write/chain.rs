@@ -1,14 +1,15 @@
-//! WITH whose queries write, or lock rows: `WITH gone AS (DELETE FROM t RETURNING *) INSERT INTO u SELECT * FROM gone`.
+//! WITH whose queries write or lock rows.
+//! Example: `WITH gone AS (DELETE FROM t RETURNING *) INSERT INTO u SELECT * FROM gone`.
 //!
-//!   read:  every part finds its rows and reads the tables that it asks, as they were before the statement
-//!   write: the parts that somebody reads one after the other, each over what those before it answered; the statement behind WITH;
-//!          the parts that nobody reads
+//!   read:  every part finds its rows and reads its tables, as they were before the statement
+//!   write: the referenced parts in order, each reading the rows that earlier ones returned;
+//!          the main statement after WITH; the unreferenced parts
 //!
 //! Invariants
-//! 1. No part sees what another one wrote, but by what that answers (PostgreSQL's rule).
-//! 2. A row that two parts find is written by the first of them alone.
+//! 1. A part sees the writes of another one only through its RETURNING (PostgreSQL's rule).
+//! 2. A row found by two parts is written only by the first of them.
 //!
-//! Tables that are asked beside what a part answered are read whole, within the statement's budget.
+//! Tables that are joined with the rows of a part are read completely, within the statement's memory budget.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use crate::limits::budget::Budget;
 use crate::plan::{Planner, ResultColumn, Select};
 use crate::types::error::{Result, SqlError, state};
 
-/// A statement behind WITH that writes in it.
+/// A statement with WITH whose queries write or lock rows.
 pub(crate) struct Chain {
     parts: Vec<Part>,
     main: Main,
@@ -44,9 +45,9 @@ pub(crate) struct Chain {
 
 struct Part {
     step: Step,
-    /// What it answered, for whoever reads it.
+    /// The rows it returned, shared with the parts that read them.
     answered: Last,
-    /// Somebody does: what nobody reads is done last, as in PostgreSQL.
+    /// True if another part reads it. Unreferenced parts run last, as in PostgreSQL.
     is_read: bool,
 }
 
@@ -55,7 +56,7 @@ enum Main {
     Step(Step),
 }
 
-/// A statement that writes, or that locks what it reads.
+/// A statement that writes, or that locks the rows it reads.
 enum Step {
     Lock(Box<(Select, Box<Locking>)>),
     Insert(Box<Insert>),
@@ -64,20 +65,20 @@ enum Step {
     Keyed(Box<Keyed>),
 }
 
-/// A step that has read what it reads of tables.
+/// The data that a step has read from tables.
 enum Ready {
     Values(Vec<Vec<Given>>),
     Query(Box<Node>),
     Rows(Vec<OwnedRow>),
-    /// It reads when it locks.
+    /// A locking step reads its rows when it locks them.
     Nothing,
 }
 
-/// Stored keys of rows that the statement has written.
+/// Stored keys of the rows that the statement has written.
 type Touched = HashSet<Vec<u8>>;
 
 fn refused(what: impl std::fmt::Display) -> SqlError {
-    SqlError::unsupported(what, "leave it to the statement behind WITH")
+    SqlError::unsupported(what, "move it to the main statement after WITH")
 }
 
 /// True for a query of WITH that writes.
@@ -85,7 +86,7 @@ pub(crate) fn writes(query: &ast::Query) -> bool {
     matches!(query.body.as_ref(), ast::SetExpr::Insert(_) | ast::SetExpr::Update(_) | ast::SetExpr::Delete(_))
 }
 
-/// The statement that a query is, which says nothing beside.
+/// The body of a query; rejects any other clauses.
 fn bare(query: &ast::Query) -> Result<&ast::SetExpr> {
     let mut rest = query.clone();
     rest.with = None;
@@ -95,7 +96,7 @@ fn bare(query: &ast::Query) -> Result<&ast::SetExpr> {
     Ok(&query.body)
 }
 
-/// True when a subquery stands in the expression.
+/// True if one of the values has a subquery.
 fn asks_in(set: &[(usize, Given)]) -> bool {
     set.iter().any(|(_, given)| matches!(given, Given::Expr(expr) if expr.has_inner()))
 }
@@ -110,7 +111,7 @@ fn plain(returning: Option<&Returning>) -> Result<()> {
 }
 
 impl Planner<'_> {
-    /// Plans a statement some of whose queries of WITH write; answers the columns of its answer, too.
+    /// Plans a statement with writing queries in WITH. Returns its result columns, too.
     pub(crate) fn chain(&mut self, query: &ast::Query) -> Result<(Chain, Option<Vec<ResultColumn>>)> {
         let with = query.with.as_ref().ok_or_else(|| bug("no WITH"))?;
         let (known, was_small) = (self.named.len(), self.is_small);
@@ -137,7 +138,7 @@ impl Planner<'_> {
         self.named.truncate(known);
         (self.is_small, self.chained) = (was_small, false);
         let main = main?;
-        // Whoever reads it holds on to it, too.
+        // Each reader holds a reference.
         parts.iter_mut().for_each(|part: &mut Part| part.is_read = Arc::strong_count(&part.answered) > 1);
         let columns = match &main {
             Main::Query(node) => Some(node.columns.clone()),
@@ -176,7 +177,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Plans a query that locks rows, by their keys.
+    /// Plans a query that locks rows by their keys.
     fn lock_step(&mut self, query: &ast::Query) -> Result<Step> {
         let is_of_with = |name: &ast::ObjectName| match name.0.as_slice() {
             [ast::ObjectNamePart::Identifier(name)] => {
@@ -202,7 +203,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans one statement that writes. What it asks is read before it runs.
+    /// Plans one writing statement. Its subqueries are read before it runs.
     fn step(&mut self, body: &ast::SetExpr) -> Result<Step> {
         self.is_small = true;
         match body {
@@ -263,7 +264,7 @@ impl Step {
         }
     }
 
-    /// The columns of what it answers.
+    /// The result columns.
     fn columns(&self) -> &[ResultColumn] {
         match self {
             Self::Lock(lock) => &lock.0.columns,
@@ -281,7 +282,7 @@ impl Step {
         }
     }
 
-    /// Reads what it needs of tables, as they are before the statement.
+    /// Reads the required rows of tables, as they are before the statement.
     fn read(
         &self,
         access: &mut Access<'_>,
@@ -304,11 +305,11 @@ impl Step {
                     return Ok(Ready::Values(rows));
                 }
                 Source::Whole(query, _) => query,
-                Source::Select(_) => return Err(bug("a plan by keys behind WITH")),
+                Source::Select(_) => return Err(bug("an INSERT within WITH planned by keys")),
             },
             Self::Keyed(keyed) => keyed.query(),
         };
-        let Finder::Loops(node) = query else { return Err(bug("a plan of the engine behind WITH")) };
+        let Finder::Loops(node) = query else { return Err(bug("an engine plan within WITH")) };
         let mut node = node.clone();
         node.fill(Some(access), cx, budget, filled)?;
         Ok(Ready::Query(node))
@@ -381,14 +382,14 @@ impl Chain {
         lines
     }
 
-    /// Runs it; answers what the statement behind WITH is and did.
+    /// Runs the statement. Returns the command and the result of the main statement.
     pub(crate) fn run(
         &self,
         access: &mut Access<'_>,
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<(&'static str, Written)> {
-        // A query of WITH that several parts read answers all of them the same.
+        // A query of WITH is evaluated once, whatever the number of its readers.
         let filled = &mut Filled::default();
         let read = self.parts.iter().map(|part| part.step.read(access, cx, budget, filled));
         let read: Vec<Ready> = read.collect::<Result<_>>()?;
@@ -416,7 +417,7 @@ impl Chain {
             }
             _ => return Err(bug("a query that read something else")),
         };
-        // What would lock rows for nobody locks none.
+        // An unreferenced query that only locks rows is not run.
         for (part, ready) in last.into_iter().filter(|(part, _)| !matches!(part.step, Step::Lock(_))) {
             part.step.write(ready, &mut touched, access, cx, budget)?;
         }

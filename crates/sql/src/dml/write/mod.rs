@@ -1,12 +1,12 @@
-//! INSERT, UPDATE and DELETE: the read part finds rows along a path and asks the whole condition of each; then they are written by
-//! key, in the statement's transaction.
+//! INSERT, UPDATE and DELETE: the read phase finds rows by an access path and evaluates the complete
+//! condition for each; the write phase writes them by key, in the statement's transaction.
 //!
-//!   statement ─▶ plan: Insert, Update, Delete ─▶ run: rows are found, then written
+//!   statement ─▶ plan: Insert, Update, Delete ─▶ run: finds rows, then writes them
 //!   WITH whose queries write ─▶ chain
 //!
 //! Invariants
-//! 1. Rows are found before the first one is written: a statement never meets its own writes.
-//! 2. A condition that cannot be planned is an error. No statement runs without the WHERE it was given.
+//! 1. All rows are found before the first write: a statement never sees its own writes.
+//! 2. A condition that cannot be planned is an error. A statement never runs without its WHERE.
 
 mod chain;
 mod plan;
@@ -34,7 +34,7 @@ pub(crate) struct Returning {
     pub(crate) columns: Vec<ResultColumn>,
 }
 
-/// A value that an INSERT or UPDATE gives a column.
+/// A value that an INSERT or UPDATE assigns to a column.
 #[derive(Clone)]
 pub(crate) enum Given {
     Expr(Expr),
@@ -44,19 +44,19 @@ pub(crate) enum Given {
 pub(crate) enum Source {
     Values(Vec<Vec<Given>>),
     Select(Box<Select>),
-    /// A query of the query engine, and the types that its columns are cast to.
+    /// A query for the query engine, and the type of each target column with whether a cast is needed.
     Whole(crate::exec::analytic::Finder, Vec<(Type, bool)>),
 }
 
-/// What happens to a row that is there already.
+/// ON CONFLICT.
 pub(crate) struct OnConflict {
-    /// Places of the columns whose values conflict, each with the constraint over it; all constraints when none was named.
+    /// The unique constraints whose violation is handled; all of them when none was named.
     pub(crate) targets: Vec<Target>,
-    /// `None` does nothing. Expressions are over the old row and the one that was to be inserted.
+    /// `None`: DO NOTHING. The expressions read the existing row, then the proposed one.
     pub(crate) update: Option<(Vec<(usize, Given)>, Option<Expr>)>,
 }
 
-/// A unique constraint: the places of its columns, and its index unless it is the primary key.
+/// A unique constraint: its columns by place, and its index unless it is the primary key.
 pub(crate) struct Target {
     index: Option<String>,
     places: Vec<usize>,
@@ -65,20 +65,20 @@ pub(crate) struct Target {
 pub(crate) struct Insert {
     pub(crate) table: Table,
     pub(crate) schema: Arc<Schema>,
-    /// Places of the columns that values are given for.
+    /// The places of the target columns.
     pub(crate) places: Vec<usize>,
     pub(crate) source: Source,
-    /// What the last of the columns get, which are given none: the clock of the session's zone.
+    /// Defaults of the last target columns, if they depend on the clock in the session's time zone.
     locals: Vec<Expr>,
     pub(crate) on_conflict: Option<OnConflict>,
     pub(crate) returning: Option<Returning>,
-    /// Columns without a value that sequences number: place and sequence.
+    /// Columns without a value that draw from sequences: place and sequence.
     numbered: Vec<(usize, u32)>,
     given: crate::ddl::sequences::Given,
     overriding: Option<Overriding>,
 }
 
-/// The rows that an UPDATE or DELETE is about.
+/// The rows that an UPDATE or DELETE affects.
 pub(crate) struct Found {
     pub(crate) table: Table,
     pub(crate) schema: Arc<Schema>,
@@ -98,5 +98,5 @@ pub(crate) struct Delete {
 }
 
 fn unsupported(what: impl std::fmt::Display) -> SqlError {
-    SqlError::unsupported(what, "write the statement over one table, with subqueries that stand alone")
+    SqlError::unsupported(what, "write the statement over one table, with uncorrelated subqueries")
 }

@@ -53,7 +53,7 @@ pub(crate) fn is_default(expr: &ast::Expr) -> bool {
     matches!(expr, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
 }
 
-/// Refuses what no planner of UPDATE looks at.
+/// Rejects clauses that no planner of UPDATE supports.
 pub(crate) fn nothing_but_an_update(update: &ast::Update) -> Result<()> {
     let empty = UPDATE.as_ref();
     let mut rest = update.clone();
@@ -65,7 +65,7 @@ pub(crate) fn nothing_but_an_update(update: &ast::Update) -> Result<()> {
     nothing_else(&rest, empty)
 }
 
-/// Refuses what no planner of DELETE looks at.
+/// Rejects clauses that no planner of DELETE supports.
 pub(crate) fn nothing_but_a_delete(delete: &ast::Delete) -> Result<()> {
     let empty = DELETE.as_ref();
     let mut rest = delete.clone();
@@ -93,7 +93,7 @@ impl Planner<'_> {
         Ok(Some(Returning { output, columns }))
     }
 
-    /// A value for the column at `place`.
+    /// Binds a value for the column at `place`.
     pub(crate) fn given(
         &mut self,
         expr: &ast::Expr,
@@ -216,7 +216,8 @@ impl Planner<'_> {
                             let ty = schema.columns().get(*place).map_or(Type::TEXT, |c| c.column_type());
                             let is_open = is_open(query, number);
                             if !is_open {
-                                // Looks whether it may be assigned; the cast itself comes with the values.
+                                // Checks only that the column can be assigned; the cast is applied to the
+                                // values.
                                 let typed = Typed::new(Expr::Column(0), column.ty);
                                 self.assigned(typed, &schema, *place, &nothing)?;
                             }
@@ -231,7 +232,8 @@ impl Planner<'_> {
                         for ((expr, column), place) in
                             select.output.into_iter().zip(&select.columns).zip(&places)
                         {
-                            // The literal of a select list is text by now; it may still become what the column is.
+                            // A literal in the select list was bound as text; it can still take the type of
+                            // the column.
                             let literal = matches!(expr, Expr::Const(Value::Text(_) | Value::Null));
                             let typed = Typed { expr, ty: (!literal).then_some(column.ty) };
                             output.push(self.assigned(typed, &schema, *place, &nothing)?);
@@ -276,7 +278,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The rows of a query, as they are.
+    /// The rows of a query, without casts.
     pub(crate) fn source_of(&mut self, query: &ast::Query) -> Result<Source> {
         Ok(match self.rows_of(query)? {
             Rows::ByKeys(select) => Source::Select(select),
@@ -287,7 +289,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Plans the query of an INSERT: by keys where that serves it. Rows of WITH that are not there yet have no keys.
+    /// Plans the query of an INSERT, by keys if possible. Rows of a writing WITH have no keys yet.
     fn rows_of(&mut self, query: &ast::Query) -> Result<Rows> {
         if let Some(finder) = self.forced(|planner| Finder::plan(query, planner).map(Some))? {
             return Ok(Rows::Found(finder));
@@ -304,7 +306,7 @@ impl Planner<'_> {
         Finder::plan(query, self).map(Rows::Found)
     }
 
-    /// Columns whose default is what the clock shows, where that is not what it shows in UTC.
+    /// Columns whose default is the current local time, in a time zone other than UTC.
     fn local_defaults(&self, schema: &Schema) -> Vec<(usize, Expr)> {
         if self.standing.settings.zone.is_utc() {
             return Vec::new();
@@ -387,7 +389,7 @@ impl Planner<'_> {
         Ok(set)
     }
 
-    /// The one table of an UPDATE or DELETE, and its rows that fulfil `selection`.
+    /// The single table of an UPDATE or DELETE, and its rows that satisfy `selection`.
     fn found(&mut self, from: &ast::TableWithJoins, selection: Option<&ast::Expr>) -> Result<(Found, Scope)> {
         let ast::TableFactor::Table { name, alias, .. } = &from.relation else {
             return Err(unsupported(from));
@@ -447,7 +449,7 @@ impl Planner<'_> {
     }
 }
 
-/// True for a literal of a select list, which becomes what its column is.
+/// True for a literal in a select list, which takes the type of its target column.
 fn is_open(query: &ast::Query, number: usize) -> bool {
     let ast::SetExpr::Select(select) = query.body.as_ref() else { return false };
     let are_plain = |item: &ast::SelectItem| {
@@ -462,7 +464,7 @@ fn is_open(query: &ast::Query, number: usize) -> bool {
         if matches!(value.value, ast::Value::SingleQuotedString(_) | ast::Value::Null))
 }
 
-/// The place of a column that is written; a table's name in front of it is refused, as PostgreSQL does.
+/// The place of a target column; a qualified name is rejected, as in PostgreSQL.
 pub(crate) fn column_place(schema: &Schema, name: &ast::ObjectName) -> Result<usize> {
     match parts(name)?.as_slice() {
         [column] => Ok(schema.index_of(column)?),
@@ -470,7 +472,7 @@ pub(crate) fn column_place(schema: &Schema, name: &ast::ObjectName) -> Result<us
     }
 }
 
-/// The columns that an UPDATE sets, by place, and what to.
+/// The columns that an UPDATE sets, by place, and their expressions.
 pub(crate) fn assignments_of<'a>(
     assignments: &'a [ast::Assignment],
     schema: &Schema,

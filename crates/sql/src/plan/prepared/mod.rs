@@ -1,7 +1,7 @@
 //! A statement that is planned once and run many times.
 //!
-//! The plan rests on the definitions it was made with; before each run their versions are compared, and when one changed the
-//! statement is planned anew. A SELECT of one row by its primary key goes straight to the row.
+//! The plan depends on definitions. Their versions are compared before each run; if one has changed, the
+//! statement is planned again. A SELECT of one row by its primary key skips the executor.
 
 mod plan;
 
@@ -44,33 +44,33 @@ use crate::types::settings::Settings;
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
 
-/// Rows that an INSERT writes in a fraction of a millisecond.
+/// Number of rows that an INSERT writes in a fraction of a millisecond.
 const BRIEF_ROWS_MAX: usize = 16;
 
-/// What a statement did.
+/// The result of a statement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// As PostgreSQL's command tag begins: `SELECT`, `INSERT`, `CREATE TABLE`.
+    /// Start of PostgreSQL's command tag: `SELECT`, `INSERT`, `CREATE TABLE`.
     pub command: &'static str,
-    /// Rows that were answered or written, for statements that count them.
+    /// Number of rows returned or written, for statements that count them.
     pub count: Option<u64>,
-    /// The columns of `rows`; `None` for statements that answer no rows.
+    /// The columns of `rows`; `None` for statements that return no rows.
     pub columns: Option<Arc<[ResultColumn]>>,
     /// The rows.
     pub rows: Vec<Vec<Value<'static>>>,
-    /// The rows are wanted in binary: those of a cursor that was declared so.
+    /// True for a cursor declared BINARY: the client expects the rows in binary format.
     pub is_binary: bool,
-    /// A warning that goes with success.
+    /// A warning about a successful statement.
     pub notice: Option<SqlError>,
 }
 
 impl Outcome {
-    /// One that does no more than say its command.
+    /// A result with only a command tag.
     pub fn of(command: &'static str) -> Self {
         Self { command, count: None, columns: None, rows: Vec::new(), is_binary: false, notice: None }
     }
 
-    /// That of DEALLOCATE, for a statement that only the caller knew.
+    /// The result of DEALLOCATE for a statement of the protocol, unknown to the session.
     pub fn deallocated() -> Self {
         Self::of("DEALLOCATE")
     }
@@ -81,14 +81,14 @@ impl Outcome {
     }
 }
 
-/// What was done, and to how many rows.
+/// Command and number of rows.
 struct Tag(&'static str, Option<u64>);
 
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)?;
         let Some(count) = self.1 else { return Ok(()) };
-        // Where PostgreSQL once had the number of the row.
+        // PostgreSQL once had the OID of the row here.
         f.write_str(if self.0 == "INSERT" { " 0 " } else { " " })?;
         fmt::Display::fmt(&count, f)
     }
@@ -96,7 +96,7 @@ impl fmt::Display for Tag {
 
 pub(crate) enum Plan {
     Select(Select),
-    /// A query that the query engine runs, and its EXPLAIN.
+    /// A query for the query engine, and its EXPLAIN.
     Whole(WholeQuery),
     Insert(Insert),
     Update(Update),
@@ -105,7 +105,7 @@ pub(crate) enum Plan {
     Keyed(Box<Keyed>),
     /// MERGE.
     Merge(Box<Merge>),
-    /// A statement whose queries of WITH write.
+    /// A statement with writing queries in WITH.
     Chain(Box<Chain>),
     /// `SELECT append_event(...)`.
     Append(Box<Append>),
@@ -113,19 +113,19 @@ pub(crate) enum Plan {
     Notify(Box<NotifyCall>),
     /// Lines of EXPLAIN.
     Explain(Vec<String>),
-    /// A query over what fits in memory.
+    /// A query for nested loops in memory.
     Small(Box<Node>),
-    /// DECLARE, and its query.
+    /// DECLARE and its query.
     Declare(Box<(Declare, Prepared)>),
-    /// COPY, whose bytes the session carries.
+    /// COPY, whose bytes the session transports.
     Copy(CopyPlan),
-    /// A plan that runs to say how long it takes, and its lines.
+    /// EXPLAIN ANALYZE: the plan to run and time, and its lines.
     Analyze(Box<Plan>, Vec<String>),
-    /// Everything that is run by the session.
+    /// Statements that the session runs.
     Other,
 }
 
-/// A look-up by primary key: expressions of the key without a row, and the types of its columns.
+/// A lookup by primary key: the key's expressions, which read no row, with the types of its columns.
 struct Point {
     get: PointGet,
     key: Vec<(Expr, Type)>,
@@ -139,33 +139,33 @@ pub struct Prepared {
     parameters: Vec<Type>,
     columns: Option<Arc<[ResultColumn]>>,
     pub(crate) plan: Plan,
-    /// The same SELECT for the query engine, which runs it while its tables are large.
+    /// The same SELECT for the query engine, used while its tables are large.
     whole: Option<WholeQuery>,
     subqueries: Vec<Subquery>,
     rests_on: Vec<(Table, u32)>,
-    /// Enum types that it uses.
+    /// Enum types that the plan uses.
     enums: Enums,
     point: Option<Point>,
-    /// What FOR UPDATE locks, or why it cannot, where rows are locked.
+    /// The rows that FOR UPDATE locks, or the reason why it cannot. Unused at the serializable level.
     locking: Option<Result<Locking>>,
-    /// The plan rests on the catalog, and is good for one run.
+    /// The plan depends on the catalog or on other state without a version, and is valid for one run.
     is_fleeting: bool,
     standing: Standing,
-    /// The zone that it was planned in.
+    /// The time zone at planning.
     zone: Zone,
-    /// The `search_path` that it was planned with.
+    /// The `search_path` at planning.
     path: String,
-    /// The setting `ropewalk.executor` that it was planned with.
+    /// The setting `ropewalk.executor` at planning.
     executor: Executor,
     /// Calls of `set_config`.
     pub(crate) sets: Vec<SetConfig>,
-    /// It takes numbers from sequences, or sets them.
+    /// It draws numbers from sequences, or sets them.
     draws: bool,
-    /// A query within it says FOR UPDATE.
+    /// A subquery has FOR UPDATE.
     locks_within: bool,
-    /// The rights that its caller needs.
+    /// The rights that the statement needs.
     needs: Rights,
-    /// What it takes of its session's room for prepared statements.
+    /// Its share of the session's quota of prepared statements.
     room: Option<Taken>,
 }
 
@@ -176,22 +176,23 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Prepared {
-    /// True for SELECT ... FOR UPDATE and its kind.
+    /// True for SELECT ... FOR UPDATE and FOR SHARE.
     pub(crate) fn locks(&self) -> bool {
         self.locking.is_some()
     }
 
-    /// True when a query within says FOR UPDATE: that is kept where what is read holds at the commit, and nowhere else.
+    /// True if a subquery has FOR UPDATE. Only serializable transactions can run it: they validate their
+    /// reads at commit.
     pub(crate) fn locks_within(&self) -> bool {
         self.locks_within
     }
 
-    /// The types that its parameters were declared with.
+    /// The declared parameter types.
     pub(crate) fn declared(&self) -> &[Option<Type>] {
         &self.declared
     }
 
-    /// True for what locks rows where rows are locked.
+    /// True for statements that lock rows at the levels that use row locks.
     pub(crate) fn locks_rows(&self) -> bool {
         match &self.plan {
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) => true,
@@ -209,7 +210,7 @@ impl Prepared {
         self.is_fleeting
     }
 
-    /// How the session stands by now.
+    /// Updates the session state that the plan reads.
     pub(crate) fn stand_in(&mut self, standing: Standing) {
         if let Plan::Declare(declared) = &mut self.plan {
             declared.1.stand_in(standing.clone());
@@ -217,8 +218,8 @@ impl Prepared {
         self.standing = standing;
     }
 
-    /// The executor of a query. [`Executor::Rows`] gives it to the query engine while its tables are large, unless the session asks for
-    /// that executor. `None` for statements that are no query.
+    /// The executor of a query; `None` for other statements. With [`Executor::Rows`] the query engine still
+    /// runs it while its tables are large, unless the session has chosen that executor.
     pub fn executor(&self) -> Option<Executor> {
         match &self.plan {
             Plan::Select(_) => Some(Executor::Rows),
@@ -229,7 +230,7 @@ impl Prepared {
         }
     }
 
-    /// True for a query over the catalogs, where numbers of objects are bigint.
+    /// True for a query over the catalogs, where OIDs are bigint.
     pub fn is_over_catalogs(&self) -> bool {
         let Some(ast::Statement::Query(query)) = self.statement.sql() else { return false };
         matches!(self.plan, Plan::Small(_)) && catalog::is_asked(query)
@@ -240,12 +241,12 @@ impl Prepared {
         &self.parameters
     }
 
-    /// The columns of the answer; `None` when the statement answers no rows.
+    /// The result columns; `None` when the statement returns no rows.
     pub fn columns(&self) -> Option<&[ResultColumn]> {
         self.columns.as_deref()
     }
 
-    /// True when a run looks at no more than a few keys: it may take place where nothing may wait.
+    /// True if a run reads only a few keys, so that it may run on a thread that must not block.
     pub fn is_brief(&self) -> bool {
         use ast::Statement as S;
         let found = |found: &crate::dml::write::Found| found.path.is_point;
@@ -293,29 +294,29 @@ impl Prepared {
         }
     }
 
-    /// The rights that its caller needs.
+    /// The rights that the statement needs.
     pub fn needs(&self) -> Rights {
         self.needs
     }
 
-    /// Its kind; `None` when it is not part of the dialect.
+    /// The kind of the statement; `None` when it is not part of the dialect.
     pub fn kind(&self) -> Option<StatementKind> {
         StatementKind::of(&self.statement)
     }
 
-    /// True for SELECT, INSERT, UPDATE and DELETE whose plan is good for many runs.
+    /// True for SELECT, INSERT, UPDATE and DELETE with a reusable plan.
     pub(crate) fn is_of_keys(&self) -> bool {
         let is_kind =
             matches!(self.plan, Plan::Select(_) | Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_));
         is_kind && !self.is_fleeting && !self.draws && self.sets.is_empty()
     }
 
-    /// True for BEGIN, COMMIT and ROLLBACK, which decide themselves about transactions.
+    /// True for BEGIN, COMMIT and ROLLBACK.
     pub fn begins_or_ends(&self) -> bool {
         crate::session::begins_or_ends(&self.statement)
     }
 
-    /// The name that DEALLOCATE names, or none for all; `None` for another statement.
+    /// The name in a DEALLOCATE, inner `None` for ALL; `None` for another statement.
     pub fn deallocates(&self) -> Option<Option<String>> {
         match self.statement.sql() {
             Some(ast::Statement::Deallocate { name, .. }) => {
@@ -325,7 +326,7 @@ impl Prepared {
         }
     }
 
-    /// The columns of the answer, to be compared by whoever has described them.
+    /// The result columns, to be compared with those already described to the client.
     pub fn shape(&self) -> Option<Arc<[ResultColumn]>> {
         self.columns.clone()
     }
@@ -336,7 +337,7 @@ impl Prepared {
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_) => true,
             Plan::Merge(_) | Plan::Chain(_) => true,
             Plan::Copy(plan) => matches!(plan, CopyPlan::In(_)),
-            // A notice writes nothing that could not be written in a transaction that only reads.
+            // NOTIFY is allowed in a READ ONLY transaction.
             Plan::Notify(_) => false,
             Plan::Select(_)
             | Plan::Whole(_)
@@ -348,7 +349,7 @@ impl Prepared {
         }
     }
 
-    /// The parameters as the types that the plan has for them.
+    /// Converts the parameters to the types that the plan expects.
     pub(crate) fn bound(&self, given: &[Value<'_>]) -> Result<Vec<Value<'static>>> {
         if given.len() != self.parameters.len() {
             let message = format!(
@@ -363,7 +364,7 @@ impl Prepared {
         given.iter().zip(&self.parameters).map(read).collect()
     }
 
-    /// Takes room in the session for a statement of this text, which is to be kept.
+    /// Reserves memory quota for a prepared statement of this text.
     ///
     /// # Errors
     /// 53200.
@@ -373,13 +374,13 @@ impl Prepared {
         Ok(())
     }
 
-    /// Becomes another plan of the same statement.
+    /// Replaces the plan by another one of the same statement.
     pub(crate) fn replace(&mut self, plan: Self) {
         let room = self.room.take();
         *self = Self { room, ..plan };
     }
 
-    /// Plans anew when a definition changed.
+    /// Plans again if a definition has changed.
     pub(crate) fn renew(&mut self, access: Access<'_>) -> Result<()> {
         let mut access = access;
         if self.is_fleeting || !self.is_of(&self.standing.settings) {
@@ -401,8 +402,8 @@ impl Prepared {
         Ok(())
     }
 
-    /// True when it was planned for this executor, constants were read as the clock of this zone shows them, and names looked up
-    /// along this path.
+    /// True if the executor, the time zone (in which constants were parsed) and the `search_path` are those
+    /// of planning.
     pub(crate) fn is_of(&self, settings: &Settings) -> bool {
         self.executor == settings.executor
             && self.zone == settings.zone
@@ -417,7 +418,8 @@ impl Prepared {
             })
     }
 
-    /// The answer of a look-up by key at a snapshot; `None` when the statement is none, or its plan is old.
+    /// Runs a lookup by primary key at a snapshot; `None` if the statement is not a lookup or its plan is
+    /// stale.
     pub(crate) fn point(
         &mut self,
         db: &Database,
@@ -437,7 +439,7 @@ impl Prepared {
         for (expr, ty) in &point.key {
             match key_value(expr.constant(cx)?, *ty) {
                 Some(value) => point.buffer.push(value),
-                // What a key cannot hold may still be compared: the long way knows.
+                // The value does not fit the key but may still be comparable: use the general path.
                 None => return Ok(None),
             }
         }
@@ -455,13 +457,13 @@ impl Prepared {
         Ok(Some(outcome))
     }
 
-    /// An answer of one value, of a statement with one column.
+    /// A result of one value, for a statement with one column.
     pub(crate) fn one(&self, value: Value<'static>) -> Outcome {
         let columns = self.columns.clone();
         Outcome { count: Some(1), columns, rows: vec![vec![value]], ..Outcome::of("SELECT") }
     }
 
-    /// The answers of its subqueries.
+    /// Evaluates the subqueries.
     pub(crate) fn answers(
         &self,
         access: &mut Access<'_>,
@@ -496,7 +498,7 @@ impl Prepared {
         Ok(Outcome { count, columns, rows, ..Outcome::of("SELECT") })
     }
 
-    /// Runs this in the place of its SELECT, which it is but for more columns.
+    /// Runs `select`, which is its SELECT with additional columns.
     pub(crate) fn stream_select(
         &self,
         select: &Select,
@@ -509,7 +511,7 @@ impl Prepared {
         point::run(select, access, &Context { answers: &answers, ..*cx }, budget, sink)
     }
 
-    /// Runs a query; every row goes to `sink`. Its definitions were looked at with [`Prepared::renew`].
+    /// Runs a query and passes each row to `sink`. Call [`Prepared::renew`] before.
     pub(crate) fn stream(
         &self,
         access: &mut Access<'_>,
@@ -546,14 +548,14 @@ impl Prepared {
         Ok(())
     }
 
-    /// Runs the plan. Its definitions were looked at with [`Prepared::renew`].
+    /// Runs the plan. Call [`Prepared::renew`] before.
     pub(crate) fn run(&self, access: &mut Access<'_>, cx: &Context<'_>, budget: &Budget) -> Result<Outcome> {
         if let (Plan::Select(select), Some(query)) = (&self.plan, &self.whole)
             && is_large(select, &self.subqueries, access)?
         {
             let left = budget.left();
             match self.run_whole(query, access, cx, budget) {
-                // NaN in a column of decimals, for example. It is slower row by row, and right.
+                // For example NaN in a column of decimals. Row-by-row execution is slower, but supports it.
                 Err(error) if error.state == state::FEATURE_NOT_SUPPORTED => {
                     budget.give_back(left.saturating_sub(budget.left()));
                 }
@@ -610,7 +612,7 @@ impl Prepared {
             Plan::Delete(delete) => ("DELETE", delete.run(access, cx, budget)?),
             Plan::Copy(_) => {
                 let error =
-                    SqlError::new(state::FEATURE_NOT_SUPPORTED, "COPY needs somebody to carry its bytes");
+                    SqlError::new(state::FEATURE_NOT_SUPPORTED, "COPY needs a client to transport its bytes");
                 return Err(error.hint("call Session::copy_in or copy_out, or use psql"));
             }
             Plan::Other | Plan::Notify(_) | Plan::Declare(_) => {
@@ -622,7 +624,7 @@ impl Prepared {
     }
 }
 
-/// True when a SELECT or one of its subqueries works on large tables as a whole.
+/// True when a SELECT or one of its subqueries works on complete large tables.
 fn is_large(select: &Select, subqueries: &[Subquery], access: &mut Access<'_>) -> Result<bool> {
     for select in subqueries.iter().map(|subquery| &subquery.select).chain([select]) {
         if select.works_on_large_tables(access)? {
@@ -652,7 +654,7 @@ fn explained(lines: Vec<String>, columns: Option<Arc<[ResultColumn]>>) -> Outcom
     Outcome { columns, rows, ..Outcome::of("EXPLAIN") }
 }
 
-/// A parameter as the type that the statement has for it.
+/// Converts a parameter to the type that the statement expects.
 fn parameter(
     value: &Value<'_>,
     ty: Type,

@@ -1,4 +1,4 @@
-//! Planning of a statement: which of the ways it is run, what it takes and answers, and what the plan rests on.
+//! Planning of a statement: its executor, parameters, result columns and dependencies.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn columns_of(returning: Option<&Returning>) -> Option<Arc<[ResultColumn]>> {
 }
 
 impl Prepared {
-    /// What FOR UPDATE is to lock: rows of tables, by their keys.
+    /// The rows that FOR UPDATE locks, by table and key.
     fn locking(statement: &Statement, plan: &Plan) -> Option<Result<Locking>> {
         let Statement::Sql(ast::Statement::Query(query)) = statement else { return None };
         if query.locks.is_empty() {
@@ -56,7 +56,7 @@ impl Prepared {
         })
     }
 
-    /// Plans a statement as `access` sees the tables.
+    /// Plans a statement against the tables that `access` sees.
     pub(crate) fn plan(
         statement: Arc<Statement>,
         declared: &[Option<Type>],
@@ -78,7 +78,7 @@ impl Prepared {
         let executor = standing.settings.executor;
         let mut standing = standing;
         if executor != Executor::Auto && locks_rows(&statement) {
-            // Only rows that are read by their keys can be locked.
+            // Rows can be locked only if they are read by their keys.
             Arc::make_mut(&mut standing.settings).executor = Executor::Auto;
         }
         let mut planner = Planner::beside(access, Params::declared(declared), standing);
@@ -179,20 +179,22 @@ impl Prepared {
         statement: &ast::Statement,
         planner: &mut Planner<'_>,
     ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
-        // What skips rows locks them, or is refused; all else is told when it runs whether it does.
+        // A subquery with SKIP LOCKED always locks rows: it is moved to WITH here, or rejected later. For
+        // other locking subqueries the session decides at each run, by the isolation level.
         if let Some(query) =
             crate::plan::hoist_locks::lifted(statement).filter(crate::plan::hoist_locks::skips)
         {
             let mark = planner.mark();
             match planner.chain(&query) {
                 Ok((chain, columns)) => return Ok((Plan::Chain(Box::new(chain)), columns.map(Into::into))),
-                // What reads the query around it stays where it is.
+                // Not possible, for example because the subquery is correlated: plan the statement unchanged.
                 Err(_) => planner.back_to(mark),
             }
         }
         Ok(match statement {
             ast::Statement::Query(query) if !query.locks.is_empty() => {
-                // What a serializable transaction reads holds at its commit, or it fails: nothing is to be locked there.
+                // Plan the query without its locks. A serializable transaction validates its reads at commit
+                // and needs none; at other levels `locking` has them.
                 let mut plain = query.clone();
                 plain.locks.clear();
                 return Self::plan_sql(&ast::Statement::Query(plain), planner);
@@ -231,7 +233,8 @@ impl Prepared {
                         let columns = Some(select.columns.clone().into());
                         (Plan::Select(select), columns)
                     }
-                    // What is no table may be a model; what is not served by keys alone may be served by the engine.
+                    // A name may denote a relation of another model, and the query engine may run what needs
+                    // more than keys.
                     Err(error) if analytic::may_serve(&error) => {
                         planner.back_to(mark);
                         return Self::plan_whole(query, planner);
@@ -332,13 +335,13 @@ impl Prepared {
         })
     }
 
-    /// Plans INSERT, UPDATE or DELETE behind WITH.
+    /// Plans INSERT, UPDATE or DELETE after WITH.
     fn plan_with(
         query: &ast::Query,
         planner: &mut Planner<'_>,
     ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
         let refused =
-            || SqlError::unsupported("this statement behind WITH", "write a query, INSERT, UPDATE or DELETE");
+            || SqlError::unsupported("this statement after WITH", "write a query, INSERT, UPDATE or DELETE");
         let mut bare = query.clone();
         let with = bare.with.take().ok_or_else(refused)?;
         if bare.to_string() != query.body.to_string() {
@@ -350,7 +353,7 @@ impl Prepared {
                 let source = insert.source.as_mut().ok_or_else(refused)?;
                 source.with = Some(match source.with.take() {
                     None => with,
-                    // Its own queries see those before the statement.
+                    // Its own WITH queries see those of the statement.
                     Some(own) => ast::With {
                         recursive: with.recursive || own.recursive,
                         cte_tables: with.cte_tables.into_iter().chain(own.cte_tables).collect(),
@@ -371,7 +374,7 @@ impl Prepared {
         }
     }
 
-    /// Plans a query for the executor that the session asks for; `None` where that cannot run it.
+    /// Plans a query for the executor chosen by the session; `None` if that executor cannot run it.
     fn plan_forced(
         query: &ast::Query,
         planner: &mut Planner<'_>,
@@ -386,7 +389,7 @@ impl Prepared {
         Ok(is_asked.then_some((plan, columns)))
     }
 
-    /// Plans a query for the engine, or where that cannot run it for nested loops in memory.
+    /// Plans a query for the query engine, or for nested loops in memory if the engine cannot run it.
     fn plan_whole(
         query: &ast::Query,
         planner: &mut Planner<'_>,
@@ -399,7 +402,7 @@ impl Prepared {
         })
     }
 
-    /// DECLARE of a query that was planned.
+    /// Combines DECLARE with its planned query.
     fn of_declare(statement: Arc<Statement>, declare: Declare, query: Self) -> Self {
         Self {
             locking: None,
@@ -427,10 +430,10 @@ impl Prepared {
     }
 }
 
-/// Columns of a result, as in PostgreSQL.
+/// Maximum number of result columns, as in PostgreSQL.
 pub(crate) const COLUMNS_MAX: usize = 1664;
 
-/// Rejects a result or a select list of more columns.
+/// Rejects a result or select list with too many columns.
 ///
 /// # Errors
 /// 54011.
@@ -442,8 +445,8 @@ pub(crate) fn check_width(columns: usize) -> Result<()> {
     Err(SqlError::new(state::TOO_MANY_COLUMNS, message).hint("select fewer columns, or build one document"))
 }
 
-/// True for a plan that needs the right to read though it reads from no relation: it tells rows that it wrote or met, or answers
-/// without having drawn from a sequence.
+/// True for a plan that needs the right to read even without reading a relation: it returns rows that it
+/// wrote or found, or a value not drawn from a sequence.
 fn reads_besides(plan: &Plan, draws: bool) -> bool {
     match plan {
         Plan::Select(_) | Plan::Whole(_) | Plan::Small(_) => !draws,
@@ -455,18 +458,18 @@ fn reads_besides(plan: &Plan, draws: bool) -> bool {
     }
 }
 
-/// True for SELECT ... FOR UPDATE and its kind.
+/// True for SELECT ... FOR UPDATE and FOR SHARE.
 fn locks_rows(statement: &Statement) -> bool {
     matches!(statement, Statement::Sql(ast::Statement::Query(query)) if !query.locks.is_empty())
 }
 
-/// True when a query of its WITH writes, or locks rows.
+/// True if a query of WITH writes or locks rows.
 pub(crate) fn has_writers(query: &ast::Query) -> bool {
     let mut queries = query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| &cte.query);
     queries.any(|query| crate::dml::write::writes(query) || !query.locks.is_empty())
 }
 
-/// True for a statement that writes, where a query may stand.
+/// True for a writing statement in the position of a query.
 pub(crate) fn is_written_by(body: &ast::SetExpr) -> bool {
     matches!(
         body,
@@ -474,7 +477,7 @@ pub(crate) fn is_written_by(body: &ast::SetExpr) -> bool {
     )
 }
 
-/// The query for the query engine, where that is worth a look and answers the same columns.
+/// Plans the query for the query engine, too, if it works on complete tables and the columns are the same.
 fn beside(query: &ast::Query, select: &Select, planner: &mut Planner<'_>) -> Option<WholeQuery> {
     let works = select.works_on_whole_tables()
         || planner.subqueries.iter().any(|subquery| subquery.select.works_on_whole_tables());
