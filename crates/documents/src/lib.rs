@@ -7,8 +7,8 @@
 //! stream   log ─▶ change feed ─▶ events
 //! ```
 //!
-//! Read `catalog` and `index::entry` for what is stored, `model::commit_section` for what a commit says of itself, then
-//! `write::document`, `query::plan` and `query::scan`.
+//! Read `catalog` and `index::entry` for what is stored, `model::commit_section` for the documents' part of
+//! a commit, then `write::document`, `query::plan` and `query::scan`.
 //!
 //! Not here: the MongoDB wire protocol, JSON, users.
 #![deny(missing_docs)]

@@ -132,7 +132,7 @@ impl Collection {
         let update = Update::parse(Value::Document(document.doc()), None, &lang::Options::default());
         let update = update.map_err(|error| self.named(error.into()))?;
         if !update.is_replacement() {
-            let what = "a document to be stored has no field that begins with a dollar";
+            let what = "a stored document cannot have a field that begins with a dollar";
             return Err(self.named(LangError::new(Code::DollarPrefixedFieldName, what).into()));
         }
         Ok(UpdateSpec::new(filter, update))

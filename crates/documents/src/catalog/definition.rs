@@ -197,14 +197,14 @@ impl IndexDef {
                 || path.split('.').any(|part| part.is_empty() || part.starts_with('$'))
                 || path.contains(['\0', '*']);
             if bad {
-                return refuse(&format!("{:?} is no path", field.path));
+                return refuse(&format!("{:?} is not a valid path", field.path));
             }
             if !seen.insert(&field.path) {
-                return refuse(&format!("{:?} is in it twice", field.path));
+                return refuse(&format!("{:?} occurs twice", field.path));
             }
         }
         if self.sparse && self.partial.is_some() {
-            return refuse("sparse and partial do not go together");
+            return refuse("sparse and partial cannot be combined");
         }
         match self.expire_after_seconds {
             Some(_) if self.fields.len() != 1 => return refuse("expireAfterSeconds takes one field"),
@@ -219,7 +219,7 @@ impl IndexDef {
         if let Some(name) = &self.name
             && (name.is_empty() || name.contains('\0') || name == ID_INDEX || name == "*")
         {
-            return refuse(&format!("{name:?} is no name"));
+            return refuse(&format!("{name:?} is not a valid name"));
         }
         if let Some(partial) = &self.partial {
             Filter::parse(partial.doc(), &Options::default())?;

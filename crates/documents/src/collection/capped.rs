@@ -55,7 +55,7 @@ impl DocumentsTx<'_> {
             ids.len() <= CONVERTED_MAX
         })?;
         if ids.len() > CONVERTED_MAX {
-            let what = format!("more than {CONVERTED_MAX} documents are too many to be capped in one commit");
+            let what = format!("a collection of more than {CONVERTED_MAX} documents cannot be capped");
             return Err(DocumentsError::InvalidOptions { what });
         }
         for (number, id) in (1_u64..).zip(&ids) {

@@ -144,10 +144,10 @@ impl DocumentsTx<'_> {
         self.statement(|tx| {
             let definition = tx.definition_of(from)?.ok_or_else(|| from.unknown())?;
             if from.name() == to.name() && from.database() == to.database() {
-                return Err(DocumentsError::InvalidOptions { what: "the new name is the old one".into() });
+                return Err(DocumentsError::InvalidOptions { what: "the new name equals the old".into() });
             }
             if !definition.referenced_by.is_empty() || !definition.options.references.is_empty() {
-                let what = format!("collection {:?} has references; take them away first", from.name());
+                let what = format!("collection {:?} has references; remove them first", from.name());
                 return Err(DocumentsError::InvalidOptions { what });
             }
             let replaced = tx.definition_of(to)?.map(|there| there.uuid);

@@ -185,7 +185,7 @@ impl DocumentsTx<'_> {
     pub fn drop_index(&mut self, collection: &Collection, name: &str) -> Result<(), DocumentsError> {
         self.statement(|tx| {
             if name == crate::catalog::definition::ID_INDEX {
-                return Err(DocumentsError::InvalidOptions { what: "the index on _id stays".into() });
+                return Err(DocumentsError::InvalidOptions { what: "cannot drop the index on _id".into() });
             }
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
             let index = definition.index_named(name)?;

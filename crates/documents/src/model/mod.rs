@@ -82,7 +82,7 @@ impl DocumentsModel {
         let mut end = reserved;
         if next == reserved {
             end = reserved.checked_add(NUMBERS).filter(|end| *end < u32::MAX).ok_or_else(|| {
-                DocumentsError::InvalidOptions { what: "the numbers of collections are used up".into() }
+                DocumentsError::InvalidOptions { what: "collection numbers are exhausted".into() }
             })?;
             let mut batch = KvBatch::new();
             batch.put(catalog, SEQUENCE_KEY, &end.to_le_bytes());

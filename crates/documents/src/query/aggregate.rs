@@ -77,7 +77,7 @@ pub(crate) fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf
         bytes += document.bytes().len();
         if bytes > PIPELINE_BYTES_MAX {
             let what =
-                format!("more than {PIPELINE_BYTES_MAX} bytes come out of a pipeline inside a transaction");
+                format!("a pipeline inside a transaction returns more than {PIPELINE_BYTES_MAX} bytes");
             return Err(LangError::new(Code::QueryExceededMemoryLimitNoDiskUseAllowed, what).into());
         }
         documents.push(document);
@@ -103,7 +103,7 @@ impl Collection {
         each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
     ) -> Result<(), DocumentsError> {
         if let Some(output) = pipeline.output() {
-            let what = format!("writing to {:?} takes a transaction, not a snapshot", output.collection);
+            let what = format!("writing to {:?} requires a transaction, not a snapshot", output.collection);
             return Err(DocumentsError::InvalidOptions { what });
         }
         let (documents, database) = (self.documents().clone(), self.database().to_owned());
@@ -129,7 +129,7 @@ impl Source for Nothing {
     type Error = DocumentsError;
 
     fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
-        let what = "this pipeline reads no other collection".to_owned();
+        let what = "this pipeline cannot read other collections".to_owned();
         Err(DocumentsError::InvalidOptions { what })
     }
 }

@@ -178,7 +178,7 @@ impl Part {
         Some(backward.unwrap_or(false))
     }
 
-    /// What this scan has to fetch to serve the query.
+    /// The data that this scan has to fetch to serve the query.
     fn fetch(&self, wish: &Wish<'_>, sorted: bool) -> Fetch {
         let Some(index) = &self.index else {
             return if self.exact && *wish.needs == Needs::Nothing {
@@ -386,7 +386,7 @@ pub(crate) fn plan(
             _ => order(&part),
         };
         if backward.is_none() && wish.sort.is_some_and(|sort| sort.natural().is_some()) {
-            let what = "a sort in natural order takes no hint of another order".to_owned();
+            let what = "a sort in natural order cannot use a hint of another order".to_owned();
             return Err(DocumentsError::InvalidOptions { what });
         }
         return Ok(single(part, backward, Vec::new(), wish));

@@ -202,7 +202,7 @@ impl Scan {
         for (key, document) in seen {
             let Some(stored) = source.fetch(&document)? else {
                 let place = format!("collection {:?}", self.definition.name);
-                return Err(DocumentsError::damaged(place, "its order leads to no document"));
+                return Err(DocumentsError::damaged(place, "its order refers to a missing document"));
             };
             self.documents_examined += 1;
             last = Some(key);
@@ -247,7 +247,7 @@ impl Scan {
             }
             let Some(stored) = source.fetch(&document)? else {
                 let place = format!("collection {:?}, index {:?}", self.definition.name, index.name);
-                return Err(DocumentsError::damaged(place, "an entry leads to no document"));
+                return Err(DocumentsError::damaged(place, "an entry refers to a missing document"));
             };
             self.documents_examined += 1;
             let doc = Doc::trusted(&stored);

@@ -58,7 +58,7 @@ fn within<'e>(value: Val<'e>, find: impl for<'v> Fn(Value<'v>) -> Result<Value<'
     match value {
         Val::Ref(value) => Ok(Val::Ref(find(value)?)),
         Val::Own(owned) => Ok(Val::Own(find(owned.value())?.into())),
-        Val::Missing => Err("nothing is there".into()),
+        Val::Missing => Err("the value is missing".into()),
     }
 }
 
@@ -202,7 +202,7 @@ fn negative(value: Value<'_>) -> Answer<'static> {
     match value {
         Value::Int32(_) | Value::Int64(_) => binary(Operator::Subtract, Value::Int64(0), value),
         Value::Double(number) => Ok(Val::Ref(Value::Double(-number))),
-        other => Err(format!("{} has no negative", other.type_name())),
+        other => Err(format!("{} cannot be negated", other.type_name())),
     }
 }
 
@@ -215,7 +215,7 @@ fn integer(value: Value<'_>) -> Option<i64> {
 }
 
 fn binary(operator: Operator, left: Value<'_>, right: Value<'_>) -> Answer<'static> {
-    let unfit = || format!("{} and {} do not go together", left.type_name(), right.type_name());
+    let unfit = || format!("the operator does not accept {} and {}", left.type_name(), right.type_name());
     // A path to a missing field is an error; values of different types are simply unequal.
     Ok(match operator {
         Operator::Equal => bool(order::equal(left, right)),
@@ -244,7 +244,7 @@ fn binary(operator: Operator, left: Value<'_>, right: Value<'_>) -> Answer<'stat
 }
 
 fn arithmetic(operator: Operator, left: Value<'_>, right: Value<'_>) -> Answer<'static> {
-    let unfit = || format!("{} and {} do not go together", left.type_name(), right.type_name());
+    let unfit = || format!("the operator does not accept {} and {}", left.type_name(), right.type_name());
     if let (Some(left), Some(right)) = (integer(left), integer(right)) {
         let number = match operator {
             Operator::Add => left.checked_add(right),

@@ -223,7 +223,7 @@ impl DocumentsTx<'_> {
         spec: &UpdateSpec,
     ) -> Result<Updated, DocumentsError> {
         if spec.update.is_replacement() {
-            let what = "a replacement is for one document, not for many";
+            let what = "a replacement cannot apply to several documents";
             return Err(collection.named(lang::LangError::new(lang::Code::FailedToParse, what).into()));
         }
         self.statement_on(collection, |tx| {

@@ -92,7 +92,7 @@ fn output(stage: &str, spec: Doc<'_>, scope: &Scope<'_>) -> Result<Vec<(String, 
     }
 }
 
-/// Memory of a document with its key, in a list that is being sorted.
+/// Memory of a document with its key in a list that is sorted.
 const KEYED_BYTES: usize = 2 * size_of::<(Vec<u8>, Owned, DocBuf)>();
 
 /// A parsed `$bucketAuto`.
@@ -121,7 +121,7 @@ impl BucketAuto {
         Ok(Self { by, buckets, group })
     }
 
-    /// Buckets of about the same number of documents; equal values stay together.
+    /// Buckets with about the same number of documents; equal values are in one bucket.
     pub(crate) fn finish(&self, docs: Vec<DocBuf>, memory: &Memory) -> Result<Vec<DocBuf>, LangError> {
         let hold = memory.holder("$bucketAuto");
         let mut keyed = Vec::with_capacity(docs.len());
@@ -152,7 +152,7 @@ impl BucketAuto {
                     grown.change(field.add(state, doc.doc())?)?;
                 }
             }
-            // The last bucket holds its upper boundary, the others end before the next begins.
+            // The last bucket includes its upper boundary, the others end before the next begins.
             let high = next.first().or(bucket.last()).map_or(Value::Null, |(_, high, _)| high.value());
             let mut id = Writer::new();
             id.put("min", low.value());

@@ -38,7 +38,7 @@ pub(crate) fn class(value: Value<'_>) -> u8 {
     }
 }
 
-/// Classes that have names elsewhere.
+/// Classes that other modules refer to by name.
 pub(crate) mod class {
     pub(crate) const UNDEFINED: u8 = 0x10;
     pub(crate) const NULL: u8 = 0x18;
@@ -69,13 +69,14 @@ pub fn compare(a: Value<'_>, b: Value<'_>) -> Ordering {
     }
 }
 
-/// Compares values of which either may be missing: nothing is below null and above MinKey, where undefined is.
+/// Compares values of which either may be missing: a missing value is between MinKey and null, like
+/// undefined.
 #[must_use]
 pub fn compare_options(a: Option<Value<'_>>, b: Option<Value<'_>>) -> Ordering {
     compare(a.unwrap_or(Value::Undefined), b.unwrap_or(Value::Undefined))
 }
 
-/// The same value, types of numbers aside.
+/// Equality of values; the types of numbers do not matter.
 #[must_use]
 pub fn equal(a: Value<'_>, b: Value<'_>) -> bool {
     compare(a, b).is_eq()
