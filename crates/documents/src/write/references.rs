@@ -79,7 +79,7 @@ impl DocumentsTx<'_> {
                     let children = self.children(&child, reference, id.value())?;
                     touched += children.len();
                     if touched > CASCADE_MAX {
-                        let what = format!("more than {CASCADE_MAX} documents would change through references");
+                        let what = format!("more than {CASCADE_MAX} documents would also change");
                         return Err(refused(&child, reference, what));
                     }
                     for (key, stored) in children {
