@@ -1,4 +1,5 @@
-//! Ropewalk's documents: BSON documents in collections, with secondary indexes, inside the engine's transactions.
+//! Ropewalk's documents: BSON documents in collections, with secondary indexes, inside the engine's
+//! transactions.
 //!
 //! ```text
 //! lang     filters, updates, projections, sorts, pipelines: pure functions over BSON bytes

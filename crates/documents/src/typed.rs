@@ -65,9 +65,9 @@ impl TryFrom<Document> for Sort {
 
 /// A collection whose documents are values of `T`. Cheap to clone.
 ///
-/// The field `_id` of a document is its key: a field of `T` called or renamed to `_id`. A `T` without one gets an
-/// ObjectId when it is inserted. Each write is a commit; [`TypedCollection::within`] writes in a transaction. Errors name
-/// the collection.
+/// The field `_id` of a document is its key: a field of `T` called or renamed to `_id`. A `T` without one
+/// gets an ObjectId when it is inserted. Each write is a commit; [`TypedCollection::within`] writes in a
+/// transaction. Errors name the collection.
 pub struct TypedCollection<T> {
     collection: Collection,
     durability: Durability,
@@ -229,7 +229,8 @@ impl<T: DeserializeOwned> TypedCollection<T> {
     /// The documents that match `filter`, as of the newest commit. Memory: one page of documents.
     ///
     /// # Errors
-    /// A filter that does not parse. Items: [`DocumentsError::Undecoded`], after which the iterator continues; damage.
+    /// A filter that does not parse. Items: [`DocumentsError::Undecoded`], after which the iterator
+    /// continues; damage.
     pub fn find(
         &self,
         filter: Document,
@@ -254,7 +255,8 @@ impl<T: DeserializeOwned> TypedCollection<T> {
     }
 }
 
-/// A [`TypedCollection`] within a transaction: it sees the transaction's writes, and what it reads counts for its isolation.
+/// A [`TypedCollection`] within a transaction: it sees the transaction's writes, and what it reads counts for
+/// its isolation.
 pub struct TypedTx<'t, T> {
     collection: Collection,
     tx: DocumentsTx<'t>,

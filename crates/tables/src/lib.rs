@@ -1,4 +1,5 @@
-//! Ropewalk's tables: typed rows under a schema, with constraints and secondary indexes, inside the engine's transactions.
+//! Ropewalk's tables: typed rows under a schema, with constraints and secondary indexes, inside the engine's
+//! transactions.
 //!
 //! ```text
 //! TableDef ─▶ ddl ─▶ catalog (a keyspace) ─▶ Schema ◀─ Table: a prepared handle

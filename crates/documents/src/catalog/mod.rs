@@ -8,8 +8,9 @@
 //! documents            object u32 | key        documents and index entries, see `index::entry`
 //! documents.sessions   see `write::retryable_writes`
 //! ```
-//! All numbers of keys are big-endian, of values little-endian. Collections and indexes draw their numbers from one
-//! sequence; a number is never used again. A collection's documents are the object that has its own number.
+//! All numbers of keys are big-endian, of values little-endian. Collections and indexes draw their numbers
+//! from one sequence; a number is never used again. A collection's documents are the object that has its own
+//! number.
 
 pub(crate) mod capped;
 pub(crate) mod definition;
@@ -125,8 +126,9 @@ pub(crate) fn check_collection(name: &str) -> Result<(), DocumentsError> {
 /// ```
 pub fn glob_matches(glob: &str, name: &str) -> bool {
     let (glob, name) = (glob.as_bytes(), name.as_bytes());
-    // After a mismatch matching continues after the last star, one character of the name further. The product of
-    // the lengths bounds the steps for any glob. A `*` cannot match a slash; then the last `**` is extended.
+    // After a mismatch matching continues after the last star, one character of the name further. The product
+    // of the lengths bounds the steps for any glob. A `*` cannot match a slash; then the last `**` is
+    // extended.
     let (mut at, mut seen) = (0, 0);
     let mut single: Option<(usize, usize)> = None;
     let mut double: Option<(usize, usize)> = None;

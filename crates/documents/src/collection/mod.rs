@@ -1,4 +1,5 @@
-//! Changes of collections and indexes by name: create, alter, cap, rename, drop, build an index, expire documents.
+//! Changes of collections and indexes by name: create, alter, cap, rename, drop, build an index, expire
+//! documents.
 //!
 //! Above the write modules, because these changes write documents. Each commit that changes a definition
 //! guards it.

@@ -8,8 +8,8 @@
 //! order ◀─ number ─▶ key      one order of values, as a comparison and as bytes
 //! ```
 //!
-//! Sub-modules from top to bottom, each using only those below: `update`, `pipeline`, `filter`, `expression`, `value`.
-//! Read `value` first, then `value::order` and `value::key`, `value::path` and `filter`.
+//! Sub-modules from top to bottom, each using only those below: `update`, `pipeline`, `filter`, `expression`,
+//! `value`. Read `value` first, then `value::order` and `value::key`, `value::path` and `filter`.
 //!
 //! Refused rather than ignored: collations, JavaScript, geometry, and every unknown operator or option.
 

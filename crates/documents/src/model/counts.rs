@@ -1,6 +1,6 @@
 //! Numbers of documents and bytes of each collection, without counting for every query.
 //!
-//!   first query:  note the newest applied commit ─▶ scan the collection at a snapshot that has it ─▶ add later changes
+//!   first query:  note the newest applied commit ─▶ scan a snapshot that has it ─▶ add later changes
 //!   afterwards:   every commit reports its change
 //!
 //! Nothing is stored: after a restart the first query counts again, by a scan of the collection's keys.

@@ -1,8 +1,8 @@
 //! Differences made by an update, for change streams: dotted paths with new values, and removed paths.
 //!
-//! `{ updatedFields: { "a.b": 1, "list.2": 5 }, removedFields: [ "c" ], truncatedArrays: [ { field: "list", newSize: 3 } ] }`
-//! A path would be ambiguous below a name that contains a dot or is a number; there the complete value is
-//! reported.
+//! `{ updatedFields: { "a.b": 1, "list.2": 5 }, removedFields: [ "c" ], truncatedArrays: [ { field: "list",
+//! newSize: 3 } ] }` A path would be ambiguous below a name that contains a dot or is a number; there the
+//! complete value is reported.
 
 use crate::lang::{Doc, DocBuf, Value, Writer};
 

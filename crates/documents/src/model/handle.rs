@@ -237,7 +237,8 @@ impl Documents {
         }))
     }
 
-    /// Most bytes of documents that a database may hold; `None`: any. It is set by [`crate::DocumentsTx::set_quota`].
+    /// Most bytes of documents that a database may hold; `None`: any. It is set by
+    /// [`crate::DocumentsTx::set_quota`].
     ///
     /// # Errors
     /// Damage.
@@ -276,8 +277,8 @@ impl Documents {
         self.names(self.engine.snapshot().read(), database, "")
     }
 
-    /// Names of the collections that match `glob`, a collection group: `users/*/posts` is the posts of every user. `*` and
-    /// `?` stop at slashes, `**` does not. Sorted.
+    /// Names of the collections that match `glob`, a collection group: `users/*/posts` is the posts of every
+    /// user. `*` and `?` stop at slashes, `**` does not. Sorted.
     ///
     /// # Errors
     /// Damage.

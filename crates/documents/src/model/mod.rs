@@ -1,9 +1,9 @@
 //! Documents as a model of the engine: keyspaces, object numbers, the latest change of a definition, and
 //! counts.
 //!
-//! Documents, index entries and definitions are entries of keyspaces, so that the engine's transactions, snapshots and
-//! files handle them unchanged. The model's own section of a commit record (see `commit_section`) describes
-//! the commit.
+//! Documents, index entries and definitions are entries of keyspaces, so that the engine's transactions,
+//! snapshots and files handle them unchanged. The model's own section of a commit record (see
+//! `commit_section`) describes the commit.
 //!
 //! Collections and indexes have numbers that a rollback does not release. A separate commit reserves a block
 //! of them before any commit that uses its numbers, so no number is used twice, even after a crash.

@@ -25,8 +25,8 @@ macro_rules! reads {
             /// The documents that `find` selects, all in memory.
             ///
             /// # Errors
-            /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes too much
-            /// memory; damage.
+            /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes
+            /// too much memory; damage.
             pub fn find(
                 &mut self,
                 collection: &Collection,

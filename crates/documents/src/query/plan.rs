@@ -1,8 +1,8 @@
 //! The planner: derives ranges of one index, or of several for `$or`, from a filter and a sort.
 //!
 //! ```text
-//! filter ─▶ candidates: _id, each index that bounds its first field or provides the sort order, all documents
-//!        ─▶ race: count entries of each candidate's ranges, a few more in each round ─▶ the first that ends wins
+//! filter ─▶ candidates: _id, each index that is bounded or provides the sort order, all documents
+//!        ─▶ race: count entries of each candidate's ranges, round by round ─▶ the first that ends wins
 //! ```
 //! The costs are measured: the race counts real entries, as of the snapshot, at most [`RACE_MAX`] of each
 //! candidate. When no candidate ends within that, the one that binds more fields wins; one that provides the

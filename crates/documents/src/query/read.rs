@@ -370,8 +370,8 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     /// The documents that `find` selects.
     ///
     /// # Errors
-    /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes too much memory;
-    /// damage.
+    /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes too much
+    /// memory; damage.
     fn find(&mut self, collection: &Collection, find: &Find) -> Result<Vec<DocBuf>, DocumentsError> {
         self.begin();
         let mut rows = Rows::shown(self, collection, find.clone())?;

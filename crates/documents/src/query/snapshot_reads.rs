@@ -94,8 +94,8 @@ pub struct DocumentCursor {
 }
 
 impl DocumentCursor {
-    /// The next documents: at most `count`, and no more than `bytes` of them unless the first alone is larger. Empty at the
-    /// end.
+    /// The next documents: at most `count`, and no more than `bytes` of them unless the first alone is
+    /// larger. Empty at the end.
     ///
     /// # Errors
     /// As [`crate::DocumentsRead::find`].

@@ -1,7 +1,7 @@
 //! Transactions whose commit is awaited asynchronously, for servers with many clients and few threads.
 //!
 //! ```text
-//! work ─▶ operations ─▶ queue of the engine ─▶ one log write for all queued commits ─▶ the awaiting tasks are woken
+//! work ─▶ operations ─▶ queue of the engine ─▶ one log write for all queued ─▶ wake the awaiting tasks
 //! ```
 //! The work itself runs on the caller's thread; only the disk is awaited.
 

@@ -3,7 +3,7 @@
 //! ```text
 //! put, delete ─▶ record: what the commit would write ─▶ limit of one transaction
 //! put, delete ─▶ record: bytes that the commit will write ─▶ limit of one transaction
-//!            └─▶ memory: includes replaced values, for rollback ─▶ limit of all transactions that share a budget
+//!            └─▶ memory: with replaced values, for rollback ─▶ limit of all that share a budget
 //! Both are checked before a write is added, so that neither an open transaction nor many of them exceed their limit.
 
 use std::sync::Arc;

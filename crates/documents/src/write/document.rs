@@ -5,8 +5,8 @@
 //! ```
 //! Invariants
 //! 1. A document, its entries in every index and its part of the section are in one commit.
-//! 2. Rules hold under concurrency at every isolation: what was checked is guarded (a free `_id`, a free unique key, the
-//!    definition, an existing parent, the children found for a deleted parent).
+//! 2. Rules hold under concurrency at every isolation: what was checked is guarded (a free `_id`, a free
+//!    unique key, the definition, an existing parent, the children found for a deleted parent).
 //! 3. A failed statement has no effect.
 //! 3. A statement that fails leaves nothing.
 

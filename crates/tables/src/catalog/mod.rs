@@ -7,7 +7,8 @@
 //!                  l object u32  table u32: a load is filling the object, which belongs to no definition yet
 //! tables           object u32 | key                    rows and index entries, see `value::key`
 //! ```
-//! All numbers of keys are big-endian. Tables, row objects, index objects and sequences draw from one sequence (number 0).
+//! All numbers of keys are big-endian. Tables, row objects, index objects and sequences draw from one
+//! sequence (number 0).
 
 pub(crate) mod sequence;
 pub(crate) mod tables;

@@ -1,7 +1,7 @@
 //! Sequences: numbers that a rollback does not return.
 //!
 //! ```text
-//! in the log    first number not reserved, steps      written by a separate commit, for a block of numbers at once
+//! in the log    first number not reserved, steps      written by a separate commit, for a block at once
 //! in memory     next ───▶ reserved                    assigned without a write until the block is exhausted
 //! ```
 //! Invariant: the commit that reserves a number precedes every commit that uses it, so no number is used

@@ -1,6 +1,6 @@
 //! Indexes built concurrently with writers.
 //!
-//!   1 declare: from this commit on every writer keeps the index     2 fill: batches of rows, each a transaction
+//!   1 declare: from this commit on every writer maintains the index     2 fill: batches of rows, each a transaction
 //!   3 publish: from this commit on readers use it
 //!
 //! A transaction that began before 1 and wrote rows conflicts at its commit, because writes depend on the

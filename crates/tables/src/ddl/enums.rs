@@ -1,4 +1,5 @@
-//! Creates, changes and drops enum types. A change also rewrites the definitions of the tables that use the type.
+//! Creates, changes and drops enum types. A change also rewrites the definitions of the tables that use the
+//! type.
 
 use std::sync::Arc;
 

@@ -108,7 +108,8 @@ impl TablesTx<'_> {
         Ok((self.put_parts(parts, false)?, index))
     }
 
-    /// Reuses the index that a foreign key created for an equal definition. Returns false if no such index exists.
+    /// Reuses the index that a foreign key created for an equal definition. Returns false if no such index
+    /// exists.
     fn adopt_index(&mut self, table: &str, def: &IndexDef) -> Result<bool, TablesError> {
         let mut parts = self.known(table)?.parts.clone();
         let plain = |(expr, order): &(Expr, KeyOrder)| match expr {

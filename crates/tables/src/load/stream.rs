@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! add ─┬─ the first ones ─▶ RunWriter
-//!      └─ then: batch ─▶ a writer thread ─▶ RunWriter       (blocks are built while the next rows are encoded)
+//!      └─ then: batch ─▶ a writer thread ─▶ RunWriter       (builds blocks while rows are encoded)
 //! ```
 //! A batch holds, per entry: length of the key u16, length of the value u32, key, value. At most [`BATCHES`]
 //! are in transit, so a slow disk slows down the caller of `add`.

@@ -9,8 +9,10 @@
 //! columns' types.
 //!
 //! Invariants
-//! 1. The copies equal the type: a change of a type changes the definitions of the tables that use it, in the same commit.
-//! 2. A type in use cannot be dropped: creating a column and a concurrent DROP write the same catalog entry, so one fails.
+//! 1. The copies equal the type: a change of a type changes the definitions of the tables that use it, in the
+//!    same commit.
+//! 2. A type in use cannot be dropped: creating a column and a concurrent DROP write the same catalog entry,
+//!    so one fails.
 
 use std::borrow::Cow;
 

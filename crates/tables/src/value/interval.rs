@@ -1,7 +1,7 @@
 //! Intervals of three parts that cannot be converted: months vary in length, and a day may have 23 hours.
 //!
-//! They compare by their length with months of 30 days and days of 24 hours, as in PostgreSQL: `1 month` equals `30 days`.
-//! A key contains only that length, so rows also store the parts.
+//! They compare by their length with months of 30 days and days of 24 hours, as in PostgreSQL: `1 month`
+//! equals `30 days`. A key contains only that length, so rows also store the parts.
 
 use std::cmp::Ordering;
 use std::fmt;

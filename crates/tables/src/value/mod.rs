@@ -25,7 +25,8 @@ use crate::value::jsonb::Jsonb;
 use crate::value::numeric::Numeric;
 use crate::value::types::{Scalar, Type};
 
-/// One value of a column. `PartialEq` is equality of representation; order and equality of SQL are [`Value::compare`].
+/// One value of a column. `PartialEq` is equality of representation; order and equality of SQL are
+/// [`Value::compare`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
     /// No value, of any type.
@@ -222,8 +223,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The order of SQL: numbers of all types compare by value, NaN is greatest and equal to itself, -0 equals 0, arrays
-    /// compare by elements and then by length. `None` when one is NULL or the types do not compare.
+    /// The order of SQL: numbers of all types compare by value, NaN is greatest and equal to itself, -0
+    /// equals 0, arrays compare by elements and then by length. `None` when one is NULL or the types do not
+    /// compare.
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
         Some(match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
@@ -422,8 +424,8 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// A list of values of one scalar type, stored as the bytes of a row:
-/// count varint, then per element 0 (NULL) or 1, and for 1 the value; values of varying width carry a varint length.
+/// A list of values of one scalar type, stored as the bytes of a row: count varint, then per element 0 (NULL)
+/// or 1, and for 1 the value; values of varying width carry a varint length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array<'a> {
     element: Scalar,

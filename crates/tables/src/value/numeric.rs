@@ -5,8 +5,8 @@
 //! The scale is preserved in text (`1.50` does not become `1.5`); comparison and hashing ignore it. The
 //! range is that of the 128-bit decimals of Arrow, so that columns convert without loss.
 //!
-//! Row: scale (255 = NaN), then the mantissa in as few little-endian two's complement bytes as hold it.
-//! Key, order-preserving: one byte for sign and magnitude, pairs of digits, an end; `1.5` and `1.50` are one key.
+//! Row: scale (255 = NaN), then the mantissa in as few little-endian two's complement bytes as hold it. Key,
+//! order-preserving: one byte for sign and magnitude, pairs of digits, an end; `1.5` and `1.50` are one key.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -29,7 +29,8 @@ pub enum Scalar {
     Float4,
     /// IEEE 754, 64 bits.
     Float8,
-    /// Exact decimal of up to 38 digits; with limits, values are rounded to the scale and bounded by the precision.
+    /// Exact decimal of up to 38 digits; with limits, values are rounded to the scale and bounded by the
+    /// precision.
     Numeric(Option<NumericLimits>),
     /// UTF-8, ordered by its bytes.
     Text,
@@ -114,7 +115,8 @@ impl Type {
 
     /// True when the key holds the exact value, so that the row need not repeat it.
     pub(crate) fn is_exact_in_keys(self) -> bool {
-        // Floats lose the sign of zero in a key, numerics their trailing zeros, intervals their parts, and strings are escaped.
+        // Floats lose the sign of zero in a key, numerics their trailing zeros, intervals their parts, and
+        // strings are escaped.
         self.width().is_some() && !matches!(self, Self::FLOAT4 | Self::FLOAT8 | Self::INTERVAL)
     }
 

@@ -4,8 +4,9 @@
 //!
 //! Invariants
 //! 1. A failed statement has no effect: its writes are rolled back to its beginning.
-//! 2. The facts that a check was based on still hold at commit, at every isolation: a row or entry that was written is
-//!    unchanged since it was read, a parent exists, the children of a deleted parent are those that were found.
+//! 2. The facts that a check was based on still hold at commit, at every isolation: a row or entry that was
+//!    written is unchanged since it was read, a parent exists, the children of a deleted parent are those
+//!    that were found.
 //! 3. References are checked when the statement ends, so rows of one statement may refer to each other.
 
 pub(crate) mod commit;

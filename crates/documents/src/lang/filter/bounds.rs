@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. A document that matches has an entry in one of the intervals. Too wide is slow, too narrow is wrong.
-//! 2. `exact` is claimed only if the converse holds as well: then the documents of the intervals need no check for this path.
+//! 2. `exact` is claimed only if the converse holds as well: then the documents of the intervals need no
+//!    check for this path.
 
 use crate::lang::filter::{Comparison, Leaf, Node, Test};
 use crate::lang::value::key::{self, Interval};

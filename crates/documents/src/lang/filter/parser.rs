@@ -79,7 +79,8 @@ impl Parser<'_> {
         Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::And(nodes) })
     }
 
-    /// Counts a condition that owns so many bytes; its list may have room for twice as many, and a negation around it.
+    /// Counts a condition that owns so many bytes; its list may have room for twice as many, and a negation
+    /// around it.
     fn count(&self, bytes: usize) -> Result<(), LangError> {
         byte_steps(bytes)?;
         self.held.take(3 * size_of::<Node>() + bytes)

@@ -42,7 +42,8 @@ pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Group, LangError
             "The $bucket 'default' field must be less than the lowest boundary or not below the highest"
         );
     }
-    // { $switch: { branches: [ { case: { $and: [ { $gte: [by, low] }, { $lt: [by, high] } ] }, then: low } ], default } }
+    // { $switch: { branches: [ { case: { $and: [ { $gte: [by, low] }, { $lt: [by, high] } ] }, then: low } ],
+    // default } }
     let mut writer = Writer::new().bounded();
     writer.open_document("$switch");
     writer.open_array("branches");

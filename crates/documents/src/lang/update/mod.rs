@@ -109,8 +109,8 @@ impl Update {
     /// Parses an update: a document of operators, a replacement, or an array of stages.
     ///
     /// # Errors
-    /// `FailedToParse` for unknown operators and unused array filters, `ConflictingUpdateOperators` for a path that is
-    /// named twice, and the operators' own.
+    /// `FailedToParse` for unknown operators and unused array filters, `ConflictingUpdateOperators` for a
+    /// path that is named twice, and the operators' own.
     pub fn parse(
         update: Value<'_>,
         array_filters: Option<Doc<'_>>,
@@ -298,7 +298,8 @@ pub(crate) fn timestamp(now_ms: i64) -> u64 {
 /// Converts a document to its stored form: `_id` first, `id` if it has none, empty timestamps filled.
 ///
 /// # Errors
-/// `DollarPrefixedFieldName` within the `_id`, and `InvalidIdField` for an `_id` that is an array, a regular expression or undefined.
+/// `DollarPrefixedFieldName` within the `_id`, and `InvalidIdField` for an `_id` that is an array, a regular
+/// expression or undefined.
 pub fn prepare_insert(
     doc: Doc<'_>,
     now_ms: i64,

@@ -1,4 +1,5 @@
-//! 128-bit decimal floating point, as BSON stores it: sign, coefficient of at most 34 digits, exponent of ten.
+//! 128-bit decimal floating point, as BSON stores it: sign, coefficient of at most 34 digits, exponent of
+//! ten.
 //!
 //! ```text
 //! bit 127  sign
@@ -9,7 +10,8 @@
 //! Arithmetic works on strings of digits: simple, exact, rounded once at the end (half to even). Speed
 //! matters little: decimals are for money.
 //!
-//! Source: IEEE 754-2008, 3.5.2, binary encoding of the significand; BSON's Decimal128 has its bytes in reverse.
+//! Source: IEEE 754-2008, 3.5.2, binary encoding of the significand; BSON's Decimal128 has its bytes in
+//! reverse.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
@@ -416,7 +418,8 @@ fn digits_of(mut number: u128) -> Vec<u8> {
     }
 }
 
-/// Drops the last `drop` digits and rounds; at most `DIGITS_MAX` digits may be left. Returns how many were dropped.
+/// Drops the last `drop` digits and rounds; at most `DIGITS_MAX` digits may be left. Returns how many were
+/// dropped.
 fn round_digits(digits: &[u8], drop: usize, negative: bool, rounding: Rounding) -> (u128, usize) {
     let keep = digits.len().saturating_sub(drop);
     let kept = digits.iter().take(keep).fold(0u128, |number, &digit| number * 10 + u128::from(digit));

@@ -9,11 +9,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. `encode(a) < encode(b)` exactly when `compare(a, b)` is less; equal values of different types have equal keys.
+//! 1. `encode(a) < encode(b)` exactly when `compare(a, b)` is less; equal values of different types have
+//!    equal keys.
 //! 2. No key is a prefix of another, so keys can be concatenated in a compound index.
 //! 3. No key begins with 00 or FF, so bounds exist below and above all of them, also inverted.
 //!
-//! A missing field has the key of null. An array has one entry per distinct element; an empty one the key of undefined.
+//! A missing field has the key of null. An array has one entry per distinct element; an empty one the key of
+//! undefined.
 //!
 //! Not here: which intervals a filter allows (`lang::filter::bounds`).
 
@@ -222,7 +224,8 @@ pub struct Entries {
     pub missing_all: bool,
 }
 
-/// The entries of a document: one for each distinct combination of its fields' values. Cost: a search for each field.
+/// The entries of a document: one for each distinct combination of its fields' values. Cost: a search for
+/// each field.
 ///
 /// # Errors
 /// `CannotIndexParallelArrays`: two fields go through different arrays.

@@ -14,7 +14,8 @@
 //! 2. A `Doc` that passed `check` is no deeper than [`DEPTH_MAX`], so recursion over it is bounded in this
 //!    crate.
 //!
-//! Source: <https://bsonspec.org/spec.html>. The crate `bson` has the same idea in `RawDocument`, whose every step can fail.
+//! Source: <https://bsonspec.org/spec.html>. The crate `bson` has the same idea in `RawDocument`, whose every
+//! step can fail.
 
 pub(crate) mod decimal;
 pub mod key;

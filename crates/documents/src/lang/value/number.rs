@@ -229,8 +229,8 @@ pub(crate) enum Arithmetic {
     Multiply,
 }
 
-/// Adds, subtracts or multiplies. The result has the wider type: decimal, double, long, int; an int that overflows
-/// becomes a long. `None` when a long overflows or a value is no number.
+/// Adds, subtracts or multiplies. The result has the wider type: decimal, double, long, int; an int that
+/// overflows becomes a long. `None` when a long overflows or a value is no number.
 pub(crate) fn calculate(a: Value<'_>, b: Value<'_>, how: Arithmetic) -> Option<Value<'static>> {
     if let (Value::Decimal(_), _) | (_, Value::Decimal(_)) = (a, b) {
         let (a, b) = (to_decimal(a)?, to_decimal(b)?);

@@ -5,9 +5,9 @@
 //!        < DBPointer < code < code with scope < MaxKey
 //! ```
 //!
-//! Numbers compare by their exact value, whatever their types (`value::number`); symbols are text. Text compares by its
-//! bytes: collations are refused. Documents compare field by field: class of the value, name, value. [`super::key`] gives
-//! bytes in the same order.
+//! Numbers compare by their exact value, whatever their types (`value::number`); symbols are text. Text
+//! compares by its bytes: collations are refused. Documents compare field by field: class of the value, name,
+//! value. [`super::key`] gives bytes in the same order.
 
 use std::cmp::Ordering;
 

@@ -5,7 +5,7 @@
 //! elements and itself.
 //!
 //! ```text
-//! a.b in { a: [ { b: 1 }, { b: [2, 3] }, {}, 7 ] }   1, 2, 3, [2, 3], missing          the 7 has no fields and says nothing
+//! a.b in { a: [ { b: 1 }, { b: [2, 3] }, {}, 7 ] }   1, 2, 3, [2, 3], missing          the 7 has no fields and is ignored
 //! a.1.b in the same                                  2, 3, [2, 3]: a position that is there is meant as one
 //! a.b in { a: [] }                                   nothing at all
 //! a.b in { a: 7 }                                    missing

@@ -5,7 +5,7 @@
 //! docs '{..}' '{..}'                       replaces the collection; documents without _id are numbered
 //! ids '{filter}' ..                       the documents that match
 //! find '{filter}' [fields='{..}'] [sort='{..}']
-//! update '{filter}' '{update}' [filters='[..]'] [upsert=true]       prints the changes; the collection is not modified
+//! update '{filter}' '{update}' [filters='[..]'] [upsert=true]       prints the changes without applying them
 //! aggregate '[stages]' [memory=bytes]
 //! expr '{expression}' ['{document}']       one expression
 //! ```
