@@ -1,7 +1,7 @@
 //! References between collections: a field that holds the `_id` of a document elsewhere.
 //!
-//! A child is written only while its parents exist: they are read, and guarded until commit. A deleted
-//! parent takes its children along, or clears their references, as declared; the commit fails if another
+//! A child is written only while its parents exist: they are read, and guarded until commit. Deleting a parent
+//! is rejected, deletes its children, or clears their references, as declared; its commit fails if another
 //! transaction has written to the children since they were read. So each side detects the other, whichever
 //! commits first.
 
