@@ -1,23 +1,23 @@
-//! What documents refuse or fail with. Every error has the number and name by which MongoDB's clients know it.
+//! Errors of documents. Each has MongoDB's error code and name.
 
 use ropewalk_base::Seq;
 use ropewalk_engine::{EngineError, StoreError};
 
 use crate::lang::{Code, DocBuf, LangError};
 
-/// What documents refuse or fail with.
+/// An error of an operation on documents.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentsError {
-    /// A filter, update, projection or pipeline that makes no sense, or does not fit the document it meets.
+    /// A filter, update, projection or pipeline that is invalid, or does not fit a document.
     #[error(transparent)]
     Language(LangError),
-    /// As [`DocumentsError::Language`], of a write to a collection.
+    /// As [`DocumentsError::Language`], for a write to a collection.
     #[error("collection {collection:?}: {source}")]
     InCollection {
         /// The collection.
         collection: String,
-        /// What is wrong.
+        /// The error.
         source: LangError,
     },
     /// A stored document does not decode as the application's type.
@@ -32,10 +32,10 @@ pub enum DocumentsError {
         /// The error of the decoder.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Whoever asked for it does not want it any more, or its time is up: what was asked for has not been done.
+    /// The operation was cancelled or timed out; it had no effect.
     #[error(transparent)]
     Interrupted(LangError),
-    /// A document with the same `_id`, or the same values under a unique index, is there.
+    /// A document with the same `_id`, or the same values in a unique index, exists.
     #[error("duplicate key in collection {collection:?}, index {index:?}: {shown}")]
     Duplicate {
         /// The collection.
@@ -44,9 +44,9 @@ pub enum DocumentsError {
         index: String,
         /// The index's fields and their directions.
         pattern: Box<DocBuf>,
-        /// Fields and values that are there twice.
+        /// The duplicate fields and values.
         key: Box<DocBuf>,
-        /// The same, to be read.
+        /// The same, as text.
         shown: String,
     },
     /// No such collection.
@@ -54,7 +54,7 @@ pub enum DocumentsError {
     UnknownCollection {
         /// The database.
         database: String,
-        /// The name asked for.
+        /// The requested name.
         collection: String,
     },
     /// No such index.
@@ -62,10 +62,10 @@ pub enum DocumentsError {
     UnknownIndex {
         /// The collection.
         collection: String,
-        /// Name or pattern asked for.
+        /// The requested name or pattern.
         index: String,
     },
-    /// A collection with that name is there, with other options.
+    /// A collection with that name exists with other options.
     #[error("collection {collection:?} exists already in database {database:?}")]
     CollectionExists {
         /// The database.
@@ -73,38 +73,38 @@ pub enum DocumentsError {
         /// The name.
         collection: String,
     },
-    /// An index with that name, or on those fields, is there with other options.
+    /// An index with that name, or on those fields, exists with other options.
     #[error("collection {collection:?}: an index {index:?} exists already with other options")]
     IndexExists {
         /// The collection.
         collection: String,
         /// The index.
         index: String,
-        /// True when the name is the same and the fields are not.
+        /// True when the name is the same and the fields differ.
         same_name: bool,
     },
-    /// A name that is empty, too long, or holds what a name may not.
-    #[error("{name:?} is no name for a {kind}: {what}")]
+    /// A name that is empty, too long, or contains a forbidden character.
+    #[error("{name:?} is not a valid {kind} name: {what}")]
     InvalidName {
         /// Database, collection or index.
         kind: &'static str,
         /// The name.
         name: String,
-        /// Why not.
+        /// The reason.
         what: &'static str,
     },
-    /// An index definition that makes no sense.
+    /// An invalid index definition.
     #[error("collection {collection:?}, index: {what}")]
     InvalidIndex {
         /// The collection.
         collection: String,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// Options that make no sense.
+    /// Invalid options.
     #[error("{what}")]
     InvalidOptions {
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
     /// An update or replacement that would give a document another `_id`.
@@ -120,7 +120,7 @@ pub enum DocumentsError {
         /// The limit.
         max: usize,
     },
-    /// A compound index met two arrays in one document.
+    /// A compound index would need entries for two arrays of one document.
     #[error(
         "collection {collection:?}, index {index:?}: two of its fields are arrays in one document: {first}, {second}"
     )]
@@ -134,33 +134,33 @@ pub enum DocumentsError {
         /// The other.
         second: String,
     },
-    /// A document breaks the collection's schema.
+    /// A document violates the collection's schema.
     #[error("document failed validation in collection {collection:?}: {what}")]
     Validation {
         /// The collection.
         collection: String,
-        /// The rule it breaks.
+        /// The violated rule.
         what: String,
     },
-    /// A document refers to one that is not there, or would be left so.
+    /// A document refers to a missing document, or would do so after the write.
     #[error("collection {collection:?}, reference {field:?}: {what}")]
     Reference {
         /// The collection that refers.
         collection: String,
         /// The field.
         field: String,
-        /// Which document.
+        /// The referenced document.
         what: String,
     },
-    /// A rule of the collection does not let the caller do it.
+    /// A rule of the collection denies the operation to the caller.
     #[error("the rules of collection {collection:?} do not let this caller {access} a document")]
     Denied {
         /// The collection.
         collection: String,
-        /// What was to be done: read, list, create, update, delete.
+        /// The denied operation: read, list, create, update, delete.
         access: &'static str,
     },
-    /// The database holds as much as it may.
+    /// The write would exceed the quota of the database.
     #[error("database {database:?} would hold {bytes} bytes, its quota is {max}")]
     Quota {
         /// The database.
@@ -176,7 +176,7 @@ pub enum DocumentsError {
         /// The collection.
         collection: String,
     },
-    /// A sort needs more memory than it may take; an index on the sort's fields needs none.
+    /// A sort exceeds its memory limit; an index on the sort's fields needs no memory.
     #[error("a sort of more than {max} bytes needs an index on its fields, or a limit")]
     SortMemory {
         /// The limit.
@@ -185,12 +185,12 @@ pub enum DocumentsError {
     /// A retry with a number older than the newest one of its session.
     #[error("transaction number {number} is older than {newest}, the newest of its session")]
     TransactionTooOld {
-        /// The number that came.
+        /// The number of the retry.
         number: i64,
-        /// The newest one known.
+        /// The newest number of the session.
         newest: i64,
     },
-    /// Another commit got there first; nothing was written. Run the transaction again.
+    /// A conflict with another commit; nothing was written. Run the transaction again.
     #[error("{what} was changed by commit {seq} while the transaction ran; retry")]
     Conflict {
         /// Collection and key, or whose definition.
@@ -198,39 +198,39 @@ pub enum DocumentsError {
         /// The other commit.
         seq: Seq,
     },
-    /// A change stream was asked to go on where nothing is left, or with something that is no token.
-    #[error("the change stream cannot go on: {what}")]
+    /// A change stream cannot resume at a position: the log no longer holds it, or the token is invalid.
+    #[error("the change stream cannot resume: {what}")]
     ResumeLost {
-        /// Why.
+        /// The reason.
         what: String,
     },
-    /// What a tail of a capped collection has seen last is gone, or the collection is.
-    #[error("the place in capped collection {collection:?} is gone")]
+    /// The last document that a tail has read is gone, or the collection is.
+    #[error("the position in capped collection {collection:?} is gone")]
     PlaceLost {
         /// The collection.
         collection: String,
     },
-    /// Stored bytes passed their checksum and still make no sense.
+    /// Stored bytes passed their checksum but are invalid.
     #[error("documents, {place}: {what}")]
     Damaged {
         /// Where.
         place: String,
-        /// What was expected.
+        /// The expected content.
         what: String,
     },
-    /// The writes of open transactions hold as much memory as they may.
+    /// The writes of open transactions would exceed their memory limit.
     #[error("the writes of open transactions hold {max} bytes, their limit; commit or abort some of them")]
     TransactionMemory {
         /// The limit.
         max: u64,
     },
-    /// The engine's own.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
 impl From<LangError> for DocumentsError {
-    /// What ends a command ends all of it, wherever it was noticed.
+    /// An error that ends a command is `Interrupted`, wherever it was noticed.
     fn from(error: LangError) -> Self {
         match error.code {
             Code::MaxTimeMSExpired
@@ -254,7 +254,7 @@ impl DocumentsError {
         Self::Damaged { place: place.into(), what: what.to_string() }
     }
 
-    /// The same error without values of documents, for callers whom the rules of the collection bind.
+    /// The same error without values of documents, for callers whom the collection's rules restrict.
     #[must_use]
     pub fn without_values(self) -> Self {
         match self {
@@ -266,12 +266,13 @@ impl DocumentsError {
         }
     }
 
-    /// True for [`DocumentsError::Conflict`]: the only error after which running the transaction again makes sense.
+    /// True for [`DocumentsError::Conflict`]: the only error after which a retry of the transaction may
+    /// succeed.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }
 
-    /// MongoDB's number for it.
+    /// MongoDB's code of the error.
     pub fn code(&self) -> i32 {
         match self {
             Self::Language(error) | Self::Interrupted(error) | Self::InCollection { source: error, .. } => {

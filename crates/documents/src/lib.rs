@@ -1,4 +1,5 @@
-//! Ropewalk's documents: BSON documents in collections, with secondary indexes, inside the engine's transactions.
+//! Ropewalk's documents: BSON documents in collections, with secondary indexes, inside the engine's
+//! transactions.
 //!
 //! ```text
 //! lang     filters, updates, projections, sorts, pipelines: pure functions over BSON bytes
@@ -7,8 +8,8 @@
 //! stream   log ─▶ change feed ─▶ events
 //! ```
 //!
-//! Read `catalog` and `index::entry` for what is stored, `model::commit_section` for what a commit says of itself, then
-//! `write::document`, `query::plan` and `query::scan`.
+//! Read `catalog` and `index::entry` for what is stored, `model::commit_section` for the documents' part of
+//! a commit, then `write::document`, `query::plan` and `query::scan`.
 //!
 //! Not here: the MongoDB wire protocol, JSON, users.
 #![deny(missing_docs)]

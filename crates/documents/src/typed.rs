@@ -36,7 +36,7 @@ fn update_of(update: &Document, now_ms: i64) -> Result<Update, LangError> {
     Update::parse(Value::Document(update.doc()), None, &options)
 }
 
-/// Parses the filter; `$$NOW` in it is the time of the conversion, by the clock of the system.
+/// Parses the filter; `$$NOW` in it is the system time of the conversion.
 impl TryFrom<Document> for Filter {
     type Error = DocumentsError;
 
@@ -45,7 +45,7 @@ impl TryFrom<Document> for Filter {
     }
 }
 
-/// Parses an update of operators or a replacement; `$$NOW` in it is the time of the conversion, by the clock of the system.
+/// Parses an update of operators or a replacement; `$$NOW` in it is the system time of the conversion.
 impl TryFrom<Document> for Update {
     type Error = DocumentsError;
 
@@ -65,9 +65,9 @@ impl TryFrom<Document> for Sort {
 
 /// A collection whose documents are values of `T`. Cheap to clone.
 ///
-/// The field `_id` of a document is its key: a field of `T` called or renamed to `_id`. A `T` without one gets an
-/// ObjectId when it is inserted. Each write is a commit; [`TypedCollection::within`] writes in a transaction. Errors name
-/// the collection.
+/// The field `_id` of a document is its key: a field of `T` called or renamed to `_id`. A `T` without one
+/// gets an ObjectId when it is inserted. Each write is a commit; [`TypedCollection::within`] writes in a
+/// transaction. Errors name the collection.
 pub struct TypedCollection<T> {
     collection: Collection,
     durability: Durability,
@@ -113,7 +113,7 @@ impl Collection {
         self.encode(&bson::doc! { "_id": id })
     }
 
-    /// The changes of a filter and an update, which must consist of operators.
+    /// Combines a filter and an update, which must consist of operators.
     fn changes(&self, filter: &Document, update: &Document) -> Result<UpdateSpec, DocumentsError> {
         let update = update_of(update, self.documents().now_ms()).and_then(|update| match update {
             update if !update.is_replacement() => Ok(update),
@@ -132,7 +132,7 @@ impl Collection {
         let update = Update::parse(Value::Document(document.doc()), None, &lang::Options::default());
         let update = update.map_err(|error| self.named(error.into()))?;
         if !update.is_replacement() {
-            let what = "a document to be stored has no field that begins with a dollar";
+            let what = "a stored document cannot have a field that begins with a dollar";
             return Err(self.named(LangError::new(Code::DollarPrefixedFieldName, what).into()));
         }
         Ok(UpdateSpec::new(filter, update))
@@ -152,12 +152,12 @@ fn bson_of(id: &Owned) -> Bson {
 }
 
 impl<T> TypedCollection<T> {
-    /// The collection itself, for what is not typed: indexes, pipelines, change streams, other updates.
+    /// The untyped collection, for indexes, pipelines, change streams and other updates.
     pub fn collection(&self) -> &Collection {
         &self.collection
     }
 
-    /// The same, with writes as durable as `durability` when they return. Default: [`Durability::Sync`].
+    /// Returns the collection with another durability of its writes. Default: [`Durability::Sync`].
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
@@ -198,7 +198,8 @@ impl<T: Serialize> TypedCollection<T> {
     /// Inserts a document and returns its `_id`.
     ///
     /// # Errors
-    /// [`DocumentsError::Duplicate`]; a value that is no document; a rule that it breaks.
+    /// [`DocumentsError::Duplicate`]; a value that does not serialize to a document; a rule that it
+    /// violates.
     pub fn insert(&self, document: &T) -> Result<Bson, DocumentsError> {
         let document = self.collection.encode(document)?;
         Ok(bson_of(&self.collection.insert_one(document.bytes(), self.durability)?))
@@ -228,7 +229,8 @@ impl<T: DeserializeOwned> TypedCollection<T> {
     /// The documents that match `filter`, as of the newest commit. Memory: one page of documents.
     ///
     /// # Errors
-    /// A filter that does not parse. Items: [`DocumentsError::Undecoded`], after which the iterator continues; damage.
+    /// A filter that does not parse. Items: [`DocumentsError::Undecoded`], after which the iterator
+    /// continues; damage.
     pub fn find(
         &self,
         filter: Document,
@@ -253,7 +255,8 @@ impl<T: DeserializeOwned> TypedCollection<T> {
     }
 }
 
-/// A [`TypedCollection`] within a transaction: it sees the transaction's writes, and what it reads counts for its isolation.
+/// A [`TypedCollection`] within a transaction: it sees the transaction's writes, and what it reads counts for
+/// its isolation.
 pub struct TypedTx<'t, T> {
     collection: Collection,
     tx: DocumentsTx<'t>,

@@ -1,10 +1,10 @@
-//! What rows cost on top of the store: point reads, scans, inserts; one thread, in memory.
+//! Cost of rows on top of the store: point reads, scans, inserts; one thread, in memory.
 //!
 //! ```text
 //! cargo run --release -p ropewalk-tables --example rows -- [ROWS]
 //! ```
 //!
-//! Prints nanoseconds per operation. `raw` reads the same key from the keyspace without tables.
+//! Prints nanoseconds per operation. `raw` reads the same key from the keyspace, bypassing tables.
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // a measuring program: it prints, and stops at the first error
 
 use std::path::Path;

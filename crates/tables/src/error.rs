@@ -3,14 +3,14 @@ use ropewalk_engine::{EngineError, LockError, StoreError};
 
 use crate::value::ValueError;
 
-/// What tables refuse or fail with.
+/// An error of an operation on tables.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TablesError {
     /// No such table.
     #[error("there is no table {name:?}")]
     UnknownTable {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// No such column.
@@ -18,7 +18,7 @@ pub enum TablesError {
     UnknownColumn {
         /// The table.
         table: String,
-        /// The name asked for.
+        /// The requested name.
         column: String,
     },
     /// No such index.
@@ -26,7 +26,7 @@ pub enum TablesError {
     UnknownIndex {
         /// The table.
         table: String,
-        /// The name asked for.
+        /// The requested name.
         index: String,
     },
     /// No such check or foreign key.
@@ -34,13 +34,13 @@ pub enum TablesError {
     UnknownConstraint {
         /// The table.
         table: String,
-        /// The name asked for.
+        /// The requested name.
         constraint: String,
     },
     /// No such enum type.
     #[error("there is no type {name:?}")]
     UnknownType {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// No such label of an enum type.
@@ -48,15 +48,15 @@ pub enum TablesError {
     UnknownLabel {
         /// The type.
         name: String,
-        /// The label asked for.
+        /// The requested label.
         label: String,
     },
-    /// An enum type that makes no sense or breaks a limit.
+    /// An enum type that is invalid or exceeds a limit.
     #[error("type {name:?}: {what}")]
     EnumDefinition {
         /// The type.
         name: String,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
     /// The name is taken.
@@ -67,20 +67,20 @@ pub enum TablesError {
         /// The name.
         name: String,
     },
-    /// A definition that makes no sense or breaks a limit.
+    /// A definition that is invalid or exceeds a limit.
     #[error("table {table:?}: {what}")]
     Definition {
         /// The table.
         table: String,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// Something else rests on what was to be dropped.
+    /// An object cannot be dropped because others depend on it.
     #[error("{what} cannot be dropped: {dependent} depends on it")]
     Dependent {
-        /// What was to go.
+        /// The object to drop.
         what: String,
-        /// What needs it.
+        /// The dependent object.
         dependent: String,
     },
     /// A value does not fit its column.
@@ -90,7 +90,7 @@ pub enum TablesError {
         table: String,
         /// The column.
         column: String,
-        /// Why.
+        /// The reason.
         source: ValueError,
     },
     /// A value cannot be read as the Rust type that the caller wants.
@@ -110,9 +110,9 @@ pub enum TablesError {
     Arity {
         /// The table.
         table: String,
-        /// How many it takes.
+        /// The number of columns.
         expected: usize,
-        /// How many came.
+        /// The number of given values.
         found: usize,
     },
     /// NULL into a NOT NULL column.
@@ -123,7 +123,7 @@ pub enum TablesError {
         /// The column.
         column: String,
     },
-    /// A row with the same key is there.
+    /// A row with the same key exists.
     #[error("table {table:?}: a row with {key} exists already, {constraint:?} allows one")]
     Unique {
         /// The table.
@@ -133,7 +133,7 @@ pub enum TablesError {
         /// Columns and values.
         key: String,
     },
-    /// A check does not hold.
+    /// A row violates a check.
     #[error("table {table:?}: the row breaks check {constraint:?}")]
     Check {
         /// The table.
@@ -141,14 +141,14 @@ pub enum TablesError {
         /// The check.
         constraint: String,
     },
-    /// A row refers to one that is not there, or would be left so.
+    /// A row refers to a missing row, or would do so after the statement.
     #[error("table {table:?}, foreign key {constraint:?}: {what}")]
     ForeignKey {
         /// The table that refers.
         table: String,
         /// The foreign key.
         constraint: String,
-        /// Which row.
+        /// The referenced row.
         what: String,
     },
     /// A value was given for a column that is always generated.
@@ -164,10 +164,10 @@ pub enum TablesError {
     Evaluation {
         /// The table.
         table: String,
-        /// What went wrong: overflow, division by zero.
+        /// The error, such as overflow or division by zero.
         what: String,
     },
-    /// A key or row over the limits.
+    /// A key or row that exceeds a limit.
     #[error("table {table:?}: {what} of {bytes} bytes exceeds the limit of {max}")]
     TooLarge {
         /// The table.
@@ -179,7 +179,7 @@ pub enum TablesError {
         /// The limit.
         max: usize,
     },
-    /// Another commit got there first; nothing was written. Retry the transaction.
+    /// A conflict with another commit; nothing was written. Retry the transaction.
     #[error("{what} was changed by commit {seq} while the transaction ran; retry")]
     Conflict {
         /// Table and key, or whose definition.
@@ -190,31 +190,31 @@ pub enum TablesError {
     /// A row cannot be locked, or not yet.
     #[error(transparent)]
     Lock(LockError),
-    /// A sequence cannot be set to this.
+    /// A sequence cannot be set to this number.
     #[error("{number} is out of the bounds of the sequence, {least} to {greatest}")]
     OutOfBounds {
-        /// What it was to be set to.
+        /// The requested number.
         number: i64,
         /// Its least number.
         least: i64,
         /// Its greatest number.
         greatest: i64,
     },
-    /// A sequence has given out its last number.
+    /// A sequence is exhausted.
     #[error("the numbers of sequence {sequence} are used up")]
     Exhausted {
         /// Object number of the sequence.
         sequence: u32,
     },
-    /// Stored bytes passed their checksum and still make no sense.
+    /// Stored bytes passed their checksum but are invalid.
     #[error("tables, {place}: {what}")]
     Damaged {
         /// Where.
         place: String,
-        /// What was expected.
+        /// The expected content.
         what: String,
     },
-    /// The engine's own.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
@@ -240,7 +240,8 @@ impl TablesError {
         move |error| Self::Damaged { place, what: error.to_string() }
     }
 
-    /// True for [`TablesError::Conflict`]: the only error after which running the transaction again makes sense.
+    /// True for [`TablesError::Conflict`]: the only error after which a retry of the transaction may
+    /// succeed.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
     }

@@ -1,4 +1,5 @@
-//! Ropewalk's tables: typed rows under a schema, with constraints and secondary indexes, inside the engine's transactions.
+//! Ropewalk's tables: typed rows under a schema, with constraints and secondary indexes, inside the engine's
+//! transactions.
 //!
 //! ```text
 //! TableDef ─▶ ddl ─▶ catalog (a keyspace) ─▶ Schema ◀─ Table: a prepared handle
@@ -7,7 +8,8 @@
 //! many rows ─▶ load: sorted straight into runs ─▶ one commit gives them to the table
 //! ```
 //!
-//! Read `value` and `schema::layout` for the bytes, `schema` for the definition of a table, then `write`.
+//! Read `value` and `schema::layout` for the stored bytes, `schema` for the definition of a table, then
+//! `write`.
 //!
 //! Not here: SQL, time zones and text forms of dates, collations (text is ordered by its bytes).
 #![deny(missing_docs)]

@@ -4,7 +4,7 @@
 
 use crate::error::DocumentsError;
 
-/// The least limit, and what limits are a multiple of, as in MongoDB.
+/// The least limit. Limits are a multiple of 256, as in MongoDB.
 const BYTES_MIN: u64 = 4096;
 const BYTES_STEP: u64 = 256;
 /// The largest limit, as in MongoDB: 1 PiB.
@@ -20,10 +20,11 @@ pub struct Capped {
 }
 
 impl Capped {
-    /// As MongoDB takes it: at least 4096 bytes, a multiple of 256 above; no number of documents below 1 is a limit.
+    /// Checks and rounds limits as MongoDB does: at least 4096 bytes, above that a multiple of 256. A number
+    /// of documents below 1 means no limit.
     ///
     /// # Errors
-    /// No bytes, or more than a PiB.
+    /// Not a positive number of bytes, or more than 1 PiB.
     pub fn of(bytes: i64, documents: Option<i64>) -> Result<Self, DocumentsError> {
         let refuse = || DocumentsError::InvalidOptions {
             what: format!("a capped collection holds between 1 and {BYTES_MAX} bytes, not {bytes}"),

@@ -1,4 +1,5 @@
-//! What a collection is: its names, its indexes, the rules of its documents. Stored as a BSON document in the catalog.
+//! Definition of a collection: names, indexes, validation and access rules. Stored as a BSON document in the
+//! catalog.
 //!
 //! ```text
 //! { id, version, database, name, uuid,
@@ -23,7 +24,7 @@ pub const INDEX_FIELDS_MAX: usize = 32;
 /// Name of the index that every collection has.
 pub const ID_INDEX: &str = "_id_";
 
-/// What happens to documents that refer to one that is deleted.
+/// Action on referring documents when the referenced document is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDelete {
     /// It cannot be deleted.
@@ -55,7 +56,7 @@ pub struct Reference {
     pub field: String,
     /// The collection that is referred to, in the same database.
     pub collection: String,
-    /// What happens when the document referred to is deleted.
+    /// The action when the referenced document is deleted.
     pub on_delete: OnDelete,
 }
 
@@ -73,16 +74,16 @@ pub(crate) fn wildcard_root(path: &str) -> Option<&str> {
 pub struct CollectionOptions {
     /// A filter that every document written has to match.
     pub validator: Option<DocBuf>,
-    /// Documents that break the validator already may be changed as they like.
+    /// Documents that already violate the validator may be changed freely.
     pub moderate: bool,
-    /// The validator cannot be replaced or taken away.
+    /// The validator cannot be replaced or removed.
     pub protected: bool,
     /// Fields that refer to other collections.
     pub references: Vec<Reference>,
-    /// What callers may do, as texts in CEL by operation: see [`crate::Caller`].
+    /// Access rules, CEL expressions by operation: see [`crate::Caller`].
     pub rules: Option<DocBuf>,
-    /// It keeps its documents in the order in which they came, and no more than that. Of a collection that is there `None` leaves
-    /// this as it is.
+    /// The collection is capped: it retains documents in insertion order, up to these limits. When an
+    /// existing collection is altered, `None` leaves its limits unchanged.
     pub capped: Option<Capped>,
 }
 
@@ -97,7 +98,7 @@ impl CollectionOptions {
     }
 }
 
-/// How an index is to be made.
+/// Definition of an index to create.
 #[derive(Clone, Default)]
 pub struct IndexDef {
     /// Its name; by default fields and directions, joined: `city_1_age_-1`.
@@ -108,7 +109,7 @@ pub struct IndexDef {
     pub unique: bool,
     /// Documents that have none of the fields are left out.
     pub sparse: bool,
-    /// The planner does not use it; it is kept all the same.
+    /// The planner does not use it; writes still maintain it.
     pub hidden: bool,
     /// Only documents that match are in it.
     pub partial: Option<DocBuf>,
@@ -196,14 +197,14 @@ impl IndexDef {
                 || path.split('.').any(|part| part.is_empty() || part.starts_with('$'))
                 || path.contains(['\0', '*']);
             if bad {
-                return refuse(&format!("{:?} is no path", field.path));
+                return refuse(&format!("{:?} is not a valid path", field.path));
             }
             if !seen.insert(&field.path) {
-                return refuse(&format!("{:?} is in it twice", field.path));
+                return refuse(&format!("{:?} occurs twice", field.path));
             }
         }
         if self.sparse && self.partial.is_some() {
-            return refuse("sparse and partial do not go together");
+            return refuse("sparse and partial cannot be combined");
         }
         match self.expire_after_seconds {
             Some(_) if self.fields.len() != 1 => return refuse("expireAfterSeconds takes one field"),
@@ -218,7 +219,7 @@ impl IndexDef {
         if let Some(name) = &self.name
             && (name.is_empty() || name.contains('\0') || name == ID_INDEX || name == "*")
         {
-            return refuse(&format!("{name:?} is no name"));
+            return refuse(&format!("{name:?} is not a valid name"));
         }
         if let Some(partial) = &self.partial {
             Filter::parse(partial.doc(), &Options::default())?;
@@ -303,7 +304,7 @@ impl Index {
     }
 }
 
-/// An index in the making.
+/// The parts of an index under construction.
 pub(crate) struct IndexParts {
     pub(crate) object: u32,
     pub(crate) name: String,
@@ -351,7 +352,7 @@ pub struct Definition {
     pub(crate) validator: Option<Filter>,
     /// The parsed rules.
     pub(crate) rules: Option<Arc<Rules>>,
-    /// Most bytes of documents in its database. A setting of the database, at hand here.
+    /// Most bytes of documents in its database. A setting of the database, copied here.
     pub(crate) quota: Option<u64>,
 }
 
@@ -398,12 +399,12 @@ impl Definition {
         &self.options
     }
 
-    /// Its secondary indexes, those in the making included.
+    /// Its secondary indexes, including those still being built.
     pub fn indexes(&self) -> &[Arc<Index>] {
         &self.indexes
     }
 
-    /// Numbers of what it has beside its documents: its indexes, and the order of a capped one.
+    /// Numbers of its objects other than the documents: its indexes, and the order of a capped collection.
     pub(crate) fn objects(&self) -> impl Iterator<Item = u32> {
         self.indexes.iter().map(|index| index.object).chain(self.order)
     }
@@ -414,7 +415,7 @@ impl Definition {
         self.indexes.iter().find(|index| index.name == name).ok_or_else(unknown)
     }
 
-    /// A copy to be changed.
+    /// A copy to modify.
     pub(crate) fn edit(&self) -> Result<Self, DocumentsError> {
         let validator = parse_validator(self.options.validator.as_ref(), Patterns::stored())?;
         Ok(Self {
@@ -447,7 +448,7 @@ impl Definition {
         Ok(())
     }
 
-    /// Writing to it needs nothing but the document itself.
+    /// True when a write involves only the document itself: no indexes, rules or references.
     pub(crate) fn is_plain(&self) -> bool {
         self.indexes.is_empty()
             && self.validator.is_none()
@@ -560,7 +561,7 @@ fn inner<'a>(value: Value<'a>, what: &'static str) -> Result<Doc<'a>, &'static s
     }
 }
 
-/// The fields that fields of this version have; the filters inside may fail to parse on their own.
+/// Decodes the stored fields. The inner result is an error if a stored filter or rule does not parse.
 fn decode(doc: Doc<'_>) -> Result<Result<Definition, DocumentsError>, &'static str> {
     let uuid = match doc.get("uuid") {
         Some(Value::Binary(4, bytes)) => bytes.try_into().map_err(|_| "uuid")?,
@@ -652,7 +653,8 @@ fn decode_index(stored: Doc<'_>) -> Result<IndexParts, &'static str> {
 }
 
 impl Definition {
-    /// Whether the caller, if there is one, may do this with the document as it is stored, and as it would be.
+    /// Checks that the caller, if there is one, may do this with the stored document and with the new
+    /// version.
     pub(crate) fn check_access(
         &self,
         caller: Option<&Caller>,

@@ -1,15 +1,16 @@
-//! The catalog: where definitions are, under which key. Three keyspaces belong to the documents.
+//! The catalog: keys and values of definitions. The documents model uses three keyspaces.
 //!
 //! ```text
 //! documents.catalog    c collection u32        definition          n database 0 name    collection u32
-//!                      o object u32            collection u32      x collection u32     database 0 name, of one that is gone
+//!                      o object u32            collection u32      x collection u32     database 0 name, of a dropped collection
 //!                      d database              its settings        s                    first number not reserved, u32
-//!                      r collection u32        1 or 0: one that is gone had rules, or none
+//!                      r collection u32        1 or 0: a dropped collection had rules, or none
 //! documents            object u32 | key        documents and index entries, see `index::entry`
 //! documents.sessions   see `write::retryable_writes`
 //! ```
-//! All numbers of keys are big-endian, of values little-endian. Collections and indexes draw their numbers from one
-//! sequence; a number is never used again. A collection's documents are the object that has its own number.
+//! All numbers of keys are big-endian, of values little-endian. Collections and indexes draw their numbers
+//! from one sequence; a number is never used again. A collection's documents are the object that has its own
+//! number.
 
 pub(crate) mod capped;
 pub(crate) mod definition;
@@ -74,13 +75,13 @@ pub(crate) fn split_name(key: &[u8], skip: usize) -> Option<(&str, &str)> {
     text.split_once('\0')
 }
 
-/// First key of an object, and the first behind it.
+/// First key of an object, and the first key after it.
 pub(crate) fn object_range(object: u32) -> ([u8; 4], [u8; 4]) {
-    // Numbers are given out from 1 and end long before the last one.
+    // Numbers start at 1 and never reach the last one.
     (object.to_be_bytes(), object.saturating_add(1).to_be_bytes())
 }
 
-/// A number kept as a catalog value.
+/// Decodes a catalog value that is a number.
 pub(crate) fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_le_bytes)
 }
@@ -89,7 +90,7 @@ fn refuse(kind: &'static str, name: &str, what: &'static str) -> Result<(), Docu
     Err(DocumentsError::InvalidName { kind, name: name.to_owned(), what })
 }
 
-/// What a database may be called.
+/// Checks the name of a database.
 pub(crate) fn check_database(name: &str) -> Result<(), DocumentsError> {
     let kind = "database";
     match name {
@@ -102,7 +103,7 @@ pub(crate) fn check_database(name: &str) -> Result<(), DocumentsError> {
     }
 }
 
-/// What a collection may be called. Slashes are for collections below documents: `users/1/posts`.
+/// Checks the name of a collection. Slashes are for collections below documents: `users/1/posts`.
 pub(crate) fn check_collection(name: &str) -> Result<(), DocumentsError> {
     let kind = "collection";
     match name {
@@ -115,7 +116,7 @@ pub(crate) fn check_collection(name: &str) -> Result<(), DocumentsError> {
     }
 }
 
-/// True when `name` matches `glob`: `*` stands for any characters but `/`, `**` for any at all, `?` for one but `/`.
+/// True when `name` matches `glob`: `*` matches any characters but `/`, `**` any at all, `?` one but `/`.
 ///
 /// ```
 /// use ropewalk_documents::glob_matches;
@@ -125,8 +126,9 @@ pub(crate) fn check_collection(name: &str) -> Result<(), DocumentsError> {
 /// ```
 pub fn glob_matches(glob: &str, name: &str) -> bool {
     let (glob, name) = (glob.as_bytes(), name.as_bytes());
-    // Where to go on after a mismatch: behind the last star, one character of the name further. Steps are bounded by the
-    // product of the lengths, whatever the glob is. A `*` cannot take a slash, and then the last `**` has another try.
+    // After a mismatch matching continues after the last star, one character of the name further. The product
+    // of the lengths bounds the steps for any glob. A `*` cannot match a slash; then the last `**` is
+    // extended.
     let (mut at, mut seen) = (0, 0);
     let mut single: Option<(usize, usize)> = None;
     let mut double: Option<(usize, usize)> = None;
@@ -180,7 +182,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The same by recursion.
+    /// The same function, by recursion.
     fn naive(glob: &[u8], name: &[u8]) -> bool {
         match (glob, name) {
             ([], []) => true,

@@ -1,4 +1,4 @@
-//! Makes collections capped.
+//! Conversion of collections to capped ones.
 
 use ropewalk_engine::Durability;
 
@@ -12,13 +12,14 @@ use crate::model::handle::Collection;
 use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
-/// Documents of a collection that is made capped, at most.
+/// Most documents of a collection that is converted.
 const CONVERTED_MAX: usize = 1_000_000;
 impl DocumentsTx<'_> {
-    /// Makes a collection capped; its documents come in the order of their `_id`, the first make room. Its indexes stay.
+    /// Makes a collection capped. Its documents are ordered by `_id`; the first ones are deleted to fit. Its
+    /// indexes remain.
     ///
     /// # Errors
-    /// [`DocumentsError::UnknownCollection`]; a reference that keeps a document from going.
+    /// [`DocumentsError::UnknownCollection`]; a reference that forbids deleting a document.
     pub fn cap(&mut self, collection: &Collection, capped: Capped) -> Result<(), DocumentsError> {
         self.statement(|tx| {
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
@@ -40,12 +41,12 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Gives all documents places in the order.
+    /// Numbers all documents in the order.
     fn put_in_order(&mut self, definition: &Definition) -> Result<(), DocumentsError> {
         let Some(order) = definition.order else { return Ok(()) };
         let (start, end) = object_range(definition.id);
         let documents = self.spaces().documents;
-        // What is inserted meanwhile in the short way would have no place.
+        // A document inserted concurrently on the fast path would have no number in the order.
         self.kv.guard_range(documents, &start, Some(&end));
         let (mut ids, mut bytes) = (Vec::new(), 0);
         self.walk(&start, Some(&end), false, &mut |key, stored| {
@@ -54,7 +55,7 @@ impl DocumentsTx<'_> {
             ids.len() <= CONVERTED_MAX
         })?;
         if ids.len() > CONVERTED_MAX {
-            let what = format!("more than {CONVERTED_MAX} documents are too many to be capped in one commit");
+            let what = format!("a collection of more than {CONVERTED_MAX} documents cannot be capped");
             return Err(DocumentsError::InvalidOptions { what });
         }
         for (number, id) in (1_u64..).zip(&ids) {

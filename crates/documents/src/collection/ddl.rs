@@ -1,4 +1,4 @@
-//! Collections made, changed, renamed and dropped, and the quota of a database.
+//! Collections: create, alter, rename and drop; quotas of databases.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
 impl DocumentsTx<'_> {
-    /// Creates a collection; false when it is there with the same options.
+    /// Creates a collection; false when it exists with the same options.
     ///
     /// # Errors
-    /// [`DocumentsError::CollectionExists`] with others; options that make no sense.
+    /// [`DocumentsError::CollectionExists`] when it exists with other options; invalid options.
     pub fn create_collection(
         &mut self,
         collection: &Collection,
@@ -40,7 +40,7 @@ impl DocumentsTx<'_> {
             }
             definition.set_options(options)?;
             tx.refer(&definition, &references)?;
-            // A collection that refers to itself has been told so by now.
+            // `refer` skips a reference of a collection to itself, so it is recorded here.
             if references.iter().any(|reference| reference.collection == definition.name) {
                 definition.referenced_by.insert(definition.id);
             }
@@ -50,10 +50,10 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Gives a collection other rules. Documents that are there are not looked at.
+    /// Replaces the options of a collection. Existing documents are not checked.
     ///
     /// # Errors
-    /// [`DocumentsError::Protected`]; options that make no sense.
+    /// [`DocumentsError::Protected`]; invalid options.
     pub fn set_options(
         &mut self,
         collection: &Collection,
@@ -69,7 +69,7 @@ impl DocumentsTx<'_> {
             if definition.options.same(&options) {
                 return Ok(());
             }
-            // Who may do what is no part of the schema.
+            // Access rules are not part of the schema.
             let rules = definition.options.rules.clone();
             let schema_stays = definition.options.same(&CollectionOptions { rules, ..options.clone() });
             if definition.options.protected && !schema_stays {
@@ -92,7 +92,7 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Tells the parents who refers to them, and those who are no parents any more.
+    /// Records the child in the definitions of its parents, and removes it from those of former parents.
     fn refer(
         &mut self,
         child: &Definition,
@@ -130,7 +130,8 @@ impl DocumentsTx<'_> {
         Ok(())
     }
 
-    /// Gives a collection another name, in the same or another database. `replace`: what has that name is dropped.
+    /// Renames a collection, within its database or to another. With `replace` a collection that has the new
+    /// name is dropped.
     ///
     /// # Errors
     /// [`DocumentsError::UnknownCollection`], [`DocumentsError::CollectionExists`]; references from or to it.
@@ -143,10 +144,10 @@ impl DocumentsTx<'_> {
         self.statement(|tx| {
             let definition = tx.definition_of(from)?.ok_or_else(|| from.unknown())?;
             if from.name() == to.name() && from.database() == to.database() {
-                return Err(DocumentsError::InvalidOptions { what: "the new name is the old one".into() });
+                return Err(DocumentsError::InvalidOptions { what: "the new name equals the old".into() });
             }
             if !definition.referenced_by.is_empty() || !definition.options.references.is_empty() {
-                let what = format!("collection {:?} has references; take them away first", from.name());
+                let what = format!("collection {:?} has references; remove them first", from.name());
                 return Err(DocumentsError::InvalidOptions { what });
             }
             let replaced = tx.definition_of(to)?.map(|there| there.uuid);
@@ -209,7 +210,7 @@ impl DocumentsTx<'_> {
         self.kv.delete(spaces.catalog, &key);
         let gone = [definition.database.as_bytes(), b"\0", definition.name.as_bytes()].concat();
         self.kv.put(spaces.catalog, &gone_key(definition.id), &gone);
-        // Its events are in the log, and rules hide them from some readers.
+        // Its events remain in the log, and rules hide them from some readers.
         let had_rules = u8::from(definition.rules.is_some());
         self.kv.put(spaces.catalog, &gone_rules_key(definition.id), &[had_rules]);
         for object in definition.objects().chain([definition.id]) {
@@ -220,7 +221,7 @@ impl DocumentsTx<'_> {
         Ok(true)
     }
 
-    /// The keys of an object go when the transaction commits; nothing leads to them any more.
+    /// Deletes the keys of an object when the transaction commits; nothing refers to them any more.
     pub(crate) fn drop_object(&mut self, object: u32) {
         let spaces = self.spaces();
         let (start, end) = object_range(object);
@@ -228,7 +229,7 @@ impl DocumentsTx<'_> {
         self.kv.delete(spaces.catalog, &crate::catalog::object_key(object));
     }
 
-    /// Drops every collection of a database; answers their names.
+    /// Drops every collection of a database; returns their names.
     ///
     /// # Errors
     /// As [`DocumentsTx::drop_collection`].
@@ -242,7 +243,7 @@ impl DocumentsTx<'_> {
                 names.extend(crate::catalog::split_name(key, 1).map(|(_, name)| name.to_owned()));
                 true
             })?;
-            // Children go before the parents that they refer to, whatever their names are.
+            // Children are dropped before the parents that they refer to, whatever their names are.
             let mut left: Vec<String> = names.clone();
             while !left.is_empty() {
                 let mut stuck = Vec::new();
@@ -289,9 +290,9 @@ impl DocumentsTx<'_> {
     }
 }
 
-/// Changes that are each a commit, durable when they return.
+/// Changes, each as a durable commit.
 impl Collection {
-    /// Creates the collection; false when it is there with the same options.
+    /// Creates the collection; false when it exists with the same options.
     ///
     /// # Errors
     /// As [`DocumentsTx::create_collection`].
@@ -299,7 +300,7 @@ impl Collection {
         self.documents().transact(Durability::Sync, |tx| tx.create_collection(self, options.clone()))
     }
 
-    /// Gives the collection other rules.
+    /// Replaces the options of the collection.
     ///
     /// # Errors
     /// As [`DocumentsTx::set_options`].

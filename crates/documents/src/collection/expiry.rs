@@ -1,7 +1,7 @@
-//! TTL indexes: documents go when the date in their field has passed, by normal commits.
+//! TTL indexes: normal commits delete documents once the date in their field has passed.
 //!
-//! A sweep walks each TTL index from its oldest date on and deletes in batches, each a transaction of its own in which every
-//! document is looked at again: one whose date was moved meanwhile stays.
+//! A sweep scans each TTL index from its oldest date on and deletes in batches. Each batch is one
+//! transaction, which checks every document again: a document whose date was moved meanwhile remains.
 
 use core::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::model::handle::Collection;
 use crate::query::plan::Hint;
 use crate::query::read::Find;
 
-/// How long a session is remembered, as in MongoDB: half an hour; and how many are forgotten at once.
+/// Lifetime of an unused session, as in MongoDB: half an hour; and sessions deleted at a time.
 const SESSION_MS: i64 = 30 * 60 * 1000;
 const SESSIONS: usize = 10_000;
 /// Documents of one commit of a sweep.
 const BATCH: usize = 256;
 
 impl Documents {
-    /// Deletes what TTL indexes say has expired by now; answers how many documents went.
+    /// Deletes the documents that have expired according to TTL indexes; returns their number.
     ///
     /// # Errors
     /// The engine's; a reference that forbids it.
@@ -51,7 +51,7 @@ impl Documents {
         filter.close();
         let filter = filter.finish();
         let mut find = Find::matching(Filter::parse(filter.doc(), &Options::default())?).limit(BATCH);
-        // An index that leaves documents out leaves them out of expiry, too.
+        // An index that omits documents also excludes them from expiry.
         if !index.def.hidden {
             find = find.hint(Hint::Name(index.name.clone()));
         }
@@ -65,12 +65,13 @@ impl Documents {
         }
     }
 
-    /// Sweeps in the background, with `pause` between two sweeps, for as long as the answer lives. Answers of retryable writes
-    /// are forgotten by the way, half an hour after their session was used last.
+    /// Sweeps in the background, with `pause` between two sweeps, until the returned handle is dropped. Also
+    /// deletes stored results of retryable writes, half an hour after the last use of their session.
     pub fn sweep_in_background(&self, pause: Duration) -> Repeated {
         let documents = self.clone();
         Repeated::start("rope-expiry", self.engine.clone(), pause, move |_| {
-            // A failure is met again in the next sweep, and by whoever writes; this one has nobody to tell.
+            // The next sweep retries, and writers see the same failure; there is no caller to report this
+            // one to.
             let _ = documents.sweep_expired();
             let _ = documents.forget_sessions(documents.now_ms() - SESSION_MS, SESSIONS);
         })

@@ -1,8 +1,9 @@
-//! Indexes: created, hidden, changed, dropped, and built while others write.
+//! Indexes: create, hide, alter, drop, and build concurrently with writers.
 //!
-//! An index is built in batches. First it is declared, and from then on every writer maintains it. Then the documents that
-//! were there get their entries, each batch in a commit that no other write of the same documents crossed. Then it is
-//! declared ready, and readers may use it. A build that was cut off continues when the same index is created again.
+//! An index is built in batches. First it is declared; from then on every writer maintains it. Then existing
+//! documents get their entries; each batch commits only if no concurrent write changed its documents.
+//! Finally the index is declared ready, and readers may use it. An interrupted build continues when the same
+//! index is created again.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ const BATCH: usize = 512;
 const BATCH_BYTES: usize = 4 << 20;
 
 impl DocumentsTx<'_> {
-    /// Declares an index and, when `ready`, fills it in the same transaction. Answers it, and whether it is new.
+    /// Declares an index and, when `ready`, fills it in the same transaction. Returns it, and whether it is
+    /// new.
     pub(crate) fn declare_index(
         &mut self,
         collection: &Collection,
@@ -47,7 +49,7 @@ impl DocumentsTx<'_> {
             return Err(DocumentsError::InvalidIndex { collection: definition.name.clone(), what });
         }
         let object = self.documents.model.new_number(&self.documents.engine)?;
-        // What a wildcard index holds of a document are always several entries.
+        // A wildcard index has several entries for a document.
         let several = def.fields.iter().any(|field| wildcard_root(&field.path).is_some());
         let multikey = vec![several; def.fields.len()];
         let def = IndexDef { name: Some(name.clone()), ..def.clone() };
@@ -61,11 +63,11 @@ impl DocumentsTx<'_> {
         Ok((index, true))
     }
 
-    /// Creates an index within the transaction; false when the same index is there. For collections that others write to
-    /// at the same time [`Documents::create_index`] is the better way.
+    /// Creates an index within the transaction; false when the same index exists.
+    /// [`Documents::create_index`] is better for collections with concurrent writers.
     ///
     /// # Errors
-    /// The name or the fields are taken with other options; documents break its uniqueness.
+    /// An index with that name or those fields exists with other options; documents violate its uniqueness.
     pub fn create_index(&mut self, collection: &Collection, def: &IndexDef) -> Result<bool, DocumentsError> {
         self.statement(|tx| {
             let (index, new) = tx.declare_index(collection, def, true)?;
@@ -77,7 +79,7 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Puts the entries of up to `limit` documents from key `next` on; answers where to go on.
+    /// Adds the entries of up to `limit` documents from key `next` on; returns the key to continue from.
     fn fill_batch(
         &mut self,
         collection: &Collection,
@@ -108,7 +110,8 @@ impl DocumentsTx<'_> {
             if of.multikey.iter().zip(&index.multikey).any(|(now, known)| *now && !known) {
                 definition = self.mark_multikey(&definition, place, &of.multikey)?;
             }
-            // A concurrent change of the document writes the entries of the new version; entries of this version must not remain.
+            // A concurrent update of the document writes the entries of the new version; entries of this
+            // version must not remain.
             self.kv.guard_key(documents, key);
             for entry in &of.entries {
                 self.put_entry(&definition, &index, entry, Some(doc))?;
@@ -143,7 +146,7 @@ impl DocumentsTx<'_> {
         Ok(())
     }
 
-    /// Hides an index from the planner, or shows it again.
+    /// Hides an index from the planner, or makes it visible again.
     ///
     /// # Errors
     /// [`DocumentsError::UnknownIndex`].
@@ -156,10 +159,10 @@ impl DocumentsTx<'_> {
         self.statement(|tx| tx.change_index(collection, name, |parts| parts.def.hidden = hidden))
     }
 
-    /// Changes after how many seconds documents of a TTL index go.
+    /// Sets after how many seconds a TTL index expires documents.
     ///
     /// # Errors
-    /// [`DocumentsError::UnknownIndex`]; not one field, or not a number of seconds.
+    /// [`DocumentsError::UnknownIndex`]; an index on several fields; an invalid number of seconds.
     pub fn expire_index_after(
         &mut self,
         collection: &Collection,
@@ -178,11 +181,11 @@ impl DocumentsTx<'_> {
     /// Drops an index.
     ///
     /// # Errors
-    /// [`DocumentsError::UnknownIndex`]; the index on `_id` stays.
+    /// [`DocumentsError::UnknownIndex`]; the index on `_id` cannot be dropped.
     pub fn drop_index(&mut self, collection: &Collection, name: &str) -> Result<(), DocumentsError> {
         self.statement(|tx| {
             if name == crate::catalog::definition::ID_INDEX {
-                return Err(DocumentsError::InvalidOptions { what: "the index on _id stays".into() });
+                return Err(DocumentsError::InvalidOptions { what: "cannot drop the index on _id".into() });
             }
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
             let index = definition.index_named(name)?;
@@ -206,7 +209,7 @@ impl DocumentsTx<'_> {
     }
 }
 
-/// An index in the words of change streams.
+/// An index in the format of change streams.
 fn told(index: &Index) -> DocBuf {
     let mut out = Writer::new();
     out.put("v", Value::Int32(2));
@@ -219,7 +222,7 @@ fn told(index: &Index) -> DocBuf {
     out.finish()
 }
 
-/// The index that `def` asks for, if it is there.
+/// The existing index that matches `def`, if any.
 fn same_index(
     definition: &Definition,
     name: &str,
@@ -249,12 +252,13 @@ fn same_index(
 }
 
 impl Documents {
-    /// Creates an index while others read and write the collection. Readers use it when it is complete. Called again with
-    /// the same definition it continues a build that was interrupted. Returns false if the same index is complete.
+    /// Creates an index concurrently with readers and writers. Readers use it once it is complete. Called
+    /// again with the same definition it continues an interrupted build. Returns false if the same index is
+    /// already complete.
     ///
     /// # Errors
-    /// The name or the fields are taken with other options. Documents break its uniqueness: nothing is left of the index
-    /// then.
+    /// An index with that name or those fields exists with other options. Documents violate its uniqueness:
+    /// the index is dropped then.
     pub fn create_index(&self, collection: &Collection, def: &IndexDef) -> Result<bool, DocumentsError> {
         let (index, new) = self
             .transact(Durability::Sync, |tx| tx.statement(|tx| tx.declare_index(collection, def, false)))?;
@@ -262,7 +266,7 @@ impl Documents {
             return Ok(new);
         }
         self.fill(collection, &index.name).inspect_err(|_| {
-            // What is half built is of no use; if even this fails it can be dropped by hand.
+            // A half-built index is useless; if the drop fails, too, the user can drop it.
             let _ = self.transact(Durability::Sync, |tx| tx.drop_index(collection, &index.name));
         })?;
         Ok(true)
@@ -294,9 +298,9 @@ impl Documents {
     }
 }
 
-/// Changes that are each a commit, durable when they return.
+/// Changes, each as a durable commit.
 impl Collection {
-    /// Creates an index while others read and write; false when the same one is there.
+    /// Creates an index concurrently with readers and writers; false when the same index exists.
     ///
     /// # Errors
     /// As [`Documents::create_index`].

@@ -1,6 +1,8 @@
-//! Changes of collections and indexes by name: create, alter, cap, rename, drop, build an index, expire documents.
+//! Changes of collections and indexes by name: create, alter, cap, rename, drop, build an index, expire
+//! documents.
 //!
-//! Above the writes, since they move documents. The definition is guarded in each commit that changes it.
+//! Above the write modules, because these changes write documents. Each commit that changes a definition
+//! guards it.
 
 pub(crate) mod capped;
 pub(crate) mod ddl;

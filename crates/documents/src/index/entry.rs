@@ -5,8 +5,9 @@
 //! entry          index u32 | keys of the fields | key of _id   varint: bytes of the key of _id | types
 //! unique entry   index u32 | keys of the fields               key of _id | types
 //! ```
-//! Keys of values are `lang::key`: ordered as the values are, and such that none begins another. The types are a byte for each
-//! field and one for the `_id`, see `lang::restore`: with them an entry answers what is asked of its fields alone.
+//! Keys of values are `lang::key`: ordered as the values are, and none is a prefix of another. The types are
+//! a byte for each field and one for the `_id`, see `lang::restore`: with them an entry can serve queries
+//! that need only its fields.
 
 use ropewalk_base::{Decoder, put_varint};
 
@@ -64,7 +65,7 @@ pub(crate) fn id_part(document_key: &[u8]) -> &[u8] {
     document_key.get(4..).unwrap_or_default()
 }
 
-/// The `_id` of a stored document. Documents are stored with an `_id`, so null stands for damage.
+/// The `_id` of a stored document. Documents are stored with an `_id`, so null indicates damage.
 pub(crate) fn id_of(doc: Doc<'_>) -> Value<'_> {
     doc.get("_id").unwrap_or(Value::Null)
 }
@@ -80,7 +81,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     pub(crate) entries: Vec<Entry>,
-    /// By field: there was an array on its path.
+    /// By field: true when there was an array on its path.
     pub(crate) multikey: Vec<bool>,
 }
 
@@ -128,10 +129,11 @@ pub(crate) fn entries(
     Ok(Entries { entries, multikey: found.multikey })
 }
 
-/// The types of the fields and of the `_id`.
+/// The type bytes of the fields and of the `_id`.
 fn types(index: &Index, doc: Doc<'_>, through_arrays: bool) -> Vec<u8> {
     let of = |field: &IndexField| match lang::path::get(doc, &field.path) {
-        // Below something that is no document there is nothing, too, but a projection shows the one and not the other.
+        // A missing parent and one that is not a document both give no value, but a projection displays them
+        // differently.
         None if field.path.contains('.') => restore::LOST,
         _ if through_arrays => restore::LOST,
         value => restore::type_of(value),
@@ -153,7 +155,7 @@ fn entry(index: &Index, fields: &[u8], id_key: &[u8], types: &[u8]) -> Entry {
     Entry { key, value }
 }
 
-/// The keys of the fields, the key of the `_id`, and the types, as they stand in an entry.
+/// The keys of the fields, the key of the `_id`, and the types, as stored in an entry.
 fn parts<'e>(index: &Index, key: &'e [u8], value: &'e [u8]) -> Option<(&'e [u8], &'e [u8], &'e [u8])> {
     let fields = key.get(4..)?;
     let (front, types) = value.split_at_checked(value.len().checked_sub(index.fields().len() + 1)?)?;
@@ -172,7 +174,7 @@ pub(crate) fn same_document(index: &Index, key: &[u8], one: &[u8], other: &[u8])
     id_key(one) == id_key(other)
 }
 
-/// A document with the fields of an entry and its `_id`; `None` when only the document itself knows them.
+/// A document with the fields of an entry and its `_id`; `None` when the entry does not hold all values.
 pub(crate) fn restored(index: &Index, key: &[u8], value: &[u8]) -> Option<DocBuf> {
     let (keys, id_key, types) = parts(index, key, value)?;
     let (id_type, types) = types.split_last()?;
@@ -201,7 +203,7 @@ pub(crate) fn restored(index: &Index, key: &[u8], value: &[u8]) -> Option<DocBuf
     tree.into_document().ok()
 }
 
-/// The key of the document that an entry leads to.
+/// The key of the document that an entry refers to.
 pub(crate) fn document_of(
     collection: &Definition,
     index: &Index,
@@ -211,7 +213,7 @@ pub(crate) fn document_of(
     let id_key = parts(index, key, value).map(|(_, id_key, _)| id_key);
     let damaged = || {
         let place = format!("collection {:?}, index {:?}", collection.name, index.name);
-        DocumentsError::damaged(place, "an entry that leads to a document")
+        DocumentsError::damaged(place, "an entry that refers to a document")
     };
     let mut found = collection.id.to_be_bytes().to_vec();
     found.extend_from_slice(id_key.ok_or_else(damaged)?);

@@ -15,7 +15,7 @@ use crate::error::DocumentsError;
 use crate::index::entry::KeyRange;
 use crate::lang::display;
 
-/// The record of what the order holds.
+/// Summary of the order's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     /// No number below is in use.
@@ -65,12 +65,12 @@ pub(crate) fn damaged(definition: &Definition) -> DocumentsError {
     DocumentsError::damaged(format!("collection {:?}", definition.name), "the order of its documents")
 }
 
-/// The walk over a capped collection in the order of its documents.
+/// The key range of a capped collection's documents in their order.
 pub(crate) fn range(order: u32) -> KeyRange {
     (key(order, 0, &[]), key(order, 1, &[]))
 }
 
-/// The key of the document that an entry of the order leads to.
+/// The key of the document that an entry of the order refers to.
 pub(crate) fn document_of(definition: &Definition, entry: &[u8]) -> Vec<u8> {
     [&definition.id.to_be_bytes(), entry].concat()
 }
@@ -95,18 +95,18 @@ pub(crate) fn verify(
         match read.get(spaces.documents, &document_of(definition, id))? {
             Some(stored) => head.bytes += stored.len() as u64,
             None => tell(format!(
-                "collection {name:?}: its order leads to no document at {}",
+                "collection {name:?}: its order refers to a missing document at {}",
                 display::hex(entry)
             )),
         }
         let back = read.get(spaces.documents, &key(order, 1, id))?;
         if back.as_deref() != entry.get(5..) {
-            tell(format!("collection {name:?}: {} is elsewhere in its order", display::hex(id)));
+            tell(format!("collection {name:?}: {} has another position in its order", display::hex(id)));
         }
         cursor.next()?;
     }
     if head.documents != count {
-        tell(format!("collection {name:?}: {} documents are in its order, it has {count}", head.documents));
+        tell(format!("collection {name:?}: its order has {} documents, not {count}", head.documents));
     }
     let stored = read.get(spaces.documents, &key(order, 2, &[]))?;
     let stored = stored.and_then(|stored| Head::decode(&stored));
@@ -114,7 +114,7 @@ pub(crate) fn verify(
         (stored.documents, stored.bytes) == (head.documents, head.bytes) && stored.next >= head.next
     });
     if !right {
-        tell(format!("collection {name:?}: its order says {stored:?}, it holds {head:?}"));
+        tell(format!("collection {name:?}: its order records {stored:?}, but holds {head:?}"));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! The invariants of documents, checked over everything that is stored: every document is BSON and lies under the key of
-//! its `_id`; every complete index holds exactly the entries of the documents; no key belongs to nobody. References are not
-//! checked: documents that were there before a reference was declared need not have their parents.
+//! Checks the invariants of documents on all stored data: every document is BSON and stored under the key of
+//! its `_id`; every complete index has exactly the entries of the documents; every key belongs to an object.
+//! References are not checked: documents older than a reference need not have their parents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::index::order;
 use crate::lang::Doc;
 use crate::lang::display;
 
-/// Lines told; the rest is counted.
+/// Most reported lines; the rest is counted.
 const LINES_MAX: usize = 100;
 
 pub(crate) fn verify(spaces: Spaces, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
@@ -77,24 +77,24 @@ fn all(spaces: Spaces, read: ReadView<'_>, lines: &mut Lines) -> Result<(), Docu
         if !objects.contains(&object) {
             lines.add(format!("object {object} has keys and belongs to no collection"));
         }
-        // On to the next object.
+        // Skip to the next object.
         cursor.seek(&object_range(object).1)?;
     }
     Ok(())
 }
 
-/// What [`crate::Collection::validate`] found.
+/// Result of [`crate::Collection::validate`].
 #[derive(Debug, Clone, Default)]
 pub struct Validated {
     /// Documents.
     pub documents: u64,
     /// Complete indexes, with the number of their entries.
     pub indexes: Vec<(String, u64)>,
-    /// What is wrong, in words; empty when nothing is.
+    /// Descriptions of the problems; empty if no problem was found.
     pub problems: Vec<String>,
 }
 
-/// Checks one collection; how many documents it has, and how many entries each index.
+/// Checks one collection; returns the numbers of its documents and of the entries of each index.
 pub(crate) fn documents(
     spaces: Spaces,
     read: ReadView<'_>,
@@ -147,7 +147,7 @@ pub(crate) fn documents(
             if read.get(spaces.documents, &document)?.is_none() {
                 let at = display::hex(cursor.key());
                 lines.add(format!(
-                    "collection {name:?}, index {:?}: entry {at} leads to no document",
+                    "collection {name:?}, index {:?}: entry {at} refers to a missing document",
                     index.name
                 ));
             }

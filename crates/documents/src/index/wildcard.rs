@@ -4,9 +4,10 @@
 //! { a: { b: 1 }, c: [2, "x"] }  ─▶  "a.b" 1 │ "c" 2 │ "c" "x"
 //! entry   index u32 | key of the path | key of the value | key of _id
 //! ```
-//! Only values that are no documents, arrays or nulls are looked up in it: a missing field has no entry, and a document as a
-//! whole has none. Elements of arrays stand under the path of the array, so a path with a position in it is not served. The
-//! filter decides, as with every index; what is in it too much is only slow.
+//! Only values that are not documents, arrays or nulls are looked up in it: a missing field has no entry,
+//! nor has a document as a whole. Elements of arrays are indexed under the path of the array, so a path with
+//! a position in it is not served. As with every index the filter decides; superfluous entries only cost
+//! time.
 
 use crate::catalog::definition::{Index, wildcard_root};
 use crate::index::entry::KEY_BYTES_MAX;
@@ -49,7 +50,8 @@ fn walk(value: Value<'_>, root: &str, path: &mut String, keys: &mut Vec<Vec<u8>>
             }
         }
         Value::Array(array) => array.values().for_each(|value| walk(value, root, path, keys)),
-        // A key that no index takes is refused by the caller: the others, which may be as long, are not made.
+        // The caller rejects a key that exceeds the index limit, so the others, which may be as long, are
+        // not built.
         _ if keys.last().is_some_and(|key| key.len() > KEY_BYTES_MAX) => {}
         value if is_below(path, root) && is_held(order::class(value)) => {
             let mut key = prefix(path);
@@ -74,7 +76,7 @@ fn is_held(of: u8) -> bool {
     of > class::NULL && !whole.contains(&of)
 }
 
-/// The ranges of a wildcard index in which the matches of `filter` are, by what it says of `path`.
+/// The ranges of a wildcard index that contain the matches of `filter`, by its conditions on `path`.
 pub(crate) fn ranges(index: &Index, root: &str, filter: &Filter, path: &str) -> Option<Vec<KeyRange>> {
     let position = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
     if !is_below(path, root) || path.split('.').any(position) {

@@ -9,13 +9,14 @@
 //!   all of them ─▶ steps ─▶ every 64 Ki of them: may the command continue?
 //! ```
 //!
-//! The budget belongs to the thread for as long as the command runs on it, because a validator, a partial index and a rule
-//! evaluate the same language within the command and were parsed before it. Without a budget each [`Held`] has the limit of one
-//! command, and nothing is asked.
+//! The budget belongs to the thread for as long as the command runs on it, because a validator, a partial
+//! index and a rule evaluate the same language within the command and were parsed before it. Without a
+//! budget each [`Held`] has the limit of one command, and no check is called.
 //!
 //! Invariants
-//! 1. Memory that grows with the input is counted before it is allocated. What is not counted: one value of at most
-//!    [`DOCUMENT_BYTES_MAX`](crate::lang::DOCUMENT_BYTES_MAX) that is being made, and its copy in the result.
+//! 1. Memory that grows with the input is counted before it is allocated. Exceptions: one value of at most
+//!    [`DOCUMENT_BYTES_MAX`](crate::lang::DOCUMENT_BYTES_MAX) that is being built, and its copy in the
+//!    result.
 //! 2. A loop over elements, fields, conditions or documents takes steps.
 
 use std::cell::{Cell, RefCell};
@@ -28,7 +29,7 @@ use crate::lang::error::{LangError, refuse};
 
 /// Memory of one command unless its budget says otherwise.
 pub const COMMAND_BYTES_MAX: usize = 256 << 20;
-/// Steps after which a command is asked whether it may continue: one or two milliseconds.
+/// Steps between two checks whether a command may continue: one or two milliseconds.
 const STEPS_PER_LOOK: u64 = 1 << 16;
 /// Bytes that are read or copied in one step.
 const BYTES_PER_STEP: usize = 64;
@@ -43,7 +44,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Room for `max` bytes.
+    /// A pool of `max` bytes.
     #[must_use]
     pub fn new(max: u64) -> Arc<Self> {
         Arc::new(Self { max, used: AtomicU64::new(0) })
@@ -71,7 +72,7 @@ impl SharedMemory {
 /// Whether a command may continue.
 type Look = dyn Fn() -> Result<(), LangError> + Send + Sync;
 
-/// The memory of one command and the question whether it may continue. Cheap to clone.
+/// The memory of one command, and the check whether it may continue. Cheap to clone.
 #[derive(Clone)]
 pub struct Budget(Arc<Inner<Look>>);
 
@@ -118,7 +119,7 @@ impl Drop for Restore {
 }
 
 impl Budget {
-    /// A budget of `max` bytes; `look` says whether the command may continue and is cheap.
+    /// A budget of `max` bytes; `look` checks whether the command may continue and must be cheap.
     pub fn new(
         max: usize,
         shared: Option<Arc<SharedMemory>>,
@@ -127,7 +128,7 @@ impl Budget {
         Self(Arc::new(Inner { max, account: Mutex::default(), shared, look }))
     }
 
-    /// Runs a part of the command: all that this thread evaluates meanwhile counts.
+    /// Runs a part of the command: everything that this thread evaluates meanwhile is counted.
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _restore = Restore(CURRENT.replace(Some(self.clone())));
         work()
@@ -164,7 +165,7 @@ impl Budget {
         let mut account = self.0.account.lock();
         account.used = account.used.saturating_sub(bytes);
         let needed = (account.used as u64).next_multiple_of(SHARE_STEP);
-        // One unit is kept, so that a loop around a border does not touch what is shared.
+        // One unit is retained, so that a loop around a boundary does not access the shared memory.
         if let Some(shared) = &self.0.shared
             && account.taken > needed + SHARE_STEP
         {
@@ -181,7 +182,7 @@ pub(crate) fn exceeded(what: &str, max: usize) -> LangError {
     )
 }
 
-/// Counts work that is about to be done; asks from time to time whether the command may continue.
+/// Counts work that is about to be done; checks periodically whether the command may continue.
 ///
 /// # Errors
 /// The command was ended, or its time is over.

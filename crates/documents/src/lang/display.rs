@@ -1,8 +1,8 @@
-//! Values and documents in messages, cut short.
+//! Values and documents in messages, truncated.
 
 use crate::lang::{Doc, Value};
 
-/// Characters of one value.
+/// Most characters of one value.
 const SHOWN_MAX: usize = 200;
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

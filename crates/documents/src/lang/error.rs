@@ -1,16 +1,16 @@
 use std::fmt;
 
-/// What the document language refuses, with the number and the name that MongoDB's clients know it by.
+/// An error of the document language, with MongoDB's code and name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct LangError {
-    /// Which kind of mistake.
+    /// The kind of error.
     pub code: Code,
-    /// What and where, in words.
+    /// Description of the error.
     pub message: String,
 }
 
-/// Bytes of a message. It may show values, which may be large.
+/// Most bytes of a message. It may contain values, which may be large.
 const MESSAGE_BYTES_MAX: usize = 2 << 10;
 
 impl LangError {
@@ -20,7 +20,7 @@ impl LangError {
     }
 }
 
-/// The text of a message. It is cut where it is too long, and what follows is not formatted.
+/// Formats a message. It is cut when too long, and the rest is not formatted.
 pub(crate) fn text(message: fmt::Arguments<'_>) -> String {
     let mut out = Cut(String::new());
     if fmt::write(&mut out, message).is_err() {
@@ -29,7 +29,7 @@ pub(crate) fn text(message: fmt::Arguments<'_>) -> String {
     out.0
 }
 
-/// Text up to its limit; writing more of it is an error, which ends the formatting of the rest.
+/// Text up to its limit; writing more is an error, which ends the formatting.
 struct Cut(String);
 
 impl fmt::Write for Cut {
@@ -43,12 +43,12 @@ impl fmt::Write for Cut {
 
 macro_rules! codes {
     ($($name:ident = $number:literal, $what:literal;)*) => {
-        /// The error codes of MongoDB that this half of the crate answers with.
+        /// MongoDB's error codes that the language uses.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Code {
             $(#[doc = $what] $name,)*
-            /// An error that has a number and no name; its name is `Location` and the number.
+            /// An error with a code but no name; its name is `Location` and the code.
             Location(i32),
         }
 
@@ -87,21 +87,21 @@ codes! {
     DollarPrefixedFieldName = 52, "a field name that begins with a dollar";
     InvalidIdField = 53, "an `_id` of a type that identifies nothing";
     NotSingleValueField = 54, "two values for one field";
-    EmptyFieldName = 56, "a field name of no characters";
+    EmptyFieldName = 56, "an empty field name";
     DottedFieldName = 57, "a field name with a dot where none may be";
     ImmutableField = 66, "a change of `_id`";
-    InvalidOptions = 72, "an option where it has no place";
-    CommandNotSupported = 115, "known, and not offered";
+    InvalidOptions = 72, "an option that is not allowed here";
+    CommandNotSupported = 115, "a known feature that is not supported";
     InvalidPipelineOperator = 168, "an unknown operator in an expression";
-    CannotIndexParallelArrays = 171, "two arrays side by side in one index";
-    NotImplemented = 238, "known, and not built yet";
+    CannotIndexParallelArrays = 171, "two parallel arrays in one index";
+    NotImplemented = 238, "a known feature that is not implemented yet";
     ConversionFailure = 241, "a value that cannot be converted";
-    ExceededTimeLimit = 262, "more work than one document may be";
-    ExceededMemoryLimit = 146, "all commands together want more memory than there is for them";
-    ClientDisconnect = 279, "who asked has gone";
-    QueryExceededMemoryLimitNoDiskUseAllowed = 292, "a stage wants more memory than it may have";
-    InterruptedAtShutdown = 11_600, "who serves is going away";
-    Interrupted = 11_601, "somebody ended it";
+    ExceededTimeLimit = 262, "more work than is allowed for one document";
+    ExceededMemoryLimit = 146, "all commands together need more memory than they may use";
+    ClientDisconnect = 279, "the client has disconnected";
+    QueryExceededMemoryLimitNoDiskUseAllowed = 292, "a stage needs more memory than it may use";
+    InterruptedAtShutdown = 11_600, "the server is shutting down";
+    Interrupted = 11_601, "the operation was cancelled";
     BSONObjectTooLarge = 10334, "a document above 16 MiB";
 }
 
@@ -121,7 +121,7 @@ macro_rules! lang_error {
     };
 }
 
-/// Leaves the function with that error.
+/// Returns from the function with that error.
 macro_rules! refuse {
     ($code:tt, $($arg:tt)+) => { return Err($crate::lang::error::lang_error!($code, $($arg)+)) };
 }

@@ -11,7 +11,7 @@ pub(crate) struct Memory {
     max: usize,
 }
 
-/// What one stage holds of it; given back when dropped.
+/// Memory held by one stage; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Holder {
     memory: Memory,
@@ -58,7 +58,7 @@ impl Holder {
         self.memory.used.set(self.memory.used.get().saturating_sub(bytes));
     }
 
-    /// Holds so many bytes in all, fewer than before.
+    /// Sets the held bytes, to fewer than before.
     pub(crate) fn set(&self, bytes: usize) {
         self.give_back(self.held.bytes().saturating_sub(bytes));
     }

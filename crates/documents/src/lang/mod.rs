@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! bytes ─▶ Doc ─▶ Filter   does it match, and which index keys can match at all
-//!             ├─▶ Update   what it becomes
-//!             ├─▶ Projection, Sort   what is shown of it, in which order
+//!             ├─▶ Update   the changed document
+//!             ├─▶ Projection, Sort   the returned fields, and the order
 //!             └─▶ Pipeline ─▶ stages over a stream, with a limit of memory
 //! order ◀─ number ─▶ key      one order of values, as a comparison and as bytes
 //! ```
 //!
-//! Sub-modules from top to bottom, each using only those below: `update`, `pipeline`, `filter`, `expression`, `value`.
-//! Read `value` first, then `value::order` and `value::key`, `value::path` and `filter`.
+//! Sub-modules from top to bottom, each using only those below: `update`, `pipeline`, `filter`, `expression`,
+//! `value`. Read `value` first, then `value::order` and `value::key`, `value::path` and `filter`.
 //!
-//! Refused rather than ignored: collations, JavaScript, geometry, and every operator or option that is not known.
+//! Refused rather than ignored: collations, JavaScript, geometry, and every unknown operator or option.
 
 pub(crate) mod budget;
 pub(crate) mod display;

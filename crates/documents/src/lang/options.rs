@@ -2,21 +2,21 @@ use crate::lang::error::{LangError, refuse};
 use crate::lang::regex::Patterns;
 use crate::lang::value::{DocBuf, Value};
 
-/// What a parser needs to know of the command around it.
+/// Properties of the command that a parser needs.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The time that `$$NOW` and `$currentDate` stand for, milliseconds since 1970: one for the whole command.
+    /// The time of `$$NOW` and `$currentDate`, milliseconds since 1970: one for the whole command.
     pub now_ms: i64,
     /// The command's `let`: constants that expressions see as `$$name`.
     pub variables: Option<DocBuf>,
-    /// What `$sample` chooses by; the same seed chooses the same.
+    /// The seed of `$sample`; the same seed gives the same sample.
     pub seed: u64,
     /// The regular expressions of the command.
     pub patterns: Patterns,
 }
 
 impl Options {
-    /// Refuses a command's `collation` unless it is the simple one, which is what text is compared by here: its bytes.
+    /// Rejects a command's `collation` unless it is the simple one: text is compared by its bytes here.
     ///
     /// # Errors
     /// `CommandNotSupported`

@@ -1,7 +1,8 @@
 //! Regular expressions in linear time.
 //!
-//! MongoDB runs PCRE, which can take exponential time; this is the crate `regex`, which cannot. What it has no linear way
-//! for, look-around and back-references, is refused with the code that MongoDB has for a broken pattern.
+//! MongoDB runs PCRE, which can take exponential time; this is the crate `regex`, which cannot. Look-around
+//! and back-references, which have no linear-time algorithm, are refused with MongoDB's code for an invalid
+//! pattern.
 //!
 //! Source: Cox, "Regular Expression Matching Can Be Simple And Fast", 2007.
 
@@ -14,17 +15,18 @@ use crate::lang::error::{LangError, refuse};
 
 /// MongoDB's limit for the length of a pattern.
 const PATTERN_BYTES_MAX: usize = 32_764;
-/// Size limits that a pattern is compiled with, one after the other: its program is charged with the first that suffices.
-/// A bounded repetition of bounded repetitions exceeds the last.
+/// Size limits for the compilation of a pattern, tried in order: its program is charged with the first that
+/// suffices. A bounded repetition of bounded repetitions exceeds the last.
 const PROGRAM_BYTES: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// Programs of one command together.
+/// Most bytes of all programs of one command.
 const PROGRAMS_BYTES_MAX: usize = 16 << 20;
-/// Matching is fastest with this much memory; it is given to the first patterns of a command.
+/// Matching is fastest with this much memory; the first patterns of a command get it.
 const DFA_BYTES: usize = 256 << 10;
 const DFA_PATTERNS_MAX: usize = 64;
-/// Bytes of a text times bytes of a program: some seconds at worst. The smallest programs take a text of 16 MiB.
+/// Largest product of the bytes of a text and of a program: some seconds at worst. The smallest programs
+/// accept a text of 16 MiB.
 const MATCH_WORK_MAX: usize = 1 << 36;
-/// So much of that work is a step.
+/// Work that counts as one step.
 const MATCH_WORK_PER_STEP: usize = 4 << 10;
 /// Bytes of a program whose compilation costs as much as one step of an expression.
 const BYTES_PER_STEP: u64 = 4;
@@ -33,7 +35,7 @@ const BYTES_PER_STEP: u64 = 4;
 #[derive(Clone)]
 pub struct Patterns(Arc<Shared<Look>>);
 
-/// Whether a command may go on compiling.
+/// Whether a command may continue compiling.
 type Look = dyn Fn() -> Result<(), LangError> + Send + Sync;
 
 struct Shared<L: ?Sized> {
@@ -61,13 +63,13 @@ impl std::fmt::Debug for Patterns {
 }
 
 impl Patterns {
-    /// Patterns of a command that `look` may end between two of them.
+    /// Patterns of a command; `look` is called between two of them and may end it.
     #[must_use]
     pub fn looking(look: impl Fn() -> Result<(), LangError> + Send + Sync + 'static) -> Self {
         Self(Arc::new(Shared { compiled: Mutex::default(), bytes_max: PROGRAMS_BYTES_MAX, look }))
     }
 
-    /// Patterns of a stored definition, which were counted when it was stored.
+    /// Patterns of a stored definition, whose memory was counted when it was stored.
     pub(crate) fn stored() -> Self {
         Self(Arc::new(Shared { compiled: Mutex::default(), bytes_max: usize::MAX, look: || Ok(()) }))
     }
@@ -95,7 +97,7 @@ pub(crate) struct Pattern {
     pub(crate) pattern: String,
     pub(crate) options: String,
     pub(crate) regex: regex::Regex,
-    /// The size that its program is charged with.
+    /// The size charged for its program.
     bytes: usize,
 }
 
@@ -110,12 +112,12 @@ pub(crate) fn compile_steps() -> u64 {
 }
 
 impl Pattern {
-    /// Compiles a pattern that counts in no command.
+    /// Compiles a pattern that no command accounts for.
     pub(crate) fn new(pattern: &str, options: &str) -> Result<Self, LangError> {
         Ok(Self::within(pattern, options, usize::MAX, true)?.0)
     }
 
-    /// Compiles with a program of at most `left` bytes; returns the size that it is charged with.
+    /// Compiles with a program of at most `left` bytes; returns the charged size.
     fn within(pattern: &str, options: &str, left: usize, fast: bool) -> Result<(Self, usize), LangError> {
         if pattern.len() > PATTERN_BYTES_MAX {
             refuse!(
@@ -163,16 +165,16 @@ impl Pattern {
         refuse!(51091, "Regular expression is invalid: Compiled regex exceeds size limit of {max} bytes.")
     }
 
-    /// Does it match a part of the text?
+    /// True when it matches a part of the text.
     ///
     /// # Errors
-    /// Too long a text for its program; what ends the command.
+    /// A text too long for its program; an end of the command.
     pub(crate) fn is_match(&self, text: &str) -> Result<bool, LangError> {
         self.check_work(text, 1)?;
         Ok(self.regex.is_match(text))
     }
 
-    /// Checks before its groups are looked for in a text.
+    /// Checks the work limit before a search for groups in a text.
     ///
     /// # Errors
     /// As [`Pattern::is_match`].
@@ -180,7 +182,8 @@ impl Pattern {
         self.check_work(text, 1 + self.regex.captures_len())
     }
 
-    /// A search cannot be ended early: at worst it visits all of the program at each byte, and copies all groups there.
+    /// A search cannot be interrupted: at worst it visits all of the program at each byte, and copies all
+    /// groups there.
     fn check_work(&self, text: &str, factor: usize) -> Result<(), LangError> {
         let work = text.len().saturating_mul(self.bytes).saturating_mul(factor);
         steps(work / MATCH_WORK_PER_STEP)?;
@@ -195,7 +198,8 @@ impl Pattern {
         Ok(())
     }
 
-    /// Compiles, or takes the pattern that this thread compiled last: an expression asks for the same one document after document.
+    /// Compiles, or reuses the pattern that this thread compiled last: an expression needs the same one for
+    /// document after document.
     pub(crate) fn again(pattern: &str, options: &str) -> Result<Self, LangError> {
         LAST.with_borrow_mut(|last| match last {
             Some(own) if own.pattern == pattern && own.options == options => Ok(own.clone()),
@@ -208,9 +212,10 @@ impl Pattern {
         })
     }
 
-    /// Text that every match begins with: `abc` of `^abc.*x`.
+    /// Literal prefix of every match: `abc` of `^abc.*x`.
     pub(crate) fn prefix(&self) -> Option<String> {
-        // With an alternative anywhere the beginning is one of several; options change what a character means.
+        // With an alternative anywhere there may be several prefixes; options change the meaning of
+        // characters.
         if !self.options.is_empty() || self.pattern.contains('|') {
             return None;
         }
@@ -226,7 +231,7 @@ impl Pattern {
                 '.' | '[' | ']' | '(' | ')' | '{' | '}' | '*' | '+' | '?' | '^' | '$' => break,
                 plain => plain,
             };
-            // A character with a count may be there no times.
+            // A character with a repetition may occur zero times.
             if let Some('*' | '+' | '?' | '{') = characters.peek() {
                 break;
             }

@@ -1,13 +1,15 @@
-//! `$jsonSchema`: what a document must look like, in MongoDB's words for it (draft 4 with `bsonType`).
+//! `$jsonSchema` with MongoDB's keywords (draft 4 with `bsonType`).
 //!
 //! ```text
 //! { bsonType: "object", required: ["name"], properties: { name: { bsonType: "string", minLength: 1 } } }
 //!   ─▶ a list of rules; a value satisfies the schema if it breaks none of them
 //! ```
 //!
-//! A rule speaks of one kind of value and lets all others pass: `minimum` says nothing of a text. What is broken first is told with its path.
+//! A rule applies to one kind of value and accepts all others: `minimum` accepts any text. The first
+//! violation is reported with its path.
 //!
-//! Refused, as MongoDB does: `$ref`, `$schema`, `default`, `definitions`, `format`, `id`, and what is not known.
+//! Refused, as in MongoDB: `$ref`, `$schema`, `default`, `definitions`, `format`, `id`, and unknown
+//! keywords.
 
 use std::cell::RefCell;
 
@@ -18,7 +20,7 @@ use crate::lang::value::number;
 use crate::lang::value::order;
 use crate::lang::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 
-/// Schemas in schemas, at most.
+/// Most levels of nested schemas.
 const NESTING_MAX: usize = 100;
 
 /// A parsed schema.
@@ -32,10 +34,10 @@ enum Rule {
     Types(Vec<u8>),
     Required(Vec<String>),
     Properties(Properties),
-    /// At least, at most so many fields.
+    /// Least and greatest number of fields.
     Fields(u64, u64),
     Items(Items),
-    /// At least, at most so many elements.
+    /// Least and greatest number of elements.
     Length(u64, u64),
     Unique,
     Minimum {
@@ -47,7 +49,7 @@ enum Rule {
         exclusive: bool,
     },
     MultipleOf(Owned),
-    /// At least, at most so many characters.
+    /// Least and greatest number of characters.
     Text(u64, u64),
     Pattern(Pattern),
     Enum(Vec<Owned>),
@@ -55,7 +57,7 @@ enum Rule {
     Any(Vec<Schema>),
     One(Vec<Schema>),
     Not(Box<Schema>),
-    /// With this field these are wanted, or this holds of the whole.
+    /// If this field exists, these fields are required, or the document must satisfy this schema.
     Dependency(String, Result<Vec<String>, Box<Schema>>),
 }
 
@@ -68,13 +70,13 @@ struct Properties {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Items {
-    /// One for all, or one for each of the first.
+    /// One schema for all, or one for each of the first.
     all: Option<Box<Schema>>,
     first: Vec<Schema>,
     others: Others,
 }
 
-/// What may be beside.
+/// Whether additional fields or elements are allowed.
 #[derive(Debug, Clone, PartialEq)]
 enum Others {
     Anything,
@@ -86,7 +88,7 @@ impl Schema {
     /// Parses a schema.
     ///
     /// # Errors
-    /// `FailedToParse` for keywords that are not known or not offered, `TypeMismatch` for operands of other types.
+    /// `FailedToParse` for unknown or unsupported keywords, `TypeMismatch` for operands of other types.
     pub fn parse(schema: Doc<'_>) -> Result<Self, LangError> {
         Self::parse_with(schema, &Patterns::default(), &held("a schema"))
     }
@@ -99,7 +101,7 @@ impl Schema {
     /// The first rule that the document breaks, with the path: `address.zip: pattern`.
     ///
     /// # Errors
-    /// What ends the command.
+    /// An end of the command.
     pub fn first_failure(&self, doc: Doc<'_>) -> Result<Option<String>, LangError> {
         let visit = Visit::default();
         let broken = self.broken(Value::Document(doc), &visit);
@@ -123,7 +125,7 @@ impl Schema {
     }
 }
 
-/// One look at a document: why it ended early, if it did.
+/// A check of one document; holds the error that ended it early, if any.
 #[derive(Default)]
 struct Visit(RefCell<Option<LangError>>);
 
@@ -147,9 +149,9 @@ impl Visit {
     }
 }
 
-/// A rule that is broken.
+/// A violated rule.
 struct Broken {
-    /// Names on the way to the value, from the inside.
+    /// Names on the path to the value, from the inside.
     path: Vec<String>,
     what: &'static str,
 }
@@ -292,7 +294,7 @@ impl Others {
     }
 }
 
-/// Where the parser is.
+/// Position of the parser.
 #[derive(Clone, Copy)]
 struct At<'p> {
     depth: usize,
@@ -301,9 +303,9 @@ struct At<'p> {
     held: &'p Held,
 }
 
-/// A list of rules has room for four from the first on.
+/// Memory of the first rules: the initial capacity of a list is four.
 const RULE_BYTES: usize = 4 * size_of::<Rule>();
-/// Memory of a name in a list, for each of its bytes: a short one takes the room of several.
+/// Memory of a name in a list, for each of its bytes: short ones take several times their length.
 const NAME_FACTOR: usize = 8;
 
 impl At<'_> {
@@ -364,7 +366,7 @@ fn parse(schema: Doc<'_>, at: At<'_>) -> Result<Schema, LangError> {
             "bsonType" | "type" => Rule::Types(types(name, value)?),
             "required" => Rule::Required(names(name, value)?),
             "properties" | "patternProperties" | "additionalProperties" => {
-                // All three are one rule, made at the first.
+                // All three form one rule, created at the first.
                 let first = schema.iter().find(|(name, _)| {
                     matches!(*name, "properties" | "patternProperties" | "additionalProperties")
                 });

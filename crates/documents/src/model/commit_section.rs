@@ -1,21 +1,22 @@
-//! What a commit did to collections, beside the keys it wrote: the model's own section of a commit record.
+//! The documents section of a commit record: changes to collections, in addition to the written keys.
 //!
 //! ```text
 //! collection varint | kind u8 | …                                  repeated to the end
-//!   0 definition   event u8 | database bytes | name bytes          0 created, 1 changed, 2 dropped, 3 gives up this name for that of the 1 behind it
+//!   0 definition   event u8 | database bytes | name bytes          0 created, 1 changed, 2 dropped, 3 renamed from this name to that of the 1 that follows
 //!   1 inserts      documents varint | bytes varint                 all keys that the record puts into the collection
 //!   2 insert       key bytes | bytes varint
 //!   3 replace      key bytes | old bytes varint | new bytes varint
 //!   4 update       key bytes | old bytes varint | new bytes varint | difference bytes
 //!   5 delete       key bytes | old bytes varint | _id bytes        a document that holds the _id alone
-//!   6 told         database bytes | name bytes | event bytes       what happened to a definition, in the words of change streams
+//!   6 report       database bytes | name bytes | event bytes       a change of a definition, in the format of change streams
 //! ```
-//! (`bytes` is a varint length and that many bytes; a key is that of the `_id`.) From it the counts are kept, change streams
-//! tell an insert from an update, and prepared handles learn that a definition is no longer the newest.
+//! (`bytes` is a varint length and that many bytes; a key is the key of an `_id`.) The section updates the
+//! counts, lets change streams distinguish an insert from an update, and invalidates definitions cached in
+//! prepared handles.
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_varint};
 
-/// What happened to a definition.
+/// A change of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
     Created,
@@ -24,7 +25,7 @@ pub(crate) enum Event {
     Renamed,
 }
 
-/// One thing that a commit did.
+/// One change made by a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What<'a> {
     Definition { event: Event, database: &'a str, name: &'a str },
@@ -37,7 +38,7 @@ pub(crate) enum What<'a> {
 }
 
 impl What<'_> {
-    /// Appends it to a section.
+    /// Appends the change to a section.
     pub(crate) fn put(&self, collection: u32, out: &mut Vec<u8>) {
         put_varint(out, u64::from(collection));
         match *self {
@@ -90,7 +91,7 @@ impl What<'_> {
         }
     }
 
-    /// Documents and bytes that it adds.
+    /// Change in the numbers of documents and bytes.
     pub(crate) fn growth(&self) -> (i64, i64) {
         match *self {
             Self::Definition { .. } | Self::Told { .. } => (0, 0),
@@ -102,10 +103,10 @@ impl What<'_> {
     }
 }
 
-/// Reads a section, part by part.
+/// Decodes a section, change by change.
 ///
 /// # Errors
-/// `each` is called for the parts before the one that does not decode.
+/// A change that does not decode; `each` has been called for the changes before it.
 pub(crate) fn decode<'a>(section: &'a [u8], mut each: impl FnMut(u32, What<'a>)) -> Result<(), DecodeError> {
     let mut decoder = Decoder::new(section);
     while !decoder.is_empty() {

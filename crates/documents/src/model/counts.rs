@@ -1,8 +1,9 @@
-//! How many documents and bytes each collection holds, without counting at every question.
+//! Numbers of documents and bytes of each collection, without counting for every query.
 //!
-//!   first question: note the newest applied commit ─▶ walk the collection at a snapshot that has it ─▶ add what came since
-//!   afterwards:     every commit says what it adds
+//!   first query:  note the newest applied commit ─▶ scan a snapshot that has it ─▶ add later changes
+//!   afterwards:   every commit reports its change
 //!
+//! Nothing is stored: after a restart the first query counts again, by a scan of the collection's keys.
 //! Nothing is stored: after a start the first question counts again, a walk over the collection's keys.
 
 use std::collections::HashMap;
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use ropewalk_base::Seq;
 
-/// What a collection holds.
+/// Size of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
     /// Documents.
@@ -20,7 +21,7 @@ pub struct Count {
 }
 
 enum State {
-    /// Somebody walks; what is applied meanwhile.
+    /// A scan is in progress; the changes applied since it began.
     Counting(Vec<(Seq, i64, i64)>),
     Known(i64, i64),
 }
@@ -36,12 +37,12 @@ struct Inner {
 #[derive(Default)]
 pub(crate) struct Counts(Mutex<Inner>);
 
-/// What a question meets.
+/// Result of [`Counts::ask`].
 pub(crate) enum Asked {
     Known(Count),
-    /// Walk a snapshot that has this commit, then say what was found.
+    /// Scan a snapshot that has this commit, then report the result to [`Counts::found`].
     Walk(Seq),
-    /// Somebody else walks.
+    /// Another thread is scanning.
     Wait,
 }
 
@@ -50,7 +51,7 @@ fn count(documents: i64, bytes: i64) -> Count {
 }
 
 impl Counts {
-    /// Notes what commit `seq` adds. Called by the sequencer.
+    /// Adds the changes of commit `seq`. Called by the sequencer.
     pub(crate) fn add(&self, seq: Seq, grown: &[(u32, i64, i64)]) {
         let mut inner = self.0.lock();
         inner.applied = seq;
@@ -66,12 +67,12 @@ impl Counts {
         }
     }
 
-    /// Forgets a collection.
+    /// Removes the counts of a collection.
     pub(crate) fn forget(&self, collection: u32) {
         self.0.lock().collections.remove(&collection);
     }
 
-    /// What is known, or who finds out.
+    /// The counts, or whether this caller has to scan for them.
     pub(crate) fn ask(&self, collection: u32) -> Asked {
         let mut inner = self.0.lock();
         let applied = inner.applied;
@@ -85,7 +86,7 @@ impl Counts {
         }
     }
 
-    /// Ends a walk of the snapshot `at`; `None` when it failed.
+    /// Ends a scan of the snapshot `at`; `None` when the scan failed.
     pub(crate) fn found(&self, collection: u32, at: Seq, walked: Option<(i64, i64)>) -> Option<Count> {
         let mut inner = self.0.lock();
         let state = inner.collections.remove(&collection);

@@ -1,13 +1,15 @@
-//! What an update changed, for change streams: dotted paths with their new values, and paths that are gone.
+//! Differences made by an update, for change streams: dotted paths with new values, and removed paths.
 //!
-//! `{ updatedFields: { "a.b": 1, "list.2": 5 }, removedFields: [ "c" ], truncatedArrays: [ { field: "list", newSize: 3 } ] }`
-//! Paths below whose name dots or numbers stand would be ambiguous; there the whole value is told.
+//! `{ updatedFields: { "a.b": 1, "list.2": 5 }, removedFields: [ "c" ], truncatedArrays: [ { field: "list",
+//! newSize: 3 } ] }` A path would be ambiguous below a name that contains a dot or is a number; there the
+//! complete value is reported.
 
 use crate::lang::{Doc, DocBuf, Value, Writer};
 
-/// Levels that are compared one by one; below that whole values are told.
+/// Levels that are compared field by field; below that complete values are reported.
 const DEPTH_MAX: usize = 20;
-/// Bytes of a difference that tells nothing, generously. What is told takes no more than the old and the new document.
+/// Upper bound of an empty difference. The reported values take no more bytes than the old and the new
+/// document.
 pub(crate) const OVERHEAD: usize = 128;
 
 #[derive(Default)]
@@ -17,7 +19,7 @@ struct Changes<'d> {
     truncated: Vec<(String, usize)>,
 }
 
-/// What leads from `old` to `new`.
+/// The difference from `old` to `new`.
 pub(crate) fn difference(old: Doc<'_>, new: Doc<'_>) -> DocBuf {
     let mut changes = Changes::default();
     documents(old, new, "", 0, &mut changes);
@@ -25,7 +27,7 @@ pub(crate) fn difference(old: Doc<'_>, new: Doc<'_>) -> DocBuf {
     if told.bytes().len() <= new.bytes().len() + OVERHEAD {
         return told;
     }
-    // Many changes below long names: whole fields are shorter.
+    // Many changes below long names: reporting whole top-level fields is shorter.
     let mut whole = Changes::default();
     documents(old, new, "", DEPTH_MAX, &mut whole);
     write(&whole)
@@ -58,7 +60,7 @@ fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }
 
-/// The same bytes: no less than the same value and type.
+/// True for identical bytes; stricter than equal value and type.
 fn identical(a: Value<'_>, b: Value<'_>) -> bool {
     let bytes = |value: Value<'_>| {
         let mut out = Writer::new();

@@ -1,8 +1,8 @@
-//! Prepared handles: a collection by its name, with the newest definition at hand.
+//! Prepared handles: a collection by name, with its newest definition cached.
 //!
-//! A snapshot may use the definition at hand when no definition changed between the commit it was loaded at and the
-//! snapshot, whichever is older: one comparison with the newest change of any definition. Otherwise the catalog is asked,
-//! as of the snapshot.
+//! A snapshot may use the cached definition when no definition changed between the commit it was loaded at
+//! and the snapshot, whichever is older: one comparison with the newest change of any definition. Otherwise
+//! the catalog is read, as of the snapshot.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ struct Inner {
     loaded: ArcSwapOption<Loaded>,
 }
 
-/// A prepared handle on a collection, which need not exist yet: it comes into being with its first document. Cheap to
-/// clone. Stands for the name: after a rename it is the collection that has the name then.
+/// A prepared handle on a collection, which need not exist yet: its first document creates it. Cheap to
+/// clone. Refers to the name: after a rename it refers to the collection that has the name then.
 #[derive(Clone)]
 pub struct Collection(Arc<Inner>);
 
@@ -60,7 +60,7 @@ impl Collection {
         &self.0.documents
     }
 
-    /// The error of a write, with the collection's name.
+    /// Adds the collection's name to the error of a write.
     pub(crate) fn named(&self, error: DocumentsError) -> DocumentsError {
         match error {
             DocumentsError::Language(source) => {
@@ -138,8 +138,8 @@ impl Collection {
         Ok(newest)
     }
 
-    /// Documents and bytes that it holds, as of the newest commits. The first question after a start walks over it, later
-    /// ones cost a look.
+    /// Documents and bytes in the collection, as of the newest commits. The first call after a start scans
+    /// the collection; later calls only read the counts.
     ///
     /// # Errors
     /// Damage.
@@ -179,7 +179,7 @@ pub(crate) fn find(
     number(&stored).map(Some).ok_or_else(|| DocumentsError::damaged(format!("name {name:?}"), "a number"))
 }
 
-/// The definition of collection `id`; `old` is taken again when it is the same.
+/// The definition of collection `id`; reuses `old` when its version is the newest.
 pub(crate) fn definition(
     model: &DocumentsModel,
     read: ReadView<'_>,
@@ -237,7 +237,8 @@ impl Documents {
         }))
     }
 
-    /// Most bytes of documents that a database may hold; `None`: any. It is set by [`crate::DocumentsTx::set_quota`].
+    /// Most bytes of documents that a database may hold; `None`: any. It is set by
+    /// [`crate::DocumentsTx::set_quota`].
     ///
     /// # Errors
     /// Damage.
@@ -257,7 +258,7 @@ impl Documents {
         while cursor.valid() && cursor.key().first() == Some(&b'n') {
             let Some((database, _)) = split_name(cursor.key(), 1) else { break };
             let database = database.to_owned();
-            // On to the next database: its names lie behind all of this one.
+            // Continue with the next database: its names sort after all names of this one.
             let mut behind = names_of(&database);
             if let Some(last) = behind.last_mut() {
                 *last = 1;
@@ -276,8 +277,8 @@ impl Documents {
         self.names(self.engine.snapshot().read(), database, "")
     }
 
-    /// Names of the collections that match `glob`, a collection group: `users/*/posts` is the posts of every user. `*` and
-    /// `?` stop at slashes, `**` does not. Sorted.
+    /// Names of the collections that match `glob`, a collection group: `users/*/posts` is the posts of every
+    /// user. `*` and `?` stop at slashes, `**` does not. Sorted.
     ///
     /// # Errors
     /// Damage.

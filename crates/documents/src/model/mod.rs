@@ -1,10 +1,12 @@
-//! Documents as a model of the engine: its keyspaces, its numbers, when a definition last changed, and the counts.
+//! Documents as a model of the engine: keyspaces, object numbers, the latest change of a definition, and
+//! counts.
 //!
-//! Documents, index entries and definitions are entries of keyspaces, so that the engine's transactions, snapshots and
-//! files serve them as they are. The model's own section of a commit record (see `commit_section`) says what the commit means.
+//! Documents, index entries and definitions are entries of keyspaces, so that the engine's transactions,
+//! snapshots and files handle them unchanged. The model's own section of a commit record (see
+//! `commit_section`) describes the commit.
 //!
-//! Collections and indexes have numbers that no rollback takes back. A block of them is reserved by a commit of its own,
-//! which lies in front of every commit that uses the numbers: what survives a crash never uses a number twice.
+//! Collections and indexes have numbers that a rollback does not release. A separate commit reserves a block
+//! of them before any commit that uses its numbers, so no number is used twice, even after a crash.
 
 pub(crate) mod commit_section;
 pub(crate) mod counts;
@@ -34,7 +36,7 @@ pub const DOCUMENTS: ModelId = ModelId(2);
 /// Numbers that one commit reserves.
 const NUMBERS: u32 = 64;
 
-/// What the collections of one engine share.
+/// State shared by the collections of one engine.
 #[derive(Default)]
 pub struct DocumentsModel {
     spaces: OnceLock<Spaces>,
@@ -42,7 +44,7 @@ pub struct DocumentsModel {
     last_ddl: AtomicU64,
     /// Next number, and the first that is not reserved.
     numbers: Mutex<Option<(u32, u32)>>,
-    /// The part of new ObjectIds that stands for this process.
+    /// The part of new ObjectIds that identifies this process.
     process: OnceLock<u64>,
     pub(crate) counts: Counts,
 }
@@ -80,7 +82,7 @@ impl DocumentsModel {
         let mut end = reserved;
         if next == reserved {
             end = reserved.checked_add(NUMBERS).filter(|end| *end < u32::MAX).ok_or_else(|| {
-                DocumentsError::InvalidOptions { what: "the numbers of collections are used up".into() }
+                DocumentsError::InvalidOptions { what: "collection numbers are exhausted".into() }
             })?;
             let mut batch = KvBatch::new();
             batch.put(catalog, SEQUENCE_KEY, &end.to_le_bytes());
@@ -93,13 +95,14 @@ impl DocumentsModel {
         Ok(next)
     }
 
-    /// Documents and bytes of a collection as of the newest commits. The first question walks the collection's keys.
+    /// Documents and bytes of a collection as of the newest commits. The first call scans the collection's
+    /// keys.
     pub(crate) fn count(&self, engine: &Engine, collection: u32) -> Result<Count, DocumentsError> {
         loop {
             match self.counts.ask(collection) {
                 Asked::Known(count) => return Ok(count),
                 Asked::Wait => {
-                    // Somebody walks; the next commit or a moment later is soon enough to look again.
+                    // Another thread is scanning: check again after the next commit or one millisecond.
                     engine.wait_visible(engine.seq().next(), Duration::from_millis(1));
                 }
                 Asked::Walk(applied) => {
@@ -222,7 +225,7 @@ impl Model for DocumentsModel {
     }
 }
 
-/// Of this process, so that two databases in it do not give the same ids.
+/// Shared by the process, so that two databases in it generate different ids.
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
 /// The collections of an engine. Cheap to clone.

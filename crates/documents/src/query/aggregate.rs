@@ -1,7 +1,7 @@
 //! Input of pipelines: the collections of a database, from a snapshot or inside a transaction.
 //!
-//! The filter that a pipeline begins with is planned like any other; the stages after it are the language's. Pipelines that
-//! write are in `write::aggregate`.
+//! The leading filter of a pipeline is planned like any other; the language evaluates the later stages.
+//! Pipelines that write are in `write::aggregate`.
 
 use std::cell::RefCell;
 
@@ -42,7 +42,7 @@ pub(crate) struct Inside<'t, 'a> {
 }
 
 impl Inside<'_, '_> {
-    /// Documents that are read in pages, so that the transaction is free in between.
+    /// Reads documents in pages; between two pages the transaction is free for other stages.
     pub(crate) fn stream(
         &self,
         collection: &Collection,
@@ -69,7 +69,7 @@ impl Source for Inside<'_, '_> {
     }
 }
 
-/// Everything that comes out, as far as memory allows.
+/// Collects the results, within the memory limit.
 pub(crate) fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf>, DocumentsError> {
     let (mut documents, mut bytes) = (Vec::new(), 0);
     for document in stream {
@@ -77,7 +77,7 @@ pub(crate) fn collected(stream: Stream<'_, DocumentsError>) -> Result<Vec<DocBuf
         bytes += document.bytes().len();
         if bytes > PIPELINE_BYTES_MAX {
             let what =
-                format!("more than {PIPELINE_BYTES_MAX} bytes come out of a pipeline inside a transaction");
+                format!("a pipeline inside a transaction returns more than {PIPELINE_BYTES_MAX} bytes");
             return Err(LangError::new(Code::QueryExceededMemoryLimitNoDiskUseAllowed, what).into());
         }
         documents.push(document);
@@ -90,11 +90,12 @@ pub(crate) fn leading(pipeline: &Pipeline) -> Filter {
 }
 
 impl Collection {
-    /// Runs a pipeline over the collection as of `snapshot` and shows the documents that come out, one by one, until `each`
-    /// answers false.
+    /// Runs a pipeline over the collection as of `snapshot` and passes the resulting documents to `each`,
+    /// one by one, until it returns false.
     ///
     /// # Errors
-    /// What stages meet; more memory than [`PIPELINE_BYTES_MAX`]; a pipeline that writes; what `each` answers.
+    /// Errors of the stages; more memory than [`PIPELINE_BYTES_MAX`]; a pipeline that writes; the errors of
+    /// `each`.
     pub fn aggregate_at(
         &self,
         snapshot: Snapshot,
@@ -102,7 +103,7 @@ impl Collection {
         each: &mut dyn FnMut(DocBuf) -> Result<bool, DocumentsError>,
     ) -> Result<(), DocumentsError> {
         if let Some(output) = pipeline.output() {
-            let what = format!("writing to {:?} takes a transaction, not a snapshot", output.collection);
+            let what = format!("writing to {:?} requires a transaction, not a snapshot", output.collection);
             return Err(DocumentsError::InvalidOptions { what });
         }
         let (documents, database) = (self.documents().clone(), self.database().to_owned());
@@ -121,14 +122,14 @@ impl Collection {
     }
 }
 
-/// No other collections to read.
+/// A source without other collections.
 pub(crate) struct Nothing;
 
 impl Source for Nothing {
     type Error = DocumentsError;
 
     fn find(&self, _: &str, _: &Filter) -> Result<Stream<'_, DocumentsError>, DocumentsError> {
-        let what = "this pipeline reads no other collection".to_owned();
+        let what = "this pipeline cannot read other collections".to_owned();
         Err(DocumentsError::InvalidOptions { what })
     }
 }

@@ -25,8 +25,8 @@ macro_rules! reads {
             /// The documents that `find` selects, all in memory.
             ///
             /// # Errors
-            /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes too much
-            /// memory; damage.
+            /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes
+            /// too much memory; damage.
             pub fn find(
                 &mut self,
                 collection: &Collection,
@@ -47,7 +47,7 @@ macro_rules! reads {
                 DocumentsRead::find_one(self, collection, find)
             }
 
-            /// Shows the documents that `find` selects, one by one, until `each` returns false.
+            /// Passes the documents that `find` selects to `each`, one by one, until it returns false.
             ///
             /// # Errors
             /// As `find`; the errors of `each`.
@@ -68,7 +68,7 @@ macro_rules! reads {
                 DocumentsRead::count(self, collection, find)
             }
 
-            /// The different values under `path`, elements of arrays one by one, in the order of values.
+            /// The distinct values under `path`, elements of arrays one by one, in value order.
             ///
             /// # Errors
             /// As `find`; more than 16 MiB of values.

@@ -1,6 +1,6 @@
 //! Queries: planner, scan, rows, pipelines, over a transaction or a snapshot.
 //!
-//! A plan only narrows: the filter is evaluated for every document found, unless the ranges alone decide.
+//! A plan only narrows: the filter is evaluated on every document found, unless the key ranges imply it.
 
 pub(crate) mod aggregate;
 pub(crate) mod inherent_reads;

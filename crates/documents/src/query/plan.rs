@@ -1,15 +1,15 @@
-//! The planner: from a filter and a sort to ranges of one index, or of several for `$or`.
+//! The planner: derives ranges of one index, or of several for `$or`, from a filter and a sort.
 //!
 //! ```text
-//! filter ─▶ candidates: _id, each index whose first field is bounded or that gives the sort's order, all documents
-//!        ─▶ race: entries of each candidate's ranges are counted, a few more in each round ─▶ the first that ends wins
+//! filter ─▶ candidates: _id, each index that is bounded or provides the sort order, all documents
+//!        ─▶ race: count entries of each candidate's ranges, round by round ─▶ the first that ends wins
 //! ```
-//! The costs are real: what is counted are the entries themselves, as of the snapshot, at most [`RACE_MAX`] of each
-//! candidate. When no candidate ends within that, the one that binds more fields wins, and one that gives the order is
-//! preferred to one that does not.
+//! The costs are measured: the race counts real entries, as of the snapshot, at most [`RACE_MAX`] of each
+//! candidate. When no candidate ends within that, the one that binds more fields wins; one that provides the
+//! order is preferred to one that does not.
 //!
-//! Bounds only narrow: the filter is asked again for every document that is found, so a plan cannot give a wrong answer,
-//! only a slow one.
+//! Bounds only narrow: the filter is evaluated again on every document found, so a bad plan can be slow but
+//! not wrong.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ use crate::index::wildcard;
 use crate::lang::key::{IndexField, behind};
 use crate::lang::{Code, DocBuf, Filter, LangError, Sort, Value, Writer};
 
-/// Ranges of one plan; beyond that bounds are taken no further.
+/// Most ranges of one plan; further bounds are not used.
 const RANGES_MAX: usize = 512;
-/// Entries of a candidate that the race counts at most.
+/// Most entries of a candidate that the race counts.
 const RACE_MAX: usize = 1024;
-/// Branches of an `$or` that are planned one by one.
+/// Most branches of an `$or` that are planned one by one.
 const BRANCHES_MAX: usize = 64;
 
-/// One walk: an index, or the documents themselves.
+/// One scan: of an index, or of the documents themselves.
 #[derive(Clone)]
 pub(crate) struct Part {
     /// `None`: the documents by their `_id`.
@@ -40,25 +40,26 @@ pub(crate) struct Part {
     pub(crate) ranges: Vec<KeyRange>,
     /// Of the index's fields, how many the ranges bind.
     pub(crate) bound: usize,
-    /// How many of those to single values. Bytes do not tell: a class of types ends behind its beginning, as a value does.
+    /// How many of them to single values. Key bytes cannot tell: the end of a type class looks like that of
+    /// a value.
     points: usize,
-    /// The ranges are all the filter says: what lies in them matches.
+    /// The ranges imply the filter: everything in them matches.
     exact: bool,
-    /// The order of the walk is the natural one.
+    /// The scan is in natural order.
     natural: bool,
-    /// Over the order of a capped collection, not over its documents.
+    /// Scans the order of a capped collection, not its documents.
     pub(crate) by_order: bool,
-    /// Entries that the race counted, and whether that was all of them.
+    /// Entries that the race counted, and whether those were all.
     pub(crate) counted: Option<(usize, bool)>,
 }
 
-/// What a query needs of the documents that it finds.
+/// The data that a query needs of the documents it finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Needs {
     Documents,
-    /// Only what is under these paths.
+    /// Only the values under these paths.
     Paths(Vec<String>),
-    /// Only how many there are.
+    /// Only the number of documents.
     Nothing,
 }
 
@@ -66,7 +67,7 @@ pub(crate) enum Needs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fetch {
     Documents,
-    /// The entries of the index hold what is needed, and what the filter asks for.
+    /// The index entries hold all fields that the result and the filter need.
     Entries,
     /// The ranges alone decide, and nothing else is needed.
     Nothing,
@@ -75,7 +76,7 @@ pub(crate) enum Fetch {
 /// How a query is run.
 #[derive(Clone)]
 pub(crate) struct Plan {
-    /// More than one for `$or`: with the filters of the branches.
+    /// Several for `$or`, each with the filter of its branch.
     pub(crate) parts: Vec<Part>,
     pub(crate) branches: Option<Arc<Vec<Filter>>>,
     pub(crate) backward: bool,
@@ -86,24 +87,24 @@ pub(crate) struct Plan {
     pub(crate) fetch: Fetch,
 }
 
-/// What is to be planned.
+/// Requirements of the query to plan.
 pub(crate) struct Wish<'q> {
     pub(crate) filter: &'q Filter,
     pub(crate) sort: Option<&'q Sort>,
     pub(crate) hint: Option<&'q Hint>,
-    /// Documents that are wanted at most.
+    /// Most documents that the caller needs.
     pub(crate) limit: Option<usize>,
     pub(crate) needs: &'q Needs,
 }
 
-/// Which index to use, whatever the planner thinks.
+/// The index to use, overriding the planner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
     /// By its name; `_id_` is the documents themselves.
     Name(String),
     /// By its fields and directions.
     Fields(Vec<(String, bool)>),
-    /// All documents, by `_id`, or of a capped collection in the order in which they came; true: backward.
+    /// All documents, by `_id`, or in insertion order for a capped collection; true: backward.
     Natural(bool),
 }
 
@@ -134,7 +135,7 @@ impl Part {
         self.index.is_none() && self.bound == 0
     }
 
-    /// The key is known to the last byte: at most one document.
+    /// The key is fully determined: at most one document.
     pub(crate) fn is_point(&self) -> bool {
         self.index.is_none() && self.bound == 1 && (self.ranges.is_empty() || self.fixed() == 1)
     }
@@ -147,7 +148,7 @@ impl Part {
         }
     }
 
-    /// Whether it gives the order of `sort`, and then whether it has to be walked backward.
+    /// Whether the scan provides the order of `sort`, and whether it must run backward for that.
     fn order(&self, sort: &Sort) -> Option<bool> {
         if let Some(backward) = sort.natural() {
             return self.natural.then_some(backward);
@@ -156,7 +157,7 @@ impl Part {
         let multikey = |place: usize| {
             self.index.as_ref().is_some_and(|index| index.multikey.get(place).copied().unwrap_or(false))
         };
-        // Fields that are bound to one value are in any order; they may stand in front of the sort's, and among them.
+        // Fields bound to one value are in any order; they may precede the sort's fields, or be among them.
         let fixed = self.fixed();
         let (bound, free) = fields.split_at_checked(fixed)?;
         let in_order = |path: &str| {
@@ -177,7 +178,7 @@ impl Part {
         Some(backward.unwrap_or(false))
     }
 
-    /// Whether this walk alone answers the query.
+    /// The data that this scan has to fetch to serve the query.
     fn fetch(&self, wish: &Wish<'_>, sorted: bool) -> Fetch {
         let Some(index) = &self.index else {
             return if self.exact && *wish.needs == Needs::Nothing {
@@ -186,7 +187,7 @@ impl Part {
                 Fetch::Documents
             };
         };
-        // A document has several entries there: only with the document is it clear which is the first of them.
+        // A document has several entries there; only the document shows which of them is the first.
         if index.is_multikey() {
             return Fetch::Documents;
         }
@@ -203,19 +204,19 @@ impl Part {
         if needed && asked && ordered { Fetch::Entries } else { Fetch::Documents }
     }
 
-    /// Leading fields that the only range binds to one value.
+    /// Leading fields that the only range binds to a single value.
     fn fixed(&self) -> usize {
         if self.ranges.len() == 1 { self.points } else { 0 }
     }
 }
 
-/// Where a filter's matches are in an index.
+/// Key ranges of an index that contain a filter's matches.
 struct Ranges {
     ranges: Vec<KeyRange>,
     /// Leading fields that they bind, and how many of those to single values.
     bound: usize,
     points: usize,
-    /// They are all the filter says.
+    /// The ranges imply the filter.
     exact: bool,
 }
 
@@ -231,12 +232,12 @@ fn ranges(object: u32, fields: &[IndexField], multikey: &[bool], filter: &Filter
     };
     for (place, field) in fields.iter().enumerate() {
         let many = multikey.get(place).copied().unwrap_or(false);
-        // Two fields on the way through one array may be met by different elements.
+        // Two paths through the same array may match in different elements.
         if many && array_bound {
             break;
         }
         let Some(bounds) = filter.bounds(&field.path, many) else { break };
-        // In front of a further field a single value has to be exact to the last byte.
+        // Before a further field, a single value must be exact to the last byte.
         let points = bounds.are_points();
         let exactly = bounds.exact;
         let inverted = |bytes: &[u8]| bytes.iter().map(|byte| !byte).collect::<Vec<_>>();
@@ -290,7 +291,7 @@ fn covers_filter(index: &Index, filter: &Filter) -> bool {
     if !index.def.sparse {
         return true;
     }
-    // A document that is left out has none of the fields; one field that a match must have is enough.
+    // A document without an entry has none of the fields; one field that a match must have is enough.
     index.fields().iter().any(|field| filter.wants_presence(&field.path))
 }
 
@@ -304,7 +305,7 @@ fn candidate(definition: &Definition, index: Option<&Arc<Index>>, filter: &Filte
     Part { index: index.cloned(), ranges, bound, points, exact, natural, by_order: false, counted: None }
 }
 
-/// The walks of an index that serve the filter: one, or for a wildcard index one for each path.
+/// The scans of an index that serve the filter: one, or for a wildcard index one for each path.
 fn candidates_of(definition: &Definition, index: &Arc<Index>, filter: &Filter) -> Vec<Part> {
     let Some(root) = wildcard::root(index) else { return vec![candidate(definition, Some(index), filter)] };
     let part = |path: &str| {
@@ -351,7 +352,7 @@ fn refused_hint(definition: &Definition, index: &str) -> DocumentsError {
     LangError::new(Code::BadValue, what).into()
 }
 
-/// `backward` is `None` when the part does not give the order that is wished.
+/// `backward` is `None` when the part does not provide the requested order.
 fn single(part: Part, backward: Option<bool>, rejected: Vec<Part>, wish: &Wish<'_>) -> Plan {
     let sorted = backward.is_some();
     let fetch = part.fetch(wish, sorted);
@@ -359,7 +360,7 @@ fn single(part: Part, backward: Option<bool>, rejected: Vec<Part>, wish: &Wish<'
     Plan { parts: vec![part], branches: None, backward, sorted, rejected, fetch }
 }
 
-/// Chooses how to run a query.
+/// Chooses a plan for a query.
 pub(crate) fn plan(
     definition: &Definition,
     spaces: Spaces,
@@ -385,7 +386,7 @@ pub(crate) fn plan(
             _ => order(&part),
         };
         if backward.is_none() && wish.sort.is_some_and(|sort| sort.natural().is_some()) {
-            let what = "a sort in natural order takes no hint of another order".to_owned();
+            let what = "a sort in natural order cannot use a hint of another order".to_owned();
             return Err(DocumentsError::InvalidOptions { what });
         }
         return Ok(single(part, backward, Vec::new(), wish));
@@ -425,11 +426,12 @@ pub(crate) fn plan(
     let cost = |part: &Part| {
         let (counted, ended) = part.counted.unwrap_or((0, false));
         let ordered = order(part).is_some();
-        // With a limit and the order given, no more than that much is read when the bounds are the whole filter.
+        // With a limit and the order provided, no more than that is read if the bounds are the complete
+        // filter.
         let early = wish.sort.is_some() && ordered && wanted < counted && part.bound >= filtered;
         let read = if early { wanted } else { counted };
         let unknown = !ended && !early;
-        // Documents are fetched through an index one by one; in the order of _id they lie side by side.
+        // Documents are fetched one by one through an index; in `_id` order they are adjacent.
         let fetched = part.index.is_some() && part.fetch(wish, ordered) == Fetch::Documents;
         let each = if fetched { 4 } else { 1 };
         let work = read * each;
@@ -438,7 +440,7 @@ pub(crate) fn plan(
     };
     candidates.sort_by_key(|part| {
         let (unknown, work, free, unordered) = cost(part);
-        // What did not end is judged by what it binds, not by the few entries that were counted.
+        // A candidate that did not end is judged by its bound fields, not by the few counted entries.
         if unknown {
             (true, usize::from(part.is_scan()), free, unordered)
         } else {
@@ -451,7 +453,7 @@ pub(crate) fn plan(
     Ok(single(best, backward, candidates.collect(), wish))
 }
 
-/// A plan for each branch of an `$or`, when none of them has to read everything.
+/// A plan for each branch of an `$or`; `None` when one of them would read everything.
 fn union(
     definition: &Definition,
     spaces: Spaces,
@@ -463,7 +465,7 @@ fn union(
     };
     let mut parts = Vec::with_capacity(branches.len());
     for filter in &branches {
-        // A branch is no `$or` of its own here: what is below it is left to the filter.
+        // A nested `$or` within a branch is left to the filter.
         let by_id = candidate(definition, None, filter);
         let mut found = Vec::new();
         if by_id.bound > 0 {
@@ -552,7 +554,7 @@ impl<'a> Runner<'a> {
 }
 
 impl Plan {
-    /// The plan as a document, in the shape that MongoDB's tools show: `winningPlan`, `rejectedPlans`.
+    /// The plan as a document, in the shape that MongoDB's tools display: `winningPlan`, `rejectedPlans`.
     pub(crate) fn explain(&self, definition: &Definition, sort: Option<&Sort>) -> DocBuf {
         let mut out = Writer::new();
         let namespace = format!("{}.{}", definition.database, definition.name);

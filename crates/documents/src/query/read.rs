@@ -3,8 +3,8 @@
 //! ```text
 //! Find: filter, sort, projection, skip, limit, hint ─▶ plan ─▶ Rows ─▶ scan ─▶ sort if need be ─▶ skip, limit ─▶ projection
 //! ```
-//! Memory is bounded: a walk holds one page; a sort that no index gives holds at most [`SORT_BYTES_MAX`], or as many
-//! documents as the limit asks for.
+//! Memory is bounded: a scan holds one page; a sort without an index holds at most [`SORT_BYTES_MAX`], or as
+//! many documents as the limit requires.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::transaction::source::Source;
 
 /// Most bytes that a sort without an index holds.
 pub const SORT_BYTES_MAX: usize = 100 << 20;
-/// Keys that are counted between two looks whether that may go on.
+/// Keys counted between two checks whether the query may continue.
 const KEYS_PER_LOOK: u64 = 2 << 10;
-/// Most bytes of the answer of `distinct`, as of any document.
+/// Most bytes of the result of `distinct`, as of any document.
 const DISTINCT_BYTES_MAX: usize = 16 << 20;
-/// Memory of an entry of its tree, which may have twice the room that it needs.
+/// Memory of an entry of its tree, whose capacity may be twice its length.
 const DISTINCT_ENTRY_BYTES: usize = 2 * size_of::<(Vec<u8>, Owned)>() + 16;
 
 /// A query.
@@ -64,47 +64,47 @@ impl Find {
     /// The documents that match `filter`, such as `{ age: { $gt: 30 } }`.
     ///
     /// # Errors
-    /// A filter that is none.
+    /// A document that is not a valid filter.
     pub fn filter(filter: Doc<'_>) -> Result<Self, DocumentsError> {
         Ok(Self::matching(Filter::parse(filter, &lang::Options::default())?))
     }
 
-    /// In this order.
+    /// Sorts by `sort`.
     #[must_use]
     pub fn sort(mut self, sort: Sort) -> Self {
         self.sort = Some(Arc::new(sort));
         self
     }
 
-    /// Only these fields.
+    /// Returns only these fields.
     #[must_use]
     pub fn project(mut self, projection: Projection) -> Self {
         self.projection = Some(Arc::new(projection));
         self
     }
 
-    /// Without the first ones.
+    /// Skips the first documents.
     #[must_use]
     pub fn skip(mut self, documents: usize) -> Self {
         self.skip = documents;
         self
     }
 
-    /// Whether nothing but `_id`s decides which documents are found: the filter is empty or names one `_id`, and the order
-    /// is the natural one.
+    /// True when the query depends on `_id`s alone: the filter is empty or names one `_id`, and the order is
+    /// the natural one.
     pub(crate) fn depends_on_ids_alone(&self) -> bool {
         let natural = matches!(self.hint, None | Some(Hint::Natural(_)));
         natural && self.sort.is_none() && (self.filter.is_all() || self.filter.only_id().is_some())
     }
 
-    /// At most so many.
+    /// Returns at most so many documents.
     #[must_use]
     pub fn limit(mut self, documents: usize) -> Self {
         self.limit = Some(documents);
         self
     }
 
-    /// By this index.
+    /// Uses this index.
     #[must_use]
     pub fn hint(mut self, hint: Hint) -> Self {
         self.hint = Some(hint);
@@ -116,27 +116,27 @@ impl Find {
     }
 }
 
-/// A query in progress: gives documents page by page.
+/// A query in progress: returns documents page by page.
 pub(crate) struct Rows {
     find: Find,
     /// `None`: the collection does not exist.
     scan: Option<Scan>,
-    /// Documents ready to be given, in order.
+    /// Documents ready to be returned, in order.
     ready: std::vec::IntoIter<Found>,
     sorted: bool,
     skipped: usize,
     given: usize,
-    /// The caller who must be allowed to see all that is found.
+    /// The caller who must be allowed to list every document found.
     caller: Option<Arc<Caller>>,
-    /// The memory of what was sorted and has not been given.
+    /// Memory of sorted documents that have not been returned.
     held: Option<Held>,
 }
 
-/// Memory of a document in a list that is sorted, next to its bytes, its key and its sort key.
+/// Memory of a document in a list that is sorted, in addition to its bytes, its key and its sort key.
 const SORTED_BYTES: usize = 2 * size_of::<(Vec<u8>, u64, Found)>();
 
 impl Rows {
-    /// The rows whole and all of them, for what rests on all documents.
+    /// Complete documents, without regard to the caller's rules; for internal checks.
     pub(crate) fn new(
         source: &mut dyn Source,
         collection: &Collection,
@@ -145,7 +145,7 @@ impl Rows {
         Self::open(source, collection, find, &Needs::Documents)
     }
 
-    /// The rows whole, for statements that write: these ask the rules about what they do.
+    /// Complete documents, for statements that write: these check the rules for the write itself.
     pub(crate) fn to_write(
         source: &mut dyn Source,
         collection: &Collection,
@@ -165,7 +165,7 @@ impl Rows {
         }
     }
 
-    /// The rows as they are shown: the documents that are given have what the projection shows, and may lack the rest.
+    /// Rows as the query returns them: documents have the fields of the projection, and may lack others.
     pub(crate) fn shown(
         source: &mut dyn Source,
         collection: &Collection,
@@ -175,7 +175,7 @@ impl Rows {
         Self::needing(source, collection, find, &only.map_or(Needs::Documents, Needs::Paths))
     }
 
-    /// The rows as far as they are needed, for those that read.
+    /// Rows with the fields in `needs`, filtered by the caller's rules.
     fn needing(
         source: &mut dyn Source,
         collection: &Collection,
@@ -187,11 +187,11 @@ impl Rows {
         if caller.is_none() || definition.is_none_or(|definition| definition.rules.is_none()) {
             return Self::open(source, collection, find, needs);
         }
-        // Rules see whole documents.
+        // Rules are evaluated on complete documents.
         let mut rows = Self::open(source, collection, find, &Needs::Documents)?;
         match rows.find.depends_on_ids_alone() {
             true => rows.caller = caller,
-            // A refusal would tell whether a hidden document has the values that the query asks for.
+            // An error would reveal whether a hidden document has the values that the query selects.
             false => rows.hide(source),
         }
         Ok(rows)
@@ -212,7 +212,7 @@ impl Rows {
         Ok(Self { find, scan, ready, sorted: false, skipped: 0, given: 0, caller: None, held: None })
     }
 
-    /// Bytes of documents that were sorted and have not been given.
+    /// Bytes of sorted documents that have not been returned.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held.as_ref().map_or(0, Held::bytes)
     }
@@ -221,7 +221,7 @@ impl Rows {
         self.scan.as_ref()
     }
 
-    /// The next document as it is stored: key and bytes.
+    /// The next document as stored: key and bytes.
     pub(crate) fn next(&mut self, source: &mut dyn Source) -> Result<Option<Found>, DocumentsError> {
         loop {
             if self.find.limit.is_some_and(|limit| self.given >= limit) {
@@ -262,7 +262,7 @@ impl Rows {
         }
     }
 
-    /// A stored document as the query wants it.
+    /// Applies the query's projection to a stored document.
     pub(crate) fn project(&self, stored: Vec<u8>) -> Result<DocBuf, DocumentsError> {
         match &self.find.projection {
             Some(projection) => Ok(projection.apply(Doc::trusted(&stored), Some(&self.find.filter))?),
@@ -289,14 +289,15 @@ fn open(
     Ok(Scan::new(definition, plan, find.filter.clone()))
 }
 
-/// Everything in the order of `sort`; with a limit only the first so many are kept on the way.
+/// All documents in the order of `sort`; with a limit, only the first `limit` are held.
 fn sorted(
     source: &mut dyn Source,
     scan: &mut Scan,
     sort: &Sort,
     wanted: Option<usize>,
 ) -> Result<(Vec<Found>, Held), DocumentsError> {
-    // Greatest on top: that is what goes first when there are too many. The number keeps the walk's order among equals.
+    // A max-heap: the greatest is dropped when there are too many. The number preserves the scan's order
+    // among equals.
     let mut heap: BinaryHeap<(Vec<u8>, u64, Found)> = BinaryHeap::new();
     let mut rows: Vec<(Vec<u8>, u64, Found)> = Vec::new();
     let (held, mut number) = (lang::budget::held("a sort"), 0_u64);
@@ -342,7 +343,7 @@ mod sealed {
     impl Sealed for crate::transaction::tx::DocumentsTx<'_> {}
 }
 
-/// Reads that a transaction and a snapshot have in common. A transaction sees its own writes, and what it reads counts for
+/// Reads common to transactions and snapshots. A transaction sees its own writes, and its reads count for
 /// its isolation. A collection that does not exist reads as empty.
 #[allow(private_bounds)] // the trait is sealed
 pub trait DocumentsRead: sealed::Sealed + Source + Sized {
@@ -366,11 +367,11 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         Ok(found)
     }
 
-    /// The documents that `find` asks for.
+    /// The documents that `find` selects.
     ///
     /// # Errors
-    /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes too much memory;
-    /// damage.
+    /// A filter, sort or projection that does not fit a document; an unknown hint; a sort that takes too much
+    /// memory; damage.
     fn find(&mut self, collection: &Collection, find: &Find) -> Result<Vec<DocBuf>, DocumentsError> {
         self.begin();
         let mut rows = Rows::shown(self, collection, find.clone())?;
@@ -381,7 +382,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         Ok(documents)
     }
 
-    /// The first document that `find` asks for.
+    /// The first document that `find` selects.
     ///
     /// # Errors
     /// As [`DocumentsRead::find`].
@@ -389,10 +390,10 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         Ok(self.find(collection, &find.clone().limit(1))?.pop())
     }
 
-    /// Shows the documents that `find` asks for, one by one, until `each` answers false.
+    /// Passes the documents that `find` selects to `each`, one by one, until it returns false.
     ///
     /// # Errors
-    /// As [`DocumentsRead::find`]; what `each` answers.
+    /// As [`DocumentsRead::find`]; the errors of `each`.
     fn visit(
         &mut self,
         collection: &Collection,
@@ -409,7 +410,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         Ok(())
     }
 
-    /// How many documents `find` asks for, skip and limit included.
+    /// The number of documents that `find` selects, skip and limit included.
     ///
     /// # Errors
     /// As [`DocumentsRead::find`].
@@ -447,7 +448,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         Ok(count)
     }
 
-    /// The different values under `path`, elements of arrays one by one, in the order of values.
+    /// The distinct values under `path`, elements of arrays one by one, in value order.
     ///
     /// # Errors
     /// As [`DocumentsRead::find`]; more than 16 MiB of values.
@@ -462,7 +463,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
     {
         self.begin();
         let find = Find::shared(Arc::new(filter.clone()));
-        // An index that holds the path answers without the documents.
+        // An index on the path provides the values without the documents.
         let mut rows = Rows::needing(self, collection, find, &Needs::Paths(vec![path.to_owned()]))?;
         let mut values = std::collections::BTreeMap::new();
         let (held, mut bytes) = (lang::budget::held("distinct"), 0);
@@ -489,7 +490,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         Ok(values.into_values().collect())
     }
 
-    /// How `find` is run, as a document; with `run` also what that takes.
+    /// The plan of `find`, as a document; with `run` also execution statistics.
     ///
     /// # Errors
     /// As [`DocumentsRead::find`].
@@ -499,7 +500,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
         explained(self, collection, find, run, rows)
     }
 
-    /// How [`DocumentsRead::count`] is done, in the same shape.
+    /// The plan of [`DocumentsRead::count`], in the same shape.
     ///
     /// # Errors
     /// As [`DocumentsRead::find`].
@@ -523,7 +524,7 @@ fn explained(
     run: bool,
     mut rows: Rows,
 ) -> Result<DocBuf, DocumentsError> {
-    // Plans and counts tell of the documents that the rules hide.
+    // Plans and counts would reveal documents that the rules hide.
     if let Some(definition) = source.definition_of(collection)?
         && definition.rules.is_some()
         && source.caller().is_some()

@@ -1,14 +1,17 @@
-//! Walks a plan page by page. Between two pages nothing is held but the key to go on from, so that the same walk serves a
-//! cursor over a snapshot and a statement inside a transaction.
+//! Executes a plan page by page. Between two pages only the key to resume from is held, so the same scan
+//! serves a cursor over a snapshot and a statement in a transaction.
 //!
-//! A document has several entries in a multikey index. It is answered at the first of its entries that lies in the ranges
-//! walked, in the direction walked: that needs the document, which is at hand anyway, and no memory of what was answered
-//! before. In the same way a document that matches several branches of an `$or` is answered by the first of them.
+//! A document has several entries in a multikey index. The scan returns it only at the first entry within
+//! its ranges, in scan direction. That check needs the document, which is fetched anyway, and no memory of
+//! earlier results. Likewise a document that matches several branches of an `$or` is returned by the first
+//! of them.
 //!
-//! A page ends after some documents even if none of them matches, and before each the source says whether the walk may go on:
-//! so a query ends in time, with its client and with the server, however little it finds.
+//! A page ends after some documents even if none of them matches, and before each page the source is asked
+//! whether the query may continue. So timeouts, disconnects and shutdown end a query, however little it
+//! finds.
 //!
-//! An index that is not multikey and holds all that is asked and shown answers without the documents ([`Fetch`]).
+//! An index that is not multikey and holds all needed fields serves the query without the documents
+//! ([`Fetch`]).
 
 use std::sync::Arc;
 
@@ -23,37 +26,38 @@ use crate::query::plan::{Fetch, Part, Plan};
 use crate::rules::{Access, Caller};
 use crate::transaction::source::Source;
 
-/// Entries that are resolved to documents at a time, first and later on.
+/// Entries resolved to documents at a time, for the first page and for later ones.
 const PAGE_FIRST: usize = 16;
 const PAGE: usize = 256;
 /// Bytes of documents of one page, about.
 const PAGE_BYTES: usize = 1 << 20;
-/// Documents that one page looks at, and their bytes, when few of them match.
+/// Most documents that one page examines, and their bytes, when few of them match.
 const LOOKED: usize = 4 * PAGE;
 const LOOKED_BYTES: usize = 4 * PAGE_BYTES;
 
 /// A document on its way: key and bytes.
 pub(crate) type Found = (Vec<u8>, Vec<u8>);
 
-/// A walk in progress.
+/// A scan in progress.
 pub(crate) struct Scan {
     definition: Arc<Definition>,
     plan: Plan,
     filter: Arc<Filter>,
     part: usize,
-    /// Which range of the part, counted in the direction of the walk.
+    /// Ordinal of the range within the part, counted in scan direction.
     range: usize,
-    /// Where to go on inside the range: the key behind the last one seen (backward: that key itself, excluded).
+    /// Key to resume from within the range: the successor of the last key seen (backward: that key itself,
+    /// excluded).
     resume: Option<Vec<u8>>,
     page: usize,
-    /// Documents that this caller may not list are left out, before the filter sees them.
+    /// Omits documents that this caller may not list, before the filter is evaluated.
     hidden_from: Option<Arc<Caller>>,
-    /// Entries and documents looked at.
+    /// Entries and documents examined.
     pub(crate) keys_examined: u64,
     pub(crate) documents_examined: u64,
 }
 
-/// One page of keys: what was found, and whether the range went on.
+/// One page of keys: the documents found, and whether the range continues.
 struct Page {
     found: Vec<Found>,
     more: bool,
@@ -83,7 +87,7 @@ impl Scan {
         &self.plan
     }
 
-    /// The next documents that match, some or none; `None` at the end.
+    /// The next matching documents, possibly none; `None` at the end.
     pub(crate) fn next_page(
         &mut self,
         source: &mut dyn Source,
@@ -119,19 +123,19 @@ impl Scan {
         Ok(Some(page.found))
     }
 
-    /// Leaves out what the rules do not let `caller` list.
+    /// Omits documents that the rules do not let `caller` list.
     pub(crate) fn hide_from(&mut self, caller: Arc<Caller>) {
         self.hidden_from = Some(caller);
     }
 
-    /// Whether the filter may see the document: its errors, too, tell of what it sees.
+    /// Whether the filter may be evaluated on the document: its errors, too, reveal values.
     fn is_visible(&self, doc: Doc<'_>, now_ms: i64) -> bool {
         self.hidden_from.as_deref().is_none_or(|caller| {
             self.definition.check_access(Some(caller), Access::List, (Some(doc), None), now_ms).is_ok()
         })
     }
 
-    /// What the documents of this part have to match.
+    /// The filter for the documents of this part.
     fn matches(&self, doc: Doc<'_>, now_ms: i64) -> Result<bool, DocumentsError> {
         if !self.is_visible(doc, now_ms) {
             return Ok(false);
@@ -184,7 +188,7 @@ impl Scan {
         Ok(Page { found, more })
     }
 
-    /// The documents of a capped collection in the order in which they came.
+    /// The documents of a capped collection in insertion order.
     fn in_order(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {
         let (backward, mut seen) = (self.plan.backward, Vec::new());
         source.walk(from, Some(to), backward, &mut |key, id| {
@@ -198,7 +202,7 @@ impl Scan {
         for (key, document) in seen {
             let Some(stored) = source.fetch(&document)? else {
                 let place = format!("collection {:?}", self.definition.name);
-                return Err(DocumentsError::damaged(place, "its order leads to no document"));
+                return Err(DocumentsError::damaged(place, "its order refers to a missing document"));
             };
             self.documents_examined += 1;
             last = Some(key);
@@ -243,7 +247,7 @@ impl Scan {
             }
             let Some(stored) = source.fetch(&document)? else {
                 let place = format!("collection {:?}, index {:?}", self.definition.name, index.name);
-                return Err(DocumentsError::damaged(place, "an entry leads to no document"));
+                return Err(DocumentsError::damaged(place, "an entry refers to a missing document"));
             };
             self.documents_examined += 1;
             let doc = Doc::trusted(&stored);
@@ -262,7 +266,7 @@ impl Scan {
         Ok(Page { found, more })
     }
 
-    /// What the entry alone says of its document, if that is all that is needed.
+    /// The document restored from the entry alone, if the entry has all that is needed.
     fn without_document(&self, index: &Index, key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
         match self.plan.fetch {
             Fetch::Documents => None,
@@ -271,7 +275,7 @@ impl Scan {
         }
     }
 
-    /// Whether `key` is the first of the document's entries that the walk meets.
+    /// Whether `key` is the first of the document's entries in scan direction.
     fn is_first(
         &self,
         index: &Index,
@@ -291,7 +295,7 @@ impl Scan {
     }
 }
 
-/// Where a walk goes on that has seen `key`.
+/// The key from which a scan that has seen `key` resumes.
 pub(crate) fn behind(mut key: Vec<u8>, backward: bool) -> Vec<u8> {
     if !backward {
         key.push(0);

@@ -1,4 +1,4 @@
-//! Documents as of a snapshot, beside any transaction; and cursors that keep their snapshot.
+//! Reads of documents at a snapshot, outside any transaction; and cursors, which hold a snapshot.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::query::read::{Find, Rows};
 use crate::rules::Caller;
 use crate::transaction::source::{Look, Source};
 
-/// The documents at one snapshot.
+/// The documents as of one snapshot.
 pub struct DocumentsAt<'a> {
     documents: Documents,
     snapshot: &'a Snapshot,
@@ -23,14 +23,14 @@ pub struct DocumentsAt<'a> {
 }
 
 impl<'a> DocumentsAt<'a> {
-    /// The same, asking `look` from time to time whether it may go on.
+    /// Calls `look` periodically during reads; an error from it ends the read.
     #[must_use]
     pub fn looking(mut self, look: Look<'a>) -> Self {
         self.look = Some(look);
         self
     }
 
-    /// The same for a caller, if there is one, whom the rules of collections are asked about.
+    /// Applies the collections' rules for `caller`, if there is one.
     #[must_use]
     pub fn acting_for(mut self, caller: impl Into<Option<Caller>>) -> Self {
         self.caller = caller.into().map(Arc::new);
@@ -83,8 +83,8 @@ impl Source for DocumentsAt<'_> {
     }
 }
 
-/// A cursor: the result of a query as of one snapshot, batch by batch, for as long as it lives. Between two batches it holds
-/// one page of documents at most, unless it sorts without an index.
+/// A cursor: the result of a query as of one snapshot, batch by batch. Between two batches it holds at most
+/// one page of documents, unless it sorts without an index.
 pub struct DocumentCursor {
     documents: Documents,
     snapshot: Snapshot,
@@ -94,8 +94,8 @@ pub struct DocumentCursor {
 }
 
 impl DocumentCursor {
-    /// The next documents: at most `count`, and no more than `bytes` of them unless the first alone is larger. Empty at the
-    /// end.
+    /// The next documents: at most `count`, and no more than `bytes` of them unless the first alone is
+    /// larger. Empty at the end.
     ///
     /// # Errors
     /// As [`crate::DocumentsRead::find`].
@@ -103,10 +103,10 @@ impl DocumentCursor {
         self.next_batch_while(count, bytes, &|| Ok(()))
     }
 
-    /// As [`DocumentCursor::next_batch`], asking `look` from time to time, also while nothing is found.
+    /// As [`DocumentCursor::next_batch`], calling `look` periodically, also while nothing is found.
     ///
     /// # Errors
-    /// Likewise; what `look` answers.
+    /// As [`DocumentCursor::next_batch`]; the errors of `look`.
     pub fn next_batch_while(
         &mut self,
         count: usize,
@@ -136,7 +136,8 @@ impl DocumentCursor {
         Ok(batch)
     }
 
-    /// Looks whether anything is left, which [`DocumentCursor::is_done`] knows only once somebody has asked for it.
+    /// Reads ahead to check whether documents are left. [`DocumentCursor::is_done`] only knows once the end
+    /// was read.
     ///
     /// # Errors
     /// As [`DocumentCursor::next_batch`].
@@ -144,10 +145,10 @@ impl DocumentCursor {
         self.has_more_while(&|| Ok(()))
     }
 
-    /// As [`DocumentCursor::has_more`], asking `look` from time to time.
+    /// As [`DocumentCursor::has_more`], calling `look` periodically.
     ///
     /// # Errors
-    /// Likewise; what `look` answers.
+    /// As [`DocumentCursor::has_more`]; the errors of `look`.
     pub fn has_more_while(&mut self, look: Look<'_>) -> Result<bool, DocumentsError> {
         if self.ahead.is_none() && !self.done {
             let mut at = self.documents.at(&self.snapshot).looking(look);
@@ -157,17 +158,17 @@ impl DocumentCursor {
         Ok(!self.done)
     }
 
-    /// Bytes of documents that the cursor holds, beyond one page: those that it has sorted and not given.
+    /// Bytes of documents that the cursor holds beyond one page: sorted and not yet returned.
     pub fn held_bytes(&self) -> usize {
         self.rows.held_bytes() + self.ahead.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// Nothing is left.
+    /// True when nothing is left.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// The documents one by one, asking `look` from time to time.
+    /// Iterates over the documents, calling `look` periodically.
     pub fn documents_while<'l>(
         mut self,
         look: Look<'l>,
@@ -200,7 +201,7 @@ impl Iterator for DocumentCursor {
 }
 
 impl Documents {
-    /// Reads the documents as of `snapshot`, beside any transaction.
+    /// Reads the documents as of `snapshot`, outside any transaction.
     pub fn at<'a>(&self, snapshot: &'a Snapshot) -> DocumentsAt<'a> {
         DocumentsAt { documents: self.clone(), snapshot, caller: None, look: None }
     }
@@ -228,7 +229,7 @@ impl Collection {
         Getter { collection: self.clone(), key: Vec::with_capacity(64) }
     }
 
-    /// A cursor over what `find` asks for, as of the newest commit.
+    /// A cursor over the documents that `find` selects, as of the newest commit.
     ///
     /// # Errors
     /// As [`crate::DocumentsRead::find`].
@@ -236,7 +237,7 @@ impl Collection {
         self.find_at(self.documents().engine.snapshot(), find)
     }
 
-    /// A cursor over what `find` asks for, as of `snapshot`.
+    /// A cursor over the documents that `find` selects, as of `snapshot`.
     ///
     /// # Errors
     /// As [`crate::DocumentsRead::find`].
@@ -244,10 +245,11 @@ impl Collection {
         self.find_for(None, snapshot, find)
     }
 
-    /// The same for a caller, if there is one, whom the collection's rules are asked about.
+    /// As [`Documents::find_at`], applying the collection's rules for `caller`, if there is one.
     ///
     /// # Errors
-    /// As [`crate::DocumentsRead::find`]; [`DocumentsError::Denied`], also later, at the document that may not be seen.
+    /// As [`crate::DocumentsRead::find`]; [`DocumentsError::Denied`], also later, at a document that the
+    /// caller may not list.
     pub fn find_for(
         &self,
         caller: Option<Caller>,
@@ -266,7 +268,7 @@ impl Collection {
 }
 
 thread_local! {
-    /// The key of a read by `_id`, kept for its capacity.
+    /// Key buffer of reads by `_id`, reused for its capacity.
     static KEY: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -277,7 +279,7 @@ pub struct Getter {
 }
 
 impl Getter {
-    /// The bytes of the document with this `_id` as `snapshot` sees it, in place. Nothing is allocated.
+    /// The bytes of the document with this `_id` as of `snapshot`, in place. Allocates nothing.
     ///
     /// # Errors
     /// Damage.

@@ -1,7 +1,8 @@
-//! What a rule says of a request.
+//! Evaluation of rules.
 //!
-//! As in CEL an error is no answer, unless the other side of `&&` or `||` decides alone. Numbers of all types compare by their
-//! value; integers overflow into an error. What a rule may do is bounded by steps.
+//! As in CEL, an error makes the result an error, unless the other operand of `&&` or `||` decides alone.
+//! Numbers of all types compare by value; integer overflow is an error. The number of steps bounds the work
+//! of a rule.
 
 use std::cell::Cell;
 
@@ -12,7 +13,7 @@ use crate::lang::{Owned, Value, Writer, order};
 /// Steps of one evaluation.
 const STEPS_MAX: u32 = 100_000;
 
-/// Names and what they stand for; a macro's variable is in front of those around it.
+/// Names and their values; a macro's variable hides outer variables of the same name.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'s> {
     name: &'s str,
@@ -32,7 +33,7 @@ impl<'s> Scope<'s> {
 
 type Answer<'e> = Result<Val<'e>, String>;
 
-/// True, false, or why there is no answer.
+/// Evaluates a rule to true, false, or an error.
 pub(super) fn decides(expr: &Expr, scope: &Scope<'_>) -> Result<bool, String> {
     truth(&Run { steps: Cell::new(0) }.of(expr, scope)?)
 }
@@ -52,12 +53,12 @@ fn bool(truth: bool) -> Val<'static> {
     Val::Ref(Value::Bool(truth))
 }
 
-/// Of a value that is there only for now.
+/// Applies `find` to a temporary or borrowed value.
 fn within<'e>(value: Val<'e>, find: impl for<'v> Fn(Value<'v>) -> Result<Value<'v>, String>) -> Answer<'e> {
     match value {
         Val::Ref(value) => Ok(Val::Ref(find(value)?)),
         Val::Own(owned) => Ok(Val::Own(find(owned.value())?.into())),
-        Val::Missing => Err("nothing is there".into()),
+        Val::Missing => Err("the value is missing".into()),
     }
 }
 
@@ -118,7 +119,7 @@ impl Run {
         })
     }
 
-    /// `&&` (decided by false) and `||` (decided by true): the side that decides does so even when the other fails.
+    /// `&&` (decided by false) and `||` (decided by true): one operand may decide even if the other fails.
     fn either<'e>(
         &self,
         left: &'e Expr,
@@ -162,7 +163,7 @@ impl Run {
                     kept.push(item.clone());
                 }
                 Ok(false) => {}
-                // Another element may decide all the same.
+                // Another element may still decide.
                 Err(error) if matches!(each, Each::All | Each::Exists) => failure = Some(error),
                 Err(error) => return Err(error),
             }
@@ -201,7 +202,7 @@ fn negative(value: Value<'_>) -> Answer<'static> {
     match value {
         Value::Int32(_) | Value::Int64(_) => binary(Operator::Subtract, Value::Int64(0), value),
         Value::Double(number) => Ok(Val::Ref(Value::Double(-number))),
-        other => Err(format!("{} has no negative", other.type_name())),
+        other => Err(format!("{} cannot be negated", other.type_name())),
     }
 }
 
@@ -214,8 +215,8 @@ fn integer(value: Value<'_>) -> Option<i64> {
 }
 
 fn binary(operator: Operator, left: Value<'_>, right: Value<'_>) -> Answer<'static> {
-    let unfit = || format!("{} and {} do not go together", left.type_name(), right.type_name());
-    // A path that leads nowhere is an error; that a value has another type is an answer to ==.
+    let unfit = || format!("the operator does not accept {} and {}", left.type_name(), right.type_name());
+    // A path to a missing field is an error; values of different types are simply unequal.
     Ok(match operator {
         Operator::Equal => bool(order::equal(left, right)),
         Operator::NotEqual => bool(!order::equal(left, right)),
@@ -243,7 +244,7 @@ fn binary(operator: Operator, left: Value<'_>, right: Value<'_>) -> Answer<'stat
 }
 
 fn arithmetic(operator: Operator, left: Value<'_>, right: Value<'_>) -> Answer<'static> {
-    let unfit = || format!("{} and {} do not go together", left.type_name(), right.type_name());
+    let unfit = || format!("the operator does not accept {} and {}", left.type_name(), right.type_name());
     if let (Some(left), Some(right)) = (integer(left), integer(right)) {
         let number = match operator {
             Operator::Add => left.checked_add(right),
@@ -261,7 +262,7 @@ fn arithmetic(operator: Operator, left: Value<'_>, right: Value<'_>) -> Answer<'
         (Operator::Add, Value::Array(left), Value::Array(right)) => {
             Ok(Val::Own(Owned::array(left.values().chain(right.values()))))
         }
-        // A date and milliseconds.
+        // A date plus milliseconds.
         (Operator::Add, Value::DateTime(ms), by) | (Operator::Add, by, Value::DateTime(ms)) => {
             let sum = integer(by).ok_or_else(unfit)?.checked_add(ms).ok_or("out of range")?;
             Ok(Val::Ref(Value::DateTime(sum)))

@@ -1,22 +1,23 @@
 //! Row rules: who may read, list, create, update and delete which documents, as expressions in CEL.
 //!
 //! ```text
-//! caller { auth } ─▶ operation ─▶ its rule ─▶ true: go on │ false, or no answer: refused
+//! caller { auth } ─▶ operation ─▶ its rule ─▶ true: allowed │ false or an error: denied
 //!
-//! request.auth        who asks: what the server knows of the user, or null
+//! request.auth        the caller: what the server knows of the user, or null
 //! request.operation   "read", "list", "create", "update", "delete"
 //! request.time        now
-//! request.resource    the document as it would be, with create and update
-//! resource            the document as it is stored, with all but create
+//! request.resource    the new version of the document, for create and update
+//! resource            the stored document, for all but create
 //! ```
-//! Rules concern callers: who opens the database itself is one of its parts and is not asked. A collection without rules is
-//! open to every caller. With rules, an operation is asked for its own, then `write` (create, update, delete) or `read` (list); what no
-//! rule is about is refused. A query that depends on `_id`s alone (all documents, or one `_id`, in natural order) is refused when it finds
-//! a document that the caller may not list. Any other query leaves such documents out before its filter sees them, since a
-//! refusal, or an error of the filter, would tell their values. Writes choose their documents by the same rule.
+//! Rules apply to callers; an application that opens the database itself has no caller and is not
+//! restricted. A collection without rules is open to every caller. With rules, the rule of the operation
+//! applies, else `write` (create, update, delete) or `read` (list); an operation without a rule is denied. A
+//! query that depends on `_id`s alone (all documents, or one `_id`, in natural order) fails when it finds a
+//! document that the caller may not list. Any other query omits such documents before its filter is
+//! evaluated, since an error would reveal their values. Writes select their documents by the same rule.
 //!
-//! Parsed and evaluated here, over the bytes of the documents: a crate for CEL would convert each document first and
-//! bring more than rules need.
+//! Parsed and evaluated here, on the bytes of the documents: a CEL crate would convert each document first,
+//! and have more features than rules need.
 
 mod eval;
 mod parse;
@@ -25,18 +26,18 @@ use crate::error::DocumentsError;
 use crate::lang::{Doc, DocBuf, Value, Writer};
 use parse::Expr;
 
-/// What a caller wants to do with a document.
+/// Operations on a document that rules decide about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Get it by its `_id`.
     Read,
     /// Find it by a query.
     List,
-    /// Put a new one.
+    /// Insert a new one.
     Create,
     /// Change it.
     Update,
-    /// Take it away.
+    /// Delete it.
     Delete,
 }
 
@@ -51,7 +52,7 @@ impl Access {
         }
     }
 
-    /// The rule that is asked when there is none of its own.
+    /// The rule that applies when the operation has no specific rule.
     fn general(self) -> &'static str {
         match self {
             Self::Read | Self::List => "read",
@@ -63,10 +64,10 @@ impl Access {
 /// Names that a rule can have.
 const NAMES: [&str; 6] = ["read", "list", "create", "update", "delete", "write"];
 
-/// Who asks.
+/// The user on whose behalf an operation runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caller {
-    /// What rules see as `request.auth`; `None`: nobody is logged in.
+    /// Value of `request.auth` in rules; `None`: not logged in.
     pub auth: Option<DocBuf>,
 }
 
@@ -78,7 +79,7 @@ impl Rules {
     /// Parses a document of rules: `{ read: "true", write: "request.auth.uid == resource.owner" }`.
     ///
     /// # Errors
-    /// Another name; a text that is no expression.
+    /// An unknown name; a text that is not an expression.
     pub(crate) fn parse(source: Doc<'_>) -> Result<Self, DocumentsError> {
         let mut rules = Vec::new();
         for (name, value) in source.iter() {
@@ -86,13 +87,13 @@ impl Rules {
                 |what: String| DocumentsError::InvalidOptions { what: format!("rule {name:?}: {what}") };
             let known = NAMES.into_iter().find(|known| *known == name);
             let known = known.ok_or_else(|| invalid(format!("rules are {}", NAMES.join(", "))))?;
-            let Value::String(text) = value else { return Err(invalid("it is a text".into())) };
+            let Value::String(text) = value else { return Err(invalid("a rule must be a text".into())) };
             rules.push((known, parse::parse(text).map_err(invalid)?));
         }
         Ok(Self(rules))
     }
 
-    /// Whether the caller may; an expression that fails says no.
+    /// Whether the rules allow the operation; false when the expression fails.
     pub(crate) fn allow(
         &self,
         caller: &Caller,
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_mean_what_they_say() {
+    fn rule_expressions_evaluate_as_in_cel() {
         for text in [
             "true",
             "!false",
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_answer_has_none() {
+    fn rule_with_failing_expression_is_an_error() {
         for text in [
             "d.missing",
             "d.missing == 1",
@@ -221,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_parses_or_is_refused(text in "[a-z0-9 .,()\\[\\]{}?:!&|=<>+*/%'\"-]{0,60}") {
+        fn parse_of_any_text_does_not_panic(text in "[a-z0-9 .,()\\[\\]{}?:!&|=<>+*/%'\"-]{0,60}") {
             if let Ok(expr) = parse::parse(&text) {
                 let _ = eval::decides(&expr, &eval::Scope::new("a", Value::Int32(1), None));
             }

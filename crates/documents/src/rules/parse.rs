@@ -1,11 +1,11 @@
-//! The text of a rule, parsed: CEL, the Common Expression Language, as far as rules of documents need it.
+//! Parser of rules: the subset of CEL, the Common Expression Language, that rules of documents need.
 //!
 //! ```text
 //! choice := or ( '?' or ':' choice )?          or := and ( '||' and )*          and := relation ( '&&' relation )*
 //! relation := sum ( == != < <= > >= in  sum )*     sum := product ( + - product )*     product := unary ( * / % unary )*
 //! unary := ( '!' | '-' ) unary | member            member := primary ( .name | .name(…) | [ choice ] )*
 //! ```
-//! Refused: unsigned numbers beyond int64, bytes, durations, messages, and patterns that are no literals.
+//! Refused: unsigned numbers beyond int64, bytes, durations, messages, and patterns that are not literals.
 //! Source: the CEL specification's language definition.
 
 use crate::lang::regex::Pattern;
@@ -13,7 +13,7 @@ use crate::lang::{Owned, Value};
 
 /// Longest rule, bytes.
 const TEXT_BYTES_MAX: usize = 16 << 10;
-/// Expressions in expressions.
+/// Most levels of nested expressions.
 const DEPTH_MAX: usize = 64;
 
 /// A parsed expression.
@@ -33,10 +33,10 @@ pub(super) enum Expr {
     Or(Box<Expr>, Box<Expr>),
     Choice(Box<[Expr; 3]>),
     Binary(Operator, Box<Expr>, Box<Expr>),
-    /// A function; of a method the value it is called on comes first.
+    /// A function call; a method's receiver is the first argument.
     Call(Function, Vec<Expr>),
     Matches(Box<Expr>, Pattern),
-    /// `range.all(name, body)` and its kind.
+    /// `range.all(name, body)` and the other macros.
     Each(Each, Box<Expr>, String, Box<Expr>),
 }
 
@@ -94,7 +94,7 @@ const MARKS: [&str; 26] = [
 /// Parses a rule.
 ///
 /// # Errors
-/// What is wrong, and at which byte.
+/// Describes the error and its byte position.
 pub(super) fn parse(text: &str) -> Result<Expr, String> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(format!("a rule of {} bytes; the limit is {TEXT_BYTES_MAX}", text.len()));
@@ -103,7 +103,7 @@ pub(super) fn parse(text: &str) -> Result<Expr, String> {
     let expr = parser.choice()?;
     match parser.tokens.get(parser.at) {
         None => Ok(expr),
-        Some((place, _)) => Err(format!("something is left at byte {place}")),
+        Some((place, _)) => Err(format!("unexpected text at byte {place}")),
     }
 }
 
@@ -119,16 +119,16 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
         let place = text.len() - rest.len();
         let Some(first) = rest.chars().next() else { return Ok(tokens) };
         let (token, behind) = if first == '"' || first == '\'' {
-            quoted(rest, first).ok_or_else(|| format!("a text that does not end, at byte {place}"))?
+            quoted(rest, first).ok_or_else(|| format!("unterminated text at byte {place}"))?
         } else if first.is_ascii_digit() {
-            number(rest).ok_or_else(|| format!("no number, at byte {place}"))?
+            number(rest).ok_or_else(|| format!("invalid number at byte {place}"))?
         } else if first.is_alphabetic() || first == '_' {
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
             let (name, behind) = rest.split_at(end);
             (Token::Name(name.to_owned()), behind)
         } else {
             let mark = MARKS.into_iter().find(|mark| rest.starts_with(mark));
-            let mark = mark.ok_or_else(|| format!("{first:?} is not understood, at byte {place}"))?;
+            let mark = mark.ok_or_else(|| format!("unexpected {first:?} at byte {place}"))?;
             (Token::Mark(mark), rest.strip_prefix(mark).unwrap_or_default())
         };
         tokens.push((place, token));
@@ -302,7 +302,7 @@ impl Parser {
     }
 
     fn unary(&mut self) -> Result<Expr, String> {
-        // Without recursion, so that a row of signs is no deep tree.
+        // Without recursion, so that a sequence of signs does not create a deep tree.
         let (mut inverted, mut negative, mut signs) = (false, false, (0, 0));
         loop {
             if signs.1 == 0 && self.take("!") {
@@ -363,7 +363,7 @@ impl Parser {
         while !self.take(close) {
             if !arguments.is_empty() {
                 self.want(",")?;
-                // A comma may end a list.
+                // A list may end with a comma.
                 if close == "]" && self.take(close) {
                     break;
                 }
@@ -403,7 +403,7 @@ impl Parser {
             Some(Token::Double(number)) => literal(Value::Double(number)),
             Some(Token::Int(number)) => match i64::try_from(number) {
                 Ok(number) => literal(Value::Int64(number)),
-                Err(_) => Err(format!("a number above all of int64, at byte {place}")),
+                Err(_) => Err(format!("a number beyond int64 at byte {place}")),
             },
             Some(Token::Name(name)) => match name.as_str() {
                 "true" => literal(Value::Bool(true)),
@@ -441,8 +441,8 @@ impl Parser {
                 }
                 Ok(Expr::Map(fields))
             }
-            Some(_) => Err(format!("not understood, at byte {place}")),
-            None => Err("it ends too early".into()),
+            Some(_) => Err(format!("unexpected symbol at byte {place}")),
+            None => Err("unexpected end".into()),
         }
     }
 }
@@ -465,7 +465,7 @@ fn call(name: &str, mut arguments: Vec<Expr>, method: bool) -> Result<Expr, Stri
                     let pattern = Pattern::new(text, "").map_err(|error| error.message)?;
                     Ok(Expr::Matches(Box::new(target), pattern))
                 }
-                _ => Err("matches() takes a text and a pattern that is written out".into()),
+                _ => Err("matches() takes a text and a literal pattern".into()),
             };
         }
         _ => return Err(format!("there is no function {name:?}")),

@@ -1,4 +1,5 @@
-//! Tails of capped collections: each batch is of a new snapshot and continues after the last document that was read.
+//! Tails of capped collections: each batch reads a new snapshot and continues after the last document that
+//! was read.
 //!
 //! Source: MongoDB manual, "Tailable Cursors".
 
@@ -12,7 +13,7 @@ use crate::query::scan::Found;
 use crate::rules::{Access, Caller};
 use crate::transaction::source::Source;
 
-/// Entries of the order that a tail looks at in one walk.
+/// Entries of the order that a tail reads in one scan.
 const PAGE: usize = 256;
 /// Reads a capped collection in insertion order, and resumes at its position when more documents arrive.
 pub struct Tail {
@@ -20,15 +21,15 @@ pub struct Tail {
     find: Find,
     caller: Option<Caller>,
     order: u32,
-    /// The last number looked at, once there was one.
+    /// The last number read, if any.
     at: Option<u64>,
     skipped: usize,
     given: usize,
 }
 
 impl Collection {
-    /// Follows the collection, which has to be capped, for a caller, if there is one, whom its rules are asked about. `None`:
-    /// it does not exist. Sort and hint of `find` do not count.
+    /// Follows a capped collection; applies its rules for `caller`, if there is one. `None`: the collection
+    /// does not exist. Sort and hint of `find` are ignored.
     ///
     /// # Errors
     /// The collection is not capped.
@@ -47,11 +48,12 @@ impl Collection {
 }
 
 impl Tail {
-    /// What has come since, as of the newest commit: at most `count` documents, and no more than `bytes` of them unless the
-    /// first alone is larger.
+    /// The documents that arrived since, as of the newest commit: at most `count`, and at most `bytes` of
+    /// them unless the first alone is larger.
     ///
     /// # Errors
-    /// [`DocumentsError::PlaceLost`] when the last document seen, or the collection, is gone; as of every query.
+    /// [`DocumentsError::PlaceLost`] when the last document read, or the collection, is gone; as of every
+    /// query.
     pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
         let documents = self.collection.documents().clone();
         let snapshot = documents.engine.snapshot();
@@ -100,7 +102,7 @@ impl Tail {
         }
     }
 
-    /// The document as the query wants it, if it does.
+    /// Applies the query's filter and projection; `None` if the document does not match.
     fn shown(
         &self,
         definition: &Definition,
@@ -109,7 +111,7 @@ impl Tail {
     ) -> Result<Option<DocBuf>, DocumentsError> {
         let doc = Doc::trusted(stored);
         let may = definition.check_access(self.caller.as_ref(), Access::List, (Some(doc), None), now_ms);
-        // Sort and hint do not count here.
+        // Sort and hint are ignored here.
         let ids_alone = self.find.filter.is_all() || self.find.filter.only_id().is_some();
         if may.is_err() && !ids_alone || !self.find.filter.matches(doc)? {
             return Ok(None);
@@ -121,12 +123,12 @@ impl Tail {
         }))
     }
 
-    /// The query's limit is reached.
+    /// True when the query's limit is reached.
     pub fn is_done(&self) -> bool {
         self.find.limit.is_some_and(|limit| self.given >= limit)
     }
 
-    /// There is a place to go on from: some document was looked at.
+    /// True when there is a position to continue from: some document was read.
     pub fn has_place(&self) -> bool {
         self.at.is_some()
     }

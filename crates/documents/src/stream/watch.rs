@@ -1,13 +1,13 @@
-//! Change streams: what happened to documents, in the order of commits, from the log itself.
+//! Change streams: changes of documents, in commit order, read from the log.
 //!
 //! ```text
 //! log ─▶ change feed ─▶ keys and section of one commit ─▶ events ─▶ target ─▶ pipeline ─▶ caller
 //! ```
-//! Nothing is written for them and nothing is lost: a stream that stops and comes back with the token of the last event that
-//! it handled goes on behind it, as long as the log holds that place. An event carries the document as it was in its
-//! commit, not as somebody made it since. The events of one commit come in the order of its statements; a document that a
-//! transaction wrote several times shows its last state in each of them, and one that it inserted and deleted again shows
-//! nothing.
+//! Change streams need no storage besides the log and lose no events: a stream that resumes with the token
+//! of the last event it handled continues after that event, as long as the log holds the position. An event
+//! carries the document as of its commit, not a later version. The events of one commit have the order of
+//! its statements. A document that a transaction wrote several times appears in its last state in each of
+//! them; one that it inserted and deleted again does not appear.
 
 use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
@@ -24,10 +24,10 @@ use crate::model::commit_section::{self, Event, What};
 use crate::model::{DOCUMENTS, Documents};
 use crate::query::aggregate::Nothing;
 
-/// Memory that the pipeline of a stream may take for one event.
+/// Most memory that the pipeline of a stream may use for one event.
 const PIPELINE_BYTES_MAX: usize = 64 << 20;
 
-/// What is watched.
+/// Collections that a stream watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// One collection.
@@ -39,7 +39,7 @@ pub enum Target {
     },
     /// Every collection of a database.
     Database(String),
-    /// Everything.
+    /// All databases.
     All,
 }
 
@@ -55,7 +55,7 @@ impl Target {
     }
 }
 
-/// The place of one event: commit, and number within the commit. Ordered as the events are.
+/// The position of one event: commit, and number within the commit. Ordered as the events are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ResumeToken {
     /// The commit.
@@ -64,11 +64,11 @@ pub struct ResumeToken {
     pub ordinal: u32,
 }
 
-/// Ordinals of events that end their stream: behind all others of their commit.
+/// Ordinals of events that end their stream: after all others of their commit.
 const INVALIDATE: u32 = 1 << 31;
 
 impl ResumeToken {
-    /// It is the place of an event behind which the stream it came from had nothing more to tell.
+    /// True for the position of an event that ended its stream.
     pub fn is_of_invalidate(self) -> bool {
         self.ordinal >= INVALIDATE && self.ordinal != u32::MAX
     }
@@ -96,35 +96,35 @@ impl std::str::FromStr for ResumeToken {
     }
 }
 
-/// Where and how a stream begins.
+/// Start position and options of a stream.
 #[derive(Clone, Default)]
 pub struct Watch {
-    /// Behind this event.
+    /// Start after this event.
     pub after: Option<ResumeToken>,
-    /// At this commit; without this and `after`: at the next commit.
+    /// Start at this commit; without this and `after`: at the next commit.
     pub from: Option<Seq>,
-    /// Updates carry the document, too.
+    /// Update events include the document.
     pub full_document: bool,
-    /// Definitions are told of, too: collections and indexes that are made, changed, dropped; events carry the
-    /// collection's `collectionUUID`, updates their `disambiguatedPaths`.
+    /// Changes of definitions are reported, too: collections and indexes that are created, changed, dropped.
+    /// Events have the collection's `collectionUUID`, updates their `disambiguatedPaths`.
     pub expanded: bool,
 }
 
-/// One thing that happened.
+/// One event of a change stream.
 #[derive(Debug, Clone)]
 pub struct ChangeEvent {
-    /// Its place.
+    /// Its position.
     pub token: ResumeToken,
-    /// The event in MongoDB's form: `operationType`, `ns`, `documentKey`, `fullDocument`, `updateDescription`, and so on; or
-    /// what the stream's pipeline made of it.
+    /// The event in MongoDB's form: `operationType`, `ns`, `documentKey`, `fullDocument`,
+    /// `updateDescription`, and so on; or the output of the stream's pipeline.
     pub document: DocBuf,
-    /// Nothing follows: what was watched is gone.
+    /// The stream ends: the watched collection or database is gone.
     pub ends: bool,
-    /// The collection whose document it shows.
+    /// The collection whose document it contains.
     shows: Option<u32>,
 }
 
-/// What a collection is called, and its `uuid` if that is known.
+/// A collection's name, and its `uuid` if known.
 #[derive(Clone)]
 struct Named {
     collection: u32,
@@ -139,7 +139,7 @@ type Names = HashMap<u32, Named>;
 #[derive(Default)]
 struct Ruled {
     hidden: bool,
-    /// By the newest definition, as of a commit; of a collection that is gone by its last one.
+    /// Per collection: by its newest definition as of a commit; for a dropped one, by its last definition.
     known: HashMap<u32, bool>,
     at: Seq,
 }
@@ -157,7 +157,7 @@ impl Ruled {
         let (read, catalog) = (snapshot.read(), documents.model.spaces().catalog);
         let ruled = match read.get(catalog, &definition_key(collection))? {
             Some(definition) => Definition::decode(&definition)?.rules.is_some(),
-            // Earlier versions did not note it: then the collection may have had rules.
+            // Earlier versions did not record it: then the collection may have had rules.
             None => read.get(catalog, &gone_rules_key(collection))?.as_deref() != Some(&[0]),
         };
         self.known.insert(collection, ruled);
@@ -180,7 +180,7 @@ pub struct ChangeStream {
 }
 
 impl Documents {
-    /// Watches what happens from now on, or from a place in the past. `pipeline`: stages over the events.
+    /// Watches changes from now on, or from a position in the past. `pipeline`: stages over the events.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -215,7 +215,8 @@ impl Documents {
 }
 
 impl Documents {
-    /// What the collections are called that a stream begins with: they may have other names when it comes to read of them.
+    /// The names of the watched collections at the start position: they may change before the stream reads
+    /// that far.
     fn watched(&self, target: &Target, read: ReadView<'_>) -> Result<Names, DocumentsError> {
         let mut names = Names::new();
         let databases = match target {
@@ -240,14 +241,14 @@ impl Documents {
 }
 
 impl ChangeStream {
-    /// Leaves out events that show documents of collections with rules, for readers whom rules bind.
+    /// Omits events that contain documents of collections with rules, for readers whom rules restrict.
     #[must_use]
     pub fn hiding_ruled(mut self) -> Self {
         self.ruled.hidden = true;
         self
     }
 
-    /// Whether an event may be shown now: rules may have come since the stream gave it out.
+    /// Whether an event may be sent now: rules may have been set since the stream returned it.
     ///
     /// # Errors
     /// Damage.
@@ -258,13 +259,13 @@ impl ChangeStream {
         }
     }
 
-    /// The place behind which it goes on: that of the last event given, or of the last commit looked at when nothing
-    /// happened since.
+    /// The position to resume after: that of the last event returned, or of the last commit read if it had
+    /// no events.
     pub fn token(&self) -> ResumeToken {
         self.place
     }
 
-    /// Nothing will follow: what was watched is gone.
+    /// True when no events will follow: the watched collection or database is gone.
     pub fn has_ended(&self) -> bool {
         self.ended && self.pending.is_empty()
     }
@@ -272,7 +273,8 @@ impl ChangeStream {
     /// The next event, waiting at most `timeout`; `None` when none came.
     ///
     /// # Errors
-    /// [`DocumentsError::ResumeLost`] when the log no longer holds the place; damage; what the pipeline meets.
+    /// [`DocumentsError::ResumeLost`] when the log no longer holds the position; damage; errors of the
+    /// pipeline.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<ChangeEvent>, DocumentsError> {
         let mut waited = false;
         loop {
@@ -298,7 +300,7 @@ impl ChangeStream {
         }
     }
 
-    /// What the pipeline makes of an event.
+    /// Applies the pipeline to an event.
     fn through(&self, mut event: ChangeEvent) -> Result<Option<ChangeEvent>, DocumentsError> {
         let Some(pipeline) = &self.pipeline else { return Ok(Some(event)) };
         if event.ends {
@@ -314,7 +316,7 @@ impl ChangeStream {
         }
     }
 
-    /// Reads one commit; false when there is none now.
+    /// Reads one commit; false when there is no new one.
     fn read(&mut self) -> Result<bool, DocumentsError> {
         let lost = |error: EngineError| match error {
             EngineError::FeedTrimmed { .. } => DocumentsError::ResumeLost { what: error.to_string() },
@@ -367,7 +369,7 @@ impl ChangeStream {
                 commit.part(&self.documents, collection, what)?;
             }
         }
-        // Events of the commit that the caller has handled are not told again.
+        // Skip events of the commit that the caller has already handled.
         let after = self.place;
         self.pending.extend(events.into_iter().filter(|event| event.token > after));
         if self.pending.is_empty() {
@@ -377,7 +379,7 @@ impl ChangeStream {
     }
 }
 
-/// The collection that a rename takes the name of, if `what` is one.
+/// The collection whose name a rename takes over, if `what` is one.
 fn replaced<'a>(what: &What<'a>) -> Option<(&'a str, &'a str)> {
     let What::Told { event, .. } = what else { return None };
     let description = Doc::trusted(event).get("operationDescription")?.as_document()?;
@@ -386,7 +388,7 @@ fn replaced<'a>(what: &What<'a>) -> Option<(&'a str, &'a str)> {
     Some((to.get("db")?.as_str()?, to.get("coll")?.as_str()?))
 }
 
-/// The name of a collection: as the stream has seen it, else as it is now, else as it was.
+/// The name of a collection: as the stream has seen it, else the present one, else the former one.
 fn name_of(
     documents: &Documents,
     names: &mut Names,
@@ -417,18 +419,18 @@ fn name_of(
     Ok(found)
 }
 
-/// One commit on its way to events.
+/// One commit being converted to events.
 struct Commit<'c, 's> {
     seq: Seq,
     time_micros: i64,
     puts: Vec<(&'c [u8], &'c [u8])>,
     by_key: HashMap<&'c [u8], &'c [u8]>,
     events: &'s mut Vec<ChangeEvent>,
-    /// A collection that gave up a name and has not got the new one yet.
+    /// A collection that gave up its name and does not have the new one yet.
     renamed: Option<(u32, Named)>,
-    /// Collections whose names others take: they are not told to be dropped.
+    /// Collections whose names others take over: no drop is reported for them.
     replaced: Vec<(&'c str, &'c str)>,
-    /// What was told of the collection that is about to be renamed.
+    /// The report on the collection that is about to be renamed.
     told: Option<Doc<'c>>,
     names: &'s mut Names,
     target: &'s Target,
@@ -549,7 +551,7 @@ impl<'c> Commit<'c, '_> {
         self.events.push(ChangeEvent { token, document: out.finish(), ends: false, shows });
     }
 
-    /// What the one who changed a definition said of it.
+    /// Handles a report on a change of a definition.
     fn tell(&mut self, collection: u32, database: &str, name: &str, event: Doc<'c>) {
         if let Some(Value::Binary(4, uuid)) = event.get("collectionUUID") {
             let (database, name) = (database.to_owned(), name.to_owned());
@@ -557,7 +559,7 @@ impl<'c> Commit<'c, '_> {
         }
         let operation = event.get("operationType").and_then(Value::as_str).unwrap_or_default();
         match operation {
-            // Told with the new name.
+            // Reported with the new name.
             "rename" => self.told = Some(event),
             "dropDatabase" => {
                 let of_database = matches!(self.target, Target::Database(wanted) if wanted == database);
@@ -644,8 +646,8 @@ fn put_namespace(out: &mut Writer, field: &str, database: &str, name: &str) {
     out.close();
 }
 
-/// A difference with the paths that can be read in two ways: a number in them is a place in an array, or the name of a field;
-/// `after` is the document that was made.
+/// Ambiguous paths of a difference, where a number is a position in an array or the name of a field; `after`
+/// is the new document.
 fn disambiguated(difference: Doc<'_>, after: Doc<'_>) -> DocBuf {
     let mut out = Writer::new();
     difference.iter().for_each(|(name, value)| out.put(name, value));

@@ -1,6 +1,7 @@
-//! Creation of collections inside a transaction, and what change streams report of definitions.
+//! Creation of collections inside a transaction, and reports of definition changes to change streams.
 //!
-//! A statement that writes to a missing collection creates it, so this is below the writes; other changes are above them.
+//! A statement that writes to a missing collection creates it, so this module is below the writes; other
+//! changes are above.
 
 use std::sync::Arc;
 
@@ -34,21 +35,21 @@ impl DocumentsTx<'_> {
         Ok(definition)
     }
 
-    /// Makes a collection in the midst of a statement that needs it.
+    /// Creates a collection during a statement that needs it.
     pub(crate) fn create_now(&mut self, collection: &Collection) -> Result<Arc<Definition>, DocumentsError> {
         let definition = self.new_definition(collection)?;
         self.tell_created(&definition);
         self.put_definition(definition, Event::Created)
     }
 
-    /// Writes a definition that has other options.
+    /// Writes a definition with changed options.
     pub(crate) fn put_modified(&mut self, changed: Definition) -> Result<Arc<Definition>, DocumentsError> {
         self.tell(&changed, "modify", |_| ());
         self.put_definition(changed, Event::Changed)
     }
 }
 
-/// Events of change streams that show more than documents.
+/// Expanded events of change streams, about definitions.
 impl DocumentsTx<'_> {
     pub(crate) fn tell(
         &mut self,

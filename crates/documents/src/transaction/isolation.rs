@@ -1,17 +1,18 @@
-//! The names of isolation levels that document databases use, and what they mean here.
+//! Isolation levels by the names that document databases use, and their meaning here.
 //!
-//! | name | reads | refused at commit, beside what rules rest on |
+//! | name | reads | rejected at commit, in addition to violated rules |
 //! |---|---|---|
-//! | read uncommitted | as read committed: nobody ever sees what is not committed | as read committed |
-//! | read committed | the newest commit, at each statement | a document written that somebody else wrote since the statement read it |
-//! | repeatable read, snapshot | one commit, of the begin | any key written that somebody else wrote since |
-//! | serializable | one commit, of the begin | also any key or range read that somebody else wrote since |
+//! | read uncommitted | as read committed: uncommitted data is never visible | as read committed |
+//! | read committed | the newest commit, at each statement | a written document that another commit changed since the statement read it |
+//! | repeatable read, snapshot | one commit, that of the begin | any written key that another commit changed since |
+//! | serializable | one commit, that of the begin | also any key or range read that another commit changed since |
 //!
-//! None has dirty reads or writes, and none loses an update. Repeatable read has no phantoms either, but write skew.
+//! No level has dirty reads, dirty writes or lost updates. Repeatable read has no phantoms either, but write
+//! skew.
 
 use ropewalk_engine::Isolation;
 
-/// The level that a name stands for: `ReadCommitted`, `read committed`, `READ-COMMITTED` are the same.
+/// The level by name: `ReadCommitted`, `read committed`, `READ-COMMITTED` are the same.
 ///
 /// ```
 /// use ropewalk_documents::isolation_named;

@@ -1,6 +1,6 @@
 //! Documents inside a transaction: definitions, guards, memory limits, commit, and retry after a conflict.
 //!
-//! A statement that fails leaves nothing.
+//! A failed statement has no effect.
 
 pub(crate) mod create;
 pub(crate) mod isolation;

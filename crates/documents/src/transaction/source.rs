@@ -10,19 +10,19 @@ use crate::model::Documents;
 use crate::model::handle::Collection;
 use crate::rules::Caller;
 
-/// Asked from time to time by a walk that may take long whether it may go on; an error ends it.
+/// A check that long scans call periodically; an error from it ends the scan.
 pub type Look<'a> = &'a (dyn Fn() -> Result<(), DocumentsError> + Sync);
 
-/// What can be read from: a transaction or a snapshot.
+/// A transaction or a snapshot that documents are read from.
 pub(crate) trait Source {
     /// Begins a statement.
     fn begin(&mut self);
     fn documents(&self) -> &Documents;
-    /// Whose rules are asked.
+    /// The caller whose access the rules decide about.
     fn caller(&self) -> Option<&Arc<Caller>>;
-    /// Whether what may take long may go on. Asked once for each page of a walk.
+    /// Checks whether a long operation may continue. Called once for each page of a scan.
     fn look(&self) -> Result<(), DocumentsError>;
-    /// The snapshot, without own writes.
+    /// The snapshot, without the transaction's own writes.
     fn reading(&self) -> Reading;
     fn definition_of(&mut self, collection: &Collection) -> Result<Option<Arc<Definition>>, DocumentsError>;
     fn fetch(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, DocumentsError>;

@@ -1,7 +1,7 @@
-//! Transactions whose commit is awaited, not waited for: servers that have many clients and few threads write so.
+//! Transactions whose commit is awaited asynchronously, for servers with many clients and few threads.
 //!
 //! ```text
-//! work ─▶ operations ─▶ queue of the engine ─▶ one log write for all that wait ─▶ whoever awaits is woken
+//! work ─▶ operations ─▶ queue of the engine ─▶ one log write for all queued ─▶ wake the awaiting tasks
 //! ```
 //! The work itself runs on the caller's thread; only the disk is awaited.
 
@@ -15,7 +15,7 @@ use crate::error::DocumentsError;
 use crate::model::Documents;
 use crate::transaction::tx::DocumentsTx;
 
-/// What a transaction answers, once it is as durable as asked. Dropping it leaves the commit on its way.
+/// Result of a transaction, once it is as durable as requested. Dropping it does not cancel the commit.
 pub struct Submitted<R> {
     documents: Documents,
     result: Option<R>,
@@ -24,12 +24,13 @@ pub struct Submitted<R> {
 }
 
 impl Documents {
-    /// Runs `work` in a transaction of its own, once, and queues the commit. Never blocks: callers look at the engine's room
-    /// first.
+    /// Runs `work` once, in a new transaction, and queues the commit. Never blocks: callers check the
+    /// engine's capacity first.
     ///
     /// # Errors
-    /// What `work` answers; the engine's while its queue is full. When awaited: [`DocumentsError::Conflict`], after which the
-    /// same may be submitted again once the other commit is visible; the engine's.
+    /// The errors of `work`; an error of the engine while its queue is full. When awaited:
+    /// [`DocumentsError::Conflict`], after which the same work may be submitted again once the other commit
+    /// is visible; errors of the engine.
     pub fn submit<R>(
         &self,
         durability: Durability,

@@ -1,4 +1,4 @@
-//! Transactions of one statement or closure, run again when another commit got there first.
+//! Transactions of one statement or closure, retried after a conflict with another commit.
 
 use core::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::error::DocumentsError;
 use crate::model::Documents;
 use crate::transaction::tx::{DocumentsState, DocumentsTx};
 
-/// Attempts at a statement that others get in the way of.
+/// Most attempts at a transaction that conflicts with other commits.
 const ATTEMPTS: usize = 1000;
 impl Documents {
-    /// Runs `work` in a transaction of its own, once.
+    /// Runs `work` once, in a new transaction.
     pub(crate) fn attempt<R>(
         &self,
         durability: Durability,
@@ -26,7 +26,7 @@ impl Documents {
         self.engine.commit(operations, durability).map(|_| result).map_err(|error| self.failed(error))
     }
 
-    /// What `work` answers, and the operations that it comes to.
+    /// Runs `work` in a new transaction; returns its result and the operations to commit.
     pub(crate) fn prepared<R>(
         &self,
         work: impl FnOnce(&mut DocumentsTx<'_>) -> Result<R, DocumentsError>,
@@ -62,11 +62,12 @@ impl Documents {
         }
     }
 
-    /// Runs `work` in a transaction of its own until no other commit gets in its way. `work` must have no effect but on the
-    /// transaction. Every statement reads the newest commit, and nothing that it rests on has changed when it commits.
+    /// Runs `work` in a new transaction, and retries it after a conflict. `work` must have no side effects
+    /// outside the transaction. Every statement reads the newest commit; all data that the statement depends
+    /// on is unchanged at commit.
     ///
     /// # Errors
-    /// What `work` answers; the last conflict.
+    /// The errors of `work`; the last conflict.
     pub fn transact<R>(
         &self,
         durability: Durability,
@@ -77,7 +78,7 @@ impl Documents {
             match self.attempt(durability, &mut work) {
                 Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
                     attempt += 1;
-                    // The other commit may not be durable yet, and is not visible before.
+                    // The other commit becomes visible only once it is durable.
                     self.engine.wait_visible(seq, Duration::from_secs(1));
                 }
                 result => return result,

@@ -1,8 +1,10 @@
-//! Documents inside a transaction: which definitions it sees, what guards the writes, and what it did, in order.
+//! Documents inside a transaction: visible definitions, guards of writes, and the section of its changes, in
+//! order.
 //!
-//! A transaction that writes documents rests on the collection's definition as it knows it, whatever its isolation: the
-//! definition is guarded, so that a commit after somebody else's new index cannot leave the index without its documents. A
-//! read committed transaction that changes a definition reads one snapshot from then on.
+//! A transaction that writes documents depends on the collection's definition as it knows it, at any
+//! isolation: the definition is guarded. So a commit after another transaction's new index cannot leave that
+//! index without its documents. A read committed transaction that changes a definition reads one snapshot
+//! from then on.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,30 +24,30 @@ use crate::rules::{Access, Caller};
 use crate::transaction::source::{Look, Source};
 use crate::transaction::write_budget::{Held, HeldSize, WriteBudget};
 
-/// What a transaction knows of documents beside its writes.
+/// State of a transaction on documents, in addition to its writes.
 #[derive(Default)]
 pub struct DocumentsState {
-    /// Collections whose definitions it changed.
+    /// True when it changed a definition.
     ddl: bool,
     /// Collections whose definitions are guarded.
     guarded: BTreeSet<u32>,
     /// By the key of the name.
     definitions: HashMap<Vec<u8>, Option<Arc<Definition>>>,
-    /// Names that are noted as read.
+    /// Names that are recorded as read.
     noted: HashSet<Vec<u8>>,
-    /// What it did, as a section.
+    /// Its changes, as a section.
     section: Vec<u8>,
     /// Bytes of documents that it adds, over all databases with a quota.
     pub(crate) grown: i64,
-    /// How large its writes are.
+    /// Size of its writes.
     held: Held,
-    /// Validators are not asked.
+    /// Validators are not evaluated.
     pub(crate) unvalidated: bool,
-    /// Whose rules are asked; `None`: the application itself.
+    /// The caller whose access the rules decide about; `None`: the application itself.
     pub(crate) caller: Option<Arc<Caller>>,
 }
 
-/// A place to go back to.
+/// A savepoint.
 #[derive(Debug, Clone, Copy)]
 pub struct DocumentsMark {
     section: usize,
@@ -54,12 +56,12 @@ pub struct DocumentsMark {
 }
 
 impl DocumentsState {
-    /// Marks a place to go back to, together with a mark of the writes.
+    /// Sets a savepoint; the caller sets one for the writes as well.
     pub fn mark(&self) -> DocumentsMark {
         DocumentsMark { section: self.section.len(), grown: self.grown, held: self.held.size() }
     }
 
-    /// To be called after the transaction's writes were rolled back to the mark taken with this one.
+    /// Restores the state after the transaction's writes were rolled back to the mark taken with this one.
     pub fn rolled_back(&mut self, mark: DocumentsMark) {
         self.section.truncate(mark.section);
         self.grown = mark.grown;
@@ -68,7 +70,7 @@ impl DocumentsState {
         self.definitions.clear();
     }
 
-    /// What has to go into the commit beside the writes.
+    /// The operation to commit in addition to the writes.
     pub fn operation(&mut self) -> Option<Box<dyn Operation>> {
         let section = std::mem::take(&mut self.section);
         if section.is_empty() { None } else { Some(Box::new(SectionOperation { section })) }
@@ -84,12 +86,13 @@ pub struct DocumentsTx<'a> {
 }
 
 impl<'a> DocumentsTx<'a> {
-    /// The documents within a transaction; `state` begins empty and stays with it.
+    /// The documents within a transaction; `state` begins empty and belongs to the transaction.
     pub fn new(documents: &'a Documents, kv: &'a mut KvTransaction, state: &'a mut DocumentsState) -> Self {
         Self { documents, kv, state, look: None }
     }
 
-    /// The same transaction, asking `look` from time to time whether a statement may go on. One that may not leaves nothing.
+    /// The same transaction, calling `look` periodically during statements. An error from it ends the
+    /// statement without effect.
     pub fn looking<'l>(&'l mut self, look: Look<'l>) -> DocumentsTx<'l> {
         DocumentsTx {
             documents: self.documents,
@@ -99,8 +102,8 @@ impl<'a> DocumentsTx<'a> {
         }
     }
 
-    /// Whether what is written from now on has to fit the validators of its collections; references and limits hold either
-    /// way.
+    /// Sets whether documents written from now on must satisfy the validators of their collections;
+    /// references and limits apply either way.
     pub fn validate(&mut self, validate: bool) {
         self.state.unvalidated = !validate;
     }
@@ -113,13 +116,13 @@ impl<'a> DocumentsTx<'a> {
         self.documents.collection(database, name)
     }
 
-    /// From here on the rules of collections are asked whether `caller` may do what is done; `None`: the application
-    /// itself, which may do everything.
+    /// Applies the rules of collections for `caller` from now on; `None`: the application itself, which is
+    /// not restricted.
     pub fn act_for(&mut self, caller: Option<Caller>) {
         self.state.caller = caller.map(Arc::new);
     }
 
-    /// Asks the rules of a collection.
+    /// Applies the rules of a collection.
     pub(crate) fn check_access(
         &self,
         definition: &Definition,
@@ -131,7 +134,7 @@ impl<'a> DocumentsTx<'a> {
         definition.check_access(caller, access, (stored, new), self.now_ms())
     }
 
-    /// Runs one statement; if it fails it leaves nothing.
+    /// Runs one statement; a failed statement has no effect.
     pub(crate) fn statement<R>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
@@ -144,7 +147,7 @@ impl<'a> DocumentsTx<'a> {
         })
     }
 
-    /// A statement that writes to `collection`, which its errors name.
+    /// Runs a statement that writes to `collection`, whose name its errors contain.
     pub(crate) fn statement_on<R>(
         &mut self,
         collection: &Collection,
@@ -153,7 +156,7 @@ impl<'a> DocumentsTx<'a> {
         self.statement(run).map_err(|error| collection.named(error))
     }
 
-    /// A part of a statement that leaves nothing if it fails.
+    /// Runs a part of a statement; it has no effect if it fails.
     pub(crate) fn within<R>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<R, DocumentsError>,
@@ -175,7 +178,7 @@ impl<'a> DocumentsTx<'a> {
         self.state.held.share(budget)
     }
 
-    /// Writes `key`, if the transaction has room for it.
+    /// Writes `key`, if it fits the transaction's limits.
     pub(crate) fn put(
         &mut self,
         keyspace: ropewalk_engine::Keyspace,
@@ -187,7 +190,7 @@ impl<'a> DocumentsTx<'a> {
         Ok(())
     }
 
-    /// Deletes `key`, if the transaction has room for it.
+    /// Deletes `key`, if that fits the transaction's limits.
     pub(crate) fn remove(
         &mut self,
         keyspace: ropewalk_engine::Keyspace,
@@ -211,7 +214,7 @@ impl<'a> DocumentsTx<'a> {
         self.state.held.take((key.len(), value), replaced, self.state.section.len())
     }
 
-    /// Notes what was done.
+    /// Appends a change to the section.
     pub(crate) fn did(&mut self, definition: &Definition, what: What<'_>) {
         what.put(definition.id, &mut self.state.section);
         if definition.quota.is_some() {
@@ -223,13 +226,13 @@ impl<'a> DocumentsTx<'a> {
         self.kv.snapshot().reading()
     }
 
-    /// The number under a name, own definitions included.
+    /// The collection's number by name, own definitions included.
     pub(crate) fn number_of(&mut self, name: &[u8]) -> Result<Option<u32>, DocumentsError> {
         let catalog = self.spaces().catalog;
         Ok(self.kv.get(catalog, name)?.as_deref().and_then(number))
     }
 
-    /// The definition of a collection by its number, own definitions included.
+    /// The definition of a collection by number, own definitions included.
     pub(crate) fn definition_by_id(&mut self, id: u32) -> Result<Arc<Definition>, DocumentsError> {
         let catalog = self.spaces().catalog;
         let stored = self.kv.get(catalog, &definition_key(id))?;
@@ -241,22 +244,22 @@ impl<'a> DocumentsTx<'a> {
         Ok(Arc::new(definition))
     }
 
-    /// What is written rests on the definition from here on.
+    /// Guards the definition, on which the following writes depend.
     pub(crate) fn guard_definition(&mut self, definition: &Definition) {
-        // Also for a definition that it changed itself: that change may yet be rolled back.
+        // Also for a definition that the transaction changed itself: that change may yet be rolled back.
         if self.state.guarded.insert(definition.id) {
             self.kv.guard_key(self.spaces().catalog, &definition_key(definition.id));
         }
     }
 
-    /// Writes under read committed carry their own guard; the stricter levels check every key they write.
+    /// Writes under read committed guard their keys here; the stricter levels check every key they write.
     pub(crate) fn guard(&mut self, keyspace: ropewalk_engine::Keyspace, key: &[u8]) {
         if self.kv.isolation() == Isolation::ReadCommitted {
             self.kv.guard_key(keyspace, key);
         }
     }
 
-    /// Writes a definition. Whoever wrote it since is met at commit.
+    /// Writes a definition. A concurrent change of it is detected at commit.
     pub(crate) fn put_definition(
         &mut self,
         mut definition: Definition,
@@ -286,10 +289,10 @@ impl<'a> DocumentsTx<'a> {
         Ok(definition)
     }
 
-    /// Notes that a definition changed.
+    /// Records that a definition changed.
     pub(crate) fn defined(&mut self, collection: u32, what: What<'_>) {
         what.put(collection, &mut self.state.section);
-        // Documents that others write under a newer definition could not be read through the own one.
+        // Documents that others write under a newer definition could not be read with the transaction's one.
         self.kv.stay();
         self.state.ddl = true;
         self.state.definitions.clear();
@@ -300,7 +303,7 @@ impl Source for DocumentsTx<'_> {
     fn begin(&mut self) {
         self.kv.begin_statement();
         if self.kv.isolation() == Isolation::ReadCommitted {
-            // Somebody else's change may be visible by now; own ones are found in the own writes.
+            // Another transaction's change may be visible by now; own ones are found in the own writes.
             self.state.definitions.clear();
         }
     }
@@ -373,7 +376,7 @@ impl DocumentsTx<'_> {
 }
 
 impl Documents {
-    /// Says in words what a conflict of the engine was about, if it was about documents.
+    /// Describes a conflict of the engine, if it was about documents.
     pub fn explain(&self, conflict: &KeyConflict) -> Option<DocumentsError> {
         let spaces = self.model.spaces();
         let seq = conflict.seq;

@@ -1,9 +1,9 @@
-//! The size of a transaction's writes before it commits: of its log record, and in memory.
+//! Size of a transaction's writes before commit: in its log record, and in memory.
 //!
 //! ```text
 //! put, delete ─▶ record: what the commit would write ─▶ limit of one transaction
-//!            └─▶ memory: replaced values too, for rollback ─▶ limit of all transactions that share a budget
-//! ```
+//! put, delete ─▶ record: bytes that the commit will write ─▶ limit of one transaction
+//!            └─▶ memory: with replaced values, for rollback ─▶ limit of all that share a budget
 //! Both are checked before a write is added, so that neither an open transaction nor many of them exceed their limit.
 
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use ropewalk_engine::{EngineError, TRANSACTION_BYTES_MAX};
 
 use crate::error::DocumentsError;
 
-/// Memory of one write next to its key and value: two copies of the key's vector, a tree entry, a journal entry.
+/// Memory of one write in addition to its key and value: two copies of the key's vector, a tree entry, a
+/// journal entry.
 const WRITE_OVERHEAD: u64 = 160;
 
 /// Memory that the writes of several open transactions may take together.
@@ -53,7 +54,7 @@ pub(crate) struct Held {
     budget: Option<Arc<WriteBudget>>,
 }
 
-/// Both sizes of a transaction at one moment.
+/// Both sizes of a transaction at one point.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HeldSize {
     record: u64,
@@ -65,7 +66,7 @@ impl Held {
         self.size
     }
 
-    /// Charges memory to `budget` from here on, what is held already included.
+    /// Charges memory to `budget` from now on, including what is already held.
     pub(crate) fn share(&mut self, budget: &Arc<WriteBudget>) -> Result<(), DocumentsError> {
         if self.budget.is_none() {
             budget.take(self.size.memory)?;
@@ -74,8 +75,8 @@ impl Held {
         Ok(())
     }
 
-    /// Adds a write of `key` and `value` bytes in the place of an own one of `replaced` bytes; `section` is the size of the
-    /// model's section.
+    /// Adds a write of `key` and `value` bytes that replaces an own one of `replaced` bytes; `section` is
+    /// the size of the model's section.
     pub(crate) fn take(
         &mut self,
         (key, value): (usize, usize),
@@ -97,7 +98,7 @@ impl Held {
         check(self.size.record, section)
     }
 
-    /// Gives back what was taken since `size`.
+    /// Releases what was taken since `size`.
     pub(crate) fn back_to(&mut self, size: HeldSize) {
         if let Some(budget) = &self.budget {
             budget.release(self.size.memory.saturating_sub(size.memory));

@@ -1,4 +1,5 @@
-//! Pipelines that write: `$out` and `$merge`, part of the transaction that reads, so that a new collection is visible whole.
+//! Pipelines that write: `$out` and `$merge`, in the reading transaction, so that a new collection becomes
+//! visible atomically.
 
 use std::cell::RefCell;
 
@@ -18,8 +19,8 @@ use crate::write::document::duplicate_id;
 use crate::write::statements::UpdateSpec;
 
 impl Collection {
-    /// Runs a pipeline as of the newest commit and answers what comes out of it; one that writes is a transaction of its own
-    /// and answers nothing.
+    /// Runs a pipeline as of the newest commit and returns its results. A pipeline that writes runs in a
+    /// separate transaction and returns nothing.
     ///
     /// # Errors
     /// As [`Collection::aggregate_at`]; as [`DocumentsTx::aggregate`].
@@ -41,11 +42,12 @@ impl Collection {
 }
 
 impl DocumentsTx<'_> {
-    /// Runs a pipeline inside the transaction, own writes included. With `$out` or `$merge` at its end the documents are
-    /// written, and the answer is empty.
+    /// Runs a pipeline inside the transaction, own writes included. With `$out` or `$merge` at its end it
+    /// writes the documents and returns nothing.
     ///
     /// # Errors
-    /// What stages meet; more memory than [`PIPELINE_BYTES_MAX`], for the stages or for what comes out; what writing meets.
+    /// Errors of the stages and of the writes; more memory than [`PIPELINE_BYTES_MAX`], for the stages or
+    /// for the results.
     pub fn aggregate(
         &mut self,
         collection: &Collection,
@@ -79,7 +81,7 @@ impl DocumentsTx<'_> {
     ) -> Result<(), DocumentsError> {
         match &output.mode {
             OutputMode::Replace => {
-                // Made also when nothing comes out.
+                // Created also when there are no results.
                 self.definition_to_write(target)?;
                 self.delete(target, &Find::all())?;
                 documents.iter().try_for_each(|document| self.insert_one(target, document.bytes()).map(drop))
@@ -93,7 +95,7 @@ impl DocumentsTx<'_> {
         }
     }
 
-    /// `on` must be what a unique index is on, so that it means one document.
+    /// Checks that a unique index is on the fields `on`, so that they identify one document.
     fn check_identifies(&mut self, target: &Collection, on: &[String]) -> Result<(), DocumentsError> {
         if matches!(on, [id] if id == "_id") {
             return Ok(());
@@ -139,7 +141,7 @@ impl DocumentsTx<'_> {
             }
         }
         let filter = filter.finish();
-        // A document without an `_id` is like no other.
+        // A document without an `_id` matches no other.
         let there = if filter.doc().is_empty() {
             None
         } else {
@@ -183,7 +185,7 @@ impl DocumentsTx<'_> {
     }
 }
 
-/// What the variables of a `$merge` are for one document.
+/// The values of a `$merge`'s variables for one document.
 fn variables_of(
     document: Doc<'_>,
     spec: Option<&DocBuf>,
@@ -194,7 +196,7 @@ fn variables_of(
         out.put("new", Value::Document(document));
         return Ok(out.finish());
     };
-    // The expressions of one document are what a new root is made of.
+    // The expressions of one document are evaluated as a new root.
     let mut stages = Writer::array();
     stages.open_document("0");
     stages.open_document("$replaceRoot");

@@ -1,4 +1,4 @@
-//! Writes of a collection that are each a commit, run again when another commit got there first.
+//! Writes of a collection, each as one commit, retried after a conflict with another commit.
 
 use std::borrow::Cow;
 
@@ -11,15 +11,15 @@ use crate::write::document::duplicate_id;
 use crate::write::fast_path::{Change, Inserted, Pointed};
 use crate::write::statements::{BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated};
 
-/// Bytes of documents that an insert of many writes as one commit.
+/// Bytes of documents that an insert of many puts into one commit.
 const BATCH_BYTES: usize = 32 << 20;
 
-/// Writes, each a commit of its own, durable as asked when they return.
+/// Writes, each as one commit with the requested durability.
 impl Collection {
-    /// Inserts a document; answers its `_id`, which is made when it has none.
+    /// Inserts a document; returns its `_id`, which is generated if it has none.
     ///
     /// # Errors
-    /// [`DocumentsError::Duplicate`]; a document that is none; a rule that it breaks.
+    /// [`DocumentsError::Duplicate`]; bytes that are not a valid document; a rule that it violates.
     pub fn insert_one(&self, document: &[u8], durability: Durability) -> Result<Owned, DocumentsError> {
         let new_id = || Owned::from(Value::ObjectId(self.documents().new_id()));
         let now_ms = self.documents().now_ms();
@@ -36,11 +36,11 @@ impl Collection {
         }
     }
 
-    /// Inserts documents: one commit up to 32 MiB, then another. Ordered: those behind the first that is refused are left
-    /// out; else all that can be are inserted.
+    /// Inserts documents: one commit up to 32 MiB, then another. Ordered: stops at the first that is
+    /// rejected; otherwise inserts all that can be inserted.
     ///
     /// # Errors
-    /// What concerns all of them. What concerns one is in the answer.
+    /// Errors that concern all documents. An error of one document is part of the result.
     pub fn insert_many<D: AsRef<[u8]>>(
         &self,
         documents: &[D],
@@ -82,7 +82,7 @@ impl Collection {
         Ok(done)
     }
 
-    /// False when the rest is to be left out.
+    /// Returns false when the remaining documents are to be skipped.
     fn insert_batch(
         &self,
         mut prepared: Vec<(usize, Cow<'_, [u8]>)>,
@@ -132,7 +132,7 @@ impl Collection {
     /// Changes the first document that matches, or inserts one if the update says so.
     ///
     /// # Errors
-    /// An update that does not fit the document; a rule that the changed document breaks.
+    /// An update that does not fit the document; a rule that the changed document violates.
     pub fn update_one(&self, spec: &UpdateSpec, durability: Durability) -> Result<Updated, DocumentsError> {
         if let Some(id) = spec.filter.only_id().filter(|_| spec.hint.is_none()) {
             let now_ms = self.documents().now_ms();
@@ -151,12 +151,12 @@ impl Collection {
     /// Changes all documents that match, in one commit.
     ///
     /// # Errors
-    /// As [`Collection::update_one`]; a replacement cannot be for many.
+    /// As [`Collection::update_one`]; a replacement, which cannot apply to several documents.
     pub fn update_many(&self, spec: &UpdateSpec, durability: Durability) -> Result<Updated, DocumentsError> {
         self.documents().transact(durability, |tx| tx.update_many(self, spec))
     }
 
-    /// Finds a document, changes or deletes it, and answers it as it was or as it is then.
+    /// Finds a document, changes or deletes it, and returns it as it was before or after.
     ///
     /// # Errors
     /// As [`Collection::update_one`].
@@ -184,7 +184,7 @@ impl Collection {
         self.documents().transact(durability, |tx| tx.find_and_modify(self, spec))
     }
 
-    /// Deletes the first document that matches; true when there was one.
+    /// Deletes the first document that matches; returns whether there was one.
     ///
     /// # Errors
     /// A reference that forbids it.
@@ -199,7 +199,7 @@ impl Collection {
         self.documents().transact(durability, |tx| tx.delete_one(self, filter))
     }
 
-    /// Deletes all documents that match, in one commit; answers how many there were.
+    /// Deletes all documents that match, in one commit; returns their number.
     ///
     /// # Errors
     /// A reference that forbids it.
@@ -207,10 +207,11 @@ impl Collection {
         self.documents().transact(durability, |tx| tx.delete_many(self, filter))
     }
 
-    /// Writes of several kinds, in order, in one commit. Ordered: those behind the first that is refused are left out.
+    /// Executes writes of several kinds, in order, in one commit. Ordered: stops at the first that is
+    /// rejected.
     ///
     /// # Errors
-    /// What concerns all of them. What concerns one is in the answer.
+    /// Errors that concern all writes. An error of one write is part of the result.
     pub fn bulk_write(
         &self,
         writes: &[BulkWrite],

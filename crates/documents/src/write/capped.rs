@@ -1,6 +1,7 @@
-//! Writes to capped collections: documents in the order in which they came, as many as fit; the oldest make room.
+//! Writes to capped collections: insertion order, within the limits; the oldest documents are deleted.
 //!
-//! All writers of a collection write the head of its order, so the order is that of the commits and the limits hold exactly.
+//! All writers of a collection write the head of its order, so it follows the commit order and the limits
+//! hold exactly.
 //!
 //! Source: MongoDB manual, "Capped Collections".
 
@@ -28,7 +29,8 @@ impl DocumentsTx<'_> {
         self.put(documents, &key, &head.encode())
     }
 
-    /// A document was put under `document_key`: it is the newest, and the oldest make room.
+    /// Records a document inserted under `document_key` as the newest, and deletes the oldest beyond the
+    /// limits.
     pub(crate) fn joined(
         &mut self,
         definition: &mut Arc<Definition>,
@@ -52,7 +54,7 @@ impl DocumentsTx<'_> {
         self.make_room(definition, order, capped)
     }
 
-    /// Deletes the oldest documents until what is left fits.
+    /// Deletes the oldest documents until the rest fits.
     pub(crate) fn make_room(
         &mut self,
         definition: &mut Arc<Definition>,
@@ -79,7 +81,7 @@ impl DocumentsTx<'_> {
         }
     }
 
-    /// A document took the place of another and keeps its place in the order.
+    /// Records the new size of a replaced document, which retains its place in the order.
     pub(crate) fn resized(
         &mut self,
         definition: &Definition,
@@ -92,7 +94,7 @@ impl DocumentsTx<'_> {
         self.put_head(order, head)
     }
 
-    /// The document under `document_key` was deleted.
+    /// Records that the document under `document_key` was deleted.
     pub(crate) fn left(
         &mut self,
         definition: &Definition,

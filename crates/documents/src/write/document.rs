@@ -1,12 +1,13 @@
-//! Writing documents: what every insert, update and delete comes down to.
+//! Writing one document: the common path of every insert, update and delete.
 //!
 //! ```text
-//! document ─▶ limits, _id ─▶ validator, references, quota ─▶ index entries (old against new) ─▶ the document itself ─▶ section
+//! document ─▶ limits, _id ─▶ validator, references, quota ─▶ index entries (old and new) ─▶ document ─▶ section
 //! ```
 //! Invariants
-//! 1. A document, its entries in every index and what the section says of it are of one commit.
-//! 2. Rules hold under concurrency at every isolation: what was looked at is guarded (a free `_id`, a free unique key, the
-//!    definition; a parent is there; the children of a deleted parent are those that were seen).
+//! 1. A document, its entries in every index and its part of the section are in one commit.
+//! 2. Rules hold under concurrency at every isolation: what was checked is guarded (a free `_id`, a free
+//!    unique key, the definition, an existing parent, the children found for a deleted parent).
+//! 3. A failed statement has no effect.
 //! 3. A statement that fails leaves nothing.
 
 use std::borrow::Cow;
@@ -24,7 +25,7 @@ use crate::rules::Access;
 use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
-/// A duplicate of an `_id`.
+/// The error for a duplicate `_id`.
 pub(crate) fn duplicate_id(definition: &Definition, id: Value<'_>) -> DocumentsError {
     let mut pattern = Writer::new();
     pattern.put("_id", Value::Int32(1));
@@ -56,7 +57,7 @@ fn duplicate(definition: &Definition, index: &Index, doc: Doc<'_>) -> DocumentsE
 }
 
 impl DocumentsTx<'_> {
-    /// The collection's definition, to be written under; the collection is made if need be.
+    /// The collection's definition for a write; creates the collection if needed.
     pub(crate) fn definition_to_write(
         &mut self,
         collection: &Collection,
@@ -70,7 +71,7 @@ impl DocumentsTx<'_> {
         }
     }
 
-    /// The bytes to store for a document that came from a client: checked, with an `_id`, and that in front.
+    /// The bytes to store for a document from a client: checked, with an `_id`, which is moved to the front.
     pub(crate) fn prepared<'d>(&self, doc: Doc<'d>) -> Result<Cow<'d, [u8]>, DocumentsError> {
         let prepared = lang::prepare_insert(doc, self.now_ms(), || {
             Owned::from(Value::ObjectId(self.documents.new_id()))
@@ -89,7 +90,7 @@ impl DocumentsTx<'_> {
         let id = id_of(doc);
         let key = document_key(definition.id, id)?;
         let documents = self.spaces().documents;
-        // First: whether there is such a document is not for those who may not create it.
+        // Checked first: a caller who may not create the document must not learn whether it exists.
         self.check_access(definition, Access::Create, None, Some(doc))?;
         if self.kv.peek(documents, &key)?.is_some() {
             self.kv.note_read(documents, &key);
@@ -104,7 +105,7 @@ impl DocumentsTx<'_> {
         self.check_quota(definition)
     }
 
-    /// Puts `new` in the place of `old`, which has the same `_id`.
+    /// Replaces `old` by `new`, which has the same `_id`.
     pub(crate) fn replace_stored(
         &mut self,
         definition: &mut Arc<Definition>,
@@ -136,7 +137,7 @@ impl DocumentsTx<'_> {
         self.check_quota(definition)
     }
 
-    /// Deletes the document under `key`; what refers to it goes as its references say.
+    /// Deletes the document under `key` and handles references to it as declared.
     pub(crate) fn delete_stored(
         &mut self,
         definition: &mut Arc<Definition>,
@@ -201,13 +202,13 @@ impl DocumentsTx<'_> {
         Ok(())
     }
 
-    /// A duplicate as the caller may see it: of a collection with rules without the values.
+    /// A duplicate error that the caller may see: without values if the collection has rules.
     fn told(&self, definition: &Definition, error: DocumentsError) -> DocumentsError {
         let bound = self.state.caller.is_some() && definition.rules.is_some();
         if bound { error.without_values() } else { error }
     }
 
-    /// Brings the indexes from the old document to the new one: only entries that differ are touched.
+    /// Updates the indexes from the old document to the new one: only entries that differ are written.
     fn write_entries(
         &mut self,
         definition: &mut Arc<Definition>,
@@ -268,7 +269,8 @@ impl DocumentsTx<'_> {
         Ok(())
     }
 
-    /// Notes in the definition that documents have arrays on the paths of an index. Happens once for each path.
+    /// Records in the definition that documents have arrays on the paths of an index. Happens once for each
+    /// path.
     pub(crate) fn mark_multikey(
         &mut self,
         definition: &Definition,

@@ -1,12 +1,13 @@
-//! Writes that are decided in their place in the commit order: inserts, and changes of one document by its `_id`, in
-//! collections without indexes and rules.
+//! The fast path: inserts and changes of one document by `_id`, validated at their place in the commit
+//! order. For collections without indexes and rules.
 //!
 //! ```text
 //! insert: bytes ready ─▶ validate: the keys are free ─▶ encode: append the bytes
 //! change: _id, update ─▶ validate: read the newest document, pending commits included, and apply the update ─▶ encode
 //! ```
-//! They need no snapshot and are never refused because somebody else was faster: a hot document takes as many updates a
-//! second as the log takes commits. What they rest on is the collection's definition, as of the commit it was loaded at.
+//! They need no snapshot and never conflict with concurrent writes: a hot document takes as many updates a
+//! second as the log takes commits. They depend only on the collection's definition, as of the commit it was
+//! loaded at.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -28,26 +29,26 @@ use crate::model::difference::{OVERHEAD, difference};
 use crate::model::handle::Collection;
 use crate::model::{DOCUMENTS, Documents, DocumentsModel, SectionOperation};
 
-/// Largest document that an update by operators may make here; larger ones take the general way.
+/// Largest document for an update by operators here; larger ones take the general path.
 const UPDATED_BYTES_MAX: usize = 16 << 10;
 
-/// Why a write was not done here.
+/// Reason why the fast path rejected a write.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// A definition changed since it was looked at.
+    /// A definition changed since it was read.
     #[error("a definition changed")]
     Stale,
-    /// Documents with these places in the list are there.
-    #[error("{} documents are there already", .0.len())]
+    /// Documents with these positions in the list exist.
+    #[error("{} documents exist already", .0.len())]
     Duplicates(Vec<usize>),
     /// No document has the `_id`.
     #[error("there is no such document")]
     Missing,
     /// The update changes nothing.
-    #[error("nothing changes")]
+    #[error("the update changes nothing")]
     Unchanged,
-    /// The general way has to be taken.
-    #[error("the document grows too large for the short way")]
+    /// The general path has to be used.
+    #[error("updated document exceeds the fast-path size limit")]
     TooLarge,
     /// The update does not fit the document.
     #[error("{0}")]
@@ -58,7 +59,7 @@ fn refused(why: Refused) -> Rejection {
     Box::new(why)
 }
 
-/// What a definition looked like, and when.
+/// A cached definition and the commit it is valid for.
 #[derive(Clone)]
 struct Basis {
     model: Arc<DocumentsModel>,
@@ -88,7 +89,7 @@ pub(crate) struct Inserts {
     keyspace: Keyspace,
     section: Vec<u8>,
     keys: Vec<Range<usize>>,
-    /// Places of the documents in the caller's list.
+    /// Positions of the documents in the caller's list.
     places: Vec<usize>,
     ascending: bool,
     bytes: u64,
@@ -99,7 +100,7 @@ impl Inserts {
         self.keys.get(place).and_then(|range| self.section.get(range.clone())).unwrap_or_default()
     }
 
-    /// No key of the collection lies between the first and the last one.
+    /// True when no key of the collection lies between the first and the last one.
     fn all_free(&self, latest: ReadView<'_>) -> Result<bool, EngineError> {
         let (first, last) = (self.key(0), self.key(self.keys.len().saturating_sub(1)));
         let mut cursor = latest.cursor(self.keyspace);
@@ -147,7 +148,7 @@ pub(crate) enum Change {
     Delete,
 }
 
-/// The document before and after; the change is worked out in validation and read by its own section and by the caller.
+/// The document before and after. Validation computes the change; its section and the caller read it.
 #[derive(Default)]
 struct Worked {
     old: Vec<u8>,
@@ -180,7 +181,7 @@ impl Operation for PointWrite {
         let new = match &self.change {
             Change::Delete => None,
             Change::Update { update, now_ms } => {
-                // A long update would hold up everybody; it has another way.
+                // A long update would delay all commits; it takes the general path.
                 if stored.len() > UPDATED_BYTES_MAX {
                     return Err(refused(Refused::TooLarge));
                 }
@@ -220,7 +221,8 @@ impl Operation for PointSection {
     }
 
     fn bytes_max(&self) -> usize {
-        // A difference takes no more than the old and the new document; an `_id` no more than the old one.
+        // A difference takes no more than the old and the new document; an `_id` no more than the old
+        // document.
         self.key.len() + 2 * UPDATED_BYTES_MAX + OVERHEAD + 64
     }
 
@@ -250,7 +252,7 @@ impl Operation for PointSection {
     }
 }
 
-/// What became of a change by `_id`.
+/// Result of a change by `_id`.
 pub(crate) enum Pointed {
     Missing,
     Unchanged,
@@ -258,20 +260,20 @@ pub(crate) enum Pointed {
         old: Vec<u8>,
         new: Option<DocBuf>,
     },
-    /// The general way has to be taken.
+    /// The general path has to be used.
     General,
 }
 
-/// What became of inserts.
+/// Result of inserts.
 pub(crate) enum Inserted {
     All,
     Duplicates(Vec<usize>),
-    /// The collection is not plain (any more), or not there yet.
+    /// The collection is not plain (any more), or does not exist yet.
     General,
 }
 
 impl Documents {
-    /// Waits until the newest change of a definition is visible, so that it can be looked at.
+    /// Waits until the newest change of a definition is visible, so that it can be read.
     fn settle_definitions(&self) -> Result<(), DocumentsError> {
         let last = self.model.last_ddl();
         while !self.engine.wait_visible(last, core::time::Duration::from_millis(100)) {
@@ -284,7 +286,7 @@ impl Documents {
 }
 
 impl Collection {
-    /// The definition, when writing needs nothing but the document, and the commit it is right for.
+    /// The definition, if the collection is plain, and the commit it is valid for.
     fn plain(&self) -> Result<Option<(Arc<Definition>, Basis)>, DocumentsError> {
         let loaded = self.newest()?;
         Ok(match &loaded.definition {
@@ -296,7 +298,7 @@ impl Collection {
         })
     }
 
-    /// Inserts prepared documents (place in the caller's list, bytes) as one commit.
+    /// Inserts prepared documents (position in the caller's list, bytes) as one commit.
     pub(crate) fn insert_plain(
         &self,
         prepared: &[(usize, impl AsRef<[u8]>)],
@@ -365,7 +367,7 @@ impl Collection {
     }
 }
 
-/// Builds the operation; answers the places of documents that are in the list twice, too.
+/// Builds the operation; also returns the positions of duplicates within the list.
 fn gather(
     documents: &Documents,
     definition: &Definition,
@@ -405,7 +407,7 @@ fn gather(
     Ok((inserts, twice))
 }
 
-/// What validation refused; other failures are errors.
+/// The fast path's reason for rejection, if validation failed for one; other failures are errors.
 fn refusal<T>(result: Result<T, CommitError>) -> Result<Option<Refused>, DocumentsError> {
     match result {
         Ok(_) => Ok(None),

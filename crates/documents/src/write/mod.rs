@@ -1,6 +1,6 @@
 //! Writes of documents: statements, their rules and references, index entries, the document itself.
 //!
-//! A document, its index entries and its section are of one commit.
+//! A document, its index entries and its section are in one commit.
 
 pub(crate) mod aggregate;
 pub(crate) mod autocommit;

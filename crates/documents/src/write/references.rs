@@ -1,8 +1,9 @@
 //! References between collections: a field that holds the `_id` of a document elsewhere.
 //!
-//! A child is written only while its parents are there: they are looked at, and at commit they must still be there. A parent
-//! is deleted together with what its children's references ask for, and at commit nobody may have written among the
-//! children since they were looked at. So each side meets the other, whichever commits first.
+//! A child is written only while its parents exist: they are read, and guarded until commit. Deleting a parent
+//! is rejected, deletes its children, or clears their references, as declared; its commit fails if another
+//! transaction has written to the children since they were read. So each side detects the other, whichever
+//! commits first.
 
 use std::sync::Arc;
 
@@ -18,18 +19,18 @@ use crate::query::read::{Find, Rows};
 use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
-/// Documents that one statement may touch by way of references.
+/// Most documents that one statement may change through references.
 const CASCADE_MAX: usize = 1_000_000;
 
 fn referred<'d>(doc: Doc<'d>, reference: &Reference) -> Result<Vec<Value<'d>>, DocumentsError> {
-    // A path that ends in an array gives the array beside its elements; the elements are what refers.
+    // A path that ends in an array yields the array and its elements; only the elements are references.
     let (mut all, _held) = lang::path::values_at(doc, &reference.field)?;
     all.retain(|value| !value.is_nullish() && !matches!(value, Value::Array(_)));
     Ok(all)
 }
 
 impl DocumentsTx<'_> {
-    /// Every document that `new` refers to is there.
+    /// Checks that every document that `new` refers to exists.
     pub(crate) fn check_parents(
         &mut self,
         definition: &Arc<Definition>,
@@ -61,7 +62,7 @@ impl DocumentsTx<'_> {
         Ok(())
     }
 
-    /// Looks after the documents that referred to `id`, which is gone.
+    /// Handles the documents that referred to the deleted `id`.
     pub(crate) fn parent_deleted(
         &mut self,
         parent: &Arc<Definition>,
@@ -78,7 +79,7 @@ impl DocumentsTx<'_> {
                     let children = self.children(&child, reference, id.value())?;
                     touched += children.len();
                     if touched > CASCADE_MAX {
-                        let what = format!("more than {CASCADE_MAX} documents would change with it");
+                        let what = format!("more than {CASCADE_MAX} documents would also change");
                         return Err(refused(&child, reference, what));
                     }
                     for (key, stored) in children {
@@ -115,7 +116,7 @@ impl DocumentsTx<'_> {
         Ok(())
     }
 
-    /// Deletes without a look at who refers to it: the caller does that, without recursion.
+    /// Deletes without handling references to it: the caller does that, without recursion.
     fn delete_without_references(
         &mut self,
         definition: &mut Arc<Definition>,
@@ -127,7 +128,7 @@ impl DocumentsTx<'_> {
         self.delete_stored(&mut Arc::new(alone), key, stored)
     }
 
-    /// The documents that refer to `id`, and a guard that they stay all.
+    /// The documents that refer to `id`, and a guard against new ones.
     fn children(
         &mut self,
         child: &Arc<Definition>,
@@ -173,7 +174,7 @@ fn encoded(value: Value<'_>) -> Vec<u8> {
     key
 }
 
-/// The document with the reference to `id` taken out: null in its place, or the element of a list gone.
+/// The document without its reference to `id`: the field becomes null, an element of a list is removed.
 fn cleared(
     doc: Doc<'_>,
     reference: &Reference,

@@ -1,12 +1,12 @@
-//! Retryable writes: what a statement answered lies in the same commit as what it wrote.
+//! Retryable writes: the result of a statement is stored in the same commit as its writes.
 //!
 //! ```text
 //! documents.sessions   h session                                   newest number i64 | last used, ms since 1970, i64
-//!                      r session bytes, ordered | number | statement    the answer, a document
+//!                      r session bytes, ordered | number | statement    the result, a document
 //! ```
-//! A client that lost the answer sends the statement again with the same session, number and statement id; it is answered
-//! from here, and nothing is written twice, not even when both copies run at the same time: they conflict on the session's
-//! record, and the one that is run again finds the answer of the other.
+//! A client that did not receive the response sends the statement again with the same session, number and
+//! statement id. It gets the stored result, and nothing is written twice. Two copies that run concurrently
+//! conflict on the session's record, and the one that is retried finds the result of the other.
 
 use ropewalk_base::keys;
 
@@ -19,14 +19,14 @@ use crate::transaction::tx::DocumentsTx;
 /// Longest id of a session, bytes.
 pub const SESSION_BYTES_MAX: usize = 256;
 
-/// Which statement of which session.
+/// Identifies a statement of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
     /// The session's id, such as the 16 bytes of `lsid`.
     pub session: Vec<u8>,
-    /// `txnNumber`: rises with every retryable command of the session.
+    /// `txnNumber`: grows with every retryable command of the session.
     pub number: i64,
-    /// `stmtId`: the place of the statement in its command.
+    /// `stmtId`: the position of the statement in its command.
     pub statement: i32,
 }
 
@@ -57,10 +57,10 @@ fn damaged() -> DocumentsError {
 }
 
 impl DocumentsTx<'_> {
-    /// The answer that this statement got before, if it was run before.
+    /// The stored result of this statement, if it was run before.
     ///
     /// # Errors
-    /// [`DocumentsError::TransactionTooOld`] when the session has gone on to a higher number.
+    /// [`DocumentsError::TransactionTooOld`] when the session has already used a higher number.
     pub fn answered(&mut self, retry: &Retry) -> Result<Option<DocBuf>, DocumentsError> {
         if retry.session.is_empty() || retry.session.len() > SESSION_BYTES_MAX {
             let what = format!("the id of a session has between 1 and {SESSION_BYTES_MAX} bytes");
@@ -79,8 +79,8 @@ impl DocumentsTx<'_> {
         Ok(self.kv.get(sessions, &answer_key(retry))?.map(DocBuf::trusted))
     }
 
-    /// Keeps the answer of this statement in the commit that writes what it wrote. What the session did under lower
-    /// numbers is forgotten.
+    /// Stores the result of this statement in the commit of its writes. Results of lower numbers of the
+    /// session are deleted.
     ///
     /// # Errors
     /// As [`DocumentsTx::answered`].
@@ -93,7 +93,8 @@ impl DocumentsTx<'_> {
                 return Err(DocumentsError::TransactionTooOld { number: retry.number, newest });
             }
             if retry.number > newest {
-                // Those of older numbers went when this one came. One by one: a deleted range for every write would slow all down.
+                // Only results of `newest` are left: older ones were deleted when it arrived. One by one: a
+                // range deletion per write would slow down reads.
                 let (start, end) = (
                     answers_of(&retry.session, newest),
                     answers_of(&retry.session, newest.saturating_add(1)),
@@ -114,7 +115,7 @@ impl DocumentsTx<'_> {
 }
 
 impl Documents {
-    /// Forgets sessions that were last used before `unused_since_ms`, at most `limit`; answers how many.
+    /// Deletes sessions last used before `unused_since_ms`, at most `limit`; returns their number.
     ///
     /// # Errors
     /// The engine's.

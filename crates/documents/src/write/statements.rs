@@ -15,43 +15,43 @@ use crate::rules::Access;
 use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
-/// What an insert of several documents did.
+/// Result of an insert of several documents.
 #[derive(Debug, Default)]
 pub struct InsertedMany {
-    /// Place in the list and `_id` of each document inserted.
+    /// Position in the list and `_id` of each document inserted.
     pub inserted: Vec<(usize, Owned)>,
-    /// Place in the list and reason of each document refused; one at most when ordered.
+    /// Position in the list and reason of each rejected document; one at most when ordered.
     pub errors: Vec<(usize, DocumentsError)>,
 }
 
-/// What an update did.
+/// Result of an update.
 #[derive(Debug, Clone, Default)]
 pub struct Updated {
     /// Documents that matched.
     pub matched: u64,
-    /// Documents that are different now.
+    /// Documents that actually changed.
     pub modified: u64,
-    /// The `_id` of the document inserted, when none matched and it was asked for.
+    /// The `_id` of the document inserted by an upsert that matched none.
     pub upserted: Option<Owned>,
 }
 
 /// An update of one or of all documents that match.
 #[derive(Clone)]
 pub struct UpdateSpec {
-    /// Which.
+    /// Selects the documents.
     pub filter: Arc<Filter>,
     /// Operators, a replacement, or a pipeline.
     pub update: Arc<Update>,
     /// Insert a document when none matches.
     pub upsert: bool,
-    /// By this index.
+    /// The index to use.
     pub hint: Option<Hint>,
-    /// Which one, when several match and one is meant.
+    /// The order that decides which document is changed, when several match and only one is to be changed.
     pub sort: Option<Arc<Sort>>,
 }
 
 impl UpdateSpec {
-    /// Changes what matches.
+    /// An update of the matching documents.
     pub fn new(filter: Filter, update: Update) -> Self {
         Self { filter: Arc::new(filter), update: Arc::new(update), upsert: false, hint: None, sort: None }
     }
@@ -71,22 +71,22 @@ impl UpdateSpec {
     }
 }
 
-/// A document found and changed in one go.
+/// A document found and changed atomically.
 #[derive(Clone)]
 pub struct FindAndModify {
-    /// Which.
+    /// Selects the document.
     pub filter: Arc<Filter>,
-    /// Which one, when several match.
+    /// The order that decides which document is changed, when several match.
     pub sort: Option<Arc<Sort>>,
-    /// What of it is answered.
+    /// The fields to return.
     pub projection: Option<Arc<Projection>>,
-    /// `None`: it is deleted.
+    /// `None`: the document is deleted.
     pub update: Option<Arc<Update>>,
     /// Insert a document when none matches.
     pub upsert: bool,
-    /// Answer it as it is afterwards.
+    /// Returns the document after the change.
     pub return_new: bool,
-    /// By this index.
+    /// The index to use.
     pub hint: Option<Hint>,
 }
 
@@ -109,7 +109,7 @@ impl FindAndModify {
         }
     }
 
-    /// What of a document is answered.
+    /// Applies the projection to a document.
     pub(crate) fn project(&self, document: DocBuf) -> Result<DocBuf, DocumentsError> {
         match &self.projection {
             Some(projection) => Ok(projection.apply(document.doc(), Some(&self.filter))?),
@@ -133,28 +133,28 @@ pub enum BulkWrite {
     DeleteMany(Arc<Filter>),
 }
 
-/// What a bulk did.
+/// Result of a bulk.
 #[derive(Debug, Default)]
 pub struct BulkResult {
     /// Documents inserted, without upserts.
     pub inserted: u64,
     /// Documents that matched.
     pub matched: u64,
-    /// Documents that are different now.
+    /// Documents that actually changed.
     pub modified: u64,
     /// Documents deleted.
     pub deleted: u64,
-    /// Place in the list and `_id` of each document that an upsert inserted.
+    /// Position in the list and `_id` of each document that an upsert inserted.
     pub upserted: Vec<(usize, Owned)>,
-    /// Place in the list and reason of each write refused; one at most when ordered.
+    /// Position in the list and reason of each rejected write; one at most when ordered.
     pub errors: Vec<(usize, DocumentsError)>,
 }
 
 impl DocumentsTx<'_> {
-    /// Inserts a document; answers its `_id`, which is made when it has none.
+    /// Inserts a document; returns its `_id`, which is generated if it has none.
     ///
     /// # Errors
-    /// [`DocumentsError::Duplicate`]; a document that is none; a rule that it breaks.
+    /// [`DocumentsError::Duplicate`]; bytes that are not a valid document; a rule that it violates.
     pub fn insert_one(&mut self, collection: &Collection, document: &[u8]) -> Result<Owned, DocumentsError> {
         self.statement_on(collection, |tx| {
             let mut definition = tx.definition_to_write(collection)?;
@@ -164,10 +164,11 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Inserts documents. Ordered: those behind the first that is refused are left out; else all that can be are inserted.
+    /// Inserts documents. Ordered: stops at the first that is rejected; otherwise inserts all that can be
+    /// inserted.
     ///
     /// # Errors
-    /// What concerns all of them. What concerns one is in the answer.
+    /// Errors that concern all documents. An error of one document is part of the result.
     pub fn insert_many<D: AsRef<[u8]>>(
         &mut self,
         collection: &Collection,
@@ -190,7 +191,7 @@ impl DocumentsTx<'_> {
                         if ordered {
                             break;
                         }
-                        // What was rolled back may have been the definition's newest change.
+                        // The rollback may have undone the definition's newest change.
                         definition = tx.definition_to_write(collection)?;
                     }
                     Err(error) => return Err(error),
@@ -203,7 +204,7 @@ impl DocumentsTx<'_> {
     /// Changes the first document that matches, or inserts one if the update says so.
     ///
     /// # Errors
-    /// An update that does not fit the document; a rule that the changed document breaks.
+    /// An update that does not fit the document; a rule that the changed document violates.
     pub fn update_one(
         &mut self,
         collection: &Collection,
@@ -215,19 +216,20 @@ impl DocumentsTx<'_> {
     /// Changes all documents that match.
     ///
     /// # Errors
-    /// As [`DocumentsTx::update_one`]; a replacement cannot be for many.
+    /// As [`DocumentsTx::update_one`]; a replacement, which cannot apply to several documents.
     pub fn update_many(
         &mut self,
         collection: &Collection,
         spec: &UpdateSpec,
     ) -> Result<Updated, DocumentsError> {
         if spec.update.is_replacement() {
-            let what = "a replacement is for one document, not for many";
+            let what = "a replacement cannot apply to several documents";
             return Err(collection.named(lang::LangError::new(lang::Code::FailedToParse, what).into()));
         }
         self.statement_on(collection, |tx| {
             let now_ms = tx.now_ms();
-            // All that match are known before the first is changed: a change must not make a document match again.
+            // All matches are collected before the first is changed: a change must not make a document match
+            // again.
             let keys = tx.keys_of(collection, spec.find())?;
             if keys.is_empty() {
                 return Ok(tx.upsert(collection, spec, now_ms)?.0);
@@ -240,7 +242,7 @@ impl DocumentsTx<'_> {
                 let Some(stored) = tx.fetch(&key)? else { continue };
                 let changed = tx.changed(&spec.filter, &spec.update, &stored, now_ms)?;
                 if let Some(new) = changed {
-                    // What no commit can hold is not held in memory first.
+                    // Do not buffer more than a commit can hold.
                     bytes += new.bytes().len() as u64;
                     if bytes > TRANSACTION_BYTES_MAX {
                         return Err(EngineError::TooLarge { bytes, max: TRANSACTION_BYTES_MAX }.into());
@@ -255,7 +257,7 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Finds a document, changes or deletes it, and answers it as it was or as it is then.
+    /// Finds a document, changes or deletes it, and returns it as it was before or after.
     ///
     /// # Errors
     /// As [`DocumentsTx::update_one`].
@@ -267,7 +269,7 @@ impl DocumentsTx<'_> {
         self.statement_on(collection, |tx| {
             let definition = tx.definition_of(collection)?;
             let project = |tx: &Self, stored: Vec<u8>| {
-                // What is shown is read, whatever else becomes of it.
+                // The document is returned, so the caller must be allowed to read it.
                 if let Some(definition) = &definition {
                     tx.check_access(definition, Access::Read, Some(Doc::trusted(&stored)), None)?;
                 }
@@ -294,7 +296,7 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Deletes the first document that matches; true when there was one.
+    /// Deletes the first document that matches; returns whether there was one.
     ///
     /// # Errors
     /// A reference that forbids it.
@@ -303,7 +305,7 @@ impl DocumentsTx<'_> {
         self.statement_on(collection, |tx| Ok(!tx.delete_found(collection, find)?.is_empty()))
     }
 
-    /// Deletes what `find` asks for; answers how many there were.
+    /// Deletes the documents that `find` selects; returns their number.
     ///
     /// # Errors
     /// A reference that forbids it.
@@ -314,7 +316,7 @@ impl DocumentsTx<'_> {
         })
     }
 
-    /// Deletes all documents that match; answers how many there were.
+    /// Deletes all documents that match; returns their number.
     ///
     /// # Errors
     /// A reference that forbids it.
@@ -322,10 +324,10 @@ impl DocumentsTx<'_> {
         self.delete(collection, &Find::shared(Arc::new(filter.clone())))
     }
 
-    /// Writes of several kinds, in order. Ordered: those behind the first that is refused are left out.
+    /// Executes writes of several kinds, in order. Ordered: stops at the first that is rejected.
     ///
     /// # Errors
-    /// What concerns all of them. What concerns one is in the answer.
+    /// Errors that concern all writes. An error of one write is part of the result.
     pub fn bulk_write(
         &mut self,
         collection: &Collection,
@@ -370,7 +372,7 @@ impl DocumentsTx<'_> {
         Ok(done)
     }
 
-    /// Keys of the documents that `find` asks for.
+    /// Keys of the documents that `find` selects.
     fn keys_of(&mut self, collection: &Collection, find: Find) -> Result<Vec<Vec<u8>>, DocumentsError> {
         let mut rows = Rows::to_write(self, collection, find)?;
         let mut keys = Vec::new();
@@ -380,7 +382,7 @@ impl DocumentsTx<'_> {
         Ok(keys)
     }
 
-    /// Deletes what `find` asks for; answers the documents.
+    /// Deletes the documents that `find` selects; returns them.
     fn delete_found(&mut self, collection: &Collection, find: Find) -> Result<Vec<Vec<u8>>, DocumentsError> {
         let mut rows = Rows::to_write(self, collection, find)?;
         let mut found = Vec::new();
@@ -408,7 +410,7 @@ impl DocumentsTx<'_> {
         let mut deleted = 0;
         for key in keys {
             self.look()?;
-            // A cascade may have taken it already.
+            // A cascade may have deleted it already.
             let Some(stored) = self.fetch(&key)? else { continue };
             self.check_access(&definition, Access::Delete, Some(Doc::trusted(&stored)), None)?;
             self.delete_stored(&mut definition, &key, &stored)?;
@@ -417,8 +419,8 @@ impl DocumentsTx<'_> {
         Ok(deleted)
     }
 
-    /// Changes the first document that matches; answers it as it was and as it is, too.
-    #[allow(clippy::type_complexity)] // two documents beside the counts, used in one place
+    /// Changes the first document that matches; also returns it as it was before and after.
+    #[allow(clippy::type_complexity)] // also returns two documents; used in one place
     fn update_first(
         &mut self,
         collection: &Collection,
@@ -441,7 +443,7 @@ impl DocumentsTx<'_> {
         Ok((updated, Some(stored), Some(new.into_bytes())))
     }
 
-    /// What the update makes of a document; `None` when it stays as it is.
+    /// The document after the update; `None` when it does not change.
     fn changed(
         &self,
         filter: &Filter,
@@ -477,7 +479,7 @@ impl DocumentsTx<'_> {
     }
 }
 
-/// True for what is wrong with one document of many; false for what the others would meet, too.
+/// True for an error of one document among many; false for an error that the others would meet, too.
 pub(crate) fn concerns_one(error: &DocumentsError) -> bool {
     !matches!(
         error,

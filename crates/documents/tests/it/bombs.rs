@@ -1,9 +1,10 @@
-//! Hostile commands: short texts that ask for much. Each ends in an answer or a typed error, within the memory that it may take.
+//! Hostile commands: short texts that cause much work. Each ends with a result or a typed error, within its
+//! memory limit.
 //!
 //!   bombs/hand.txt, families × sizes, nested expressions ─▶ parse ─▶ run over small and over large documents ─▶ most bytes held
 //!
-//! Memory is counted by the allocator. A command is ended after a number of questions whether it may continue, so that a loop
-//! which never asks is noticed: the test prints the time, and it is bounded only generously.
+//! The allocator counts memory. Each command is ended after a number of checks whether it may continue, so
+//! that a loop that never checks is noticed: the test prints the time, and bounds it only generously.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,18 +20,18 @@ use crate::allocations::most_held;
 use crate::lang::notation;
 use crate::store::{Db, SYNC};
 
-/// What one command may hold.
+/// Memory limit of one command.
 const COMMAND_BYTES: usize = 32 << 20;
-/// What no budget counts: the document that is read, a value of that size that is made of it, its copy in the answer, and
-/// what the allocator test sees twice while a list grows.
+/// Memory that no budget counts: the document being read, a value of that size built from it, its copy in
+/// the result, and both copies of a list while it grows.
 const SLACK_BYTES: usize = 56 << 20;
-/// How often a command asks whether it may continue before it is ended.
+/// Checks after which a command is ended.
 const ASKED_MAX: u32 = 10;
-/// Far more than such a command takes on a busy machine.
+/// Far more than such a command needs on a busy machine.
 const TIME_MAX: Duration = Duration::from_secs(90);
 const SMALL_DOCUMENTS: i64 = 200;
 
-/// A small generator: the same numbers on every run.
+/// A deterministic number generator.
 struct Numbers(u64);
 
 impl Numbers {
@@ -46,7 +47,7 @@ impl Numbers {
     }
 }
 
-/// `<<N*text>>` written out, from the inside to the outside.
+/// Expands `<<N*text>>`, from the inside to the outside.
 fn written_out(line: &str) -> String {
     let mut text = line.to_owned();
     while let Some(open) = text.rfind("<<") {
@@ -66,7 +67,7 @@ fn hand_written() -> impl Iterator<Item = String> {
     lines.filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned)
 }
 
-/// Expressions nested at random around a hostile middle.
+/// Randomly nested expressions around a hostile core.
 fn nested(numbers: &mut Numbers) -> String {
     const MIDDLES: [&str; 14] = [
         "\"$s\"",
@@ -84,7 +85,7 @@ fn nested(numbers: &mut Numbers) -> String {
         "{$literal: [<<1000*%i,>>]}",
         "{$regexFindAll: {input: \"$s\", regex: \"(x)(y)?\"}}",
     ];
-    /// `@` is the expression inside.
+    /// `@` is replaced by the inner expression.
     const AROUND: [&str; 34] = [
         "[@, @]",
         "{a: @, b: @}",
@@ -131,7 +132,7 @@ fn nested(numbers: &mut Numbers) -> String {
     format!("expression {expression}")
 }
 
-/// The families of texts that grow, at several sizes.
+/// Families of growing texts, at several sizes.
 fn grown() -> Vec<String> {
     let mut all = Vec::new();
     for size in [10, 5_000, 20_000] {
@@ -186,7 +187,7 @@ fn array(writer: &mut Writer, count: usize, put: &dyn Fn(&mut Writer, usize)) {
     writer.close();
 }
 
-/// Documents that take much of what a document may take, in one way each.
+/// Documents that exhaust one of the limits each.
 fn large_documents() -> Vec<DocBuf> {
     let mut id = 0_i64;
     let mut document = |put: &dyn Fn(&mut Writer)| {
@@ -325,7 +326,7 @@ impl Field {
                     }
                     value => Update::parse(value, None, &options)?,
                 };
-                // One after the other, as a statement does that changes many. An error is of one document.
+                // One after the other, as in a statement that changes many. An error concerns one document.
                 for document in &self.documents {
                     match update.apply(document.doc(), &UpdateContext::default()) {
                         Ok(Applied::Changed(_)) => shown += 1,
@@ -341,7 +342,7 @@ impl Field {
     }
 }
 
-/// How often a command has asked whether it may continue.
+/// Number of checks whether the command may continue.
 #[derive(Clone, Default)]
 struct Asked(Arc<AtomicU32>);
 
@@ -359,7 +360,7 @@ impl Asked {
     }
 }
 
-/// What a command took.
+/// Resources used by a command.
 struct Took {
     bytes: usize,
     time: Duration,
@@ -406,7 +407,7 @@ fn take(field: &Field, line: &str) -> Vec<Took> {
 fn h6_every_bomb_ends_within_its_budget() {
     let (field, corpus) = (Field::new(), corpus());
     assert!(corpus.len() >= 300, "{} commands", corpus.len());
-    // Set to a part of a command to see what it takes.
+    // Set to a substring of a command to display its costs.
     let only = std::env::var("BOMB").ok();
     let mut took: Vec<Took> = Vec::new();
     for line in corpus.iter().filter(|line| only.as_ref().is_none_or(|only| line.contains(only))) {
@@ -452,7 +453,7 @@ fn large_inputs_pass() {
     for chunk in numbers(50_000).chunks(10_000) {
         many.insert_many(chunk, true, SYNC).unwrap();
     }
-    // The memory of one command of the server.
+    // The memory limit of one command on the server.
     let budget = Budget::new(ropewalk_documents::lang::COMMAND_BYTES_MAX, None, || Ok(()));
     let run = |collection: &Collection, stages: &str| {
         let stages = notation::value(&written_out(stages));

@@ -1,4 +1,4 @@
-//! The catalog: where definitions are, under which key. Two keyspaces belong to the tables.
+//! The catalog: keys and values of definitions. The tables model uses two keyspaces.
 //!
 //! ```text
 //! tables.catalog   t table u32   definition            n name   table u32
@@ -7,7 +7,8 @@
 //!                  l object u32  table u32: a load is filling the object, which belongs to no definition yet
 //! tables           object u32 | key                    rows and index entries, see `value::key`
 //! ```
-//! All numbers of keys are big-endian. Tables, row objects, index objects and sequences draw from one sequence (number 0).
+//! All numbers of keys are big-endian. Tables, row objects, index objects and sequences draw from one
+//! sequence (number 0).
 
 pub(crate) mod sequence;
 pub(crate) mod tables;
@@ -51,12 +52,12 @@ pub(crate) fn enum_key(name: &str) -> Vec<u8> {
     [b"e", name.as_bytes()].concat()
 }
 
-/// First key of an object, and the first behind it.
+/// First key of an object, and the first key after it.
 pub(crate) fn object_range(object: u32) -> ([u8; 4], Option<[u8; 4]>) {
     (object.to_be_bytes(), object.checked_add(1).map(u32::to_be_bytes))
 }
 
-/// A number kept as a catalog value.
+/// Decodes a catalog value that is a number.
 pub(crate) fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_le_bytes)
 }

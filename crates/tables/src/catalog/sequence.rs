@@ -1,13 +1,15 @@
-//! Sequences: numbers that no rollback takes back.
+//! Sequences: numbers that a rollback does not return.
 //!
 //! ```text
-//! in the log    first number not reserved, steps      written by a commit of its own, for a block of numbers at once
-//! in memory     next ───▶ reserved                    given out without a write until the block is used up
+//! in the log    first number not reserved, steps      written by a separate commit, for a block at once
+//! in memory     next ───▶ reserved                    assigned without a write until the block is exhausted
 //! ```
-//! Invariant: the commit that reserves a number lies in front of every commit that uses it, so what survives a crash never uses a
-//! number twice. Numbers that were reserved and not given out are lost with a crash, as are those of transactions that roll back.
+//! Invariant: the commit that reserves a number precedes every commit that uses it, so no number is used
+//! twice, even after a crash. A crash loses numbers that were reserved but not used; a rollback loses those
+//! that its transaction drew.
 //!
-//! How a sequence counts never changes: who alters one makes a new one, under a new number, in its transaction.
+//! The steps of a sequence never change: altering one creates a new one, with a new number, in the same
+//! transaction.
 
 use std::collections::HashMap;
 
@@ -19,21 +21,21 @@ use crate::catalog::sequence_key;
 use crate::catalog::tables::Tables;
 use crate::error::TablesError;
 
-/// Numbers that are reserved at once.
+/// Numbers reserved at once.
 const BLOCK: i64 = 1024;
 
-/// How a sequence counts.
+/// Start, increment and bounds of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steps {
     /// The first number.
     pub start: i64,
-    /// From one number to the next; not 0.
+    /// Difference of consecutive numbers; not 0.
     pub increment: i64,
     /// The least number.
     pub least: i64,
-    /// The greatest number. `i64::MAX` itself is never given out, nor is `i64::MIN`.
+    /// The greatest number. `i64::MAX` itself is never assigned, nor is `i64::MIN`.
     pub greatest: i64,
-    /// Behind the last number comes the first one at the other end.
+    /// After the last number the sequence restarts at the other end.
     pub cycles: bool,
 }
 
@@ -49,7 +51,8 @@ impl Steps {
         (self.least..=self.greatest).contains(&number)
     }
 
-    /// The first number not reserved when as many as `block` are, from `next` on; `None` when there is no next number.
+    /// The first number not reserved after reserving up to `block` numbers from `next` on; `None` when there
+    /// is no next number.
     fn reserve(&self, next: i64, block: i64) -> Option<i64> {
         let (step, room) = if self.increment > 0 {
             (i128::from(self.increment), i128::from(self.greatest) - i128::from(next))
@@ -61,12 +64,12 @@ impl Steps {
         }
         let count = (room / step + 1).min(i128::from(block));
         let first = |count: i128| i64::try_from(i128::from(next) + count * i128::from(self.increment)).ok();
-        // The number behind the last one has to be a number, too.
+        // The number after the last reserved one has to be a number, too.
         first(count).or_else(|| first(count - 1)).filter(|first| *first != next)
     }
 }
 
-/// Where a sequence stands.
+/// State of a sequence.
 #[derive(Debug, Clone, Copy)]
 struct State {
     steps: Steps,
@@ -79,7 +82,7 @@ const CYCLES: u8 = 1;
 const CALLED: u8 = 2;
 
 impl State {
-    /// A sequence of 1, 2, 3, … is kept as its first number not reserved alone.
+    /// A sequence of 1, 2, 3, … is stored as its first number not reserved.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = self.reserved.to_le_bytes().to_vec();
         if self.steps != Steps::default() || !self.is_called {
@@ -112,12 +115,12 @@ impl State {
     }
 }
 
-/// The sequences that were used since the database was opened.
+/// The sequences used since the database was opened.
 #[derive(Default)]
 pub(crate) struct Sequences(Mutex<HashMap<u32, State>>);
 
 impl Sequences {
-    /// Does something with a sequence, and writes down what it changed that has to last.
+    /// Runs `change` on a sequence, and stores the new state if `change` returns true.
     fn with<R>(
         &self,
         engine: &Engine,
@@ -154,7 +157,7 @@ impl Sequences {
         Ok(result)
     }
 
-    /// The next number.
+    /// Draws the next number.
     pub(crate) fn next(
         &self,
         engine: &Engine,
@@ -173,7 +176,7 @@ impl Sequences {
                     steps.reserve(state.next, block).ok_or(TablesError::Exhausted { sequence })?;
             }
             let number = state.next;
-            // Within what is reserved, which is a number.
+            // Within the reserved block, so the sum does not overflow.
             state.next = number.saturating_add(steps.increment);
             state.is_called = true;
             Ok((number, must_reserve))
@@ -190,7 +193,8 @@ impl Tables {
         self.model.sequences.with(&self.engine, self.model.spaces().catalog, sequence, change)
     }
 
-    /// A new sequence, by its number. It is there at once: a transaction that rolls back leaves some forty bytes behind.
+    /// Creates a sequence; returns its number. It exists at once: a rollback does not remove it and leaves
+    /// some forty bytes.
     ///
     /// # Errors
     /// Those of a write.
@@ -204,7 +208,7 @@ impl Tables {
         Ok(sequence)
     }
 
-    /// The next number of a sequence, which nobody else gets. Cost: a write for every 1024 numbers.
+    /// Draws the next number of a sequence, unique to the caller. Cost: a write for every 1024 numbers.
     ///
     /// # Errors
     /// [`TablesError::Exhausted`].
@@ -212,7 +216,7 @@ impl Tables {
         self.model.sequences.next(&self.engine, self.model.spaces().catalog, sequence, BLOCK)
     }
 
-    /// Makes `number` the last one given out, or, unless `is_called`, the next one.
+    /// Sets the last number drawn, or, unless `is_called`, the next one to draw.
     ///
     /// # Errors
     /// [`TablesError::OutOfBounds`].
@@ -229,9 +233,9 @@ impl Tables {
         })
     }
 
-    /// How a sequence counts; its last number, and whether that was given out or is the next.
+    /// The steps of a sequence; its last number, and whether that was drawn or is the next one to draw.
     ///
-    /// After a crash the last number may be one of those that were reserved and lost.
+    /// After a crash the last number may be one that was reserved and lost.
     ///
     /// # Errors
     /// Those of a read.

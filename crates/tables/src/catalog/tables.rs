@@ -1,10 +1,11 @@
-//! Tables as a model of the engine: its keyspaces, its sequences, and when a definition last changed.
+//! Tables as a model of the engine: keyspaces, sequences, and the latest change of a definition.
 //!
-//! Rows and definitions are entries of keyspaces, so that the engine's transactions, snapshots and files serve them as they
-//! are. The model's own section of a commit record says only which tables' definitions the commit changes: it is how a
-//! prepared handle knows, without a look at the catalog, that its schema is still the newest.
+//! Rows and definitions are entries of keyspaces, so that the engine's transactions, snapshots and files
+//! handle them unchanged. The model's own section of a commit record lists only the tables whose definitions
+//! the commit changes: with it a prepared handle knows, without reading the catalog, that its schema is
+//! still the newest.
 //!
-//! Its sequences: see [`crate::catalog::sequence`].
+//! For its sequences see [`crate::catalog::sequence`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,27 +27,27 @@ pub const TABLES: ModelId = ModelId(4);
 /// The sequence that numbers tables, objects and sequences.
 const OBJECTS: u32 = 0;
 
-/// Loaded definitions that are kept although nobody has a handle on their tables.
+/// Loaded definitions that stay cached without a handle on their tables.
 const SLOTS_MAX: usize = 1024;
 
-/// A definition, as handles and transactions share it.
+/// A loaded definition, shared by handles and transactions.
 pub(crate) struct LoadedSchema {
     pub(crate) schema: Arc<Schema>,
     /// The snapshot it was loaded at.
     pub(crate) at: Seq,
 }
 
-/// Where the definition of a table stands once somebody has loaded it.
+/// Cache slot of a table's definition, empty until first loaded.
 pub(crate) type Slot = Arc<ArcSwapOption<LoadedSchema>>;
 
-/// What the tables of one engine share.
+/// State shared by the tables of one engine.
 #[derive(Default)]
 pub struct TablesModel {
     pub(crate) spaces: OnceLock<Spaces>,
     /// The newest commit that changed a definition, pending commits included. Written by the sequencer.
     pub(crate) last_ddl: AtomicU64,
     pub(crate) sequences: Sequences,
-    /// Objects that transactions loaded and tried to commit.
+    /// Cached definitions, shared by all handles on a table.
     pub(crate) handed_over: Mutex<Vec<u32>>,
     /// Definitions that were loaded, for all handles on a table.
     slots: RwLock<HashMap<u32, Slot>>,
@@ -62,7 +63,7 @@ impl TablesModel {
         Seq(self.last_ddl.load(Ordering::Acquire))
     }
 
-    /// The place for the definition of table `id`.
+    /// The cache slot for the definition of table `id`.
     pub(crate) fn slot(&self, id: u32) -> Slot {
         if let Some(slot) = self.slots.read().get(&id) {
             return slot.clone();

@@ -1,11 +1,12 @@
-//! Indexes built beside running writers.
+//! Indexes built concurrently with writers.
 //!
-//!   1 declare: from this commit on every writer keeps the index     2 fill: batches of rows, each a transaction
+//!   1 declare: from this commit on every writer maintains the index     2 fill: batches of rows, each a transaction
 //!   3 publish: from this commit on readers use it
 //!
-//! A transaction that began before 1 and wrote rows conflicts at its commit, because rows rest on the definition; so after 1
-//! no row is written without its entry. A batch of 2 conflicts with writers of its own rows only, and is tried again,
-//! smaller. An index whose building was cut off stays declared; building it again goes on from there.
+//! A transaction that began before 1 and wrote rows conflicts at its commit, because writes depend on the
+//! definition; so after 1 no row is written without its entry. A batch of 2 conflicts only with writers of
+//! the same rows, and is retried with fewer rows. An interrupted build leaves the index declared; building
+//! it again continues from there.
 
 use crate::catalog::object_range;
 use crate::catalog::tables::Tables;
@@ -19,12 +20,12 @@ use crate::write::tx::TablesTx;
 /// Rows of one batch.
 const BATCH: usize = 512;
 impl Tables {
-    /// Creates an index while others read and write the table. Readers see it when it is complete. Called again with the same
-    /// name and definition it continues a build that was interrupted.
+    /// Creates an index concurrently with readers and writers. Readers use it when it is complete. Called
+    /// again with the same name and definition it continues an interrupted build.
     ///
     /// # Errors
-    /// The name is taken by another index. Rows break its uniqueness, or its expression fails for a row: nothing is left
-    /// of the index then.
+    /// The name is taken by another index. Rows violate its uniqueness, or its expression fails for a row:
+    /// the index is dropped then.
     pub fn create_index(&self, table: &str, def: IndexDef) -> Result<(), TablesError> {
         let index = self.insist(|tx| {
             let handle = tx.table(table)?;
@@ -36,7 +37,7 @@ impl Tables {
             }
         })?;
         self.fill(table, &index).inspect_err(|_| {
-            // What is half built is of no use; if even this fails it can be dropped by hand.
+            // A half-built index is useless; if the drop fails, too, the user can drop it.
             let _ = self.insist(|tx| tx.drop_index(table, &index.name));
         })
     }
@@ -60,7 +61,7 @@ impl Tables {
 }
 
 impl TablesTx<'_> {
-    /// Puts the entries of up to `limit` rows from key `next` on; answers where to go on.
+    /// Adds the entries of up to `limit` rows from key `next` on; returns the key to continue from.
     fn fill_batch(
         &mut self,
         table: &str,

@@ -103,11 +103,11 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Adds a column; rows that are there show its default. Cost: none per row.
+    /// Adds a column; existing rows read its default. Cost: none per row.
     ///
     /// # Errors
-    /// The name is taken. A column that needs a value of its own in each row, such as one that is NOT NULL without a default,
-    /// is refused unless the table is empty.
+    /// The name is taken. A column that needs an individual value in each row, such as one that is NOT NULL
+    /// without a default, is rejected unless the table is empty.
     pub fn add_column(&mut self, table: &str, def: ColumnDef) -> Result<(), TablesError> {
         self.alter(table, |tx, schema, parts| {
             let name = def.name.clone();
@@ -169,7 +169,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Changes what new rows get that are given no value.
+    /// Changes the default for new rows.
     ///
     /// # Errors
     /// A value that does not fit.
@@ -194,7 +194,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// How exactly a column keeps times from now on; what rows have stays as it is.
+    /// Changes the precision of a column of times; existing values are unchanged.
     ///
     /// # Errors
     /// The column is of another type.

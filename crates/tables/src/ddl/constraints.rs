@@ -1,7 +1,8 @@
-//! Rules that come to a table with rows, and rules that go.
+//! Adding constraints to tables with rows, and dropping them.
 //!
-//! A new rule is judged on every row, within the transaction: rows that others write meanwhile make it conflict, so that no
-//! row escapes. A unique rule is a unique index, see [`TablesTx::create_index`].
+//! A new constraint is checked on every row, within the transaction: it conflicts with concurrent writes to
+//! the table, so that no row escapes the check. A unique constraint is a unique index, see
+//! [`TablesTx::create_index`].
 
 use crate::ddl::{bind_condition, column_ids, fresh_name};
 use crate::error::{TablesError, invalid};
@@ -60,7 +61,7 @@ impl TablesTx<'_> {
             ),
         };
         check_name(&parts.name, "foreign key", &name)?;
-        // Children are found through an index; a foreign key brings one where there is none.
+        // Children are found through an index; a foreign key creates one if necessary.
         let serves = |index: &&Index| {
             index.ready && index.plain_columns().is_some_and(|plain| plain.starts_with(&columns))
         };
@@ -99,7 +100,7 @@ impl TablesTx<'_> {
     /// Adds a check.
     ///
     /// # Errors
-    /// The name is taken; [`TablesError::Check`] when a row breaks it.
+    /// The name is taken; [`TablesError::Check`] when a row violates it.
     pub fn add_check(&mut self, table: &str, name: &str, expr: Expr) -> Result<(), TablesError> {
         self.statement(|statement| {
             let tx = statement.tx();
@@ -119,7 +120,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Adds a foreign key, and an index on its columns where there is none.
+    /// Adds a foreign key, and an index on its columns if necessary.
     ///
     /// # Errors
     /// As at the creation of a table; [`TablesError::ForeignKey`] when a row has no parent.
@@ -147,8 +148,8 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Drops a check or foreign key. The index that it brought goes with the last one that needs it, unless somebody asked for it
-    /// since.
+    /// Drops a check or foreign key. An index created by a foreign key is dropped with the last key that
+    /// needs it, unless it was created explicitly since.
     ///
     /// # Errors
     /// [`TablesError::UnknownConstraint`].
@@ -187,7 +188,8 @@ impl TablesTx<'_> {
     /// Allows NULL in a column, or forbids it.
     ///
     /// # Errors
-    /// A row has NULL there; the column belongs to the primary key, numbers its rows, or a foreign key sets it to NULL.
+    /// A row has NULL there; the column is in the primary key, is an identity column, or a foreign key sets
+    /// it to NULL.
     pub fn set_nullable(&mut self, table: &str, column: &str, nullable: bool) -> Result<(), TablesError> {
         self.statement(|statement| {
             let tx = statement.tx();

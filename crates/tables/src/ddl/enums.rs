@@ -1,4 +1,5 @@
-//! Creates, changes and drops enum types. A change also rewrites the definitions of the tables that use the type.
+//! Creates, changes and drops enum types. A change also rewrites the definitions of the tables that use the
+//! type.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ impl Parts {
         self.columns.iter().any(|column| number_of(column.ty) == Some(number))
     }
 
-    /// Puts a changed type in the place of what was known of it.
+    /// Replaces the cached copies of a changed type.
     fn renew_enum(&mut self, changed: &Arc<EnumType>) {
         let mut renamed = |value: &mut Value<'static>| {
             let is_of_type = value.value_type().and_then(number_of) == Some(changed.number());
@@ -49,7 +50,7 @@ impl TablesTx<'_> {
     /// Creates an enum type.
     ///
     /// # Errors
-    /// The name is taken; a label is given twice.
+    /// The name is taken; a duplicate label.
     pub fn create_enum(&mut self, name: &str, labels: &[&str]) -> Result<EnumType, TablesError> {
         check_kept_name("type", name)?;
         self.ddl(|tx| {
@@ -62,10 +63,11 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Changes an enum type, and with it the definition of every table that has columns of it. Cost: none per row.
+    /// Changes an enum type, and the definition of every table that has columns of it. Cost: none per row.
     ///
     /// # Errors
-    /// [`TablesError::UnknownType`], [`TablesError::UnknownLabel`]; the new name or label is taken; no label fits in between.
+    /// [`TablesError::UnknownType`], [`TablesError::UnknownLabel`]; the new name or label is taken; no space
+    /// between two labels.
     pub fn alter_enum(&mut self, name: &str, change: &EnumChange) -> Result<EnumType, TablesError> {
         self.ddl(|tx| {
             let mut changed = tx.known_enum(name)?;
@@ -89,7 +91,7 @@ impl TablesTx<'_> {
     /// Drops an enum type.
     ///
     /// # Errors
-    /// [`TablesError::UnknownType`]; [`TablesError::Dependent`] while a column has it.
+    /// [`TablesError::UnknownType`]; [`TablesError::Dependent`] while a column uses it.
     pub fn drop_enum(&mut self, name: &str) -> Result<(), TablesError> {
         self.ddl(|tx| {
             let known = tx.known_enum(name)?;
@@ -138,8 +140,8 @@ impl TablesTx<'_> {
         found.into_iter().collect()
     }
 
-    /// The type of a column that is to be, if that is an enum. It is written as it is: whoever changes or drops it meanwhile is met
-    /// at the commit.
+    /// The type of a new column, if it is an enum. Writes the type's entry unchanged, so that the commit
+    /// conflicts with a concurrent change or drop of the type.
     pub(crate) fn labels_of(&mut self, table: &str, ty: Type) -> Result<Option<Arc<EnumType>>, TablesError> {
         let Some(number) = number_of(ty) else { return Ok(None) };
         let unknown = || invalid(table, format!("there is no enum type of number {number}"));

@@ -1,4 +1,5 @@
-//! Creates and drops indexes inside a transaction. For an index that is built while others write see `build_index`.
+//! Creates and drops indexes inside a transaction. For an index that is built concurrently with writers see
+//! `build_index`.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::value::key::KeyOrder;
 use crate::write::Statement;
 use crate::write::tx::TablesTx;
 
-/// What an index is called that was given no name.
+/// Default name of an index.
 fn index_label(parts: &Parts, def: &IndexDef) -> String {
     let mut label = schema_and_name(&parts.name).1.to_owned();
     for (expr, _) in &def.columns {
@@ -34,7 +35,7 @@ fn index_label(parts: &Parts, def: &IndexDef) -> String {
         }
 }
 
-/// What an index is called once it is left to the foreign key that needs it; `None` when there is none on just its columns.
+/// Name of an index that remains only for a foreign key; `None` when no key is on exactly its columns.
 fn label_for_key(parts: &Parts, place: usize) -> Option<String> {
     let index = parts.indexes.get(place).filter(|index| !index.unique && !index.of_key)?;
     let columns = index.plain_columns()?;
@@ -82,11 +83,11 @@ impl TablesTx<'_> {
         Ok(Index { object: self.new_object()?, name, columns, unique, stands_alone, of_key, filter, ready })
     }
 
-    /// Creates an index and fills it within this transaction: it is there when the transaction commits, which conflicts with
-    /// writes to the table meanwhile. For large tables that are in use see [`crate::catalog::tables::Tables::create_index`].
+    /// Creates an index and fills it within this transaction, which conflicts with concurrent writes to the
+    /// table. For large tables in use see [`crate::catalog::tables::Tables::create_index`].
     ///
     /// # Errors
-    /// The name is taken; rows that are there break its uniqueness.
+    /// The name is taken; existing rows violate its uniqueness.
     pub fn create_index(&mut self, table: &str, def: IndexDef) -> Result<(), TablesError> {
         self.statement(|statement| statement.create_index(table, def))
     }
@@ -107,7 +108,8 @@ impl TablesTx<'_> {
         Ok((self.put_parts(parts, false)?, index))
     }
 
-    /// Reuses the index that a foreign key created for an equal definition. Returns false if no such index exists.
+    /// Reuses the index that a foreign key created for an equal definition. Returns false if no such index
+    /// exists.
     fn adopt_index(&mut self, table: &str, def: &IndexDef) -> Result<bool, TablesError> {
         let mut parts = self.known(table)?.parts.clone();
         let plain = |(expr, order): &(Expr, KeyOrder)| match expr {
@@ -137,7 +139,8 @@ impl TablesTx<'_> {
         Ok(true)
     }
 
-    /// Drops an index, finished or not. One that a foreign key on the same columns needs stays as the key's own.
+    /// Drops an index, finished or not. If a foreign key on the same columns needs it, it remains as the
+    /// key's index.
     ///
     /// # Errors
     /// [`TablesError::UnknownIndex`]; [`TablesError::Dependent`] when a foreign key needs it.
@@ -187,7 +190,7 @@ impl Statement<'_, '_> {
         self.fill(&schema, &index)
     }
 
-    /// Every row of the table, which at commit must have no others.
+    /// All rows of the table; guards at commit that there are no others.
     pub(crate) fn all_rows(&mut self, schema: &Arc<Schema>) -> Result<Vec<OwnedRow>, TablesError> {
         let tx = self.tx();
         tx.is_empty(schema)?;
@@ -200,7 +203,7 @@ impl Statement<'_, '_> {
         Ok(rows)
     }
 
-    /// Puts the entries of all rows.
+    /// Writes the entries of all rows.
     pub(crate) fn fill(&mut self, schema: &Arc<Schema>, index: &Index) -> Result<(), TablesError> {
         for row in self.all_rows(schema)? {
             if let Some(entry) = index_entry(schema, index, &row.values()?, row.key())? {

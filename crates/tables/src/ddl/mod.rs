@@ -1,8 +1,8 @@
-//! Definitions: tables and indexes come, change and go inside transactions, like rows.
+//! Definitions: tables and indexes are created, changed and dropped inside transactions, like rows.
 //!
-//! No change rewrites rows. Adding a column makes a new layout, and what the column was added with stands for it in older
-//! rows; dropping one makes a new layout without it. TRUNCATE gives the table new, empty objects. The old ones go in the
-//! same commit as one range, so their bytes come back with the next compaction.
+//! No change but those in `rekey` rewrites rows. Adding a column makes a new layout, and older rows read the
+//! column's default; dropping one makes a layout without it. TRUNCATE gives the table new, empty objects.
+//! The old ones are deleted as ranges in the same commit, so the next compaction frees their bytes.
 
 pub(crate) mod build_index;
 mod columns;
@@ -21,7 +21,7 @@ use crate::value::expr::{ColumnRef, Expr};
 use crate::value::types::Type;
 use crate::write::tx::TablesTx;
 
-/// The ids of columns by name, each at most once.
+/// The ids of named columns; rejects duplicates.
 pub(crate) fn column_ids(parts: &Parts, names: &[String]) -> Result<Vec<u16>, TablesError> {
     let mut ids = Vec::new();
     for name in names {
@@ -52,7 +52,7 @@ fn bind(parts: &Parts, expr: &mut Expr) -> Result<Option<Type>, TablesError> {
     expr.bind(&resolve).map_err(|what| invalid(&parts.name, what))
 }
 
-/// A condition, bound: it must be true or false.
+/// Binds a condition, which must be of type bool.
 pub(crate) fn bind_condition(parts: &Parts, expr: &mut Expr) -> Result<(), TablesError> {
     match bind(parts, expr)? {
         None | Some(Type::BOOL) => Ok(()),

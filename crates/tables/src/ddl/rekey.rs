@@ -1,8 +1,9 @@
-//! What writes every row anew: a primary key for a table that has rows, and another type for a column. Rows and their index
-//! entries move into new objects.
+//! Changes that rewrite every row: a primary key for a table that has rows, and another type for a column.
+//! Rows and their index entries move into new objects.
 //!
-//! Small tables move within the transaction; larger ones through runs beside the log, as a load does (`load::loader`). Either way
-//! it is a statement of the transaction, which may roll back, and which conflicts with whoever writes to the table meanwhile.
+//! Small tables move within the transaction; larger ones through runs that bypass the log, as in a load
+//! (`load::loader`). Either way it is a statement of the transaction, which may roll back, and which
+//! conflicts with concurrent writes to the table.
 
 use std::sync::Arc;
 
@@ -24,14 +25,15 @@ fn of_filter(id: u16) -> impl Fn(&Expr) -> bool {
     move |filter| filter.reads(id)
 }
 
-/// Rows that are read at a time.
+/// Rows read at a time.
 const BATCH: usize = 1024;
 
 impl TablesTx<'_> {
-    /// Makes `columns` the primary key of a table that has none; they become NOT NULL. Cost: every row is written anew.
+    /// Makes `columns` the primary key of a table that has none; they become NOT NULL. Cost: every row is
+    /// rewritten.
     ///
     /// # Errors
-    /// The table has a primary key; rows have NULL there, or the same values.
+    /// The table has a primary key; rows have NULL there, or equal values.
     pub fn add_primary_key(
         &mut self,
         table: &str,
@@ -67,12 +69,13 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Gives a column another type, without a precision; `change` answers what it becomes in a row, or `None` to stop. Its default must be one of the
-    /// new type or none: change it before. Cost: every row is written anew.
+    /// Changes the type of a column, and removes its precision. `change` converts the value of a row, or
+    /// returns `None` to stop. The default must be absent or of the new type: change it before. Cost: every
+    /// row is rewritten.
     ///
     /// # Errors
-    /// The column is part of a foreign key, a check or an index's expression; it numbers its rows and the type is no integer; `change`
-    /// stopped; rows that break NOT NULL, or are the same in what is unique.
+    /// The column is part of a foreign key, a check or an index's expression; an identity column of a type
+    /// that is not an integer; `change` stopped; rows that violate NOT NULL or uniqueness.
     pub fn set_type(
         &mut self,
         table: &str,
@@ -112,7 +115,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Why a column cannot get another type, if it cannot.
+    /// The reason why a column cannot get another type, if any, as the error.
     fn may_change(&mut self, schema: &Schema, id: u16, ty: Type) -> Result<(), String> {
         let plain = Expr::Column(ColumnRef::Id(id));
         let parts = &schema.parts;
@@ -155,14 +158,14 @@ impl TablesTx<'_> {
         Ok(())
     }
 
-    /// Gives all rows to the loader, changed by `each`.
+    /// Passes all rows to the loader, converted by `each`.
     fn move_rows(
         &mut self,
         old: &Arc<Schema>,
         loader: &mut Loader,
         each: &mut dyn FnMut(&mut Vec<Value<'_>>) -> Result<(), TablesError>,
     ) -> Result<(), TablesError> {
-        // At commit there must be no other rows than those that were read.
+        // At commit there must be no rows other than those that were read.
         self.is_empty(old)?;
         let (start, end) = object_range(old.parts.rows);
         let end = end.as_ref().map(<[u8; 4]>::as_slice);

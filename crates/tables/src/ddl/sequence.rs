@@ -1,4 +1,4 @@
-//! The sequences of a table's columns: assignment, replacement, deletion.
+//! The sequences of a table's columns: assign, replace, drop.
 
 use crate::catalog::sequence_key;
 use crate::error::TablesError;
@@ -7,16 +7,18 @@ use crate::value::types::Type;
 use crate::write::tx::TablesTx;
 
 impl TablesTx<'_> {
-    /// Drops sequences that no table has, when the transaction commits. What was drawn from them meanwhile goes with them.
+    /// Drops sequences that no table uses, when the transaction commits. Numbers drawn from them meanwhile
+    /// are lost.
     pub fn drop_sequences(&mut self, sequences: impl IntoIterator<Item = u32>) {
         let catalog = self.tables.model.spaces().catalog;
         sequences.into_iter().for_each(|sequence| self.kv.sweep(catalog, &sequence_key(sequence)));
     }
 
-    /// Makes a column number its rows from a sequence, or no longer.
+    /// Makes a column an identity column, or a plain one again.
     ///
     /// # Errors
-    /// The column is no integer, or has a default; [`TablesError::UnknownTable`], [`TablesError::UnknownColumn`].
+    /// The column is not an integer, or has a default; [`TablesError::UnknownTable`],
+    /// [`TablesError::UnknownColumn`].
     pub fn set_identity(
         &mut self,
         table: &str,
@@ -38,7 +40,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Makes an identity column, or one whose default is a sequence, draw from another sequence.
+    /// Makes an identity column, or one with a sequence as default, use another sequence.
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].

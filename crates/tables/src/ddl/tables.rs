@@ -17,12 +17,12 @@ impl TablesTx<'_> {
     /// Creates a table.
     ///
     /// # Errors
-    /// The name is taken; the definition makes no sense or breaks a limit; a table it refers to is not there.
+    /// The name is taken; the definition is invalid or exceeds a limit; a referenced table does not exist.
     pub fn create_table(&mut self, def: TableDef) -> Result<Table, TablesError> {
         self.ddl(|tx| tx.create(def))
     }
 
-    /// The table of the definition's name, which is created if it does not exist. Definitions are not compared.
+    /// The table with the definition's name, created if it does not exist. Definitions are not compared.
     ///
     /// # Errors
     /// As [`TablesTx::create_table`].
@@ -110,7 +110,7 @@ impl TablesTx<'_> {
         Ok(table)
     }
 
-    /// Other tables that refer to this one keep it from going.
+    /// Rejects the drop of a table that other tables refer to.
     fn not_referenced(&mut self, schema: &Schema) -> Result<(), TablesError> {
         let other = schema.parts.referenced_by.iter().find(|id| **id != schema.id());
         let Some(other) = other else { return Ok(()) };
@@ -145,7 +145,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Empties a table. Its identity columns go on counting, or begin anew.
+    /// Empties a table. Its identity columns continue counting, or restart.
     ///
     /// # Errors
     /// As [`TablesTx::drop_table`].
@@ -153,7 +153,8 @@ impl TablesTx<'_> {
         self.truncate_all(&[name], restart_identity, false).map(|_| ())
     }
 
-    /// Empties tables, which may refer to each other; with `cascade` also those that refer to them. Answers which.
+    /// Empties tables, which may refer to each other; with `cascade` also those that refer to them. Returns
+    /// the emptied tables.
     ///
     /// # Errors
     /// As [`TablesTx::drop_table`].

@@ -1,18 +1,20 @@
-//! Rows on their way into new objects of one table: the part that loads and rewrites have in common.
+//! Loading rows into new objects of one table: the common part of loads and rewrites.
 //!
 //! ```text
 //! rows ─▶ checks ─▶ sorter per object ─┬─ small ─▶ writes of the transaction
 //!                                      └─ runs under new object numbers ─▶ 1 declare ─▶ 2 ingest ─▶ 3 the transaction's commit
 //! ```
-//! 1 A durable catalog entry (`l`) says that these objects are being loaded. 2 The manifest names their runs; nobody reads
-//! them but the transaction itself, since no definition names the objects. 3 The transaction's commit gives the objects to
-//! the table, as TRUNCATE does.
+//! Step 1: a durable catalog entry (`l`) marks these objects as being loaded. Step 2: the manifest names
+//! their runs; only the transaction itself reads them, since no definition names the objects. Step 3: the
+//! transaction's commit gives the objects to the table, as TRUNCATE does.
 //!
 //! Invariants
-//! 1. An object with an `l` entry and no `o` entry belongs to nobody: it goes when its transaction rolls back, at
-//!    [`Tables::clear_up`] after a commit, before the next load, or at [`Tables::recover`] after a crash.
-//! 2. A commit that names loaded objects holds only while their `l` entries stand ([`crate::write::tx::TablesState::operation`]
-//!    checks it in its place in the order), so that whoever clears up and whoever commits cannot both win.
+//! 1. An object with an `l` entry and no `o` entry belongs to no table: it is deleted when its transaction
+//!    rolls back, by [`Tables::clear_up`] after a commit, before the next load, or by [`Tables::recover`]
+//!    after a crash.
+//! 2. A commit that names loaded objects is valid only while their `l` entries exist
+//!    ([`crate::write::tx::TablesState::operation`] checks it in commit order), so a clean-up and a commit
+//!    cannot both win.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,29 +36,29 @@ use crate::write::references::parent_of;
 use crate::write::tx::TablesTx;
 use crate::write::values::check;
 
-/// Parents that are held on to one by one; more of them are held on to as a range.
+/// Most parents that are guarded one by one; more are guarded as a range.
 const GUARDS_MAX: usize = 4096;
-/// Different parents that wait to be looked for.
+/// Most distinct parents collected before they are looked up.
 const PARENTS_MAX: usize = 100_000;
 
 struct Parents {
     schema: Arc<Schema>,
     keys: HashSet<Vec<u8>>,
-    /// Too many to be held on to one by one.
+    /// Too many to be guarded one by one.
     many: bool,
 }
 
 pub(crate) struct Loader {
-    /// What the rows are to be like. Its objects are the table's present ones.
+    /// The schema of the rows. Its objects are the table's present ones.
     schema: Arc<Schema>,
     log_bytes_max: usize,
-    /// Memory of one sorter.
+    /// Memory limit of one sorter.
     share_bytes: usize,
-    /// Of the rows, then one per index.
+    /// One for the rows, then one per index.
     sorters: Vec<Sorter>,
     /// Their objects, once they are declared.
     loaded: Loaded,
-    /// Foreign keys: the parent's definition, and the parents to be looked for.
+    /// By foreign key: the parent's definition, and the parents to look up.
     parents: Vec<Parents>,
     key: Vec<u8>,
     row: Vec<u8>,
@@ -94,13 +96,13 @@ impl Loader {
         &self.loaded.tables
     }
 
-    /// The table as it is loaded.
+    /// The schema that is being loaded.
     pub(crate) fn schema(&self) -> &Arc<Schema> {
         &self.schema
     }
 
-    /// Takes a row whose values fit their columns. `schema` is [`Loader::schema`], lent by whoever holds it as well:
-    /// counting holders for every row would be a tenth of a load.
+    /// Adds a row whose values fit their columns. `schema` is [`Loader::schema`], passed by reference: a
+    /// reference count per row would take a tenth of the load's time.
     pub(crate) fn take(
         &mut self,
         tx: &mut TablesTx<'_>,
@@ -109,7 +111,7 @@ impl Loader {
     ) -> Result<(), TablesError> {
         check(schema, values)?;
         self.key.clear();
-        // The object's place; its number comes when the runs are written.
+        // Space for the object's number, which is set when the runs are written.
         self.key.extend_from_slice(&[0; 4]);
         match schema.parts.rowid {
             Some(sequence) => {
@@ -145,7 +147,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Adds an entry of one object, and makes room or begins to stream where it is time to.
+    /// Adds an entry of one object; spills or starts to stream when it is time.
     #[inline]
     fn add(&mut self, ordinal: usize, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
         let Some(sorter) = self.sorters.get_mut(ordinal) else { return Ok(()) };
@@ -205,7 +207,7 @@ impl Loader {
         self.sorters.iter().map(|_| tables.model.new_object(&tables.engine)).collect()
     }
 
-    /// Step 1: the objects get numbers, and the catalog knows them as loading.
+    /// Step 1: assigns numbers to the objects and marks them in the catalog as loading.
     fn declare(&mut self) -> Result<(), TablesError> {
         if !self.loaded.objects.is_empty() {
             return Ok(());
@@ -228,7 +230,7 @@ impl Loader {
         if runs.is_empty() { Ok(()) } else { Ok(self.tables().engine.ingest(runs)?) }
     }
 
-    /// Notes the parent that a row needs.
+    /// Records the parent that a row needs.
     fn refer(
         &mut self,
         tx: &mut TablesTx<'_>,
@@ -270,7 +272,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Every row has its parents, and will have them when the load commits.
+    /// Checks that every row has its parents, and guards them until the load commits.
     fn judge(&mut self, tx: &mut TablesTx<'_>) -> Result<(), TablesError> {
         let rows = tx.spaces().rows;
         for ordinal in 0..self.parents.len() {
@@ -287,8 +289,8 @@ impl Loader {
         Ok(())
     }
 
-    /// The end: what was taken becomes the transaction's. `changed` is a definition for which all rows must go into new
-    /// objects; without one a small load goes into those that the table has.
+    /// Finishes: the loaded rows become part of the transaction. `changed` is a definition for which all
+    /// rows must be in new objects; without one a small load goes into the table's present objects.
     pub(crate) fn finish(mut self, tx: &mut TablesTx<'_>, changed: Option<Parts>) -> Result<(), TablesError> {
         let bytes: usize = self.sorters.iter().map(Sorter::bytes).sum();
         let small = bytes <= self.log_bytes_max && self.sorters.iter().all(Sorter::is_whole);
@@ -349,7 +351,7 @@ impl Loader {
     }
 }
 
-/// The definition with its objects in the places of the old ones.
+/// The definition with the new objects in place of the old ones.
 fn renewed(mut parts: Parts, old: &[u32], objects: &[u32]) -> Parts {
     let renewed: HashMap<u32, u32> = old.iter().copied().zip(objects.iter().copied()).collect();
     let new = |object: &mut u32| *object = renewed.get(object).copied().unwrap_or(*object);

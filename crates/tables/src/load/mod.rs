@@ -1,15 +1,17 @@
-//! Bulk load: rows straight into sorted runs, which one commit then makes the table's. See `load::loader` for the steps.
+//! Bulk load: rows are written to sorted runs, which one commit gives to the table. See `load::loader` for
+//! the steps.
 //!
-//! A crash leaves files that nobody names, which opening removes, or declared objects, which [`Tables::recover`] deletes as
-//! ranges; after the commit all rows are there. So a load is there as a whole or not at all.
+//! A crash leaves files that no manifest names, which opening removes, or declared objects, which
+//! [`Tables::recover`] deletes as ranges. After the commit all rows exist. So a load is atomic.
 //!
-//! That way is open to a table without rows. What is small goes through the log in one commit, which costs one sync. A table
-//! that has rows, or refers to itself, takes the rows through the log in commits of [`BATCH_ROWS`] each.
+//! This requires a table without rows. A small load goes through the log in one commit, which costs one
+//! sync. If the table has rows, or refers to itself, rows go through the log in commits of [`BATCH_ROWS`]
+//! each.
 //!
-//! A load of its own ([`Load`]) conflicts with whoever wrote to the table since it began. One within a transaction
-//! ([`TxLoad`]) is one of its statements: the transaction reads what it loaded, and may still roll back.
+//! A separate load ([`Load`]) conflicts with concurrent writes to the table. One within a transaction
+//! ([`TxLoad`]) is one of its statements: the transaction reads the loaded rows, and may still roll back.
 //!
-//! The rows of a load through runs are not in the log: a change feed shows the definition that changed, not each row.
+//! Rows loaded through runs are not in the log: a change feed reports the changed definition, not each row.
 
 pub(crate) mod loader;
 pub(crate) mod sorter;
@@ -31,13 +33,13 @@ use crate::value::types::{Scalar, Type};
 use crate::write::tx::{TablesState, TablesTx};
 use crate::write::values::{completed, named};
 
-/// Rows of one commit where rows go through the log.
+/// Rows of one commit when rows go through the log.
 const BATCH_ROWS: usize = 1024;
 
-/// How a load works.
+/// Limits of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Up to so many bytes go through the log in one commit; at most 32 MiB.
+    /// Most bytes that go through the log in one commit; at most 32 MiB.
     pub log_bytes_max: usize,
     /// Memory for sorting, bytes, 64 KiB to 2 GiB. `None`: a quarter of the memory budget.
     pub memory_bytes: Option<usize>,
@@ -49,7 +51,7 @@ impl Default for LoadOptions {
     }
 }
 
-/// A load under way. Dropped before [`Load::finish`] it leaves nothing.
+/// A load in progress. Dropping it before [`Load::finish`] rolls it back.
 pub struct Load {
     tables: Tables,
     kv: KvTransaction,
@@ -65,12 +67,13 @@ pub struct Load {
 enum Way {
     /// The table is empty.
     Fresh(Box<Loader>),
-    /// Rows that wait for their commit.
+    /// Rows that are not committed yet.
     Through(Vec<Vec<Value<'static>>>),
 }
 
 impl Tables {
-    /// Begins to load `table`. Where the table is empty the load is one commit: all of it or nothing. Otherwise it is many.
+    /// Begins to load `table`. For an empty table the load is one commit: all of it or nothing. Otherwise it
+    /// is many.
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
@@ -83,7 +86,7 @@ impl Tables {
     /// # Errors
     /// As [`Tables::load`].
     pub fn load_with(&self, table: &Table, options: LoadOptions) -> Result<Load, TablesError> {
-        // Guards alone decide: what is loaded is written without being read.
+        // Guards suffice: the load writes without reading.
         let mut kv = KvTransaction::new(self.engine.clone(), Isolation::ReadCommitted);
         kv.stay();
         let mut state = TablesState::default();
@@ -99,8 +102,8 @@ impl Tables {
         Ok(Load { tables, kv, state, table, schema, way, now_micros, rows: 0, failed: false })
     }
 
-    /// Settles what loads left that a crash cut off; answers how many objects there were. To be called before any load
-    /// begins, once after the engine was opened.
+    /// Deletes or completes the objects of loads that a crash interrupted; returns their number. To be
+    /// called once after opening the engine, before any load begins.
     ///
     /// # Errors
     /// The engine's.
@@ -123,7 +126,7 @@ impl Tables {
     }
 }
 
-/// True when the value goes into the column as it is.
+/// True when the value needs no conversion for the column.
 #[inline]
 fn fits(column: &Column, value: &Value<'_>) -> bool {
     let plain =
@@ -144,10 +147,11 @@ fn arity(schema: &Schema, values: &[Value<'_>]) -> Result<(), TablesError> {
 }
 
 impl Load {
-    /// Adds a row with a value for each column, in order. After an error the load is over, and leaves nothing.
+    /// Adds a row with a value for each column, in order. An error ends the load and rolls it back.
     ///
     /// # Errors
-    /// A value that does not fit; a broken rule. Rules on other rows may show at [`Load::finish`] only.
+    /// A value that does not fit; a violated rule. Rules on other rows may be checked only in
+    /// [`Load::finish`].
     pub fn row(&mut self, values: &[Value<'_>]) -> Result<(), TablesError> {
         arity(&self.schema, values).inspect_err(|_| self.failed = true)?;
         if matches!(self.way, Way::Fresh(_)) && all_fit(&self.schema, values) {
@@ -191,11 +195,11 @@ impl Load {
         result
     }
 
-    /// The rows are in the table, durably, and there are so many of them.
+    /// Finishes: the rows are in the table, durably. Returns their number.
     ///
     /// # Errors
-    /// Keys that occur twice; parents that are missing; [`TablesError::Conflict`] when others wrote to the table meanwhile.
-    /// The load leaves nothing then, except in a table that had rows: there the commits before stay.
+    /// Duplicate keys; missing parents; [`TablesError::Conflict`] when others wrote to the table meanwhile.
+    /// The load is rolled back then, except in a table that had rows: there earlier commits remain.
     pub fn finish(mut self) -> Result<u64, TablesError> {
         if self.failed {
             let table = self.schema.name().to_owned();
@@ -244,7 +248,7 @@ pub struct TxLoad {
 }
 
 impl TablesTx<'_> {
-    /// What fills new objects of the table; `None` when that way is not open to it.
+    /// A loader into new objects of the table; `None` when the table has rows or refers to itself.
     fn loader(&mut self, schema: &Arc<Schema>, options: LoadOptions) -> Result<Option<Loader>, TablesError> {
         let to_itself = schema.foreign_keys().iter().any(|key| key.parent == schema.id());
         if to_itself || !self.is_empty(schema)? {
@@ -253,8 +257,8 @@ impl TablesTx<'_> {
         Loader::new(self, schema.clone(), options, true).map(Some)
     }
 
-    /// Begins to load `table` within this transaction; `None` when it has rows or refers to itself. Rows beyond
-    /// `options.log_bytes_max` go beside the log, so that a transaction may load more than it may write.
+    /// Begins to load `table` within this transaction; `None` when it has rows or refers to itself. Rows
+    /// beyond `options.log_bytes_max` bypass the log, so that a transaction may load more than it may write.
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
@@ -269,15 +273,15 @@ impl TablesTx<'_> {
 }
 
 impl TxLoad {
-    /// Takes values for columns that are always generated, too: rows that were such rows before.
+    /// Also accepts values for columns that are always generated, to restore rows.
     #[must_use]
     pub fn restoring(mut self) -> Self {
         self.takes_generated = true;
         self
     }
 
-    /// Adds a row; columns that are not named get their defaults. `tx` is the transaction that it was begun in. After an
-    /// error the load is to be dropped, and leaves nothing.
+    /// Adds a row; columns that are not named get their defaults. `tx` is the transaction of the load. After
+    /// an error the load must be dropped, which rolls it back.
     ///
     /// # Errors
     /// As [`Load::insert`].
@@ -307,10 +311,10 @@ impl TxLoad {
         Ok(())
     }
 
-    /// The transaction has the rows from here on; answers how many.
+    /// Finishes: the transaction contains the rows. Returns their number.
     ///
     /// # Errors
-    /// Keys that occur twice; parents that are missing. Nothing was written then.
+    /// Duplicate keys; missing parents. Nothing was written then.
     pub fn finish(self, tx: &mut TablesTx<'_>) -> Result<u64, TablesError> {
         self.loader.finish(tx, None)?;
         Ok(self.rows)

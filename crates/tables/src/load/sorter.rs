@@ -1,11 +1,12 @@
-//! Entries of one object on their way into runs: in the order of their keys, or sorted here, in memory of a bound.
+//! Entries of one object on their way into runs: streamed in key order, or sorted here in bounded memory.
 //!
 //! ```text
-//! add ─▶ buffer ─┬─ sorted so far and not small: stream ─▶ runs               (one pass, no copy kept)
+//! add ─▶ buffer ─┬─ sorted so far and not small: stream ─▶ runs               (one pass, without a copy)
 //!                └─ otherwise: sort when the memory is full ─▶ a chunk of runs ─▶ the next chunk
 //! ```
-//! Chunks may overlap in their keys; a key of a later chunk is looked for in the earlier ones, which are in force by then.
-//! A big chunk is cut in two at its middle key, again and again, and each piece is sorted and written by a thread of its own.
+//! Chunks may overlap in their keys; a key of a later chunk is looked up in the earlier ones, which are
+//! readable by then. A big chunk is split repeatedly at its middle key; each part is sorted and written by a
+//! separate thread.
 
 use ropewalk_base::Seq;
 use ropewalk_engine::{Engine, Keyspace, NewRun, Snapshot};
@@ -13,20 +14,20 @@ use ropewalk_engine::{Engine, Keyspace, NewRun, Snapshot};
 use crate::error::TablesError;
 use crate::load::stream::Stream;
 
-/// Entries that are looked at together: their cache lines arrive at the same time.
+/// Entries prefetched together, so that their cache misses overlap.
 const AHEAD: usize = 64;
-/// Entries that are worth a thread.
+/// Least entries for which a thread is started.
 const PIECE_ENTRIES: usize = 64 << 10;
 const THREADS_MAX: usize = 8;
-/// How far into an entry the look ahead goes: keys and small values then lie in lines that are there.
+/// Bytes prefetched of an entry: enough for keys and small values.
 const LOOKED_AT_BYTES: usize = 48;
 
-/// Why an entry was not taken.
+/// Reasons why an entry was rejected.
 #[derive(Debug)]
 pub(crate) enum SortError {
-    /// The key, with its object, is there already.
+    /// The key, with its object, exists already.
     Duplicate(Vec<u8>),
-    /// The store's own.
+    /// An error of the store.
     Tables(TablesError),
 }
 
@@ -36,16 +37,16 @@ impl<E: Into<TablesError>> From<E> for SortError {
     }
 }
 
-/// Where an entry lies in the buffer.
+/// Position of an entry in the buffer.
 #[derive(Debug, Clone, Copy)]
 struct Item {
-    /// First bytes of the key, as a number in its order.
+    /// First bytes of the key, as a number that sorts the same.
     head: u64,
     at: u32,
     key: u16,
 }
 
-/// Where the runs go.
+/// Destination of the runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'e> {
     pub(crate) engine: &'e Engine,
@@ -58,24 +59,24 @@ pub(crate) struct Sorter {
     /// Per entry: length of the value u32, key, value.
     buffer: Vec<u8>,
     items: Vec<Item>,
-    /// The buffer is in order and holds no key twice.
+    /// False when the buffer is in order and without duplicates.
     unsorted: bool,
     last: Vec<u8>,
     stream: Option<Stream>,
-    /// The stream met a key out of order: from here on there are chunks.
+    /// The stream met a key out of order: chunks follow.
     streamed: bool,
-    /// Earlier chunks are in force.
+    /// Earlier chunks are readable.
     chunks: bool,
 }
 
-/// What pieces of one chunk have in common.
+/// Common data of the parts of one chunk.
 #[derive(Clone, Copy)]
 struct Chunk<'c> {
     buffer: &'c [u8],
     target: Target<'c>,
-    /// Shows the chunks before, where there are any.
+    /// A snapshot with the earlier chunks, if there are any.
     earlier: Option<&'c Snapshot>,
-    /// No other chunk stands beside it: its runs need no filters.
+    /// The only chunk: its runs need no filters.
     alone: bool,
 }
 
@@ -92,12 +93,12 @@ impl Sorter {
         self.buffer.len() + self.items.len() * size_of::<Item>()
     }
 
-    /// True when everything is still in the buffer.
+    /// True when all entries are still in the buffer.
     pub(crate) fn is_whole(&self) -> bool {
         self.stream.is_none() && !self.streamed && !self.chunks
     }
 
-    /// True when it makes sense to write entries as they come.
+    /// True when entries can be written as they arrive.
     pub(crate) fn may_stream(&self) -> bool {
         !self.unsorted && self.is_whole()
     }
@@ -106,8 +107,8 @@ impl Sorter {
         self.stream.is_some()
     }
 
-    /// Adds an entry; `key` is without its object. While it streams, runs that are complete come back when a key breaks
-    /// the order.
+    /// Adds an entry; `key` is without its object. While streaming, returns the finished runs when a key
+    /// breaks the order.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], object: u32) -> Result<Vec<NewRun>, SortError> {
         let mut complete = Vec::new();
         if let Some(stream) = &mut self.stream {
@@ -143,7 +144,7 @@ impl Sorter {
         Ok(complete)
     }
 
-    /// Writes what is buffered, which is in order, and goes on writing what comes.
+    /// Writes the buffer, which is in order, and then streams further entries.
     pub(crate) fn stream(&mut self, target: Target<'_>) -> Result<(), SortError> {
         let mut writer = target.engine.run_writer(target.keyspace, true)?;
         self.each(target.object, |key, value| Ok(writer.add(key, Seq::ZERO, Some(value))?))?;
@@ -152,12 +153,12 @@ impl Sorter {
         Ok(())
     }
 
-    /// Sorts what is buffered and writes it as a chunk.
+    /// Sorts the buffer and writes it as a chunk.
     pub(crate) fn spill(&mut self, target: Target<'_>, last: bool) -> Result<Vec<NewRun>, SortError> {
         if self.items.is_empty() {
             return Ok(Vec::new());
         }
-        // A chunk among others is found through its filter.
+        // A chunk among others is searched through its filter.
         let alone = last && self.is_whole();
         let earlier = (self.chunks || self.streamed).then(|| target.engine.snapshot());
         let chunk = Chunk { buffer: &self.buffer, target, earlier: earlier.as_ref(), alone };
@@ -168,7 +169,7 @@ impl Sorter {
         Ok(runs)
     }
 
-    /// The end: everything that is not in force yet.
+    /// Finishes; returns the runs that are not yet readable.
     pub(crate) fn finish(&mut self, target: Target<'_>) -> Result<Vec<NewRun>, SortError> {
         match self.stream.take() {
             Some(stream) => Ok(stream.finish()?),
@@ -176,7 +177,7 @@ impl Sorter {
         }
     }
 
-    /// Brings the buffer into order.
+    /// Sorts the buffer.
     pub(crate) fn sort(&mut self) {
         if std::mem::take(&mut self.unsorted) {
             let buffer = &self.buffer;
@@ -184,7 +185,7 @@ impl Sorter {
         }
     }
 
-    /// Shows keys, with their object, and values in order; the buffer must be in order.
+    /// Calls `each` with keys, including their object, and values in order; the buffer must be sorted.
     pub(crate) fn each(
         &self,
         object: u32,
@@ -193,7 +194,7 @@ impl Sorter {
         show(&self.buffer, &self.items, object, each)
     }
 
-    /// The memory of a stream's beginning is not needed again; a chunk's is filled anew.
+    /// Empties the buffer; the next chunk reuses its memory.
     fn forget_buffered(&mut self) {
         self.items.clear();
         self.buffer.clear();
@@ -202,7 +203,7 @@ impl Sorter {
 }
 
 impl Chunk<'_> {
-    /// Writes runs of `items`, in key order, by at most so many threads.
+    /// Writes runs of `items`, in key order, with at most so many threads.
     fn write_sorted(
         self,
         items: &mut [Item],
@@ -225,7 +226,7 @@ impl Chunk<'_> {
             (below, above)
         });
         let (mut runs, above) = (below?, above?);
-        // Each half has looked for keys that occur twice; one may stand on both sides of the cut.
+        // Each half has checked for duplicates; one may be on both sides of the cut.
         if let (Some(last), Some(first)) = (low.last(), high.first())
             && compare(self.buffer, last, first).is_eq()
         {
@@ -259,7 +260,8 @@ fn compare(buffer: &[u8], a: &Item, b: &Item) -> std::cmp::Ordering {
     a.head.cmp(&b.head).then_with(|| entry(buffer, *a).0.cmp(entry(buffer, *b).0))
 }
 
-/// Shows keys, with their object, and values of `items`, which are in order; a key that occurs twice is an error.
+/// Calls `each` with keys, including their object, and values of sorted `items`; a duplicate key is an
+/// error.
 fn show(
     buffer: &[u8],
     items: &[Item],
@@ -269,7 +271,7 @@ fn show(
     let mut full = Vec::new();
     let mut before: Option<(u64, &[u8])> = None;
     for items in items.chunks(AHEAD) {
-        // Sorted entries lie anywhere in the buffer: a first look at many loads them side by side.
+        // Sorted entries are scattered over the buffer: touching many first overlaps their cache misses.
         let touched = items.iter().map(|item| {
             let (at, end) = (item.at as usize, item.at as usize + LOOKED_AT_BYTES);
             buffer.get(at).copied().unwrap_or(0) ^ buffer.get(end).copied().unwrap_or(0)

@@ -1,11 +1,11 @@
-//! Entries that come in the order of their keys, on their way into runs.
+//! Streams: entries in key order on their way into runs.
 //!
 //! ```text
 //! add ─┬─ the first ones ─▶ RunWriter
-//!      └─ then: batch ─▶ a thread of its own ─▶ RunWriter       (blocks are built while the next rows are encoded)
+//!      └─ then: batch ─▶ a writer thread ─▶ RunWriter       (builds blocks while rows are encoded)
 //! ```
-//! A batch holds, per entry: length of the key u16, length of the value u32, key, value. At most [`BATCHES`] are on their
-//! way, so a slow disk slows down whoever adds.
+//! A batch holds, per entry: length of the key u16, length of the value u32, key, value. At most [`BATCHES`]
+//! are in transit, so a slow disk slows down the caller of `add`.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -17,29 +17,29 @@ use crate::error::TablesError;
 
 const BATCH_BYTES: usize = 256 << 10;
 const BATCHES: usize = 4;
-/// A stream that is not longer is not worth a thread.
+/// Bytes up to which a stream is written without a thread.
 const ALONE_BYTES: usize = 2 << 20;
 
-/// Writes entries into runs. Dropped before [`Stream::finish`] it leaves nothing.
+/// Writes entries into runs. Dropping it before [`Stream::finish`] discards them.
 pub(crate) struct Stream {
     way: Way,
-    /// Object and key, put together.
+    /// Buffer for object and key.
     full: Vec<u8>,
-    /// Bytes added while nobody helps.
+    /// Bytes added without a thread.
     alone: usize,
 }
 
 enum Way {
     Here(Box<RunWriter>),
     There(Helper),
-    /// Only while one of the others becomes the next.
+    /// Only during a change between the other states.
     Over,
 }
 
-/// The thread that writes.
+/// The writer thread.
 struct Helper {
     batch: Vec<u8>,
-    /// Filled batches go there, emptied ones come back. `None`: no more will come.
+    /// Filled batches are sent here, emptied ones return. `None`: no more will be sent.
     filled: Option<SyncSender<Vec<u8>>>,
     emptied: Receiver<Vec<u8>>,
     thread: Option<JoinHandle<Result<Vec<NewRun>, TablesError>>>,
@@ -50,10 +50,10 @@ impl Stream {
         Self { way: Way::Here(Box::new(writer)), full: Vec::new(), alone: 0 }
     }
 
-    /// Adds an entry, whose key follows the one before.
+    /// Adds an entry with a key greater than the previous one.
     ///
     /// # Errors
-    /// The store's, perhaps of an entry that was added before; the stream is over then.
+    /// An error of the store, possibly for an earlier entry; the stream has ended then.
     pub(crate) fn add(&mut self, object: u32, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
         match &mut self.way {
             Way::Here(writer) => {
@@ -74,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// The runs.
+    /// Finishes and returns the runs.
     ///
     /// # Errors
     /// As [`Stream::add`].
@@ -91,11 +91,11 @@ impl Stream {
 }
 
 impl Helper {
-    /// Hands the writer to a thread; without one to be had everything stays as it was.
+    /// Hands the writer to a new thread; if none can be started, nothing changes.
     fn start(writer: Box<RunWriter>) -> Result<Way, TablesError> {
         let (filled, batches) = sync_channel(BATCHES);
         let (give_back, emptied) = sync_channel(BATCHES);
-        // The writer follows once there is a thread to take it.
+        // The writer is sent once the thread is running.
         let (hand, handed) = sync_channel::<Box<RunWriter>>(1);
         let body = move || match handed.recv() {
             Ok(writer) => write(*writer, &batches, &give_back),
@@ -123,7 +123,7 @@ impl Helper {
         let next = self.emptied.try_recv().unwrap_or_default();
         let batch = std::mem::replace(&mut self.batch, next);
         let sent = self.filled.as_ref().is_some_and(|filled| filled.send(batch).is_ok());
-        // A thread that takes no more has failed, and says why.
+        // A thread that no longer receives has failed; joining returns its error.
         if sent { Ok(()) } else { self.join().and(Err(gone())) }
     }
 
@@ -138,13 +138,13 @@ impl Drop for Helper {
     fn drop(&mut self) {
         self.filled = None;
         if let Some(thread) = self.thread.take() {
-            // Its files go with it. What it says does not matter any more.
+            // Its files are removed as well. Its result does not matter any more.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread does.
+/// Body of the writer thread.
 fn write(
     mut writer: RunWriter,
     batches: &Receiver<Vec<u8>>,
@@ -157,13 +157,13 @@ fn write(
             rest = after;
         }
         batch.clear();
-        // When nobody waits for it, it goes.
+        // The batch is dropped if the channel is full.
         let _ = give_back.try_send(batch);
     }
     Ok(writer.finish()?)
 }
 
-/// Key, value, and what follows them.
+/// Decodes an entry: key, value, and the remaining bytes.
 fn entry(batch: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (key, rest) = batch.split_first_chunk::<2>()?;
     let (value, rest) = rest.split_first_chunk::<4>()?;

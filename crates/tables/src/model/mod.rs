@@ -1,4 +1,5 @@
-//! Calls of the engine: the part of the tables in opening, commits and verification. No other module of the crate uses these.
+//! Calls by the engine: the tables' part in opening, commits and verification. No other module of the crate
+//! uses these.
 
 pub(crate) mod verify;
 

@@ -1,6 +1,5 @@
-//! The invariants of tables, checked over everything that is stored:
-//! every row reads; every index holds exactly the entries of its rows; every reference has its parent; no key belongs to
-//! nobody.
+//! Checks the invariants of tables on all stored data: every row decodes; every index has exactly the
+//! entries of its rows; every reference has its parent; every key belongs to a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use crate::row::display;
 use crate::row::keys::index_entry;
 use crate::schema::{Parts, Schema};
 
-/// Lines told; the rest is counted.
+/// Most reported lines; the rest is counted.
 const LINES_MAX: usize = 100;
 
 pub(crate) fn verify(spaces: Spaces, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
@@ -39,7 +38,7 @@ pub(crate) fn verify(spaces: Spaces, read: ReadView<'_>) -> Result<Vec<String>, 
         if !object.is_some_and(|object| objects.contains(&object)) {
             lines.push(format!("object {object:?} has keys and belongs to no table"));
         }
-        // On to the next object.
+        // Skip to the next object.
         let Some((_, Some(next))) = object.map(object_range) else { break };
         cursor.seek(&next)?;
     }
@@ -71,7 +70,7 @@ fn schemas(
     Ok(found)
 }
 
-/// What definitions say of enum types is what the types are.
+/// Checks that the enum types in definitions equal the types themselves.
 fn enums(
     spaces: Spaces,
     read: ReadView<'_>,

@@ -1,4 +1,4 @@
-//! Reading rows, in a transaction or at a snapshot: by key, by range, through an index, both ways.
+//! Reading rows, in a transaction or at a snapshot: by key, by range, through an index, in both directions.
 
 pub(crate) mod table;
 
@@ -17,10 +17,11 @@ use crate::schema::{Index, Schema};
 use crate::value::Value;
 use crate::value::key::put_marked;
 
-/// Index entries that are resolved to rows at a time.
+/// Index entries resolved to rows at a time.
 const PAGE: usize = 256;
 
-/// A range of keys by leading columns: each bound names as many of them as it likes, in the order of the key.
+/// A range of keys by leading columns: each bound has values for any number of them, in the order of the
+/// key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyRange<'a> {
     from: Bound<Vec<Value<'a>>>,
@@ -28,46 +29,46 @@ pub struct KeyRange<'a> {
 }
 
 impl<'a> KeyRange<'a> {
-    /// Everything.
+    /// All keys.
     pub fn all() -> Self {
         Self { from: Bound::Unbounded, to: Bound::Unbounded }
     }
 
-    /// The keys whose leading columns are these.
+    /// The keys with these leading columns.
     pub fn prefix(values: impl Into<Vec<Value<'a>>>) -> Self {
         let values = values.into();
         Self { from: Bound::Included(values.clone()), to: Bound::Included(values) }
     }
 
-    /// From these on.
+    /// Begins at the first key with these leading columns.
     #[must_use]
     pub fn from(mut self, values: impl Into<Vec<Value<'a>>>) -> Self {
         self.from = Bound::Included(values.into());
         self
     }
 
-    /// Behind every key that begins with these.
+    /// Begins after every key with these leading columns.
     #[must_use]
     pub fn after(mut self, values: impl Into<Vec<Value<'a>>>) -> Self {
         self.from = Bound::Excluded(values.into());
         self
     }
 
-    /// Up to and with every key that begins with these.
+    /// Ends after every key with these leading columns.
     #[must_use]
     pub fn to(mut self, values: impl Into<Vec<Value<'a>>>) -> Self {
         self.to = Bound::Included(values.into());
         self
     }
 
-    /// Up to, not including, the first key that begins with these.
+    /// Ends before the first key with these leading columns.
     #[must_use]
     pub fn before(mut self, values: impl Into<Vec<Value<'a>>>) -> Self {
         self.to = Bound::Excluded(values.into());
         self
     }
 
-    /// True for the one key of so many columns.
+    /// True for a single key of so many columns.
     fn is_key(&self, columns: usize) -> bool {
         match (&self.from, &self.to) {
             (Bound::Included(from), Bound::Included(to)) => {
@@ -77,7 +78,7 @@ impl<'a> KeyRange<'a> {
         }
     }
 
-    /// As bytes, from and up to.
+    /// The range as bytes: start and end.
     fn bytes(
         &self,
         object: u32,
@@ -87,7 +88,7 @@ impl<'a> KeyRange<'a> {
         let from = match &self.from {
             Bound::Unbounded => first.to_vec(),
             Bound::Included(values) => encode(values)?,
-            // Nothing lies behind the last prefix there is; an empty range says so.
+            // No key can follow the greatest prefix, so the range is empty.
             Bound::Excluded(values) => {
                 let prefix = encode(values)?;
                 prefix_end(&prefix).unwrap_or(prefix)
@@ -111,7 +112,7 @@ pub(crate) fn row_prefix(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8
     Ok(key)
 }
 
-/// The key that begins every entry of the index with these leading values.
+/// The common prefix of the index's entries with these leading values.
 pub(crate) fn index_prefix(
     schema: &Schema,
     index: &Index,
@@ -152,7 +153,7 @@ fn enum_types<R: TablesRead + ?Sized>(
     all.into_iter().collect()
 }
 
-/// Reads that a transaction and a snapshot have in common. A transaction sees its own writes, and what it reads counts for
+/// Reads common to transactions and snapshots. A transaction sees its own writes, and its reads count for
 /// its isolation.
 pub trait TablesRead: sealed::Sealed {
     #[doc(hidden)]
@@ -196,7 +197,7 @@ pub trait TablesRead: sealed::Sealed {
         Ok(enum_types(self, &key, &behind)?.pop())
     }
 
-    /// All enum types, by name. Cost: a walk over them.
+    /// All enum types, by name. Cost: a scan of them.
     ///
     /// # Errors
     /// Damage.
@@ -205,7 +206,7 @@ pub trait TablesRead: sealed::Sealed {
         enum_types(self, b"e", b"f")
     }
 
-    /// The enum type of this number. Cost: a walk over all of them.
+    /// The enum type with this number. Cost: a scan of all of them.
     ///
     /// # Errors
     /// Damage.
@@ -213,7 +214,7 @@ pub trait TablesRead: sealed::Sealed {
         Ok(self.enums()?.into_iter().find(|known| known.number() == number))
     }
 
-    /// The definition of a table as it is seen here.
+    /// The definition of a table as visible here.
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`].
@@ -234,7 +235,7 @@ pub trait TablesRead: sealed::Sealed {
         Ok(self.fetch(&bytes)?.map(|value| OwnedRow::new(schema, bytes, value)))
     }
 
-    /// The rows with these primary keys, in the order asked for.
+    /// The rows with these primary keys, in the order of the keys.
     ///
     /// # Errors
     /// As [`TablesRead::get`].
@@ -256,11 +257,11 @@ pub trait TablesRead: sealed::Sealed {
         Ok(encoded.into_iter().zip(found).map(row).collect())
     }
 
-    /// Shows the rows of a range of the primary key in its order, or backward, until `each` answers false. Rows are read
-    /// in place. What was walked over counts as read, and no more.
+    /// Passes the rows of a range of the primary key to `each`, in order or backward, until it returns
+    /// false. Rows are read in place. Only the scanned part of the range counts as read.
     ///
     /// # Errors
-    /// Bounds that do not fit the key; damage; what `each` answers.
+    /// Bounds that do not fit the key; damage; the errors of `each`.
     fn scan(
         &mut self,
         table: &Table,
@@ -272,7 +273,7 @@ pub trait TablesRead: sealed::Sealed {
         self.scan_within(table, range, backward, each)
     }
 
-    /// As `scan`, within a statement that has begun.
+    /// As `scan`, within a statement that has already begun.
     #[doc(hidden)]
     fn scan_within(
         &mut self,
@@ -284,7 +285,7 @@ pub trait TablesRead: sealed::Sealed {
         let schema = self.schema_of(table)?;
         let (from, to) = range.bytes(schema.parts.rows, |values| row_prefix(&schema, values))?;
         if range.is_key(schema.key_columns().len()) {
-            // Looked up: a walk would begin with a cursor over everything.
+            // A lookup: a scan would open a cursor over all levels.
             return match self.fetch(&from)? {
                 Some(value) => each(Row::new(&schema, &from, &value)).map(|_| ()),
                 None => Ok(()),
@@ -320,7 +321,7 @@ pub trait TablesRead: sealed::Sealed {
         Ok(rows)
     }
 
-    /// Number of rows in a range. Cost: a walk over it.
+    /// Number of rows in a range. Cost: a scan of it.
     ///
     /// # Errors
     /// As [`TablesRead::scan`].
@@ -333,7 +334,7 @@ pub trait TablesRead: sealed::Sealed {
         Ok(count)
     }
 
-    /// Shows the rows of a range of an index in its order, or backward, until `each` answers false.
+    /// Passes the rows of a range of an index to `each`, in order or backward, until it returns false.
     ///
     /// # Errors
     /// [`TablesError::UnknownIndex`]; as [`TablesRead::scan`].
@@ -349,7 +350,7 @@ pub trait TablesRead: sealed::Sealed {
         let schema = self.schema_of(table)?;
         let index = schema.index_named(index)?;
         let (mut from, mut to) = range.bytes(index.object, |values| index_prefix(&schema, index, values))?;
-        // Rows are fetched between pages of entries, so that the first rows cost no walk over all entries.
+        // Rows are fetched page by page, so that the first rows need no scan of all entries.
         let mut page = 8;
         loop {
             let mut entries = Vec::new();

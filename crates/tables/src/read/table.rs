@@ -1,8 +1,8 @@
-//! Prepared handles: a table by its number, with the newest schema at hand.
+//! Prepared handles: a table by its number, with its newest schema cached.
 //!
-//! A snapshot may use the schema at hand when no definition changed between the commit it was loaded at and the snapshot,
-//! whichever is older: one comparison with the newest change of any definition. Otherwise the catalog is asked, as of the
-//! snapshot.
+//! A snapshot may use the cached schema when no definition changed between the commit it was loaded at and
+//! the snapshot, whichever is older: one comparison with the newest change of any definition. Otherwise the
+//! catalog is read, as of the snapshot.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ struct Inner {
     loaded: Slot,
 }
 
-/// A prepared handle on a table. Cheap to clone; follows the table through every change and new name.
+/// A prepared handle on a table. Cheap to clone; remains valid through every change and rename.
 #[derive(Clone)]
 pub struct Table(Arc<Inner>);
 
@@ -40,12 +40,12 @@ impl Table {
         Self(Arc::new(Inner { id, name: name.to_owned(), loaded: model.slot(id) }))
     }
 
-    /// The table's number, for life.
+    /// The table's number, which never changes.
     pub fn id(&self) -> u32 {
         self.0.id
     }
 
-    /// The name it was asked for by.
+    /// The name that the handle was created with.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -54,7 +54,7 @@ impl Table {
         TablesError::UnknownTable { name: self.0.name.clone() }
     }
 
-    /// The schema as `read` sees it.
+    /// The schema visible to `read`.
     pub(crate) fn schema_at(
         &self,
         model: &TablesModel,
@@ -124,27 +124,27 @@ impl Tables {
     /// The definition of a table as of `snapshot`.
     ///
     /// # Errors
-    /// [`TablesError::UnknownTable`] when the snapshot does not know it.
+    /// [`TablesError::UnknownTable`] when the table does not exist in the snapshot.
     pub fn schema(&self, snapshot: &Snapshot, table: &Table) -> Result<Arc<Schema>, TablesError> {
         table.schema_at(&self.model, snapshot.read())
     }
 
-    /// Reads the tables as of `snapshot`, beside any transaction.
+    /// Reads the tables as of `snapshot`, outside any transaction.
     pub fn at<'a>(&self, snapshot: &'a Snapshot) -> TablesAt<'a> {
         TablesAt { tables: self.clone(), snapshot }
     }
 
-    /// Prepares reads of single rows of `table` by their primary key.
+    /// Prepares lookups of single rows of `table` by primary key.
     pub fn point(&self, table: &Table) -> PointGet {
         PointGet { model: self.model.clone(), table: table.clone(), schema: None, key: Vec::new() }
     }
 }
 
-/// Reads of single rows by primary key: after the first one they look nothing up by name and allocate nothing.
+/// Lookups of single rows by primary key: after the first they resolve no names and allocate nothing.
 pub struct PointGet {
     model: Arc<TablesModel>,
     table: Table,
-    /// The schema used last, and the snapshot it is right for.
+    /// The schema used last, and the snapshot it is valid for.
     schema: Option<(Arc<Schema>, Seq)>,
     key: Vec<u8>,
 }
@@ -157,7 +157,7 @@ pub struct PointRow<'a> {
 }
 
 impl PointRow<'_> {
-    /// To read it.
+    /// The row as a borrowed `Row`.
     pub fn row(&self) -> Row<'_> {
         Row::new(self.schema, self.key, &self.value)
     }
@@ -167,7 +167,8 @@ impl PointGet {
     /// The row with this primary key.
     ///
     /// # Errors
-    /// [`TablesError::UnknownTable`] when the snapshot does not know it; values that do not fit the key; damage.
+    /// [`TablesError::UnknownTable`] when the table does not exist in the snapshot; values that do not fit
+    /// the key; damage.
     pub fn get<'a>(
         &'a mut self,
         snapshot: &'a Snapshot,
@@ -181,11 +182,11 @@ impl PointGet {
         Ok(found.map(|value| PointRow { schema, key: &self.key, value }))
     }
 
-    /// The rows with these primary keys to `each`, in the order asked for: number of the key, row. Lookups go side by side,
-    /// [`MANY`] at a time.
+    /// Passes the rows with these primary keys to `each`, in the order of `keys`: ordinal of the key, row.
+    /// [`MANY`] lookups run interleaved.
     ///
     /// # Errors
-    /// As [`PointGet::get`]; what `each` answers.
+    /// As [`PointGet::get`]; the errors of `each`.
     pub fn get_many(
         &mut self,
         snapshot: &Snapshot,
@@ -221,7 +222,7 @@ impl PointGet {
         Ok(())
     }
 
-    /// Sees to it that the schema is the one that `read` sees.
+    /// Makes the schema the one visible to `read`.
     #[inline]
     fn renew(&mut self, read: ReadView<'_>) -> Result<(), TablesError> {
         let last = self.model.last_ddl();
@@ -234,7 +235,7 @@ impl PointGet {
     }
 }
 
-/// The tables at one snapshot.
+/// The tables as of one snapshot.
 pub struct TablesAt<'a> {
     tables: Tables,
     snapshot: &'a Snapshot,
@@ -292,11 +293,12 @@ impl TablesRead for TablesAt<'_> {
 }
 
 impl TablesAt<'_> {
-    /// Shows the rows whose stored keys lie from `start` up to, not including, `end`, until `each` answers false; without a
-    /// bound from the table's first, up to its last. For callers that cut a table by [keys they met](Row::stored_key).
+    /// Passes the rows with stored keys from `start` (included) to `end` (excluded) to `each`, until it
+    /// returns false; without a bound from the first or to the last row. For callers that partition a table
+    /// by [stored keys](Row::stored_key).
     ///
     /// # Errors
-    /// [`TablesError::UnknownTable`]; damage; what `each` answers.
+    /// [`TablesError::UnknownTable`]; damage; the errors of `each`.
     pub fn scan_stored(
         &mut self,
         table: &Table,
@@ -316,7 +318,7 @@ impl TablesAt<'_> {
         outcome.map(|_| ())
     }
 
-    /// The stored key that every row whose primary key begins with `values` sorts at or behind.
+    /// The least stored key of rows whose primary key begins with `values`.
     ///
     /// # Errors
     /// [`TablesError::UnknownTable`]; values that do not fit the key.
@@ -325,9 +327,9 @@ impl TablesAt<'_> {
         row_prefix(&schema, values)
     }
 
-    /// True when no commit after `since`, which this snapshot or an earlier one saw, wrote a row of `rows` (see
-    /// [`Schema::rows_object`]) between these stored keys. False also when that cannot be told any more, since what was
-    /// written after `since` has left memory. Costs a look at what changed in memory, not at the rows.
+    /// True when no commit after `since`, which this snapshot or an earlier one saw, wrote a row of `rows`
+    /// (see [`Schema::rows_object`]) between these stored keys. Also false when unknown, because writes
+    /// after `since` were flushed from memory. Cost: a search of the changes in memory, not of the rows.
     pub fn surely_unchanged(&self, rows: u32, start: Option<&[u8]>, end: Option<&[u8]>, since: Seq) -> bool {
         let (first, behind) = object_range(rows);
         let start = start.unwrap_or(&first);

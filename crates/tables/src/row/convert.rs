@@ -55,10 +55,10 @@ impl Value<'_> {
     }
 }
 
-/// A Rust type that a column is read as, by [`Row::get_as`].
+/// A Rust type as which [`Row::get_as`] can read a column.
 ///
-/// Integers are read as any integer type that holds them, floats, integers and numerics as `f64`, texts, JSON and labels
-/// of enums as `String`. NULL is read as `Option` alone.
+/// Integers are read as any integer type that can hold them, floats, integers and numerics as `f64`, texts,
+/// JSON and labels of enums as `String`. NULL can only be read as `Option`.
 pub trait FromValue<'a>: Sized {
     /// The type's name in errors.
     const NAME: &'static str;
@@ -130,7 +130,7 @@ impl<'a> Row<'a> {
             table: self.schema().name().to_owned(),
             column: name.to_owned(),
             found: match value.value_type() {
-                // A schema knows what its enums are called.
+                // Only the schema knows the names of its enum types.
                 Some(ty) if !matches!(value, Value::Enum(_)) => format!("{value} of type {ty}"),
                 Some(_) => format!("{value} of an enum type"),
                 None => value.to_string(),

@@ -1,4 +1,4 @@
-//! Keys as people read them: `(region, id)=(eu, 5)`.
+//! Readable keys for messages: `(region, id)=(eu, 5)`.
 
 use crate::schema::{Index, Schema};
 use crate::value::Value;
@@ -9,7 +9,7 @@ fn joined(values: impl Iterator<Item = Option<String>>) -> String {
     values.map(|value| value.unwrap_or_else(|| "?".into())).collect::<Vec<_>>().join(", ")
 }
 
-/// A value of a key with its label, if it has one.
+/// A value of a key, with its label if it is an enum.
 fn named(schema: &Schema, value: &Value<'_>) -> String {
     let number = value.value_type().and_then(number_of);
     let mut labels = schema.columns().iter().filter_map(|column| column.labels.as_ref());
@@ -62,7 +62,7 @@ pub(crate) fn columns(schema: &Schema, ids: &[u16], values: &[Value<'_>]) -> Str
     format!("({})=({})", joined(ids.iter().map(name)), joined(values.iter().map(|v| Some(v.to_string()))))
 }
 
-/// Any key of the table's objects: which table, which index, which values.
+/// Describes any key of the table's objects: table, index, values.
 pub(crate) fn any_key(schema: &Schema, key: &[u8]) -> String {
     let object = key.first_chunk().copied().map(u32::from_be_bytes);
     let table = schema.name();

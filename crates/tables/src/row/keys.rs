@@ -1,7 +1,8 @@
 //! Keys of rows and index entries, built from values.
 //!
-//! Value of an index entry, which leads to the row: 0 and a varint length: the row's key (without its object) is the tail of
-//! the entry's key; or 1: the row's key follows. The second form belongs to entries that are unique by their columns.
+//! The value of an index entry identifies the row. 0 and a varint length: the row's key (without its object)
+//! is the tail of the entry's key. 1: the row's key follows; this form is for entries that are unique by
+//! their columns.
 
 use ropewalk_base::{DecodeError, Decoder, put_varint};
 
@@ -10,8 +11,8 @@ use crate::schema::{Index, KEY_BYTES_MAX, Schema};
 use crate::value::Value;
 use crate::value::key::{put_marked, put_value};
 
-/// Replaces `out` by the key of the row whose primary key has these values. It may be longer than that of any row: then it is
-/// found nowhere, and whoever writes checks its length.
+/// Replaces `out` by the key of the row with these primary key values. The key may exceed the limit for
+/// keys: then a lookup finds nothing, and a write checks the length.
 #[inline]
 pub(crate) fn put_row_key(
     schema: &Schema,
@@ -22,7 +23,7 @@ pub(crate) fn put_row_key(
     append_row_key(schema, values, out)
 }
 
-/// Appends the key of the row whose primary key has these values.
+/// Appends the key of the row with these primary key values.
 #[inline]
 pub(crate) fn append_row_key(
     schema: &Schema,
@@ -91,7 +92,7 @@ pub(crate) struct Entry {
     pub(crate) exclusive: bool,
 }
 
-/// The entry of a row, whose columns are `values`; `None` when the index leaves the row out.
+/// The entry of a row with these `values`; `None` when the index omits the row.
 pub(crate) fn index_entry(
     schema: &Schema,
     index: &Index,
@@ -130,7 +131,7 @@ pub(crate) fn index_entry(
     Ok(Some(Entry { key, value, exclusive }))
 }
 
-/// The key of the row that an index entry leads to.
+/// The key of the row that an index entry refers to.
 pub(crate) fn entry_row(rows: u32, key: &[u8], value: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let error = DecodeError { what: "index entry that leads to a row", offset: 0 };
     let mut decoder = Decoder::new(value);

@@ -80,7 +80,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The key column number `ordinal`, which the key holds exactly.
+    /// Decodes the key column number `ordinal`, which the key holds exactly.
     #[inline]
     fn read_key(&self, ordinal: usize, ty: Type) -> Result<Value<'a>, DecodeError> {
         let mut rest = self.key.get(4..).unwrap_or_default();
@@ -128,7 +128,7 @@ impl std::fmt::Debug for Row<'_> {
     }
 }
 
-/// A row that outlives what it was read from.
+/// A row that owns its data.
 #[derive(Clone)]
 pub struct OwnedRow {
     schema: Arc<Schema>,
@@ -141,7 +141,7 @@ impl OwnedRow {
         Self { schema, key: key.into(), value: value.into() }
     }
 
-    /// To read it.
+    /// The row as a borrowed `Row`.
     pub fn row(&self) -> Row<'_> {
         Row::new(&self.schema, &self.key, &self.value)
     }

@@ -71,7 +71,7 @@ fn one_of<T: Copy>(decoder: &mut Decoder<'_>, all: &[T], what: &'static str) -> 
     all.get(usize::from(number)).copied().ok_or(DecodeError { what, offset })
 }
 
-// The order is the format.
+// The order is part of the format.
 const ACTIONS: [Action; 5] =
     [Action::NoAction, Action::Restrict, Action::Cascade, Action::SetNull, Action::SetDefault];
 const IDENTITIES: [Identity; 2] = [Identity::ByDefault, Identity::Always];

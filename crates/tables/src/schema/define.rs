@@ -1,4 +1,4 @@
-//! What a caller says about a table that is to be.
+//! Definitions of new tables, columns and indexes, as given by the caller.
 
 use crate::value::Value;
 use crate::value::expr::Expr;
@@ -6,13 +6,13 @@ use crate::value::key::KeyOrder;
 use crate::value::precision::Precision;
 use crate::value::types::Type;
 
-/// What a column gets that is given no value.
+/// Value of a column for which an insert gives none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum DefaultValue {
     /// NULL.
     #[default]
     None,
-    /// This.
+    /// A constant.
     Value(Value<'static>),
     /// The time of the statement: timestamp, timestamptz, date and time columns.
     Now,
@@ -22,16 +22,16 @@ pub enum DefaultValue {
     Next(u32),
 }
 
-/// Who numbers the rows of an identity column.
+/// How the rows of an identity column are numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
-    /// The database, unless a value is given.
+    /// By the database, unless a value is given.
     ByDefault,
-    /// The database; a value given is refused.
+    /// By the database; a given value is rejected.
     Always,
 }
 
-/// A column that is to be.
+/// Definition of a new column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnDef {
     pub(crate) name: String,
@@ -49,28 +49,28 @@ impl ColumnDef {
         Self { name: name.into(), ty, nullable: true, default, identity, precision }
     }
 
-    /// NULL is refused.
+    /// Rejects NULL.
     #[must_use]
     pub fn not_null(mut self) -> Self {
         self.nullable = false;
         self
     }
 
-    /// What rows get that are given no value.
+    /// Sets the default value.
     #[must_use]
     pub fn default(mut self, default: DefaultValue) -> Self {
         self.default = default;
         self
     }
 
-    /// Times are kept like this.
+    /// Sets the precision of stored times.
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = Some(precision);
         self
     }
 
-    /// Rows are numbered from 1; NOT NULL. Numbers of transactions that did not commit are lost.
+    /// Numbers rows from 1; NOT NULL. Numbers of transactions that did not commit are lost.
     #[must_use]
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
@@ -79,7 +79,7 @@ impl ColumnDef {
     }
 }
 
-/// A secondary index that is to be.
+/// Definition of a new secondary index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexDef {
     pub(crate) name: Option<String>,
@@ -91,42 +91,42 @@ pub struct IndexDef {
 }
 
 impl IndexDef {
-    /// On columns, ascending.
+    /// An index on columns, ascending.
     pub fn on<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> Self {
         let columns = columns.into_iter().map(|name| (Expr::column(name), KeyOrder::ASC)).collect();
         Self { name: None, columns, unique: false, stands_alone: false, of_key: false, filter: None }
     }
 
-    /// One more column or expression.
+    /// Adds a column or expression.
     #[must_use]
     pub fn then(mut self, expr: Expr, order: KeyOrder) -> Self {
         self.columns.push((expr, order));
         self
     }
 
-    /// Named; otherwise it is called after its table and columns.
+    /// Sets the name; the default derives from table and columns.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// No two rows with equal values; NULLs are never equal.
+    /// Rejects rows with equal values; NULLs are never equal.
     #[must_use]
     pub fn unique(mut self) -> Self {
         self.unique = true;
         self
     }
 
-    /// An index alone, that stands for no constraint even if it is unique: what CREATE UNIQUE INDEX makes. What is stored and refused
-    /// is the same; catalogs tell them apart.
+    /// Makes a unique index without a constraint, as CREATE UNIQUE INDEX does. It behaves the same; catalogs
+    /// distinguish the two.
     #[must_use]
     pub fn alone(mut self) -> Self {
         self.stands_alone = true;
         self
     }
 
-    /// Only the rows for which `filter` is true.
+    /// Restricts the index to the rows for which `filter` is true.
     #[must_use]
     pub fn filter(mut self, filter: Expr) -> Self {
         self.filter = Some(filter);
@@ -134,23 +134,23 @@ impl IndexDef {
     }
 }
 
-/// What happens to the rows that refer to a row when that goes or changes its key.
+/// Action on the referring rows when a row is deleted or changes its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Action {
-    /// Refused if they still refer to it at the end of the statement.
+    /// Rejected if rows still refer to it at the end of the statement.
     #[default]
     NoAction,
-    /// Refused at once.
+    /// Rejected at once.
     Restrict,
-    /// They go, or change, with it.
+    /// They are deleted, or updated, with it.
     Cascade,
-    /// They refer to nothing.
+    /// Their reference becomes NULL.
     SetNull,
     /// They get their defaults.
     SetDefault,
 }
 
-/// A foreign key that is to be.
+/// Definition of a new foreign key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForeignKeyDef {
     pub(crate) name: Option<String>,
@@ -178,21 +178,21 @@ impl ForeignKeyDef {
         }
     }
 
-    /// Named; otherwise it is called after its table and columns.
+    /// Sets the name; the default derives from table and columns.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// What a deleted parent does to its children.
+    /// Sets the action when a parent is deleted.
     #[must_use]
     pub fn on_delete(mut self, action: Action) -> Self {
         self.on_delete = action;
         self
     }
 
-    /// What a changed key of a parent does to its children.
+    /// Sets the action when the key of a parent changes.
     #[must_use]
     pub fn on_update(mut self, action: Action) -> Self {
         self.on_update = action;
@@ -200,7 +200,7 @@ impl ForeignKeyDef {
     }
 }
 
-/// A table that is to be.
+/// Definition of a new table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableDef {
     pub(crate) name: String,
@@ -213,7 +213,7 @@ pub struct TableDef {
 }
 
 impl TableDef {
-    /// A table without columns yet. Without a primary key its rows are numbered in secret.
+    /// A table without columns yet. Without a primary key its rows have hidden numbers.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -226,48 +226,48 @@ impl TableDef {
         }
     }
 
-    /// One more column.
+    /// Adds a column.
     #[must_use]
     pub fn column(mut self, column: ColumnDef) -> Self {
         self.columns.push(column);
         self
     }
 
-    /// The primary key; its columns become NOT NULL.
+    /// Sets the primary key; its columns become NOT NULL.
     #[must_use]
     pub fn primary_key<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
         self.key = columns.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The name of the primary key's constraint; `table_pkey` by itself.
+    /// Sets the name of the primary key's constraint; the default is `table_pkey`.
     #[must_use]
     pub fn key_named(mut self, name: impl Into<String>) -> Self {
         self.key_name = Some(name.into());
         self
     }
 
-    /// A secondary index.
+    /// Adds a secondary index.
     #[must_use]
     pub fn index(mut self, index: IndexDef) -> Self {
         self.indexes.push(index);
         self
     }
 
-    /// No two rows with equal values in these columns.
+    /// Rejects rows with equal values in these columns.
     #[must_use]
     pub fn unique<S: Into<String>>(self, columns: impl IntoIterator<Item = S>) -> Self {
         self.index(IndexDef::on(columns).unique())
     }
 
-    /// A check called `name`: rows for which it is false are refused.
+    /// Adds a check called `name`: rows for which it is false are rejected.
     #[must_use]
     pub fn check(mut self, name: impl Into<String>, expr: Expr) -> Self {
         self.checks.push((Some(name.into()), expr));
         self
     }
 
-    /// A foreign key.
+    /// Adds a foreign key.
     #[must_use]
     pub fn foreign_key(mut self, foreign_key: ForeignKeyDef) -> Self {
         self.foreign_keys.push(foreign_key);

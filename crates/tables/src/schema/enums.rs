@@ -1,15 +1,18 @@
-//! Enum types: labels in an order that may grow at any place.
+//! Enum types: ordered labels; new ones can be inserted anywhere.
 //!
 //! ```text
 //! catalog     e name   number u32 │ name │ list of label: order i64 │ text       in order
-//! row, key    order i64; the label is put to it where a row is read
+//! row, key    order i64; the label is added when a row is read
 //! ```
-//! A label keeps its order for life: a new one behind all gets the next multiple of [`STEP`], one between two the middle, so no
-//! change of a type writes a row. A table holds a copy of the types of its columns in its definition.
+//! A label retains its order value: a label added last gets the next multiple of [`STEP`], one between two
+//! others the middle, so a change of a type writes no rows. A table's definition contains copies of its
+//! columns' types.
 //!
 //! Invariants
-//! 1. The copies are the type as it is: whoever changes a type changes the definitions of the tables that use it, in the same commit.
-//! 2. A type that a column has stays: a column and a DROP that meet write the same entry of the catalog, so one of them fails.
+//! 1. The copies equal the type: a change of a type changes the definitions of the tables that use it, in the
+//!    same commit.
+//! 2. A type in use cannot be dropped: creating a column and a concurrent DROP write the same catalog entry,
+//!    so one fails.
 
 use std::borrow::Cow;
 
@@ -21,7 +24,7 @@ use crate::value::enum_value::EnumValue;
 use crate::value::types::{Scalar, Type};
 use crate::value::{Array, Value, ValueError};
 
-/// From a label to the next one: room for 32 labels one in the middle of the other.
+/// Distance between labels: allows 32 successive insertions in the middle.
 const STEP: i64 = 1 << 32;
 
 /// An enum type.
@@ -32,25 +35,25 @@ pub struct EnumType {
     labels: Vec<(i64, String)>,
 }
 
-/// Where a new label goes.
+/// Position of a new label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnumPlace {
-    /// Behind all others.
+    /// After all others.
     Last,
     /// Before this one.
     Before(String),
-    /// Behind this one.
+    /// After this label.
     After(String),
 }
 
 /// A change of an enum type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnumChange {
-    /// Another label.
+    /// Adds a label.
     Add(String, EnumPlace),
-    /// Another name for a label: from, to.
+    /// Renames a label: from, to.
     RenameLabel(String, String),
-    /// Another name for the type.
+    /// Renames the type.
     Rename(String),
 }
 
@@ -67,12 +70,12 @@ impl EnumType {
         Ok(made)
     }
 
-    /// The type's number, for life.
+    /// The type's number, which never changes.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its name, as it is kept: see [`crate::schema::names::schema_and_name`].
+    /// Its stored name: see [`crate::schema::names::schema_and_name`].
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -107,7 +110,7 @@ impl EnumType {
         Some(self.value(*order, label))
     }
 
-    /// Texts as values of the type, also in an array; anything else stays what it is.
+    /// Converts texts to values of the type, also in an array; other values are unchanged.
     ///
     /// # Errors
     /// [`ValueError::Label`].
@@ -133,7 +136,7 @@ impl EnumType {
         }
     }
 
-    /// A value as it was stored, with the labels that it has now; `None` for one that the type does not know.
+    /// A stored value with its current label; `None` for one that the type does not know.
     pub(crate) fn named<'a>(&'a self, value: Value<'a>) -> Option<Value<'a>> {
         match value {
             Value::Enum(found) => {
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_go_where_they_are_told() {
+    fn add_enum_value_before_after_places_label() {
         let mut mood = EnumType::new(7, "mood", &["sad", "happy"]).unwrap();
         mood.add("ok", &EnumPlace::After("sad".into())).unwrap();
         mood.add("awful", &EnumPlace::Before("sad".into())).unwrap();
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_ends_with_an_error() {
+    fn add_between_labels_without_gap_is_an_error() {
         let mut narrow = EnumType::new(7, "narrow", &["a", "b"]).unwrap();
         let mut added = 0;
         while narrow.add(&format!("l{added}"), &EnumPlace::Before("b".into())).is_ok() {
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn types_come_back() {
+    fn enum_type_decodes_as_encoded() {
         let mood = EnumType::new(7, "mood", &["sad", "", "ü"]).unwrap();
         let mut bytes = Vec::new();
         mood.encode(&mut bytes);
@@ -292,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_values_take_the_labels_of_today() {
+    fn stored_values_get_current_labels() {
         let mut mood = EnumType::new(7, "mood", &["sad", "happy"]).unwrap();
         let happy = mood.value_of("happy").unwrap().into_owned();
         mood.change(&EnumChange::RenameLabel("happy".into(), "glad".into())).unwrap();

@@ -4,16 +4,17 @@
 //! varint layout * 2 + wide | NULL bits | fixed columns | ends of varying columns but the last | varying columns
 //!                            one bit per nullable column; u16 each, u32 when wide
 //! ```
-//! A *layout* is the list of columns that a row was written with. A schema remembers every layout that it ever had, so a
-//! change of the table rewrites nothing: an older row shows the columns it has, and what a newer column was added with
-//! stands for those it lacks. NULLs keep their place among the fixed columns, so that each is found by one addition.
+//! A *layout* is the list of columns that a row was written with. A schema contains all its former layouts,
+//! so changing the table rewrites no rows: an older row has its own columns, and the default of a newer
+//! column is used for those it lacks. NULLs occupy space among the fixed columns, so that each column is
+//! found by one addition.
 
 use ropewalk_base::{DecodeError, put_varint};
 
 use crate::value::Value;
 use crate::value::types::Type;
 
-/// A column as rows of one layout hold it.
+/// A column stored in rows of a layout.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LayoutColumn {
     pub(crate) id: u16,
@@ -21,16 +22,16 @@ pub(crate) struct LayoutColumn {
     pub(crate) nullable: bool,
 }
 
-/// Where a layout keeps a column.
+/// Position of a column in a layout.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Place {
-    /// Offset behind the NULL bits, and width.
+    /// Offset after the NULL bits, and width.
     Fixed(usize, usize),
-    /// Which of the varying columns.
+    /// Ordinal among the varying columns.
     Varying(usize),
 }
 
-/// The columns of a row, in order, and where each is.
+/// The columns of a row, in order, and their positions.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Layout {
     pub(crate) columns: Vec<LayoutColumn>,
@@ -64,7 +65,8 @@ impl Layout {
         Self { columns, places, null_bytes: usize::div_ceil(bits, 8), fixed_bytes, varying }
     }
 
-    /// Appends a row of layout number `number`; `values` are those of the layout's columns. Allocates nothing of its own.
+    /// Appends a row of layout number `number`; `values` are those of the layout's columns. Does not
+    /// allocate.
     pub(crate) fn put<'v>(
         &self,
         number: usize,
@@ -78,7 +80,7 @@ impl Layout {
         }
     }
 
-    /// As [`Layout::put`], with wide ends or not; false when narrow ones cannot say how long the row is.
+    /// As [`Layout::put`], with wide ends or not; false when narrow ones cannot represent the row's length.
     fn put_ends<'v>(
         &self,
         number: usize,
@@ -112,7 +114,7 @@ impl Layout {
                 return false;
             }
             let at = ends_at + ordinal * size;
-            // The last end is the row's own, and has no place.
+            // The last end is the end of the row and is not stored.
             if at < first
                 && let (Some(slot), Some(bytes)) =
                     (out.get_mut(at..at + size), (end as u32).to_le_bytes().get(..size))
@@ -123,7 +125,7 @@ impl Layout {
         true
     }
 
-    /// The bytes of column `index`, `None` for NULL. `body` is the row behind its first number.
+    /// The bytes of column `index`, `None` for NULL. `body` is the row after its layout number.
     #[inline]
     pub(crate) fn column<'a>(
         &self,
@@ -159,10 +161,10 @@ impl Layout {
     }
 }
 
-/// Where a schema finds a column.
+/// Where a schema reads a column from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Source {
-    /// In the key: behind this many key columns of fixed width and bytes, or by stepping over columns.
+    /// The key: after this many fixed-width key columns and bytes, or by skipping columns.
     Key(usize),
     /// Column of the layout.
     Layout(usize),
@@ -203,7 +205,7 @@ mod tests {
         );
         let values = [Value::Null, Value::Null, Value::Bool(false), Value::bytea(&b""[..])];
         assert_eq!(put(&layout, 0, &values), [0, 0b11, 0, 0, 0, 0, 0, 0, 0]);
-        // One column that may not be NULL costs one byte.
+        // One NOT NULL column costs one byte.
         let layout = Layout::new(vec![column(1, Type::BYTEA, false)]);
         assert_eq!(put(&layout, 0, &[Value::bytea(&b"v"[..])]), [0, b'v']);
     }

@@ -1,7 +1,8 @@
-//! A table as it is: what rows are read and written through. Immutable; a change makes a new one.
+//! The definition of a table, through which rows are read and written. Immutable; a change makes a new
+//! version.
 //!
-//! Columns have an id for life, objects (rows, indexes, sequences) a number that is never given out again. `version` rises
-//! with every change and tells a cached schema from the one in the catalog.
+//! Columns have a fixed id, objects (rows, indexes, sequences) a number that is never reused. `version`
+//! grows with every change and distinguishes a cached schema from the one in the catalog.
 
 pub(crate) mod codec;
 pub(crate) mod define;
@@ -25,19 +26,19 @@ use crate::value::precision::Precision;
 use crate::value::types::Type;
 use crate::value::{Value, ValueError};
 
-/// Columns of a table.
+/// Most columns of a table.
 pub const COLUMNS_MAX: usize = 1600;
-/// Columns of a primary key or an index.
+/// Most columns of a primary key or an index.
 pub const KEY_COLUMNS_MAX: usize = 32;
-/// Indexes, checks and foreign keys of a table, each.
+/// Most indexes, checks and foreign keys of a table, each.
 pub const INDEXES_MAX: usize = 256;
-/// Changes of the columns of a table that its rows can tell apart.
+/// Most layouts of a table's columns.
 pub const LAYOUTS_MAX: usize = 10_000;
-/// Bytes of a table's definition, which grows with every change of its columns.
+/// Most bytes of a table's definition, which grows with every change of its columns.
 pub const DEFINITION_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a primary key, and of the columns of an index entry, encoded.
+/// Most bytes of a primary key, and of the columns of an index entry, encoded.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
-/// Bytes of a row, encoded.
+/// Most bytes of a row, encoded.
 pub const ROW_BYTES_MAX: usize = 16 << 20;
 
 /// A column.
@@ -49,7 +50,7 @@ pub struct Column {
     pub(crate) nullable: bool,
     pub(crate) default: DefaultValue,
     pub(crate) identity: Option<(Identity, u32)>,
-    /// What rows show that are older than the column.
+    /// Value of the column in rows older than the column.
     pub(crate) missing: Value<'static>,
     /// The enum type of the column, or of its elements.
     pub(crate) labels: Option<Arc<EnumType>>,
@@ -57,7 +58,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// The id that the column keeps when it is renamed.
+    /// The id of the column, which a rename does not change.
     pub fn id(&self) -> u16 {
         self.id
     }
@@ -72,12 +73,12 @@ impl Column {
         self.ty
     }
 
-    /// The enum type that it is of, or its elements are.
+    /// The enum type of the column, or of its elements.
     pub fn enum_type(&self) -> Option<&Arc<EnumType>> {
         self.labels.as_ref()
     }
 
-    /// The value as the column keeps it: [`Value::assign`], and for an enum its labels' texts as values.
+    /// Converts a value to the column's type: [`Value::assign`], and for an enum texts to labels.
     ///
     /// # Errors
     /// It does not fit.
@@ -88,7 +89,7 @@ impl Column {
         }
     }
 
-    /// The value as rows keep it: as [`Column::assign`], and no more exact than the column is.
+    /// Converts a value to its stored form: as [`Column::assign`], rounded to the column's precision.
     ///
     /// # Errors
     /// It does not fit.
@@ -100,7 +101,7 @@ impl Column {
         })
     }
 
-    /// How exactly it keeps times.
+    /// Precision of stored times.
     pub fn precision(&self) -> Option<Precision> {
         self.precision
     }
@@ -110,7 +111,7 @@ impl Column {
         self.nullable
     }
 
-    /// What a row gets that is given no value.
+    /// Value for inserts that give none.
     pub fn default_value(&self) -> &DefaultValue {
         &self.default
     }
@@ -129,9 +130,9 @@ impl Column {
 /// A column or expression of an index.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexColumn {
-    /// What is indexed.
+    /// The indexed column or expression.
     pub expr: Expr,
-    /// How it is ordered.
+    /// Sort order.
     pub order: KeyOrder,
     /// Its type.
     pub ty: Type,
@@ -144,12 +145,12 @@ pub struct Index {
     pub(crate) name: String,
     pub(crate) columns: Vec<IndexColumn>,
     pub(crate) unique: bool,
-    /// It stands for no constraint.
+    /// Not a constraint.
     pub(crate) stands_alone: bool,
-    /// A foreign key brought it, and nobody asked for it since.
+    /// Created by a foreign key, and not explicitly since.
     pub(crate) of_key: bool,
     pub(crate) filter: Option<Expr>,
-    /// False while it is built: it is written, not read.
+    /// False while it is being built: writes maintain it, reads do not use it.
     pub(crate) ready: bool,
 }
 
@@ -159,12 +160,12 @@ impl Index {
         &self.name
     }
 
-    /// Number of the object that holds its entries; another one after TRUNCATE.
+    /// Number of the object that holds its entries; TRUNCATE changes it.
     pub fn object(&self) -> u32 {
         self.object
     }
 
-    /// What is indexed, in order.
+    /// The indexed columns and expressions, in order.
     pub fn columns(&self) -> &[IndexColumn] {
         &self.columns
     }
@@ -174,17 +175,17 @@ impl Index {
         self.unique
     }
 
-    /// True when it stands for a UNIQUE constraint.
+    /// True for the index of a UNIQUE constraint.
     pub fn is_constraint(&self) -> bool {
         self.unique && !self.stands_alone && self.filter.is_none()
     }
 
-    /// True when a foreign key brought it and nobody asked for it since: catalogs need not list it.
+    /// True for an index created by a foreign key, and not explicitly since: catalogs need not list it.
     pub fn is_of_foreign_key(&self) -> bool {
         self.of_key
     }
 
-    /// Which rows are in it; all without one.
+    /// Condition of a partial index; `None`: all rows are in it.
     pub fn filter(&self) -> Option<&Expr> {
         self.filter.as_ref()
     }
@@ -218,7 +219,7 @@ pub struct ForeignKey {
     pub(crate) parent_columns: Vec<u16>,
     pub(crate) on_delete: Action,
     pub(crate) on_update: Action,
-    /// The index over `columns` by which children are found.
+    /// The index over `columns` that finds the children.
     pub(crate) index: u32,
 }
 
@@ -248,12 +249,12 @@ impl ForeignKey {
         self.parent
     }
 
-    /// What a deleted parent does.
+    /// The action when a parent is deleted.
     pub fn on_delete(&self) -> Action {
         self.on_delete
     }
 
-    /// What a changed parent does.
+    /// The action when a parent's key changes.
     pub fn on_update(&self) -> Action {
         self.on_update
     }
@@ -272,13 +273,13 @@ impl Check {
         &self.name
     }
 
-    /// What must not be false.
+    /// The condition, which must not be false.
     pub fn expr(&self) -> &Expr {
         &self.expr
     }
 }
 
-/// What the catalog keeps of a table.
+/// The stored parts of a table's definition.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) id: u32,
@@ -301,14 +302,14 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The columns that rows keep outside their key.
+    /// The columns that rows store outside their key.
     pub(crate) fn stored(&self) -> Vec<LayoutColumn> {
         let in_key = |column: &Column| self.key.contains(&column.id) && column.ty.is_exact_in_keys();
         let stored = self.columns.iter().filter(|column| !in_key(column));
         stored.map(|c| LayoutColumn { id: c.id, ty: c.ty, nullable: c.nullable }).collect()
     }
 
-    /// Adds the layout that the columns now need, if it is new.
+    /// Adds a layout for the present columns, if it is new.
     pub(crate) fn renew_layout(&mut self) -> Result<(), String> {
         let stored = self.stored();
         if self.layouts.last() != Some(&stored) {
@@ -322,12 +323,12 @@ impl Parts {
         Ok(())
     }
 
-    /// Every object that holds keys of this table.
+    /// All objects that hold keys of this table.
     pub(crate) fn objects(&self) -> impl Iterator<Item = u32> {
         std::iter::once(self.rows).chain(self.indexes.iter().map(|index| index.object))
     }
 
-    /// Every sequence.
+    /// All sequences of this table.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = u32> {
         self.rowid.into_iter().chain(self.columns.iter().filter_map(|c| Some(c.identity?.1)))
     }
@@ -339,11 +340,11 @@ pub struct Schema {
     pub(crate) parts: Parts,
     layouts: Vec<Layout>,
     key: Vec<usize>,
-    /// Per column: which key column holds it exactly.
+    /// By column: the key column that holds its exact value.
     key_sources: Vec<Option<usize>>,
-    /// Per layout and column.
+    /// By layout and column.
     sources: Vec<Vec<Source>>,
-    /// Columns of the newest layout, by their place in the schema.
+    /// Columns of the newest layout, by their position in the schema.
     stored: Vec<usize>,
 }
 
@@ -379,12 +380,12 @@ impl Schema {
         Self { layouts, key, key_sources, sources, stored, parts }
     }
 
-    /// The table's number, for life.
+    /// The table's number, which never changes.
     pub fn id(&self) -> u32 {
         self.parts.id
     }
 
-    /// The table's name, as it is kept: see [`crate::schema::names::schema_and_name`].
+    /// The table's stored name: see [`crate::schema::names::schema_and_name`].
     pub fn name(&self) -> &str {
         &self.parts.name
     }
@@ -394,17 +395,17 @@ impl Schema {
         schema_and_name(&self.parts.name).1
     }
 
-    /// Rises with every change of the definition.
+    /// Grows with every change of the definition.
     pub fn version(&self) -> u32 {
         self.parts.version
     }
 
-    /// Number of the object that holds the rows in the order of the primary key; another one after TRUNCATE.
+    /// Number of the object that holds the rows in primary key order; TRUNCATE changes it.
     pub fn rows_object(&self) -> u32 {
         self.parts.rows
     }
 
-    /// Name of the primary key, whether there is one or not.
+    /// Name of the primary key, even if there is no key.
     pub fn key_name(&self) -> &str {
         &self.parts.key_name
     }
@@ -419,8 +420,8 @@ impl Schema {
         &self.key
     }
 
-    /// How a row is locked whose columns at the places that `is_set` names are changed: whoever refers to it need not wait while
-    /// what it is found by stays.
+    /// Lock mode for a row of which the columns at the positions in `is_set` change. A change that touches
+    /// no referenced column does not block rows that refer to it.
     pub fn lock_of_change(&self, is_set: &dyn Fn(&usize) -> bool) -> LockMode {
         let is_read = |index: &Index| {
             let mut columns = self.columns().iter().enumerate();
@@ -445,7 +446,7 @@ impl Schema {
         &self.parts.foreign_keys
     }
 
-    /// The place of a column.
+    /// The position of a column.
     ///
     /// # Errors
     /// [`TablesError::UnknownColumn`].

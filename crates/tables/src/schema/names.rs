@@ -1,25 +1,27 @@
-//! Names of tables and types, which stand in schemas.
+//! Names of tables and types, which belong to schemas.
 //!
-//! A name in the schema `public` is kept as it is; one in another schema behind that schema's name and U+001F, which no name has.
-//! So what was written before there were other schemas stays what it is. Which schemas there are is not known here.
+//! A name in the schema `public` is stored unchanged; other names are prefixed with the schema's name and
+//! U+001F, which no name contains. So names stored before schemas existed remain valid. This module does not
+//! know which schemas exist.
 
 use crate::error::{TablesError, invalid};
 
-/// The schema of names that say nothing of another one.
+/// The schema of names without a prefix.
 pub const PUBLIC: &str = "public";
 const BETWEEN: char = '\u{1f}';
 
-/// The name that a table or type called `name` in `schema` is kept by.
+/// The stored name of a table or type called `name` in `schema`.
 pub fn name_in(schema: &str, name: &str) -> String {
     if schema == PUBLIC { name.to_owned() } else { format!("{schema}{BETWEEN}{name}") }
 }
 
-/// The schema of a kept name, and the name in it.
+/// The schema of a stored name, and the name in it.
 pub fn schema_and_name(kept: &str) -> (&str, &str) {
     kept.split_once(BETWEEN).unwrap_or((PUBLIC, kept))
 }
 
-/// A text for people in which kept names occur, also as they are debugged. A name in quotes in a schema without a name shows alone.
+/// Makes stored names in a text readable, also in debug output. A quoted name in the schema with an empty
+/// name is displayed without it.
 pub fn shown(text: &str) -> String {
     let text = text.replace("\\u{1f}", "\u{1f}");
     text.replace("\"\u{1f}", "\"").replace(BETWEEN, ".")
@@ -39,7 +41,7 @@ pub(crate) fn check_name(table: &str, kind: &str, name: &str) -> Result<(), Tabl
     Ok(())
 }
 
-/// The name of a table or a type, which may stand in a schema.
+/// Checks the stored name of a table or type.
 pub(crate) fn check_kept_name(kind: &str, kept: &str) -> Result<(), TablesError> {
     let (schema, name) = schema_and_name(kept);
     check_name(kept, "schema", schema)?;
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_apart_again() {
+    fn stored_name_splits_into_schema_and_name() {
         for (schema, name, kept) in [("public", "t", "t"), ("other", "a.b", "other\u{1f}a.b")] {
             assert_eq!(name_in(schema, name), kept);
             assert_eq!(schema_and_name(kept), (schema, name));

@@ -2,8 +2,9 @@
 //!
 //!   built with column names ─▶ bind: names to ids, types checked ─▶ stored in the catalog ─▶ eval per row
 //!
-//! NULL is unknown, as in SQL: comparisons with it are NULL, `and`/`or` know three values. Arithmetic that overflows and
-//! division by zero are errors, never wrapped. Depth is bounded at bind, so that no stored expression exhausts the stack.
+//! NULL is unknown, as in SQL: comparisons with it are NULL, `and`/`or` use three-valued logic. Arithmetic
+//! overflow and division by zero are errors; nothing wraps. Depth is bounded at bind, so that no stored
+//! expression exhausts the stack.
 
 use std::cmp::Ordering;
 
@@ -16,16 +17,16 @@ use crate::value::types::{Scalar, Type};
 /// Deepest nesting.
 const DEPTH_MAX: usize = 64;
 
-/// How an expression names a column.
+/// Reference to a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnRef {
     /// By name, until it is bound.
     Name(String),
-    /// By the id that the column keeps for life.
+    /// By the column's permanent id.
     Id(u16),
 }
 
-/// Operators with one side.
+/// Operators with one operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the names say it
 pub enum Unary {
@@ -35,7 +36,7 @@ pub enum Unary {
     IsNotNull,
 }
 
-/// Operators with two sides.
+/// Operators with two operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the names say it
 pub enum Binary {
@@ -61,7 +62,7 @@ pub enum Binary {
 pub enum Function {
     Lower,
     Upper,
-    /// Characters of a text, of the longest one in an array of them; bytes of a bytea.
+    /// Characters of a text, or of the longest one in an array; bytes of a bytea.
     Length,
     Abs,
     /// The first argument that is not NULL.
@@ -75,9 +76,9 @@ pub enum Expr {
     Column(ColumnRef),
     /// A constant.
     Literal(Value<'static>),
-    /// One side.
+    /// One operand.
     Unary(Unary, Box<Expr>),
-    /// Two sides.
+    /// Two operands.
     Binary(Binary, Box<Expr>, Box<Expr>),
     /// A function.
     Call(Function, Vec<Expr>),
@@ -87,7 +88,7 @@ macro_rules! binary {
     ($($name:ident => $op:ident: $doc:literal),*) => {
         $(#[doc = $doc]
         #[must_use]
-        #[allow(clippy::should_implement_trait)] // builders, beside comparisons that no operator trait can build
+        #[allow(clippy::should_implement_trait)] // builders, next to comparisons that no operator trait can build
         pub fn $name(self, other: impl Into<Expr>) -> Self {
             Self::Binary(Binary::$op, Box::new(self), Box::new(other.into()))
         })*
@@ -108,9 +109,9 @@ impl Expr {
     binary!(and => And: "Both.", or => Or: "Either.", eq => Eq: "Equal.", ne => Ne: "Different.", lt => Lt: "Less.",
         le => Le: "Less or equal.", gt => Gt: "Greater.", ge => Ge: "Greater or equal.", add => Add: "Sum.",
         sub => Sub: "Difference.", mul => Mul: "Product.", div => Div: "Quotient.", rem => Rem: "Remainder.",
-        concat => Concat: "One text behind the other.");
+        concat => Concat: "Concatenation of two texts.");
 
-    /// Turned round.
+    /// Negation.
     #[must_use]
     #[allow(clippy::should_implement_trait)] // as above
     pub fn not(self) -> Self {
@@ -135,10 +136,10 @@ impl Expr {
         Self::Call(function, vec![self])
     }
 
-    /// Resolves names by `resolve` and checks types; answers the type, `None` when only NULL can come out.
+    /// Resolves names by `resolve` and checks types; returns the type, `None` when the value is always NULL.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the error.
     pub(crate) fn bind(
         &mut self,
         resolve: &dyn Fn(&ColumnRef) -> Option<(u16, Type)>,
@@ -181,10 +182,10 @@ impl Expr {
         }
     }
 
-    /// The value for one row, whose columns `column` answers.
+    /// Evaluates the expression for one row; `column` returns the values of its columns.
     ///
     /// # Errors
-    /// Overflow, division by zero, or what `column` answers.
+    /// Overflow, division by zero, or an error of `column`.
     pub(crate) fn eval<'a>(
         &'a self,
         column: &dyn Fn(u16) -> Result<Value<'a>, String>,
@@ -248,7 +249,7 @@ impl Expr {
         }
     }
 
-    /// Shows `each` the constants.
+    /// Calls `each` with every constant.
     pub(crate) fn for_literals(&mut self, each: &mut dyn FnMut(&mut Value<'static>)) {
         match self {
             Self::Column(_) => {}
@@ -262,7 +263,7 @@ impl Expr {
         }
     }
 
-    /// True when it reads the column of this id.
+    /// True when it reads the column with this id.
     pub fn reads(&self, id: u16) -> bool {
         match self {
             Self::Column(column) => *column == ColumnRef::Id(id),
@@ -343,7 +344,7 @@ fn nth<T: Copy>(all: &[T], number: u8) -> Option<T> {
     all.get(usize::from(number)).copied()
 }
 
-// The order is the format.
+// The order is part of the format.
 const UNARY: [Unary; 4] = [Unary::Not, Unary::Negate, Unary::IsNull, Unary::IsNotNull];
 const BINARY: [Binary; 14] = [
     Binary::And,
@@ -370,7 +371,7 @@ impl<T: Into<Value<'static>>> From<T> for Expr {
     }
 }
 
-/// Types that compare with each other.
+/// Groups of types that compare with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Bool,
@@ -428,7 +429,7 @@ fn binary_type(op: Binary, left: Option<Type>, right: Option<Type>) -> Result<Op
     }
 }
 
-/// What two numbers become together.
+/// The type of an operation on two numbers.
 fn number_type(a: Type, b: Type) -> Type {
     let rank = |ty| match ty {
         Type::INT2 => 0,
@@ -487,7 +488,7 @@ fn holds(op: Binary, order: Ordering) -> bool {
     }
 }
 
-/// A zero of the same type, so that a negation is a subtraction.
+/// A zero of the same type, to implement negation as a subtraction.
 fn zero_like(value: &Value<'_>) -> Value<'static> {
     match value {
         Value::Int2(_) => Value::Int2(0),
@@ -622,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_meet() {
+    fn arithmetic_of_mixed_types_widens() {
         assert_eq!(eval(int(7).div(2)).unwrap(), Value::Int4(3));
         assert_eq!(eval(int(7).div(Expr::value(2.0))).unwrap(), Value::Float8(3.5));
         let half: Numeric = "0.5".parse().unwrap();

@@ -1,7 +1,7 @@
-//! Lengths of time, of three parts that do not turn into each other: a month has no length, and a day may have 23 hours.
+//! Intervals of three parts that cannot be converted: months vary in length, and a day may have 23 hours.
 //!
-//! They are ordered, and equal, by the length that they have where a month has 30 days and a day 24 hours, as in PostgreSQL: `1
-//! month` equals `30 days`. In a key stands that length alone, so rows keep the parts beside it.
+//! They compare by their length with months of 30 days and days of 24 hours, as in PostgreSQL: `1 month`
+//! equals `30 days`. A key contains only that length, so rows also store the parts.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,7 +11,7 @@ use ropewalk_base::DecodeError;
 const DAY: i128 = 86_400_000_000;
 const DAYS_OF_MONTH: i128 = 30;
 
-/// A length of time.
+/// An interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Interval {
     /// Months, of whatever length.
@@ -23,12 +23,12 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Microseconds, where a month has 30 days and a day 24 hours: what comparisons go by.
+    /// Microseconds, with months of 30 days and days of 24 hours: the basis of comparisons.
     pub fn length(self) -> i128 {
         (i128::from(self.months) * DAYS_OF_MONTH + i128::from(self.days)) * DAY + i128::from(self.micros)
     }
 
-    /// One that is as long: as many months as there are in it, days, microseconds. `None` beyond what one holds.
+    /// An interval of this length: as many months as fit, then days, microseconds. `None` if out of range.
     pub fn from_length(length: i128) -> Option<Self> {
         let within = |number: i128| number.clamp(i32::MIN.into(), i32::MAX.into());
         let days = length / DAY;
@@ -67,7 +67,7 @@ impl Interval {
         out.extend_from_slice(&((self.length() as u128) ^ (1 << 127)).to_be_bytes());
     }
 
-    /// One that is as long as the one that was put.
+    /// Decodes an interval of the same length as the encoded one.
     pub(crate) fn take_key(key: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let error = || DecodeError { what: "interval of a key", offset: 0 };
         let (bytes, rest) = key.split_first_chunk().ok_or_else(error)?;
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_come_back_from_keys() {
+    fn longest_intervals_decode_from_their_keys() {
         for (months, days, micros) in [
             (i32::MAX, i32::MAX, i64::MAX),
             (i32::MIN, i32::MIN, i64::MIN),

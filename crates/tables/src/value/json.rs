@@ -1,9 +1,10 @@
-//! Says whether a text is JSON (RFC 8259). Nothing is built; depth is bounded, so that no input exhausts the stack.
+//! Checks whether a text is JSON (RFC 8259). Nothing is built; depth is bounded, so that no input exhausts
+//! the stack.
 
 /// Deepest nesting of arrays and objects.
 pub const JSON_DEPTH_MAX: usize = 512;
 
-/// The byte offset at which `text` stops being JSON, or `None` when it is.
+/// The byte offset of the first JSON error in `text`, or `None`.
 pub fn json_error(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut walk = Walk { rest: bytes };
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_told_from_what_is_not() {
+    fn json_error_finds_invalid_json() {
         for good in [
             "0",
             "-0.5e+10",

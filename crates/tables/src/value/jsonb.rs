@@ -1,13 +1,14 @@
-//! JSON as values: what `jsonb` keeps. Members are in order of length, then bytes, each name once; numbers are exact decimals.
+//! JSON as values: the form of `jsonb`. Members are ordered by length, then bytes, each name once; numbers
+//! are exact decimals.
 //!
-//! The text of a tree is the one form of it: equal trees have equal texts but for zeros at the end of a number, which are shown.
-//! Source of the form: PostgreSQL's documentation, section "JSON Types".
+//! The text of a tree is canonical: equal trees have equal texts, except for trailing zeros of numbers,
+//! which are preserved. Source of the form: PostgreSQL's documentation, section "JSON Types".
 
 use std::fmt::{self, Write as _};
 
 use crate::value::json::json_error;
 
-/// Digits that an exponent may unfold to.
+/// Most digits that an exponent may expand to.
 const DIGITS_MAX: usize = 2_000;
 
 /// A JSON value.
@@ -17,9 +18,9 @@ pub enum Jsonb {
     Null,
     /// true, false
     Bool(bool),
-    /// Digits, with a point or without, without an exponent.
+    /// Digits, optionally with a point, without an exponent.
     Number(String),
-    /// A string, as it means.
+    /// A string, unescaped.
     String(String),
     /// Elements.
     Array(Vec<Jsonb>),
@@ -28,11 +29,11 @@ pub enum Jsonb {
 }
 
 impl Jsonb {
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// The byte at which it is no JSON, or holds what no value has: a character 0, half of a surrogate pair, a number of more than
-    /// 2000 digits.
+    /// The byte position of invalid JSON, or of an unsupported value: a character 0, half of a surrogate
+    /// pair, a number of more than 2000 digits.
     pub fn parse(text: &str) -> Result<Self, usize> {
         match json_error(text) {
             Some(offset) => Err(offset),
@@ -43,10 +44,10 @@ impl Jsonb {
         }
     }
 
-    /// An object of members in any order; the last of those with the same name stays.
+    /// An object of members in any order; of equal names the last wins.
     pub fn object(members: Vec<(String, Jsonb)>) -> Self {
         let mut members = members;
-        // Stable: of equal names the last one given stands last.
+        // The sort is stable: of equal names the last given comes last.
         members.sort_by(|(a, _), (b, _)| order(a, b));
         members.reverse();
         members.dedup_by(|(a, _), (b, _)| a == b);
@@ -113,7 +114,7 @@ fn quote(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_char('"')
 }
 
-/// A walk over a text that is JSON, no deeper than [`crate::value::json::JSON_DEPTH_MAX`].
+/// A scan of a valid JSON text, no deeper than [`crate::value::json::JSON_DEPTH_MAX`].
 struct Walk<'t> {
     text: &'t str,
     place: usize,
@@ -131,7 +132,7 @@ impl<'t> Walk<'t> {
         trimmed.chars().next()
     }
 
-    /// Takes a mark if it is next.
+    /// Consumes a mark if it is next.
     fn is(&mut self, mark: char) -> bool {
         let found = self.peek() == Some(mark);
         self.place += if found { mark.len_utf8() } else { 0 };
@@ -219,7 +220,7 @@ impl<'t> Walk<'t> {
     }
 }
 
-/// A number without its exponent.
+/// Expands the exponent of a number.
 fn unfolded(number: &str) -> Option<String> {
     let (digits, exponent) = match number.split_once(['e', 'E']) {
         Some((digits, exponent)) => (digits, exponent.parse::<i64>().ok()?),
@@ -231,7 +232,7 @@ fn unfolded(number: &str) -> Option<String> {
     };
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     let all = format!("{whole}{part}");
-    // The point stands behind so many digits.
+    // Number of digits before the point.
     let point = i64::try_from(whole.len()).ok()?.checked_add(exponent)?;
     let length = i64::try_from(all.len()).ok()?;
     if point.unsigned_abs() as usize > DIGITS_MAX || all.len() > DIGITS_MAX {
@@ -247,7 +248,7 @@ fn unfolded(number: &str) -> Option<String> {
     };
     let whole = whole.trim_start_matches('0');
     let whole = if whole.is_empty() { "0" } else { whole };
-    // There is one zero.
+    // Zero has no sign.
     let is_zero = whole == "0" && part.bytes().all(|digit| digit == b'0');
     let sign = if is_zero { "" } else { sign };
     Some(if part.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") })
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_have_one_form() {
+    fn jsonb_text_is_canonical() {
         for (text, form) in [
             (r#" {"bb":1, "a" : [1,2 , {}], "bb":2 } "#, r#"{"a": [1, 2, {}], "bb": 2}"#),
             (r#"{"aa":1,"b":2,"":3}"#, r#"{"": 3, "b": 2, "aa": 1}"#),

@@ -18,12 +18,12 @@ use crate::value::numeric::Numeric;
 use crate::value::types::{Scalar, Type};
 use crate::value::{Array, Value};
 
-/// How a column of an index is ordered.
+/// Sort order of an index column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KeyOrder {
     /// Greatest first.
     pub descending: bool,
-    /// NULLs before all values. As in PostgreSQL the usual place is last, and first where descending.
+    /// NULLs before all values. As in PostgreSQL the default is last, and first when descending.
     pub nulls_first: bool,
 }
 
@@ -43,7 +43,7 @@ const ARRAY_NULL: u8 = 2;
 /// Appends a value that is not NULL, ascending.
 pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
     match value {
-        // JSON has no order and no schema lets it into a key.
+        // JSON has no order, and schemas do not allow it in a key.
         Value::Null | Value::Json(_) => {}
         Value::Bool(v) => out.push(u8::from(*v)),
         Value::Int2(v) => out.extend_from_slice(&((*v as u16) ^ (1 << 15)).to_be_bytes()),
@@ -66,7 +66,7 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
         Value::Interval(v) => v.put_key(out),
         Value::Enum(v) => keys::put_i64(out, v.order),
         Value::Array(v) => {
-            // An array that does not decode ends where it breaks; writers only put what they encoded themselves.
+            // An array that does not decode is cut at the error; writers only encode valid arrays.
             for item in v.iter().map_while(Result::ok) {
                 if item.is_null() {
                     out.push(ARRAY_NULL);
@@ -80,7 +80,7 @@ pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value<'_>) {
     }
 }
 
-/// Appends a value or NULL with its mark, in the order wanted.
+/// Appends a value or NULL with its mark, in the given order.
 pub(crate) fn put_marked(out: &mut Vec<u8>, value: &Value<'_>, order: KeyOrder) {
     let start = out.len();
     if value.is_null() {
@@ -90,7 +90,7 @@ pub(crate) fn put_marked(out: &mut Vec<u8>, value: &Value<'_>, order: KeyOrder) 
     out.push(VALUE);
     put_value(out, value);
     if order.descending {
-        // The mark stays as it is: only values turn round.
+        // The mark is not inverted, only the value.
         out.iter_mut().skip(start + 1).for_each(|byte| *byte = !*byte);
     }
 }
@@ -104,7 +104,7 @@ fn take<const N: usize>(key: &[u8]) -> Result<([u8; N], &[u8]), DecodeError> {
     Ok((*head, rest))
 }
 
-/// Reads one ascending value; floats and numerics come back normalised.
+/// Decodes one ascending value; floats and numerics are normalised.
 #[inline]
 pub(crate) fn take_value(ty: Type, key: &[u8]) -> Result<(Value<'static>, &[u8]), DecodeError> {
     let scalar = match ty {
@@ -179,7 +179,7 @@ fn take_array(element: Scalar, mut key: &[u8]) -> Result<(Value<'static>, &[u8])
     Ok((Value::Array(array), key))
 }
 
-/// Steps over one ascending value without building it.
+/// Skips one ascending value without building it.
 #[inline]
 pub(crate) fn skip_value(ty: Type, key: &[u8]) -> Result<&[u8], DecodeError> {
     if let Some(width) = ty.width() {
@@ -201,7 +201,7 @@ pub(crate) fn skip_value(ty: Type, key: &[u8]) -> Result<&[u8], DecodeError> {
     }
 }
 
-/// Reads what [`put_marked`] wrote.
+/// Decodes the output of [`put_marked`].
 pub(crate) fn take_marked(
     ty: Type,
     order: KeyOrder,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edges_are_in_order() {
+    fn keys_of_extreme_values_are_in_order() {
         let inf = f64::INFINITY;
         let floats =
             [-inf, f64::MIN, -1.0, -f64::MIN_POSITIVE, 0.0, f64::MIN_POSITIVE, 1.0, f64::MAX, inf, f64::NAN];
@@ -279,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tuples_keep_the_order_of_their_values(columns in tuples()) {
+        fn encoded_tuples_sort_as_their_values(columns in tuples()) {
             let (mut left, mut right) = (Vec::new(), Vec::new());
             let mut expected = Ordering::Equal;
             for (order, a, b) in &columns {
@@ -299,7 +299,7 @@ mod tests {
         }
 
         #[test]
-        fn values_can_be_skipped(ty in any_type(), seed: u64, more: Vec<u8>) {
+        fn skip_value_consumes_exactly_one_value(ty in any_type(), seed: u64, more: Vec<u8>) {
             let _ = seed;
             let value = any_value(ty);
             let mut runner = proptest::test_runner::TestRunner::deterministic();

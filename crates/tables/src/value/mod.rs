@@ -1,4 +1,4 @@
-//! Values: what is written into rows and read from them. Text, bytes, JSON and arrays are borrowed where they are read.
+//! Values of columns. Text, bytes, JSON and arrays are borrowed when read.
 
 pub(crate) mod enum_value;
 pub(crate) mod expr;
@@ -25,7 +25,8 @@ use crate::value::jsonb::Jsonb;
 use crate::value::numeric::Numeric;
 use crate::value::types::{Scalar, Type};
 
-/// One value of a column. `PartialEq` is equality of representation; order and equality of SQL are [`Value::compare`].
+/// One value of a column. `PartialEq` is equality of representation; order and equality of SQL are
+/// [`Value::compare`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value<'a> {
     /// No value, of any type.
@@ -60,9 +61,9 @@ pub enum Value<'a> {
     Uuid([u8; 16]),
     /// JSON text.
     Json(Cow<'a, str>),
-    /// JSON as a value, in the one form of its text: [`crate::value::jsonb::Jsonb`].
+    /// JSON as a value, in canonical text: [`crate::value::jsonb::Jsonb`].
     Jsonb(Cow<'a, str>),
-    /// A length of time.
+    /// An interval.
     Interval(Interval),
     /// A label of an enum type.
     Enum(EnumValue<'a>),
@@ -70,15 +71,15 @@ pub enum Value<'a> {
     Array(Array<'a>),
 }
 
-/// Why a value does not fit a column.
+/// The reason why a value does not fit a column.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// Another type.
+    /// It has another type.
     #[error("is of type {found}, not {expected}")]
     Type {
-        /// The column's.
+        /// The column's type.
         expected: Type,
-        /// The value's.
+        /// The value's type.
         found: Type,
     },
     /// Too great, too small or too precise.
@@ -89,7 +90,7 @@ pub enum ValueError {
         /// The value, as text.
         value: String,
     },
-    /// A text that is no label of an enum type.
+    /// A text that is not a label of an enum type.
     #[error("invalid input value for enum {name}: \"{label}\"")]
     Label {
         /// The type.
@@ -100,7 +101,7 @@ pub enum ValueError {
     /// A text that is not JSON.
     #[error("is not JSON at byte {offset}")]
     Json {
-        /// Where.
+        /// Position of the error.
         offset: usize,
     },
 }
@@ -222,8 +223,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The order of SQL: numbers of all types compare by value, NaN is greatest and equal to itself, -0 equals 0, arrays
-    /// compare by elements and then by length. `None` when one is NULL or the types do not compare.
+    /// The order of SQL: numbers of all types compare by value, NaN is greatest and equal to itself, -0
+    /// equals 0, arrays compare by elements and then by length. `None` when one is NULL or the types do not
+    /// compare.
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
         Some(match (self, other) {
             (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
@@ -247,8 +249,8 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// The value as a column of type `target` keeps it. Numbers widen, and narrow where they fit; a numeric is rounded to
-    /// the column's scale; a text becomes JSON if it is JSON.
+    /// Converts the value for a column of type `target`. Numbers are widened, and narrowed where they fit; a
+    /// numeric is rounded to the column's scale; a text becomes JSON if it is JSON.
     ///
     /// # Errors
     /// It does not fit.
@@ -341,7 +343,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// As [`Value::put_row`], without the labels of enums: they are what their type says when the row is read.
+    /// As [`Value::put_row`], without the labels of enums: reading takes them from the type.
     pub(crate) fn put_stored(&self, out: &mut Vec<u8>) {
         match self {
             Self::Enum(v) => EnumValue { number: v.number, order: v.order, label: "".into() }.put_row(out),
@@ -352,13 +354,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Appends bytes that are in the order of [`Value::compare`] for values of one type; equal values have equal bytes. NULL
-    /// and JSON, which have no order, append nothing.
+    /// Appends bytes that sort as [`Value::compare`] does for values of one type; equal values have equal
+    /// bytes. NULL and JSON, which have no order, append nothing.
     pub fn put_key(&self, out: &mut Vec<u8>) {
         crate::value::key::put_value(out, self);
     }
 
-    /// Reads what [`Value::put_row`] wrote for a value of type `ty`; `None` when the bytes are none.
+    /// Decodes the output of [`Value::put_row`] for a value of type `ty`; `None` for invalid bytes.
     #[inline]
     pub fn from_row(ty: Type, bytes: &'a [u8]) -> Option<Self> {
         let scalar = match ty {
@@ -392,7 +394,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Appends type and value, so that [`Value::decode`] needs to know nothing. For the catalog.
+    /// Appends type and value, so that [`Value::decode`] needs no schema. For the catalog.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self.value_type() {
             None => out.push(0),
@@ -422,8 +424,8 @@ fn compare_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// A list of values of one scalar type, kept as the bytes of a row:
-/// count varint, then per element 0 (NULL) or 1, and for 1 the value; values of varying width carry a varint length.
+/// A list of values of one scalar type, stored as the bytes of a row: count varint, then per element 0 (NULL)
+/// or 1, and for 1 the value; values of varying width carry a varint length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array<'a> {
     element: Scalar,
@@ -557,7 +559,7 @@ fn take_element<'a>(element: Scalar, decoder: &mut Decoder<'a>) -> Result<Value<
 }
 
 impl fmt::Display for Value<'_> {
-    /// Short and plain, for messages; long text and bytes are cut.
+    /// A short form for messages; long text and bytes are truncated.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("NULL"),

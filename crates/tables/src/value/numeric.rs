@@ -1,12 +1,12 @@
-//! Exact decimals: an `i128` and the place of its point.
+//! Exact decimals: an `i128` and the position of its point.
 //!
 //!   value = mantissa / 10^scale      |mantissa| < 10^38, scale 0 ..= 38; and NaN, greater than all
 //!
-//! The scale is what the value shows (`1.50` is not written `1.5`), comparison and hashing ignore it. The same range as the
-//! 128-bit decimals of Arrow, so that columns convert without loss.
+//! The scale is preserved in text (`1.50` does not become `1.5`); comparison and hashing ignore it. The
+//! range is that of the 128-bit decimals of Arrow, so that columns convert without loss.
 //!
-//! Row: scale (255 = NaN), then the mantissa in as few little-endian two's complement bytes as hold it.
-//! Key, order-preserving: one byte for sign and magnitude, pairs of digits, an end; `1.5` and `1.50` are one key.
+//! Row: scale (255 = NaN), then the mantissa in as few little-endian two's complement bytes as hold it. Key,
+//! order-preserving: one byte for sign and magnitude, pairs of digits, an end; `1.5` and `1.50` are one key.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -22,8 +22,8 @@ const NAN_SCALE: u8 = u8::MAX;
 const KEY_ZERO: u8 = 0x80;
 const KEY_NAN: u8 = 0xff;
 
-/// An exact decimal of up to 38 digits, or NaN. Packed, so that it does not ask for more alignment than all other values, which
-/// allocators serve slower.
+/// An exact decimal of up to 38 digits, or NaN. Packed, so that it does not increase the alignment of
+/// values, which would slow down allocation.
 #[derive(Clone, Copy)]
 #[repr(Rust, packed(8))]
 pub struct Numeric {
@@ -57,12 +57,13 @@ impl Numeric {
         self.mantissa
     }
 
-    /// Digits behind the point. Zero for NaN.
+    /// Digits after the point. Zero for NaN.
     pub fn scale(self) -> u8 {
         if self.is_nan() { 0 } else { self.scale }
     }
 
-    /// The same number with `scale` digits behind the point, rounded half away from zero; `None` beyond 38 digits.
+    /// The same number with `scale` digits after the point, rounded half away from zero; `None` beyond 38
+    /// digits.
     pub fn rescale(self, scale: u8) -> Option<Self> {
         if self.is_nan() {
             return Some(self);
@@ -79,7 +80,7 @@ impl Numeric {
         Self::new(quotient + away, scale)
     }
 
-    /// Digits in front of the point; zero for numbers below one.
+    /// Digits before the point; zero for numbers below one.
     pub fn integer_digits(self) -> u8 {
         let whole = (self.mantissa / pow10(self.scale())).unsigned_abs();
         if whole == 0 { 0 } else { whole.ilog10() as u8 + 1 }
@@ -116,13 +117,13 @@ impl Numeric {
         let (left, right) = (self.trimmed(), other.trimmed());
         let product =
             Self::new(left.mantissa.checked_mul(right.mantissa)?, left.scale.checked_add(right.scale)?)?;
-        // What was trimmed is shown again where it fits.
+        // Trimmed zeros are restored where they fit.
         let shown = self.scale.saturating_add(other.scale);
         Some(product.rescale(shown).unwrap_or(product))
     }
 
-    /// Quotient with as many digits behind the point as PostgreSQL shows, or as fit into 38 digits; `None` for a zero divisor or beyond
-    /// 38 digits.
+    /// Quotient with as many digits after the point as in PostgreSQL, or as fit into 38 digits; `None` for a
+    /// zero divisor or beyond 38 digits.
     pub fn checked_div(self, other: Self) -> Option<Self> {
         if self.is_nan() || other.is_nan() {
             return Some(Self::NAN);
@@ -132,7 +133,7 @@ impl Numeric {
         }
         let wanted = self.scale_of_quotient(other);
         let divisor = other.mantissa.unsigned_abs();
-        // Long division: `left` powers of ten are still to be put behind the dividend.
+        // Long division: `left` powers of ten are still to be appended to the dividend.
         let mut left = wanted + other.scale - self.scale;
         let (mut quotient, mut rest) =
             (self.mantissa.unsigned_abs() / divisor, self.mantissa.unsigned_abs() % divisor);
@@ -156,7 +157,8 @@ impl Numeric {
         Self::new(magnitude * sign, wanted.checked_sub(left)?)
     }
 
-    /// Digits behind the point of `self / other`: 16 significant ones, counted in groups of four, and no fewer than either side has.
+    /// Digits after the point of `self / other`: 16 significant ones, counted in groups of four, and no
+    /// fewer than either operand has.
     ///
     /// Source: PostgreSQL 15, `select_div_scale` of `numeric.c`.
     fn scale_of_quotient(self, other: Self) -> u8 {
@@ -166,7 +168,8 @@ impl Numeric {
         significant.max(self.scale).max(other.scale).min(NUMERIC_DIGITS_MAX)
     }
 
-    /// The first group of four digits that is not zero, counted from the point, and how many groups lie between it and the point.
+    /// The first group of four digits that is not zero, counted from the point, and its distance from the
+    /// point in groups.
     fn first_group(self) -> (i32, u128) {
         let (magnitude, scale) = (self.mantissa.unsigned_abs(), u32::from(self.scale));
         if magnitude == 0 {
@@ -182,7 +185,7 @@ impl Numeric {
         (weight, group)
     }
 
-    /// With the sign turned.
+    /// Negates the number.
     #[must_use]
     pub fn negate(self) -> Self {
         Self { mantissa: -self.mantissa, ..self }
@@ -193,11 +196,11 @@ impl Numeric {
         if self.is_nan() {
             return f64::NAN;
         }
-        // Parsing rounds correctly, which a division of two roundings would not.
+        // Parsing rounds correctly; a division of two rounded numbers would not.
         self.to_string().parse().unwrap_or(f64::NAN)
     }
 
-    /// The shortest decimal that means the same double; `None` for infinities and beyond 38 digits.
+    /// The shortest decimal that parses to the same double; `None` for infinities and beyond 38 digits.
     pub fn from_f64(value: f64) -> Option<Self> {
         if value.is_nan() {
             return Some(Self::NAN);
@@ -205,12 +208,12 @@ impl Numeric {
         format!("{value:e}").parse().ok()
     }
 
-    /// The integer nearest, halves away from zero; `None` for NaN.
+    /// The nearest integer, halves away from zero; `None` for NaN.
     pub fn to_i128(self) -> Option<i128> {
         if self.is_nan() { None } else { Some(self.rescale(0)?.mantissa) }
     }
 
-    /// Without trailing zeros behind the point.
+    /// Without trailing zeros after the point.
     fn trimmed(self) -> Self {
         let Self { mut mantissa, mut scale } = self;
         if self.is_nan() {
@@ -229,7 +232,7 @@ impl Numeric {
             return;
         }
         let bytes = self.mantissa.to_le_bytes();
-        // The sign bit of the last byte kept must say what the bytes dropped said.
+        // The sign bit of the last stored byte must equal the dropped sign bits.
         let fill = if self.mantissa < 0 { 0xff } else { 0 };
         let mut len = bytes.iter().rposition(|&b| b != fill).map_or(1, |last| last + 1);
         if bytes.get(len - 1).is_some_and(|&b| (b ^ fill) & 0x80 != 0) {
@@ -317,7 +320,7 @@ fn digits(magnitude: u128) -> u8 {
     magnitude.checked_ilog10().map_or(0, |power| power as u8 + 1)
 }
 
-/// One step of a long division where ten times the rest may not fit.
+/// One step of a long division where ten times the rest may overflow.
 fn one_digit(quotient: u128, rest: u128, divisor: u128) -> (u128, u128) {
     (0..10).fold((quotient * 10, 0), |(quotient, sum), _| {
         let sum = sum + rest;
@@ -363,7 +366,7 @@ impl Hash for Numeric {
     }
 }
 
-/// A text that is no decimal, or has more than 38 digits.
+/// Error for a text that is not a decimal, or has more than 38 digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a decimal number of at most 38 digits")]
 pub struct NumericError;
@@ -371,7 +374,7 @@ pub struct NumericError;
 impl FromStr for Numeric {
     type Err = NumericError;
 
-    /// Reads `-12.50`, `.5`, `1e-3`, `NaN`.
+    /// Parses `-12.50`, `.5`, `1e-3`, `NaN`.
     fn from_str(text: &str) -> Result<Self, NumericError> {
         if text.eq_ignore_ascii_case("nan") {
             return Ok(Self::NAN);
@@ -461,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_and_shows() {
+    fn numeric_parses_and_displays() {
         for (text, shown) in [
             ("1.50", "1.50"),
             ("-.5", "-0.5"),
@@ -518,7 +521,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_keep_the_order(a in numeric(), b in numeric()) {
+        fn numeric_keys_sort_as_values(a in numeric(), b in numeric()) {
             prop_assert_eq!(a.cmp(&b), key(a).cmp(&key(b)), "{} {}", a, b);
             prop_assert!(a < Numeric::NAN && key(a) < key(Numeric::NAN));
         }
@@ -536,7 +539,7 @@ mod tests {
         }
 
         #[test]
-        fn division_comes_back(a in -1_000_000..1_000_000_i64, b in 1..1_000_000_i64) {
+        fn quotient_times_divisor_is_dividend(a in -1_000_000..1_000_000_i64, b in 1..1_000_000_i64) {
             let quotient = Numeric::from(a).checked_div(Numeric::from(b)).unwrap();
             prop_assert!((quotient.to_f64() - a as f64 / b as f64).abs() <= 1e-15 * (a as f64 / b as f64).abs().max(1.0));
         }

@@ -1,4 +1,4 @@
-//! How exactly a column keeps times: `timestamp(3)`, `interval year to month`.
+//! Precision of a column of times: `timestamp(3)`, `interval year to month`.
 
 use ropewalk_base::{DecodeError, Decoder};
 
@@ -6,14 +6,14 @@ use crate::value::Value;
 use crate::value::interval::Interval;
 use crate::value::types::{Scalar, Type};
 
-/// Digits of seconds that there are.
+/// Most digits of seconds.
 pub const SECOND_DIGITS_MAX: u8 = 6;
-/// In place of a number of digits: none is said.
+/// Encodes that no number of digits is given.
 const NO_DIGITS: u8 = u8::MAX;
 /// Fields of an interval.
 const FIELDS: [Field; 6] = [Field::Year, Field::Month, Field::Day, Field::Hour, Field::Minute, Field::Second];
 
-/// A field of an interval, the greatest first.
+/// A field of an interval, from the greatest to the least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)] // the names say it
 pub enum Field {
@@ -25,22 +25,22 @@ pub enum Field {
     Second,
 }
 
-/// What a column of times, timestamps or intervals keeps of its values. What reads rows by keys is not changed by it.
+/// Precision of a column of times, timestamps or intervals. It does not affect key lookups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Precision {
     /// Digits of seconds, 0 to [`SECOND_DIGITS_MAX`]: values are rounded to them, halves away from zero.
     pub digits: Option<u8>,
-    /// The greatest and the least field of an interval: what is below the least is cut off.
+    /// The greatest and the least field of an interval: smaller fields are cut off.
     pub fields: Option<(Field, Field)>,
 }
 
 impl Precision {
-    /// So many digits of seconds.
+    /// Precision with so many digits of seconds.
     pub fn digits(digits: u8) -> Self {
         Self { digits: Some(digits), fields: None }
     }
 
-    /// True for types that may have it.
+    /// True for types that may have this precision.
     pub fn fits(self, ty: Type) -> bool {
         let is_timed = matches!(ty, Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL);
         let has_order = self.fields.is_none_or(|(greatest, least)| greatest <= least);
@@ -50,11 +50,11 @@ impl Precision {
             && self.digits.is_none_or(|digits| digits <= SECOND_DIGITS_MAX)
     }
 
-    /// The value as it is kept.
+    /// The value at this precision.
     pub fn keep(self, value: Value<'_>) -> Value<'_> {
         match value {
             Value::Time(micros) => Value::Time(self.rounded(micros)),
-            // The infinities stay.
+            // The infinities are unchanged.
             Value::Timestamp(micros) if !is_infinite(micros) => Value::Timestamp(self.moment(micros)),
             Value::Timestamptz(micros) if !is_infinite(micros) => Value::Timestamptz(self.moment(micros)),
             Value::Interval(interval) => Value::Interval(self.cut(interval)),
@@ -62,7 +62,7 @@ impl Precision {
         }
     }
 
-    /// Halves go away from the year 2000, as in PostgreSQL.
+    /// Rounds halves away from the year 2000, as in PostgreSQL.
     fn moment(self, micros: i64) -> i64 {
         const MICROS_2000: i64 = 946_684_800_000_000;
         match micros.checked_sub(MICROS_2000) {

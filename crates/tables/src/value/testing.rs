@@ -1,4 +1,4 @@
-//! Generators that several tests share.
+//! Generators shared by several tests.
 
 use std::cmp::Ordering;
 
@@ -63,7 +63,7 @@ fn scalar_value(scalar: Scalar) -> BoxedStrategy<Value<'static>> {
         Scalar::Timestamp => wide().prop_map(Value::Timestamp).boxed(),
         Scalar::Timestamptz => wide().prop_map(Value::Timestamptz).boxed(),
         Scalar::Uuid => any::<[u8; 16]>().prop_map(Value::Uuid).boxed(),
-        // As rows have them: without labels.
+        // As stored in rows: without labels.
         Scalar::Enum(number) => {
             wide().prop_map(move |order| Value::Enum(EnumValue { number, order, label: "".into() })).boxed()
         }
@@ -86,7 +86,7 @@ pub(crate) fn any_value(ty: Type) -> BoxedStrategy<Value<'static>> {
     }
 }
 
-/// The order that a key column promises, by comparing the values.
+/// The expected order of a key column, by comparing the values.
 pub(crate) fn sql_order(a: &Value<'_>, b: &Value<'_>, order: KeyOrder) -> Ordering {
     match (a.is_null(), b.is_null()) {
         (true, true) => Ordering::Equal,

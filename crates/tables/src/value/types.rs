@@ -2,7 +2,7 @@
 
 use ropewalk_base::{DecodeError, Decoder, put_u32};
 
-/// Digits that a [`crate::value::numeric::Numeric`] may have.
+/// Most digits of a [`crate::value::numeric::Numeric`].
 pub const NUMERIC_DIGITS_MAX: u8 = 38;
 
 /// Bound of a `numeric(precision, scale)` column.
@@ -10,7 +10,7 @@ pub const NUMERIC_DIGITS_MAX: u8 = 38;
 pub struct NumericLimits {
     /// Digits in all, 1 to 38.
     pub precision: u8,
-    /// Digits behind the point, at most `precision`.
+    /// Digits after the point, at most `precision`.
     pub scale: u8,
 }
 
@@ -29,29 +29,30 @@ pub enum Scalar {
     Float4,
     /// IEEE 754, 64 bits.
     Float8,
-    /// Exact decimal of up to 38 digits; with limits, values are rounded to the scale and bounded by the precision.
+    /// Exact decimal of up to 38 digits; with limits, values are rounded to the scale and bounded by the
+    /// precision.
     Numeric(Option<NumericLimits>),
     /// UTF-8, ordered by its bytes.
     Text,
     /// Bytes.
     Bytea,
-    /// Days since 1970-01-01. The least and greatest number stand for the infinities.
+    /// Days since 1970-01-01. The least and greatest number represent the infinities.
     Date,
     /// Microseconds since midnight.
     Time,
-    /// Microseconds since 1970-01-01 00:00, no zone. The least and greatest number stand for the infinities.
+    /// Microseconds since 1970-01-01 00:00, no zone. The least and greatest number represent the infinities.
     Timestamp,
-    /// Microseconds since 1970-01-01 00:00 UTC. The least and greatest number stand for the infinities.
+    /// Microseconds since 1970-01-01 00:00 UTC. The least and greatest number represent the infinities.
     Timestamptz,
     /// 16 bytes.
     Uuid,
-    /// JSON text, checked and kept as it came. Has no order: it cannot be in a key or an index.
+    /// JSON text, checked and stored unchanged. Has no order: it cannot be in a key or an index.
     Json,
     /// JSON as a value: members sorted, each name once. Ordered by the bytes of its text.
     Jsonb,
-    /// A length of time: [`crate::value::interval::Interval`].
+    /// An interval: [`crate::value::interval::Interval`].
     Interval,
-    /// A label of the [`crate::schema::enums::EnumType`] of this number, ordered as the type says.
+    /// A label of the [`crate::schema::enums::EnumType`] of this number, in the order of the type.
     Enum(u32),
 }
 
@@ -64,7 +65,7 @@ pub enum Type {
     Array(Scalar),
 }
 
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names are self-explanatory
 impl Type {
     pub const BOOL: Self = Self::Scalar(Scalar::Bool);
     pub const INT2: Self = Self::Scalar(Scalar::Int2);
@@ -91,7 +92,7 @@ impl Type {
         Self::Scalar(Scalar::Numeric(Some(NumericLimits { precision, scale })))
     }
 
-    /// The array of this scalar; an array stays what it is, as in PostgreSQL.
+    /// The array of this scalar; an array is returned unchanged, as in PostgreSQL.
     pub const fn array(self) -> Self {
         match self {
             Self::Scalar(scalar) | Self::Array(scalar) => Self::Array(scalar),
@@ -104,7 +105,7 @@ impl Type {
         scalar != Scalar::Json
     }
 
-    /// Bytes of a value in a row, when all have the same.
+    /// Bytes of a value in a row, when all values have the same number.
     pub(crate) fn width(self) -> Option<usize> {
         match self {
             Self::Scalar(scalar) => scalar.width(),
@@ -112,9 +113,10 @@ impl Type {
         }
     }
 
-    /// True when the key holds the whole value, so that the row need not repeat it.
+    /// True when the key holds the exact value, so that the row need not repeat it.
     pub(crate) fn is_exact_in_keys(self) -> bool {
-        // Floats lose the sign of zero in a key, numerics their trailing zeros, intervals their parts, and strings are escaped.
+        // Floats lose the sign of zero in a key, numerics their trailing zeros, intervals their parts, and
+        // strings are escaped.
         self.width().is_some() && !matches!(self, Self::FLOAT4 | Self::FLOAT8 | Self::INTERVAL)
     }
 

@@ -1,4 +1,4 @@
-//! Commits: the section of the tables, transactions with their own commit, and texts of conflicts.
+//! Commits: the section of the tables, transactions with a separate commit, and descriptions of conflicts.
 
 use ropewalk_base::{Seq, put_varint};
 use ropewalk_engine::{
@@ -13,13 +13,14 @@ use crate::read::table::Table;
 use crate::row::display;
 use crate::write::tx::{TablesState, TablesTx};
 
-/// Attempts at a definition that others change, too.
+/// Most attempts at a change of a definition that conflicts with others.
 const ATTEMPTS: usize = 100;
 
-/// The part of a commit that says whose definitions it changes.
+/// The part of a commit that lists the changed definitions.
 pub(crate) struct DdlOperation {
     pub(crate) tables: Vec<u32>,
-    /// Entries of objects that were loaded for it: they must stand, or somebody took the objects for left over.
+    /// Catalog entries of loaded objects: they must still exist, or a clean-up has taken the objects for
+    /// left over.
     pub(crate) loading: Vec<(Keyspace, [u8; 5])>,
 }
 
@@ -49,7 +50,7 @@ impl Operation for DdlOperation {
 }
 
 impl Tables {
-    /// Runs `work` in a transaction of its own and commits it durably.
+    /// Runs `work` in a separate transaction and commits it durably.
     pub(crate) fn run<R>(
         &self,
         work: impl FnOnce(&mut TablesTx<'_>) -> Result<R, TablesError>,
@@ -68,7 +69,7 @@ impl Tables {
         Ok(result)
     }
 
-    /// Commits durably, and says in words what stood in the way.
+    /// Commits durably, and describes a conflict.
     pub(crate) fn commit(&self, operations: Vec<Box<dyn Operation>>) -> Result<(), TablesError> {
         match self.engine.commit(operations, Durability::Sync) {
             Ok(_) => Ok(()),
@@ -84,7 +85,7 @@ impl Tables {
         }
     }
 
-    /// As `run`, again and again while others get in its way.
+    /// As `run`, retried after conflicts.
     pub(crate) fn insist<R>(
         &self,
         work: impl Fn(&mut TablesTx<'_>) -> Result<R, TablesError>,
@@ -104,7 +105,7 @@ impl Tables {
         Some(u32::from_be_bytes(*object))
     }
 
-    /// Says in words what a conflict of the engine was about, if it was about tables.
+    /// Describes a conflict of the engine, if it was about tables.
     pub fn explain(&self, conflict: &KeyConflict) -> Option<TablesError> {
         let spaces = self.model.spaces();
         let seq = conflict.seq;

@@ -1,4 +1,5 @@
-//! Writes of a table's definition in a transaction, for statements and loads. Its objects are created and deleted with it.
+//! Writes of a table's definition in a transaction, for statements and loads; creates and deletes its
+//! objects.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::schema::{DEFINITION_BYTES_MAX, Parts, Schema};
 use crate::write::tx::TablesTx;
 
 impl TablesTx<'_> {
-    /// A statement that changes definitions: it happens as a whole or not at all.
+    /// Runs an atomic statement that changes definitions.
     pub(crate) fn ddl<R>(
         &mut self,
         run: impl FnOnce(&mut Self) -> Result<R, TablesError>,
@@ -24,7 +25,7 @@ impl TablesTx<'_> {
         result
     }
 
-    /// Writes a definition. Whoever wrote it since is met at commit.
+    /// Writes a definition. A concurrent change of it is detected at commit.
     pub(crate) fn put_parts(&mut self, mut parts: Parts, is_new: bool) -> Result<Arc<Schema>, TablesError> {
         let catalog = self.spaces().catalog;
         if !is_new {
@@ -47,7 +48,7 @@ impl TablesTx<'_> {
             }
         }
         let schema = Arc::new(Schema::new(parts));
-        // Rows that others write under a newer definition could not be read through the own one.
+        // Rows that others write under a newer definition could not be read with the transaction's one.
         self.kv.stay();
         self.state.ddl.insert(schema.id());
         self.state.schemas.insert(schema.id(), schema.clone());
@@ -58,14 +59,14 @@ impl TablesTx<'_> {
         Ok(self.kv.peek(self.spaces().catalog, &object_key(object))?.is_some())
     }
 
-    /// The definition is gone.
+    /// Removes a definition.
     pub(crate) fn forget(&mut self, id: u32) {
         self.kv.stay();
         self.state.ddl.insert(id);
         self.state.schemas.remove(&id);
     }
 
-    /// The objects' keys go when the transaction commits.
+    /// Deletes the objects' keys when the transaction commits.
     pub(crate) fn drop_objects(&mut self, objects: impl IntoIterator<Item = u32>) {
         let spaces = self.spaces();
         for object in objects {
@@ -75,7 +76,7 @@ impl TablesTx<'_> {
         }
     }
 
-    /// True when the table has no row, and at commit it must have none.
+    /// True when the table has no row; guards this until commit.
     pub(crate) fn is_empty(&mut self, schema: &Schema) -> Result<bool, TablesError> {
         let (start, end) = object_range(schema.parts.rows);
         let end = end.as_ref().map(<[u8; 4]>::as_slice);

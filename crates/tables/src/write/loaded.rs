@@ -1,4 +1,4 @@
-//! Objects that a load filled and no table has yet, and their removal. See `load::loader` for the steps.
+//! Loaded objects that belong to no table yet, and their removal. See `load::loader` for the steps.
 
 use ropewalk_engine::{Isolation, Keyspace, KvTransaction, Operation};
 
@@ -6,23 +6,24 @@ use crate::catalog::tables::Tables;
 use crate::catalog::{loading_key, object_key, object_range};
 use crate::error::TablesError;
 
-/// Attempts to settle objects while others commit. What is left is settled when the database is opened again.
+/// Most attempts to settle objects while others commit. The rest is settled when the database is opened
+/// again.
 const ATTEMPTS: usize = 100;
 
-/// Objects that were declared, and are cleared up unless a commit gave them to a table.
+/// Declared objects, deleted unless a commit gave them to a table.
 pub(crate) struct Loaded {
     pub(crate) tables: Tables,
     pub(crate) objects: Vec<u32>,
 }
 
 impl Loaded {
-    /// A commit decides about the objects from here on; they are cleared up later.
+    /// Leaves the objects to the commit; they are settled later.
     pub(crate) fn hand_over(mut self) {
         let objects = std::mem::take(&mut self.objects);
         self.tables.model.handed_over.lock().extend(objects);
     }
 
-    /// The catalog entries that stand while it is loaded.
+    /// The catalog entries of the objects while they are being loaded.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (Keyspace, [u8; 5])> {
         let catalog = self.tables.model.spaces().catalog;
         self.objects.iter().map(move |object| (catalog, loading_key(*object)))
@@ -32,16 +33,16 @@ impl Loaded {
 impl Drop for Loaded {
     fn drop(&mut self) {
         if !self.objects.is_empty() {
-            // What cannot be settled now is settled when the database is opened again.
+            // Objects that cannot be settled now are settled when the database is opened again.
             let _ = self.tables.settle(&self.objects);
         }
     }
 }
 
 impl Tables {
-    /// Clears up behind loads whose transactions were committed, or refused: what became a table's stays, the rest goes. To be
-    /// called when the commit is decided; otherwise it is done before the next load. A load whose commit is still being
-    /// decided would be refused.
+    /// Deletes objects left by finished loads, unless the commit gave them to a table. To be called after
+    /// the commit; otherwise it happens before the next load. A load whose commit is still in progress would
+    /// be rejected.
     ///
     /// # Errors
     /// The engine's.
@@ -50,8 +51,8 @@ impl Tables {
         if objects.is_empty() { Ok(()) } else { self.settle(&objects) }
     }
 
-    /// Ends the loading of these objects: those of a table stay, the others go. Serializable, so that a commit which gives
-    /// them to a table at the same time is met.
+    /// Ends the loading of these objects: those of a table remain, the others are deleted. Serializable, to
+    /// detect a concurrent commit that gives them to a table.
     pub(crate) fn settle(&self, objects: &[u32]) -> Result<(), TablesError> {
         let spaces = self.model.spaces();
         for _ in 0..ATTEMPTS {

@@ -1,12 +1,13 @@
-//! Writing rows: one statement writes the row, its index entries and whatever follows from its keys, or nothing.
+//! Writing rows: one statement writes the row, its index entries and all cascading changes, or nothing.
 //!
 //!   insert, update, delete ─▶ row + index entries ─▶ rows that refer to it (work) ─▶ references that must hold (pending)
 //!
 //! Invariants
-//! 1. A statement that fails leaves nothing: its writes are cut back to where it began.
-//! 2. What a rule was decided on still holds at commit, at every isolation: a row or entry written is unchanged since it was
-//!    looked at, a parent is there, the children of a deleted parent are those that were seen.
-//! 3. References are judged when the statement ends, so rows of one statement may refer to each other.
+//! 1. A failed statement has no effect: its writes are rolled back to its beginning.
+//! 2. The facts that a check was based on still hold at commit, at every isolation: a row or entry that was
+//!    written is unchanged since it was read, a parent exists, the children of a deleted parent are those
+//!    that were found.
+//! 3. References are checked when the statement ends, so rows of one statement may refer to each other.
 
 pub(crate) mod commit;
 pub(crate) mod definition;
@@ -33,20 +34,20 @@ use crate::write::values::{assigned, named};
 
 type Values = Vec<Value<'static>>;
 
-/// A reference that has to hold when the statement ends.
+/// A reference that must hold when the statement ends.
 enum Pending {
     /// The row of `child` needs a parent with these values.
     NeedsParent { child: Arc<Schema>, key: usize, values: Values },
-    /// The parent with these values is gone; no row of `child` may refer to it.
+    /// The parent with these values is deleted; no row of `child` may refer to it.
     ParentGone { child: Arc<Schema>, key: usize, values: Values },
 }
 
-/// A row that changes because its parent did.
+/// A row that must change because its parent did.
 struct Work {
     child: Arc<Schema>,
     key: usize,
     row: Vec<u8>,
-    /// What it referred to; if that is no longer so, there is nothing to do.
+    /// The values that it referred to; if they have changed since, there is nothing to do.
     old: Values,
     change: Change,
 }
@@ -59,16 +60,17 @@ enum Change {
     SetDefault,
 }
 
-/// One statement in the making.
+/// One statement in progress.
 pub(crate) struct Statement<'t, 'a> {
     tx: &'t mut TablesTx<'a>,
     pending: Vec<Pending>,
     work: Vec<Work>,
     touched: usize,
     now_micros: i64,
-    /// Keys that were looked at without noting it, since what is written guards them: a failure notes them.
+    /// Keys that were read without recording the read, since the writes guard them; recorded if the
+    /// statement fails.
     peeked: Vec<Vec<u8>>,
-    /// Values are taken for columns that are always generated, too.
+    /// Accepts values for columns that are always generated.
     takes_generated: bool,
 }
 
@@ -76,7 +78,7 @@ impl TablesTx<'_> {
     /// Inserts a row with a value for each column, in order.
     ///
     /// # Errors
-    /// A value that does not fit; a broken rule, which names itself. The statement leaves nothing then.
+    /// A value that does not fit; a violated rule, named in the error. The statement has no effect then.
     pub fn insert_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<OwnedRow, TablesError> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
@@ -88,7 +90,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Inserts a row; columns that are not named get their defaults. Answers the row as it is stored.
+    /// Inserts a row; columns that are not named get their defaults. Returns the stored row.
     ///
     /// # Errors
     /// As [`TablesTx::insert_row`]; [`TablesError::UnknownColumn`].
@@ -119,7 +121,8 @@ impl TablesTx<'_> {
         })
     }
 
-    /// As [`TablesTx::insert_many`], with values for columns that are always generated, too: rows that were such rows before.
+    /// As [`TablesTx::insert_many`], also with values for columns that are always generated, to restore
+    /// rows.
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
@@ -138,7 +141,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Inserts a row whose generated values were generated before.
+    /// Inserts a row with generated values from before.
     pub(crate) fn take_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<(), TablesError> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
@@ -153,7 +156,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Inserts a row, or puts it in the place of the row with the same primary key.
+    /// Inserts a row, or replaces the row with the same primary key.
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
@@ -165,10 +168,11 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Changes columns of the row with this primary key, or inserts it, by what `change` returns for the stored row.
+    /// Updates the row with this primary key, or inserts it, with the values that `change` returns for the
+    /// stored row.
     ///
-    /// Columns that `change` does not name stay, or get their defaults in a new row, whose key is `key`. A commit in
-    /// between of another transaction that writes the row is a conflict, so that counters lose no update.
+    /// Columns that `change` does not name are unchanged, or get their defaults in a new row with the key
+    /// `key`. A concurrent commit that writes the row is a conflict, so that counters lose no update.
     ///
     /// # Errors
     /// As [`TablesTx::upsert`]; the errors of `change`.
@@ -216,8 +220,8 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Changes columns of a row that was read in this transaction, and in this statement where that locks rows; false when it
-    /// is gone.
+    /// Changes columns of a row that was read in this transaction (in this statement, if it locks rows);
+    /// false when it is deleted.
     ///
     /// # Errors
     /// As [`TablesTx::insert`].
@@ -241,7 +245,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Deletes rows that were read in this transaction in one statement; answers how many there were.
+    /// Deletes rows that were read in this transaction, in one statement; returns their number.
     ///
     /// # Errors
     /// As [`TablesTx::delete`].
@@ -256,7 +260,7 @@ impl TablesTx<'_> {
         })
     }
 
-    /// Runs one statement: its references are judged at its end, and if it fails it leaves nothing.
+    /// Runs one statement: references are checked at its end; a failed statement has no effect.
     pub(crate) fn statement<R>(
         &mut self,
         run: impl FnOnce(&mut Statement<'_, '_>) -> Result<R, TablesError>,

@@ -30,7 +30,8 @@ macro_rules! reads {
                 TablesRead::get_many(self, table, keys)
             }
 
-            /// Shows the rows of a range of the primary key in its order, or backward, until `each` returns false.
+            /// Passes the rows of a range of the primary key to `each`, in order or backward, until it
+            /// returns false.
             ///
             /// # Errors
             /// Bounds that do not fit the key; damage; the errors of `each`.
@@ -58,7 +59,7 @@ macro_rules! reads {
                 TablesRead::collect(self, table, range, backward, limit)
             }
 
-            /// Number of rows in a range of the primary key. Cost: a walk over it.
+            /// Number of rows in a range of the primary key. Cost: a scan of it.
             ///
             /// # Errors
             /// As `scan`.
@@ -66,7 +67,8 @@ macro_rules! reads {
                 TablesRead::count(self, table, range)
             }
 
-            /// Shows the rows of a range of an index in its order, or backward, until `each` returns false.
+            /// Passes the rows of a range of an index to `each`, in order or backward, until it returns
+            /// false.
             ///
             /// # Errors
             /// [`TablesError::UnknownIndex`]; as `scan`.

@@ -1,4 +1,4 @@
-//! Foreign keys: rows that change with their parent, and references that must hold when the statement ends.
+//! Foreign keys: cascading changes, and references that must hold when the statement ends.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::value::Value;
 use crate::write::values::assigned;
 use crate::write::{Change, Pending, Statement, Values, Work};
 
-/// Rows that one statement may touch by way of foreign keys.
+/// Most rows that one statement may change through foreign keys.
 const CASCADE_ROWS_MAX: usize = 1_000_000;
 
 pub(super) fn columns_of(schema: &Schema, ids: &[u16], values: &[Value<'_>]) -> Values {
@@ -32,7 +32,7 @@ pub(super) fn same(a: &[Value<'_>], b: &[Value<'_>]) -> bool {
 }
 
 impl Statement<'_, '_> {
-    /// At the end of the statement the row must have its parent.
+    /// Requires that the row has its parent at the end of the statement.
     pub(crate) fn expect_parent(&mut self, child: &Arc<Schema>, key: usize, values: &[Value<'_>]) {
         let Some(foreign) = child.foreign_keys().get(key) else { return };
         let values = columns_of(child, &foreign.columns, values);
@@ -41,7 +41,7 @@ impl Statement<'_, '_> {
         }
     }
 
-    /// Looks after the rows that referred to `old`, which now has the values `new` or is gone.
+    /// Handles the rows that referred to `old`, which now has the values `new` or is deleted.
     pub(super) fn parent_changed(
         &mut self,
         parent: &Arc<Schema>,
@@ -100,7 +100,8 @@ impl Statement<'_, '_> {
         let prefix = index_prefix(child, index, values)?;
         let end = prefix_end(&prefix);
         if self.tx.kv.is_locking() {
-            // New ones wait for the lock on their parent, which is held; one may have come before that, behind the snapshot.
+            // New children wait for the held lock on their parent; an earlier one may be newer than the
+            // snapshot.
             let rows = self.tx.spaces().rows;
             self.tx.kv.look_in(rows, &prefix, end.as_deref())?;
         }
@@ -127,7 +128,7 @@ impl Statement<'_, '_> {
         Ok(found)
     }
 
-    /// Does what follows from the statement's changes, then judges its references.
+    /// Applies the cascading changes of the statement, then checks its references.
     pub(super) fn finish(&mut self) -> Result<(), TablesError> {
         while let Some(work) = self.work.pop() {
             self.touched += 1;
@@ -179,7 +180,7 @@ impl Statement<'_, '_> {
                 *slot = value;
             }
         }
-        // A default may be the value that has just lost its parent: no change, and to be judged all the same.
+        // The default may be the value that has just lost its parent: no change, but it must be checked.
         self.expect_parent(&child, key, &values);
         self.replace(&child, &stored, values)?;
         Ok(())
@@ -216,7 +217,7 @@ impl Statement<'_, '_> {
                 if let Some(parent_key) = parent_key(&parent, foreign, &values)?
                     && self.peek(&parent_key)?.is_some()
                 {
-                    // Another row of the same statement has taken its place.
+                    // Another row of the same statement has replaced it.
                     self.tx.kv.guard_exists(rows, &parent_key);
                     return Ok(());
                 }
@@ -237,8 +238,8 @@ fn still_referred(child: &Schema, foreign: &ForeignKey, row: &[u8]) -> TablesErr
     }
 }
 
-/// The key under which a parent with these values is found: its row, or its entry in a unique index. `None` when the values
-/// do not even fit the parent's columns.
+/// The key of a parent with these values: its row, or its entry in a unique index. `None` when the values do
+/// not fit the parent's columns.
 fn parent_key(
     parent: &Schema,
     foreign: &ForeignKey,
@@ -257,7 +258,7 @@ fn parent_key(
     index.map(|index| index_prefix(parent, index, values)).transpose()
 }
 
-/// The key of the parent that a row refers to; `None` when it refers to nothing.
+/// The key of the parent that a row refers to; `None` for no reference.
 pub(crate) fn parent_of(
     child: &Schema,
     foreign: &ForeignKey,

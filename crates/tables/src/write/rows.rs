@@ -1,4 +1,4 @@
-//! Changes of one row with its index entries, and the keys that are locked and guarded for them.
+//! Changes of one row with its index entries, and the locks and guards that they need.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl<'a> Statement<'_, 'a> {
             None => row_key_of(schema, &values)?,
         };
         let rows = self.tx.spaces().rows;
-        // A number that was just given out is nobody else's.
+        // A number that was just drawn is unique.
         if schema.parts.rowid.is_none() {
             self.hold(&row_key, LockMode::Update)?;
         }
@@ -112,7 +112,7 @@ impl<'a> Statement<'_, 'a> {
         self.change_from(schema, &old, changes)
     }
 
-    /// As [`Statement::change`], of a row that was read before.
+    /// As [`Statement::change`], for a row that was read before.
     pub(super) fn change_row(
         &mut self,
         schema: &Arc<Schema>,
@@ -123,7 +123,7 @@ impl<'a> Statement<'_, 'a> {
         if !self.tx.is_locking() || self.tx.kv.wrote(rows, row.key()) {
             return self.change(schema, row.key().to_vec(), changes);
         }
-        // Had it changed since it was read, the lock would not have been given.
+        // If it had changed since it was read, locking would have failed.
         self.hold_to_change(schema, row.key(), changes)?;
         self.change_from(schema, row, changes)
     }
@@ -168,7 +168,7 @@ impl<'a> Statement<'_, 'a> {
         self.replace(schema, old, values)
     }
 
-    /// Puts `values` in the place of `old`; the key may change.
+    /// Replaces `old` by `values`; the key may change.
     pub(super) fn replace(
         &mut self,
         schema: &Arc<Schema>,
@@ -193,12 +193,13 @@ impl<'a> Statement<'_, 'a> {
         self.write(schema, row_key, Some(old), values)
     }
 
-    /// Where the statement waits for others, whoever else wants to write this key, or to rest on it, waits from here on.
+    /// In a locking statement, locks a key: other transactions that want to write it, or depend on it, wait
+    /// from now on.
     pub(super) fn hold(&mut self, key: &[u8], mode: LockMode) -> Result<(), TablesError> {
         self.tx.hold(key, mode, true)
     }
 
-    /// Writes under RC carry their own guard; the stricter levels check every key they write.
+    /// Writes under read committed guard their keys here; the stricter levels check every key they write.
     pub(super) fn guard(&mut self, key: &[u8]) {
         if self.tx.kv.isolation() == Isolation::ReadCommitted {
             let rows = self.tx.spaces().rows;
@@ -226,7 +227,7 @@ impl<'a> Statement<'_, 'a> {
         values: Vec<Value<'_>>,
     ) -> Result<OwnedRow, TablesError> {
         check(schema, &values)?;
-        // What the row was matters to what follows from it alone.
+        // The old values matter only for indexes and references.
         let has_followers = !(schema.indexes().is_empty()
             && schema.foreign_keys().is_empty()
             && schema.parts.referenced_by.is_empty());
@@ -267,7 +268,7 @@ impl<'a> Statement<'_, 'a> {
         Ok(true)
     }
 
-    /// Brings the indexes from the old row to the new one: only entries that differ are touched.
+    /// Updates the indexes from the old row to the new one: only entries that differ are written.
     pub(super) fn write_entries(
         &mut self,
         schema: &Schema,

@@ -1,8 +1,8 @@
-//! Tables inside a transaction: which schema it sees, and what guards the writes.
+//! Tables inside a transaction: the visible schema, and the guards of writes.
 //!
-//! A transaction that writes rows rests on the table's definition as it knows it, whatever its isolation: the definition is
-//! guarded, so that a commit after somebody else's CREATE INDEX cannot leave the index without its rows. A read committed
-//! transaction that changes a definition reads one snapshot from then on.
+//! A transaction that writes rows depends on the table's definition as it knows it, at any isolation: the
+//! definition is guarded. So a commit after another transaction's CREATE INDEX cannot leave that index
+//! without its rows. A read committed transaction that changes a definition reads one snapshot from then on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::value::Value;
 use crate::write::commit::DdlOperation;
 use crate::write::loaded::Loaded;
 
-/// What a transaction knows of tables beside its writes.
+/// State of a transaction on tables, in addition to its writes.
 #[derive(Default)]
 pub struct TablesState {
     /// Tables whose definitions it changed.
@@ -31,14 +31,14 @@ pub struct TablesState {
     /// Tables whose definitions are guarded.
     guarded: BTreeSet<u32>,
     pub(super) schemas: BTreeMap<u32, Arc<Schema>>,
-    /// What they were read at.
+    /// The commit at which they were read.
     schemas_at: Seq,
-    /// Objects that it filled beside the log.
+    /// Objects that it loaded, bypassing the log.
     pub(crate) loaded: Vec<Loaded>,
 }
 
 impl TablesState {
-    /// True when it filled objects beside the log.
+    /// True when it loaded objects, bypassing the log.
     pub fn has_loaded(&self) -> bool {
         !self.loaded.is_empty()
     }
@@ -49,8 +49,8 @@ impl TablesState {
         self.schemas.clear();
     }
 
-    /// What has to go into the commit beside the writes. Where it loaded tables, [`Tables::clear_up`] is due once the commit is
-    /// decided.
+    /// The operation to commit in addition to the writes. If it loaded tables, call [`Tables::clear_up`]
+    /// after the commit.
     pub fn operation(&mut self) -> Option<Box<dyn Operation>> {
         let tables: Vec<u32> = self.ddl.iter().copied().collect();
         let loading = self.loaded.iter().flat_map(Loaded::keys).collect();
@@ -67,7 +67,7 @@ pub struct TablesTx<'a> {
 }
 
 impl<'a> TablesTx<'a> {
-    /// The tables within a transaction; `state` begins empty and stays with it.
+    /// The tables within a transaction; `state` begins empty and belongs to the transaction.
     pub fn new(tables: &'a Tables, kv: &'a mut KvTransaction, state: &'a mut TablesState) -> Self {
         Self { tables, kv, state }
     }
@@ -100,15 +100,15 @@ impl<'a> TablesTx<'a> {
         }
     }
 
-    /// Reads rest on the definition from here on.
+    /// Guards the definition, on which the following reads and writes depend.
     pub(crate) fn guard_schema(&mut self, schema: &Schema) {
-        // Also for a definition that it changed itself: that change may yet be rolled back.
+        // Also for a definition that the transaction changed itself: that change may yet be rolled back.
         if self.state.guarded.insert(schema.id()) {
             self.kv.guard_key(self.spaces().catalog, &table_key(schema.id()));
         }
     }
 
-    /// Locks a key of the rows, where the statement is one that waits for others.
+    /// Locks a key of the rows, if the statement takes locks.
     pub(crate) fn hold(&mut self, key: &[u8], mode: LockMode, waits: bool) -> Result<(), TablesError> {
         if self.kv.is_locking() {
             self.kv.lock(self.spaces().rows, key, mode, waits)?;
@@ -116,14 +116,14 @@ impl<'a> TablesTx<'a> {
         Ok(())
     }
 
-    /// True in a statement that locks the rows which it writes.
+    /// True in a statement that locks the rows it writes.
     pub fn is_locking(&self) -> bool {
         self.kv.is_locking()
     }
 
-    /// Locks a row that was read in this statement, before it is written or to keep it as it is. Without `waits` false says that
-    /// another transaction holds it. A row that has changed since it was read makes the statement begin again. For statements
-    /// that lock.
+    /// Locks a row that was read in this statement, to write it or to prevent its change. Without `waits` it
+    /// returns false if another transaction holds the lock. A row changed since it was read restarts the
+    /// statement. For statements that lock.
     ///
     /// # Errors
     /// [`TablesError::Lock`].
@@ -131,8 +131,9 @@ impl<'a> TablesTx<'a> {
         self.lock_key(row.key(), mode, waits)
     }
 
-    /// Locks rows that were read in this statement and are about to be written, their columns `places`, or none to delete them.
-    /// All are locked before a change of one makes the statement begin again.
+    /// Locks rows that were read in this statement before they are written: `places` are the columns to
+    /// change, `None` to delete them. All are locked before a concurrent change of one restarts the
+    /// statement.
     ///
     /// # Errors
     /// [`TablesError::Lock`].
@@ -154,7 +155,7 @@ impl<'a> TablesTx<'a> {
     /// As [`TablesTx::lock_row`], by the row's primary key.
     ///
     /// # Errors
-    /// [`TablesError::Lock`]; values that are no key of the table.
+    /// [`TablesError::Lock`]; values that are not a key of the table.
     pub fn lock(
         &mut self,
         table: &Table,
@@ -175,7 +176,7 @@ impl<'a> TablesTx<'a> {
         }
     }
 
-    /// True when ranges that are read do not count by themselves.
+    /// True when the isolation level does not validate ranges that were read.
     pub(crate) fn guards_ranges(&self) -> bool {
         self.kv.isolation() != Isolation::Serializable
     }
@@ -188,7 +189,7 @@ impl TablesRead for TablesTx<'_> {
         self.kv.begin_statement();
         let at = self.kv.snapshot().seq();
         if self.state.schemas_at != at {
-            // Somebody else's change may be visible by now; own ones are found in the own writes.
+            // Another transaction's change may be visible by now; own ones are found in the own writes.
             self.state.schemas.clear();
             self.state.schemas_at = at;
         }

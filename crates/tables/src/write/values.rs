@@ -1,4 +1,4 @@
-//! The values of a row before it is written: placed by name, completed by defaults, judged by checks.
+//! The values of a row before it is written: assigned by name, completed by defaults, validated by checks.
 
 use crate::catalog::tables::Tables;
 use crate::error::TablesError;
@@ -7,7 +7,7 @@ use crate::schema::{Column, Schema};
 use crate::value::Value;
 use crate::value::types::Type;
 
-/// What a row gets in a column that is given no value.
+/// The default value of a column for a new row.
 pub(super) fn default(
     tables: &Tables,
     schema: &Schema,
@@ -33,8 +33,8 @@ pub(super) fn default(
     assigned(schema, column, value)
 }
 
-/// The values of a row as its columns keep them, defaults in place of those not given. With `takes_generated` values may be given
-/// for columns that are always generated.
+/// The values of a row in stored form, with defaults for those not given. With `takes_generated` values may
+/// be given for columns that are always generated.
 pub(crate) fn completed<'v>(
     tables: &Tables,
     schema: &Schema,
@@ -56,7 +56,7 @@ pub(crate) fn completed<'v>(
     Ok(values)
 }
 
-/// Places named values among the columns.
+/// Assigns named values to the columns.
 pub(crate) fn named<'v>(
     schema: &Schema,
     values: &'v [(&str, Value<'_>)],
@@ -107,7 +107,7 @@ pub(crate) fn check(schema: &Schema, values: &[Value<'_>]) -> Result<(), TablesE
     Ok(())
 }
 
-/// The time as a value of a column's type.
+/// The current time as a value of a column's type.
 pub(crate) fn now(ty: Type, micros: i64) -> Value<'static> {
     const DAY: i64 = 86_400_000_000;
     match ty {

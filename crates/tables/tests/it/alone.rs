@@ -1,7 +1,8 @@
-//! A client that is alone never meets a conflict: whatever its transaction wrote and took back, it commits.
+//! A single client never gets a conflict: whatever its transaction wrote and rolled back, it commits.
 //!
-//! Random statements over tables that refer to each other in all ways, one transaction after the other. A statement may break a
-//! rule, and leaves nothing then; the transaction continues. Every commit is accepted, every reference holds afterwards.
+//! Random statements on tables that refer to each other in all ways, one transaction after the other. A
+//! statement may violate a rule, and has no effect then; the transaction continues. Every commit succeeds,
+//! and every reference holds afterwards.
 
 use proptest::prelude::*;
 use ropewalk_engine::Isolation;
@@ -124,7 +125,7 @@ fn step(tx: &mut Tx, marks: &mut Vec<ropewalk_engine::KvMark>, tables: (&Table, 
     }
 }
 
-/// No child refers to a parent that is not there.
+/// Checks that every child's parent exists.
 fn check_references(db: &Db, parents: &Table, children: &Table) -> Result<(), TestCaseError> {
     let column = |lines: &[String], place: usize| -> Vec<String> {
         lines.iter().map(|line| line.split(' ').nth(place).unwrap().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! Definitions change inside transactions; rows that are there read through the newer definition.
+//! Changes of definitions inside transactions; existing rows are read through the newer definition.
 
 use ropewalk_engine::EngineOptions;
 use ropewalk_tables::{
@@ -10,7 +10,7 @@ use ropewalk_vfs::Env;
 use crate::{Db, id, int, lines, people, person, text};
 
 #[test]
-fn columns_come_and_go_without_a_rewrite() {
+fn add_and_drop_column_rewrite_no_rows() {
     let env = Env::memory();
     let db = Db::open(&env, EngineOptions::default());
     let table = db.create(people());
@@ -18,12 +18,12 @@ fn columns_come_and_go_without_a_rewrite() {
     db.run(|t| t.add_column("people", text("mail").default(DefaultValue::Value("none".into())))).unwrap();
     db.run(|t| t.insert(&table, &[("id", 2_i64.into())])).unwrap();
     assert_eq!(db.lines(&table), ["1 Ann 30 none", "2 NULL NULL none"]);
-    // A new default is for new rows; what older rows were given stays.
+    // A new default applies to new rows; values of older rows are unchanged.
     db.run(|t| t.set_default("people", "mail", DefaultValue::Value("later".into()))).unwrap();
     db.run(|t| t.insert(&table, &[("id", 3_i64.into())])).unwrap();
     db.run(|t| t.drop_column("people", "name")).unwrap();
     db.run(|t| t.rename_column("people", "mail", "email")).unwrap();
-    // The same name again is another column.
+    // A new column with the old name is a different column.
     db.run(|t| t.add_column("people", int("name").not_null().default(DefaultValue::Value(0_i64.into()))))
         .unwrap();
     db.run(|t| t.update(&table, &id(3), &[("email", Value::Null)])).unwrap();
@@ -42,7 +42,7 @@ fn columns_come_and_go_without_a_rewrite() {
 }
 
 #[test]
-fn a_rolled_back_definition_leaves_nothing() {
+fn rolled_back_definition_has_no_effect() {
     let db = Db::memory();
     let table = db.create(people());
     db.run(|t| t.insert_row(&table, &person(1, "Ann", 30))).unwrap();
@@ -103,7 +103,7 @@ fn truncate_and_drop_leave_no_keys() {
     db.verify();
     db.run(|t| t.drop_table("t")).unwrap();
     db.verify();
-    // The name is free, the number is not: the old handle does not see the new table.
+    // The name is reusable, the number is not: the old handle does not read the new table.
     let again = db.create(def());
     assert_ne!(again.id(), table.id());
     assert!(matches!(db.run(|t| t.insert(&table, &[])), Err(TablesError::UnknownTable { .. })));
@@ -116,7 +116,7 @@ fn truncate_and_drop_leave_no_keys() {
 }
 
 #[test]
-fn what_others_need_cannot_be_dropped() {
+fn drop_of_needed_object_is_rejected() {
     let db = Db::memory();
     db.create(people().unique(["name"]).check("adult", Expr::column("age").ge(18_i64)));
     db.create(
@@ -144,7 +144,7 @@ fn what_others_need_cannot_be_dropped() {
 }
 
 #[test]
-fn a_column_that_needs_values_needs_an_empty_table() {
+fn add_column_without_default_requires_empty_table() {
     let db = Db::memory();
     let table = db.create(people());
     let add = |def: ColumnDef| db.run(|t| t.add_column("people", def));
@@ -160,7 +160,7 @@ fn a_column_that_needs_values_needs_an_empty_table() {
 }
 
 #[test]
-fn rules_come_to_tables_with_rows_and_go() {
+fn constraints_can_be_added_to_and_dropped_from_tables_with_rows() {
     let db = Db::memory();
     let table = db.create(people());
     let pets = db.create(TableDef::new("pets").column(int("owner")));
@@ -178,7 +178,7 @@ fn rules_come_to_tables_with_rows_and_go() {
     assert!(matches!(db.run(|t| t.add_foreign_key("pets", key())), Err(TablesError::ForeignKey { .. })));
     assert!(matches!(db.run(|t| t.set_nullable("people", "age", false)), Err(TablesError::NotNull { .. })));
     db.verify();
-    // What was in the way goes, in the same transaction.
+    // The obstacle is removed in the same transaction.
     db.run(|t| {
         t.insert(&table, &[("id", 7_i64.into())])?;
         t.add_foreign_key("pets", key())?;
@@ -213,7 +213,7 @@ fn rules_come_to_tables_with_rows_and_go() {
     db.run(|t| t.insert(&table, &[("id", 3_i64.into())])).unwrap();
     db.run(|t| t.drop_table("people")).unwrap();
     db.verify();
-    // Others' rows while a rule is judged.
+    // Others' rows while a constraint is checked.
     let mut tx = db.begin_with(ropewalk_engine::Isolation::ReadCommitted);
     tx.t()
         .add_check("pets", "none", Expr::column("owner").is_null().or(Expr::column("owner").gt(0_i64)))
@@ -222,7 +222,7 @@ fn rules_come_to_tables_with_rows_and_go() {
     assert!(tx.commit().unwrap_err().is_conflict());
 }
 
-/// Rows of a table without a key: few stay in the transaction's writes, many go beside the log.
+/// Rows of a table without a key: few are in the transaction's writes, many bypass the log.
 fn unkeyed(db: &Db, rows: i64) -> ropewalk_tables::Table {
     let def = TableDef::new("log").column(int("id")).column(text("what")).index(IndexDef::on(["what"]));
     let table = db.create(def);
@@ -236,7 +236,7 @@ fn unkeyed(db: &Db, rows: i64) -> ropewalk_tables::Table {
 }
 
 #[test]
-fn a_primary_key_comes_to_a_table_with_rows() {
+fn add_primary_key_to_table_with_rows() {
     for rows in [0_i64, 37, 30_011] {
         let env = Env::memory();
         let db = Db::open(&env, EngineOptions::default());
@@ -271,7 +271,7 @@ fn a_primary_key_comes_to_a_table_with_rows() {
 }
 
 #[test]
-fn a_primary_key_that_does_not_hold_is_refused() {
+fn add_primary_key_rejects_violating_rows() {
     let db = Db::memory();
     let table = unkeyed(&db, 20_000);
     let key = ["id".to_owned()];
@@ -284,12 +284,12 @@ fn a_primary_key_that_does_not_hold_is_refused() {
     let error = db.run(|t| t.add_primary_key("log", None, &key)).unwrap_err();
     assert!(matches!(&error, TablesError::NotNull { column, .. } if column == "id"), "{error}");
     db.run(|t| t.delete_rows(&[null])).unwrap();
-    // Rolled back it leaves nothing, and what was loaded for it goes.
+    // Rolled back it has no effect, and objects loaded for it are deleted.
     let mut tx = db.begin();
     tx.t().add_primary_key("log", None, &key).unwrap();
     drop(tx);
     assert_eq!(db.tables.recover().unwrap(), 0);
-    // Who wrote meanwhile wins.
+    // The concurrent writer wins.
     let mut tx = db.begin();
     tx.t().add_primary_key("log", None, &key).unwrap();
     db.run(|t| t.insert_row(&table, &[(-1_i64).into(), "meanwhile".into()])).unwrap();
@@ -304,7 +304,7 @@ fn a_primary_key_that_does_not_hold_is_refused() {
 }
 
 #[test]
-fn the_index_that_a_foreign_key_brought_is_its_own() {
+fn index_created_by_foreign_key_belongs_to_it() {
     let db = Db::memory();
     db.create(people().unique(["name"]));
     let pets = db.create(
@@ -320,7 +320,7 @@ fn the_index_that_a_foreign_key_brought_is_its_own() {
         schema.indexes().iter().map(shown).collect::<Vec<_>>()
     };
     assert_eq!(indexes(), ["pets_owner_fkey true"]);
-    // Who asks for it gets it, with a name; who drops it leaves it to the key.
+    // An explicit CREATE INDEX takes over the index, with a name; dropping it leaves it to the key.
     db.run(|t| t.create_index("pets", IndexDef::on(["owner"]))).unwrap();
     assert_eq!(indexes(), ["pets_owner_idx false"]);
     db.run(|t| t.create_index("pets", IndexDef::on(["owner"]).named("again"))).unwrap();

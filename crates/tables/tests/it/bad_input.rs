@@ -1,4 +1,4 @@
-//! What makes no sense is refused with what and where, and leaves nothing.
+//! Invalid input: rejected with the location and reason, without effect.
 
 use ropewalk_tables::{
     Array, ColumnDef, DefaultValue, Expr, ForeignKeyDef, Identity, IndexDef, KeyRange, Scalar, TableDef,
@@ -50,7 +50,7 @@ fn values_that_do_not_fit_are_refused() {
     refused("a", Value::Array(Array::new(Scalar::Int8, [i64::MAX.into()]).unwrap()));
     assert!(Array::new(Scalar::Int2, [Value::Int4(40_000)]).is_err());
     let mut t = tx.t();
-    // What fits is converted and rounded.
+    // Values that fit are converted and rounded.
     let row = t.insert(
         &table,
         &[
@@ -89,7 +89,7 @@ fn keys_and_rows_over_the_limits_are_refused() {
     };
     let message = too_large(db.run(|t| t.insert_row(&table, &[long(20_000), Value::Null])));
     assert_eq!(message, r#"table "t": key of 20002 bytes exceeds the limit of 16384"#);
-    // No row has such a key; whoever asks for it is told that.
+    // No row has such a key; lookups report that.
     assert!(db.run(|t| t.get(&table, &[long(20_000)])).unwrap().is_none());
     assert!(!db.run(|t| t.delete(&table, &[long(20_000)])).unwrap());
     too_large(db.run(|t| t.insert_row(&table, &["a".into(), long(20_000)])));
@@ -115,7 +115,7 @@ fn bounds_and_keys_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn absurd_definitions_are_refused() {
+fn invalid_definitions_are_rejected() {
     let db = Db::memory();
     db.create(people());
     let refused = |def: TableDef| {
@@ -160,7 +160,7 @@ fn absurd_definitions_are_refused() {
     let key: Vec<String> = (0..33).map(|i| format!("c{i}")).collect();
     refused(key.iter().fold(TableDef::new("k"), |def, name| def.column(int(name))).primary_key(key.clone()));
     assert_eq!(db.tables.names().unwrap(), ["people"]);
-    // A definition remembers what its columns were; that has an end, too.
+    // A definition retains former layouts of its columns; their number is limited.
     let wide = (0..1500).fold(TableDef::new("past"), |def, i| def.column(int(&format!("c{i}"))));
     db.create(wide);
     let mut tx = db.begin();
@@ -178,7 +178,7 @@ fn absurd_definitions_are_refused() {
 }
 
 #[test]
-fn an_expression_that_fails_refuses_the_row() {
+fn failing_expression_rejects_the_row() {
     let db = Db::memory();
     let table = db.create(people().check("ratio", Expr::value(10_i64).div(Expr::column("age")).gt(0_i64)));
     let insert = |age: i64| db.run(|t| t.insert(&table, &[("id", 1_i64.into()), ("age", age.into())]));
@@ -194,7 +194,7 @@ fn an_expression_that_fails_refuses_the_row() {
 }
 
 #[test]
-fn generated_columns_take_no_values() {
+fn generated_columns_reject_values() {
     let db = Db::memory();
     let table = db.create(
         TableDef::new("t").column(int("n").identity(Identity::Always)).column(text("s")).primary_key(["n"]),

@@ -1,4 +1,4 @@
-//! What holds when many threads write at once. Every rule is asked of every isolation level.
+//! Guarantees under concurrent writes, tested at every isolation level.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ fn one_of_many_inserts_of_a_key_wins() {
                 let (db, table, won) = (&db, &table, &won);
                 scope.spawn(move || {
                     for (n, name) in names.iter().enumerate() {
-                        // Half of them meet in the primary key, half in the unique index.
+                        // Half of them collide in the primary key, half in the unique index.
                         let key = if thread % 2 == 0 { n as i64 } else { 1000 * (thread + 1) + n as i64 };
                         match db.insist(level, |t| t.insert_row(table, &person(key, name, thread))) {
                             Ok(_) => won.fetch_add(1, Ordering::Relaxed),
@@ -62,7 +62,7 @@ fn children_never_lose_their_parents() {
                     scope.spawn(move || {
                         for round in 0..40_i64 {
                             let parent: Value<'static> = (round % 3).into();
-                            // Refusals are part of the game; what must not happen is told by `verify`.
+                            // Rejections are expected; `verify` checks for forbidden results.
                             let _ = db.insist(level, |t| match (round + thread) % 4 {
                                 0 => t
                                     .upsert(parents, &[("id", parent.clone()), ("n", round.into())])
@@ -88,7 +88,7 @@ fn children_never_lose_their_parents() {
 }
 
 #[test]
-fn a_parent_may_change_while_children_come() {
+fn parent_update_does_not_conflict_with_child_inserts() {
     let db = Db::memory();
     let parents = db.create(TableDef::new("p").column(int("id")).column(int("n")).primary_key(["id"]));
     let children =
@@ -118,7 +118,7 @@ fn a_parent_may_change_while_children_come() {
 }
 
 #[test]
-fn an_index_is_built_while_others_write() {
+fn index_build_with_concurrent_writers() {
     for level in LEVELS {
         let db = Db::memory();
         let table = db.create(people());
@@ -153,7 +153,7 @@ fn an_index_is_built_while_others_write() {
 }
 
 #[test]
-fn an_index_that_cannot_be_unique_leaves_nothing() {
+fn unique_index_build_with_duplicates_leaves_no_index() {
     let db = Db::memory();
     let table = db.create(people());
     db.run(|t| {
@@ -176,7 +176,7 @@ fn an_index_that_cannot_be_unique_leaves_nothing() {
 }
 
 #[test]
-fn definitions_and_rows_meet_in_conflicts_that_say_so() {
+fn definition_and_row_changes_conflict_with_clear_errors() {
     for level in LEVELS {
         let db = Db::memory();
         let table = db.create(people());
@@ -188,7 +188,7 @@ fn definitions_and_rows_meet_in_conflicts_that_say_so() {
             error.is_conflict() && error.to_string().starts_with(r#"the definition of table "people""#),
             "{error}"
         );
-        // The other way round: rows that come while an index is made.
+        // The reverse: rows inserted while an index is created.
         let mut definer = db.begin_with(level);
         definer.t().create_index("people", IndexDef::on(["age"])).unwrap();
         db.run(|t| t.insert_row(&table, &person(2, "Bob", 6))).unwrap();
@@ -198,7 +198,7 @@ fn definitions_and_rows_meet_in_conflicts_that_say_so() {
         db.create(TableDef::new("x").column(text("b")));
         let error = definer.commit().unwrap_err();
         assert!(error.is_conflict() && error.to_string().starts_with(r#"the table name "x""#), "{error}");
-        // Rows of another table are no matter.
+        // Rows of another table do not conflict.
         let mut writer = db.begin_with(level);
         writer.t().insert_row(&table, &person(3, "Cat", 7)).unwrap();
         db.run(|t| t.add_column("x", int("c").default(DefaultValue::Value(1_i64.into())))).unwrap();
@@ -208,12 +208,12 @@ fn definitions_and_rows_meet_in_conflicts_that_say_so() {
 }
 
 #[test]
-fn identity_numbers_are_given_out_once() {
+fn identity_numbers_are_unique() {
     let db = Db::memory();
     let table = db.create(TableDef::new("t").column(int("n").identity(Identity::Always)).primary_key(["n"]));
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            // No conflict can come of it, so none is retried.
+            // It cannot conflict, so it is not retried.
             scope.spawn(|| (0..300).for_each(|_| drop(db.run(|t| t.insert(&table, &[])).unwrap())));
         }
     });
@@ -229,7 +229,7 @@ fn readers_at_snapshots_are_not_disturbed() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
-                // Moves one from row to row; the sum stays.
+                // Moves one unit from row to row; the sum is constant.
                 db.insist(Isolation::Serializable, |t| {
                     t.update(&table, &id(round % 500), &[("age", 0_i64.into())])?;
                     t.update(&table, &id((round + 1) % 500), &[("age", 2_i64.into())])?;

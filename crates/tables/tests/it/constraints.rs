@@ -1,4 +1,5 @@
-//! NOT NULL, CHECK, UNIQUE, FOREIGN KEY: each names itself, and a statement that breaks one leaves nothing.
+//! NOT NULL, CHECK, UNIQUE, FOREIGN KEY: the error names the constraint, and the failed statement has no
+//! effect.
 
 use ropewalk_tables::{
     Action, DefaultValue, Expr, ForeignKeyDef, IndexDef, KeyRange, TableDef, TablesError, Value,
@@ -7,7 +8,7 @@ use ropewalk_tables::{
 use crate::{Db, id, int, lines, people, person, text};
 
 #[test]
-fn a_broken_rule_names_itself_and_leaves_nothing() {
+fn violated_constraint_is_named_and_statement_has_no_effect() {
     let db = Db::memory();
     let table = db.create(
         TableDef::new("t")
@@ -45,7 +46,7 @@ fn a_broken_rule_names_itself_and_leaves_nothing() {
         message(t.insert(&table, &[("id", 2_i64.into())])),
         r#"table "t", column "name": NULL is not allowed"#
     );
-    // An unknown check holds; equal values outside a partial index are no harm.
+    // An unknown check passes; equal values outside a partial index are allowed.
     t.insert(&table, &[("id", 2_i64.into()), ("name", "Bob".into())]).unwrap();
     t.insert_row(&table, &person(3, "Cat", 50)).unwrap();
     t.insert_row(&table, &person(4, "Dan", 50)).unwrap();
@@ -108,7 +109,7 @@ fn family(on_delete: Action, on_update: Action) -> (Db, ropewalk_tables::Table, 
 }
 
 #[test]
-fn references_need_their_parents() {
+fn foreign_key_requires_parent() {
     let (db, parents, children) = family(Action::NoAction, Action::NoAction);
     let foreign = |result: Result<bool, TablesError>| match result {
         Err(TablesError::ForeignKey { constraint, what, .. }) => format!("{constraint}: {what}"),
@@ -123,7 +124,7 @@ fn references_need_their_parents() {
     );
     foreign(db.run(|t| t.update(&parents, &id(1), &[("id", 9_i64.into())])));
     foreign(db.run(|t| t.update(&children, &id(10), &[("parent", 7_i64.into())])));
-    // In one transaction parents may come first, in one statement in any order.
+    // In one transaction parents may be inserted first, in one statement in any order.
     db.run(|t| {
         t.insert_row(&parents, &id(7))?;
         t.insert_row(&children, &[99_i64.into(), 7_i64.into()])
@@ -138,7 +139,7 @@ fn references_need_their_parents() {
 }
 
 #[test]
-fn every_action_does_what_it_says() {
+fn foreign_key_actions_apply() {
     use Action::{Cascade, NoAction, Restrict, SetDefault, SetNull};
     for (action, deleted, updated) in [
         (Cascade, &["20 2", "30 NULL"][..], &["10 5", "11 5", "20 2", "30 NULL"][..]),
@@ -161,7 +162,7 @@ fn every_action_does_what_it_says() {
         assert!(db.run(|t| t.delete(&parents, &id(0))).unwrap());
         db.verify();
     }
-    // A default without a parent is refused like any other value.
+    // A default without a parent is rejected like any other value.
     let (db, parents, _) = family(SetDefault, SetDefault);
     db.run(|t| t.delete(&parents, &id(0))).unwrap();
     assert!(matches!(db.run(|t| t.delete(&parents, &id(1))), Err(TablesError::ForeignKey { .. })));
@@ -183,7 +184,7 @@ fn a_table_may_refer_to_itself() {
     db.run(|t| t.insert_row(&table, &[5000_i64.into(), 5000_i64.into()])).unwrap();
     db.run(|t| t.update(&table, &id(5000), &[("id", 6000_i64.into()), ("up", 6000_i64.into())])).unwrap();
     db.run(|t| t.delete(&table, &id(6000))).unwrap();
-    // A long chain goes at once.
+    // A long chain is deleted at once.
     assert!(db.run(|t| t.delete(&table, &id(1999))).unwrap());
     let snapshot = db.engine.snapshot();
     assert_eq!(db.tables.at(&snapshot).count(&table, &KeyRange::all()).unwrap(), 0);
@@ -213,7 +214,7 @@ fn a_reference_may_be_to_a_unique_index_of_several_columns() {
     assert!(db.run(|t| t.insert_row(&children, &["k".into(), 3_i64.into()])).is_err());
     db.run(|t| t.update(&parents, &id(1), &[("b", 9_i64.into())])).unwrap();
     assert_eq!(db.lines(&children), ["k 9", "zz NULL"]);
-    // A change that does not touch the key needs no look at the children.
+    // An update that does not touch the key does not read the children.
     db.run(|t| t.update(&parents, &id(1), &[("id", 4_i64.into())])).unwrap();
     assert!(db.run(|t| t.delete(&parents, &id(4))).is_err());
     db.verify();

@@ -1,4 +1,4 @@
-//! Enum types: their labels change without a row being written, and a type stays as long as a column has it.
+//! Enum types: labels change without rewriting rows, and a type in use cannot be dropped.
 
 use ropewalk_engine::{EngineOptions, Isolation};
 use ropewalk_tables::{
@@ -43,7 +43,7 @@ fn by_mood(db: &Db) -> Vec<String> {
 }
 
 #[test]
-fn labels_come_between_and_change_their_names() {
+fn labels_can_be_inserted_between_and_renamed() {
     let env = Env::memory();
     let db = Db::open(&env, EngineOptions::default());
     let mood = people(&db);
@@ -85,7 +85,7 @@ fn labels_come_between_and_change_their_names() {
 }
 
 #[test]
-fn a_snapshot_keeps_the_labels_of_its_time() {
+fn snapshot_reads_labels_as_of_its_commit() {
     let db = Db::memory();
     people(&db);
     let table = db.tables.table("people").unwrap();
@@ -104,12 +104,12 @@ fn a_snapshot_keeps_the_labels_of_its_time() {
 }
 
 #[test]
-fn a_type_stays_while_a_column_has_it() {
+fn drop_type_in_use_is_rejected() {
     let db = Db::memory();
     let mood = people(&db);
     let dropped = db.run(|t| t.drop_enum("mood"));
     assert!(matches!(dropped, Err(TablesError::Dependent { .. })));
-    // Also one that is about to have it, at whatever isolation.
+    // Also while a column of the type is being added, at any isolation.
     for level in [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted] {
         db.run(|t| t.create_enum("size", &["s"])).unwrap();
         let size = db.run(|t| t.enum_named("size")).unwrap().unwrap();
@@ -131,7 +131,7 @@ fn a_type_stays_while_a_column_has_it() {
 }
 
 #[test]
-fn a_rolled_back_change_leaves_the_type_as_it_was() {
+fn rolled_back_type_change_has_no_effect() {
     let db = Db::memory();
     people(&db);
     let table = db.tables.table("people").unwrap();

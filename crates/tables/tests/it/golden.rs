@@ -1,5 +1,5 @@
-//! Runs the scripts of `tests/golden`: the anomalies of the literature, each at each isolation level. Lines before a `---`
-//! are commands, lines behind it what they answer. `UPDATE_GOLDENFILES=1` writes the answers anew.
+//! Runs the scripts of `tests/golden`: the anomalies of the literature, each at each isolation level. Lines
+//! before a `---` are commands, lines after it their results. `UPDATE_GOLDENFILES=1` rewrites the results.
 //!
 //! The table is `t (id int8 primary key, v int8)`. A prefix names the session: `ann: set 1 10`.
 

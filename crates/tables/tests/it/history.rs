@@ -1,6 +1,6 @@
-//! List-append: threads read lists and put numbers at their ends, over power cuts; the history must be one that its isolation
-//! allows. Source: Kingsbury and Alvaro, "Elle", VLDB 2020. Every commit has a place in the order, so nothing is searched: a list
-//! at any place is its numbers in the order of their commits.
+//! List-append test: threads read lists and append numbers, with power cuts; the isolation level must allow
+//! the history. Source: Kingsbury and Alvaro, "Elle", VLDB 2020. Every commit has a position in the order,
+//! so no search is needed: a list at any position is its numbers in commit order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ const TRANSACTIONS: usize = 60;
 
 type Lists = BTreeMap<i64, Vec<i64>>;
 
-/// What one transaction saw and did.
+/// Reads and appends of one transaction.
 struct Story {
     isolation: Isolation,
     snapshot: u64,
-    /// `None`: no answer came.
+    /// `None`: no result was received.
     seq: Option<u64>,
     reads: Vec<(i64, Vec<i64>)>,
     appends: Vec<(i64, i64)>,
@@ -51,7 +51,7 @@ fn all(db: &Db, table: &Table) -> Lists {
     lists
 }
 
-/// One transaction: a few reads, of which some become appends. An engine that has stopped is an error.
+/// Runs one transaction: a few reads, some followed by appends. An error if the engine has stopped.
 fn transact(
     db: &Db,
     table: &Table,
@@ -88,7 +88,7 @@ fn transact(
     Ok(Some(story))
 }
 
-/// `found` must be what the stories make of `base`.
+/// Checks that the stories applied to `base` give `found`.
 fn check(base: &Lists, stories: &[Story], found: &Lists) {
     let mut placed: BTreeMap<i64, Vec<(u64, i64)>> = BTreeMap::new();
     let mut known: Vec<&Story> = stories.iter().filter(|story| story.seq.is_some()).collect();
@@ -98,7 +98,7 @@ fn check(base: &Lists, stories: &[Story], found: &Lists) {
             placed.entry(*key).or_default().push((story.seq.unwrap(), *number));
         }
     }
-    // The list as it is behind every commit up to `seq`.
+    // The list after every commit up to `seq`.
     let at = |key: i64, seq: u64| -> Vec<i64> {
         let placed = placed.get(&key).map_or(&[][..], Vec::as_slice);
         let later = placed.iter().take_while(|(at, _)| *at <= seq).map(|(_, number)| *number);
@@ -126,7 +126,7 @@ fn check(base: &Lists, stories: &[Story], found: &Lists) {
         assert!(items.starts_with(&expected), "list {key}: {items:?} lacks of {expected:?}");
         rest.insert(*key, items[expected.len()..].to_vec());
     }
-    // Behind what was answered there may be what was not, each as a whole.
+    // Unacknowledged transactions may follow the acknowledged ones, each completely.
     for story in stories.iter().filter(|story| story.seq.is_none()) {
         let there = |(key, number): &(i64, i64)| rest.get(key).is_some_and(|rest| rest.contains(number));
         let count = story.appends.iter().filter(|append| there(append)).count();
@@ -139,7 +139,7 @@ fn check(base: &Lists, stories: &[Story], found: &Lists) {
 }
 
 #[test]
-fn histories_over_threads_and_power_cuts_are_what_isolation_allows() {
+fn histories_with_power_cuts_satisfy_isolation() {
     let (mut answered, mut doubtful, mut refused) = (0, 0, 0);
     for seed in 0..12 {
         let disk = FaultyVfs::new(seed);
@@ -195,11 +195,11 @@ fn histories_over_threads_and_power_cuts_are_what_isolation_allows() {
             base = found;
         }
     }
-    // How many of each there are is up to the threads' luck; that there are any is not.
+    // The numbers depend on scheduling, but none may be zero.
     assert!(answered > 100 && doubtful > 0 && refused > 0, "{answered} {doubtful} {refused}");
 }
 
-/// The checker itself is checked: it finds a lost, a doubled, a reordered and a half append, and a stale read.
+/// Tests the checker: it detects a lost, a duplicate, a reordered and a partial append, and a stale read.
 #[test]
 fn broken_histories_are_found() {
     let story = |seq: u64, reads: &[(i64, &[i64])], appends: &[(i64, i64)]| Story {

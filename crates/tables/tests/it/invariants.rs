@@ -1,5 +1,5 @@
-//! Random sessions of every isolation level, side by side, that write rows and change definitions: whatever is refused and
-//! whatever commits, indexes hold exactly their rows, and every child has its parent.
+//! Random interleaved sessions of every isolation level that write rows and change definitions: whichever
+//! commits or is rejected, indexes match their rows, and every child has its parent.
 
 use proptest::prelude::*;
 use ropewalk_engine::{Isolation, KvMark};
@@ -165,7 +165,7 @@ fn play(isolation: [Isolation; 3], action: Action, steps: Vec<Step>) -> Result<(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 2000, ..ProptestConfig::default() })]
     #[test]
-    fn indexes_and_references_hold_whatever_happens(
+    fn indexes_and_references_hold_under_random_sessions(
         isolation in prop::array::uniform3(prop::sample::select(vec![
             Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted,
         ])),

@@ -1,4 +1,4 @@
-//! Bulk load: what is loaded is what single inserts would have written, and a load is there as a whole or not at all.
+//! Bulk load: loaded rows equal inserted rows, and a load is atomic.
 
 use ropewalk_engine::Isolation;
 use ropewalk_tables::{
@@ -9,7 +9,7 @@ use ropewalk_vfs::{Env, FaultyVfs};
 
 use crate::{Db, id, int, lines, people, person, text};
 
-/// Everything through runs, in chunks of the smallest size there is.
+/// Everything through runs, in chunks of the smallest size.
 const IN_RUNS: LoadOptions = LoadOptions { log_bytes_max: 0, memory_bytes: Some(1 << 20) };
 
 /// `things (id int8 primary key, name text unique, kind int8, note text)`, two indexes.
@@ -30,7 +30,7 @@ fn thing(number: i64) -> [Value<'static>; 4] {
     [number.into(), format!("thing {number}").into(), kind, "n".repeat(1 + number as usize % 60).into()]
 }
 
-/// Numbers below `n`, each once, in no order.
+/// Numbers below `n`, each once, in random order.
 fn shuffled(n: i64) -> impl Iterator<Item = i64> {
     (0..n).map(move |i| (i * 7919 + 13) % n)
 }
@@ -59,7 +59,7 @@ fn by_kind(db: &Db, table: &Table) -> Vec<i64> {
     found
 }
 
-/// Nothing is left of a load: no row, no object, no file.
+/// Checks that a load left nothing: no row, no object, no file.
 fn nothing_left(db: &Db) {
     db.verify();
     assert_eq!(db.tables.recover().unwrap(), 0);
@@ -70,7 +70,7 @@ fn nothing_left(db: &Db) {
 }
 
 #[test]
-fn a_load_is_what_inserts_would_have_written() {
+fn load_equals_inserts() {
     let expected = {
         let db = Db::memory();
         let table = db.create(things());
@@ -104,7 +104,7 @@ fn a_load_over_its_memory_is_sorted_in_chunks() {
     let env = Env::memory();
     let db = Db::manual(&env);
     let table = db.create(things());
-    // Sorted at first, then not: a stream and chunks after it.
+    // Sorted at first, then not: a stream, then chunks.
     let ids = (0..30_000).chain(shuffled(40_000).map(|n| n + 30_000));
     assert_eq!(load(&db, &table, IN_RUNS, ids).unwrap(), 70_000);
     let check = |db: &Db| {
@@ -130,9 +130,9 @@ fn a_load_over_its_memory_is_sorted_in_chunks() {
     db.verify();
 }
 
-/// Enough rows for several threads, each with a piece of the keys.
+/// Enough rows for several threads, each with a part of the keys.
 #[test]
-fn a_big_load_is_sorted_in_pieces() {
+fn big_load_is_sorted_by_several_threads() {
     const ROWS: i64 = 300_000;
     let row = |number: i64| [Value::Int8(number), Value::Int8(number % 11)];
     let def = || TableDef::new("pairs").column(int("id")).column(int("rest")).primary_key(["id"]);
@@ -152,7 +152,7 @@ fn a_big_load_is_sorted_in_pieces() {
     assert_eq!(next, ROWS);
     db.verify();
 
-    // Keys that occur twice, also where the pieces are cut: at the middle, and at the middle of each half.
+    // Duplicate keys, also where the parts are split: at the middle, and at the middle of each half.
     for place in [0, ROWS / 4, ROWS / 2, ROWS * 3 / 4, ROWS - 2] {
         let db = Db::memory();
         let table = db.create(def());
@@ -166,9 +166,9 @@ fn a_big_load_is_sorted_in_pieces() {
     }
 }
 
-/// Rows that come in order are written by a thread of their own, once they are many.
+/// Once there are many, rows in key order are written by a separate thread.
 #[test]
-fn a_long_load_in_order_is_written_as_it_comes() {
+fn long_ordered_load_is_streamed() {
     const ROWS: i64 = 80_000;
     let long = |n: i64| person(n, "somebody with a name of some length", n);
     let attempt = |db: &Db, table: &Table, after: Option<i64>| -> Result<u64, TablesError> {
@@ -192,7 +192,7 @@ fn a_long_load_in_order_is_written_as_it_comes() {
         assert_eq!(expected.next(), None);
         db.verify();
     }
-    // A key that occurs twice, the last one or one long written.
+    // A duplicate key: the last one, or one written long before.
     for twice in [ROWS - 1, 7] {
         let db = Db::manual(&Env::memory());
         let table = db.create(people());
@@ -201,7 +201,7 @@ fn a_long_load_in_order_is_written_as_it_comes() {
         assert!(matches!(&error, TablesError::Unique { key, .. } if *key == expected), "{error}");
         nothing_left(&db);
     }
-    // A load that is given up.
+    // A load that is abandoned.
     let db = Db::manual(&Env::memory());
     let table = db.create(people());
     let mut load = db.tables.load_with(&table, IN_RUNS).unwrap();
@@ -210,7 +210,7 @@ fn a_long_load_in_order_is_written_as_it_comes() {
     nothing_left(&db);
 }
 
-/// A disk that fills up under the thread that writes: an error that says so, and nothing is left.
+/// A disk that fills up during the writer thread: an error that says so, and nothing is left.
 #[test]
 fn a_disk_that_fills_up_under_a_load_in_order() {
     let disk = FaultyVfs::new(1);
@@ -232,7 +232,7 @@ fn a_disk_that_fills_up_under_a_load_in_order() {
 }
 
 #[test]
-fn a_broken_rule_leaves_nothing() {
+fn load_that_violates_a_rule_leaves_nothing() {
     type Break = (&'static str, fn(i64) -> Option<[Value<'static>; 4]>);
     let breaks: [Break; 6] = [
         ("things_pkey", |n| (n == 4999).then(|| thing(2))),
@@ -263,7 +263,7 @@ fn a_broken_rule_leaves_nothing() {
 }
 
 #[test]
-fn after_an_error_a_load_is_over() {
+fn load_after_error_rejects_rows() {
     let db = Db::memory();
     let table = db.create(people());
     let mut load = db.tables.load(&table).unwrap();
@@ -323,9 +323,9 @@ fn family(db: &Db) -> (Table, Table) {
 }
 
 #[test]
-fn parents_must_be_there_and_stay() {
+fn load_requires_parents_until_commit() {
     for options in [LoadOptions::default(), IN_RUNS] {
-        // Few parents are held on to one by one, many as a range.
+        // Few parents are guarded one by one, many as a range.
         for many in [10, 5000] {
             let db = Db::memory();
             let (parents, children) = family(&db);
@@ -358,7 +358,7 @@ fn parents_must_be_there_and_stay() {
 }
 
 #[test]
-fn who_writes_to_the_table_meanwhile_wins() {
+fn concurrent_write_makes_load_conflict() {
     for options in [LoadOptions::default(), IN_RUNS] {
         let db = Db::memory();
         let table = db.create(people());
@@ -369,7 +369,8 @@ fn who_writes_to_the_table_meanwhile_wins() {
         assert!(error.is_conflict(), "{error}");
         assert_eq!(db.lines(&table), ["2 bob 20"]);
         db.run(|t| t.delete(&table, &id(2))).unwrap();
-        // Who has read that the table is empty does not miss the load, and a changed definition stops it.
+        // A transaction that has read the empty table conflicts with the load; a changed definition stops
+        // the load.
         let mut reader = db.begin();
         assert_eq!(reader.t().count(&table, &KeyRange::all()).unwrap(), 0);
         let mut load = db.tables.load_with(&table, options).unwrap();
@@ -387,7 +388,7 @@ fn who_writes_to_the_table_meanwhile_wins() {
 }
 
 #[test]
-fn readers_see_the_table_before_or_after() {
+fn readers_see_load_atomically() {
     for isolation in [Isolation::Serializable, Isolation::Snapshot] {
         let db = Db::memory();
         let table = db.create(people());
@@ -411,9 +412,9 @@ fn readers_see_the_table_before_or_after() {
     }
 }
 
-/// A table that has rows, or refers to itself, takes more of them through the log.
+/// A table that has rows, or refers to itself, is loaded through the log.
 #[test]
-fn a_table_with_rows_takes_more() {
+fn table_with_rows_is_loaded_through_the_log() {
     let db = Db::memory();
     let table = db.create(things());
     load(&db, &table, IN_RUNS, 0..100).unwrap();
@@ -431,7 +432,7 @@ fn a_table_with_rows_takes_more() {
     db.verify();
 }
 
-/// A crash at any step of the disk: all of the load, or none of it and nothing that is left over.
+/// A crash at any disk operation: all of the load, or none of it and no leftovers.
 #[test]
 fn a_crash_at_any_step_of_a_load() {
     let steps = |disk: &FaultyVfs| -> Result<(), Box<dyn std::error::Error>> {
@@ -478,9 +479,10 @@ fn disk_env(disk: &FaultyVfs) -> Env {
     Env { vfs: std::sync::Arc::new(disk.process()), ..Env::memory() }
 }
 
-/// Point reads of many keys at once, over memtables, several flushes and levels, with deletes and changes in between.
+/// Lookups of many keys at once, over memtables, several flushes and levels, with deletes and changes in
+/// between.
 #[test]
-fn many_keys_at_once_are_the_same_as_one_by_one() {
+fn batched_lookups_equal_single_lookups() {
     let env = Env::memory();
     let db = Db::manual(&env);
     let table = db.create(people());
@@ -526,15 +528,16 @@ fn many_keys_at_once_are_the_same_as_one_by_one() {
     assert!(wrong.get_many(&snapshot, &[&[]], |_, _| Ok(())).is_err());
 }
 
-/// What stands for a table's keys in the store.
+/// Store statistics of the table's rows.
 fn rows_stats(db: &Db) -> ropewalk_store::KeyspaceStats {
     let stats = db.engine.stats().store;
     stats.keyspaces.into_iter().find(|keyspace| keyspace.name == "tables").unwrap()
 }
 
-/// Integer keys get a model, hostile ones (a prefix longer than a head, shared by many) fences; amplification is told.
+/// Integer keys get a model, hostile ones (a prefix longer than a head, shared by many) fences;
+/// amplification is reported.
 #[test]
-fn stats_tell_the_index_and_the_amplification() {
+fn stats_report_index_and_amplification() {
     let db = Db::manual(&Env::memory());
     assert_eq!(rows_stats(&db).write_amplification(), None);
     let numbers = db.create(people());
@@ -550,7 +553,7 @@ fn stats_tell_the_index_and_the_amplification() {
     db.run(|t| t.drop_table("people")).unwrap();
     let hostile = db.create(TableDef::new("hostile").column(text("id")).primary_key(["id"]));
     let mut load = db.tables.load_with(&hostile, IN_RUNS).unwrap();
-    // Groups whose keys differ only far behind their first bytes: one head for many blocks.
+    // Groups of keys that differ only far after their first bytes: one head for many blocks.
     for n in 0..60_000_u32 {
         load.row(&[format!("{:04}{}{n:08}", n / 6000 * 997, "x".repeat(100)).into()]).unwrap();
     }
@@ -564,7 +567,7 @@ fn stats_tell_the_index_and_the_amplification() {
 }
 
 #[test]
-fn a_dropped_table_gives_its_bytes_back() {
+fn dropped_table_frees_its_bytes() {
     let db = Db::manual(&Env::memory());
     let (kept, dropped) = (db.create(people()), db.create(things()));
     let mut first = db.tables.load(&kept).unwrap();
@@ -576,7 +579,7 @@ fn a_dropped_table_gives_its_bytes_back() {
     let pinned = db.engine.snapshot();
     db.run(|t| t.drop_table("things")).unwrap();
     db.engine.compact().unwrap();
-    // Who still looks at it keeps it.
+    // A snapshot retains the rows that it can read.
     assert_eq!(db.tables.at(&pinned).count(&dropped, &KeyRange::all()).unwrap(), 20_000);
     drop(pinned);
     db.engine.compact().unwrap();
@@ -628,14 +631,14 @@ fn a_transaction_reads_and_changes_what_it_loaded() {
 }
 
 #[test]
-fn a_load_that_is_rolled_back_leaves_nothing() {
+fn rolled_back_load_leaves_nothing() {
     let db = Db::memory();
     let table = db.create(people());
     let mut tx = db.begin();
     load_within(&mut tx, &table, 20_000);
     drop(tx);
     nothing_left(&db);
-    // To a savepoint: the transaction goes on, and commits without it.
+    // Rollback to a savepoint: the transaction continues, and commits without the load.
     let mut tx = db.begin();
     let mark = tx.savepoint();
     load_within(&mut tx, &table, 20_000);
@@ -646,7 +649,7 @@ fn a_load_that_is_rolled_back_leaves_nothing() {
     assert_eq!(db.lines(&table), ["1 one 1"]);
     assert_eq!(db.tables.recover().unwrap(), 0);
     db.verify();
-    // Emptied and loaded again in one transaction; a table with rows is not open to it.
+    // Truncated and loaded again in one transaction; a table with rows cannot be loaded this way.
     let mut tx = db.begin();
     assert!(tx.t().load(&table, IN_RUNS).unwrap().is_none());
     tx.t().truncate("people", false).unwrap();

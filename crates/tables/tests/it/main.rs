@@ -34,7 +34,7 @@ pub struct Db {
     pub tables: Tables,
 }
 
-/// A transaction as the facade makes it, without the other models.
+/// A transaction as the facade builds it, without the other models.
 pub struct Tx {
     tables: Tables,
     kv: KvTransaction,
@@ -53,7 +53,7 @@ impl Db {
         Self::open(&Env::memory(), EngineOptions::default())
     }
 
-    /// Background work only when asked, small memtables.
+    /// No automatic background work; small memtables.
     pub fn manual(env: &Env) -> Self {
         Self::try_open(env).unwrap()
     }
@@ -78,7 +78,7 @@ impl Db {
         Tx { tables: self.tables.clone(), kv, state: TablesState::default() }
     }
 
-    /// One transaction that commits.
+    /// Runs one transaction and commits it.
     pub fn run<R>(
         &self,
         work: impl FnOnce(&mut TablesTx<'_>) -> Result<R, TablesError>,
@@ -89,7 +89,7 @@ impl Db {
         Ok(result)
     }
 
-    /// Again and again until no other commit gets in its way.
+    /// Retries until the transaction commits without a conflict.
     pub fn insist<R>(
         &self,
         isolation: Isolation,
@@ -109,7 +109,7 @@ impl Db {
         self.run(|t| t.create_table(def)).unwrap()
     }
 
-    /// All rows as lines, newest commit.
+    /// All rows as lines, as of the newest commit.
     pub fn lines(&self, table: &Table) -> Vec<String> {
         let snapshot = self.engine.snapshot();
         lines(&mut self.tables.at(&snapshot), table)
@@ -165,7 +165,7 @@ impl Tx {
                     let unread = TablesError::Conflict { what: "a key".into(), seq: conflict.seq };
                     self.tables.explain(&conflict).unwrap_or(unread)
                 }
-                // The disk failed while the transaction was judged.
+                // The disk failed during validation.
                 Err(other) => EngineError::Stopped { cause: other.to_string().into() }.into(),
             }),
         }

@@ -1,8 +1,10 @@
-//! Random transactions, side by side, against a serial model: whatever commits, commits as if run alone at that moment.
+//! Random interleaved transactions against a serial model: a commit has the effect of running alone at that
+//! point.
 //!
-//! Two sessions run interleaved. Each operation is done by the session and, on a copy of the state that the session began
-//! with, by the model; both must answer the same. At commit a serializable session's operations are run again on the
-//! newest state of the model: the answers must still be the same, or the database was wrong to accept it.
+//! Two sessions run interleaved. Each operation runs in the session and, on a copy of the session's initial
+//! state, in the model; the results must be equal. At commit a serializable session's operations are run
+//! again on the model's newest state: the results must still be equal, or the commit should have been
+//! rejected.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +77,7 @@ fn show(id: i64, (name, n): &(Option<String>, Option<i64>)) -> String {
     format!("{id} {} {n}", name.as_deref().unwrap_or("NULL"))
 }
 
-/// Rows as the model: what each operation answers.
+/// Runs an operation on the model; returns its result.
 fn on_model(state: &mut State, savepoints: &mut Vec<State>, op: &Op) -> String {
     let taken = |state: &State, id: i64, name: &Option<String>| {
         name.is_some() && state.iter().any(|(other, row)| *other != id && row.0 == *name)
@@ -255,7 +257,7 @@ fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
                             .iter()
                             .map(|(op, _)| on_model(&mut serial, &mut savepoints, op))
                             .collect();
-                        // What ends without a change is serial at its snapshot, not now.
+                        // A read-only transaction is serial at its snapshot, not now.
                         for ((op, answer), again) in history.iter().zip(again).filter(|_| wrote) {
                             prop_assert_eq!(&again, answer, "{:?} was accepted out of order", op);
                         }
@@ -289,7 +291,7 @@ fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 2000, ..ProptestConfig::default() })]
     #[test]
-    fn transactions_are_as_if_run_alone(steps in prop::collection::vec(step(), 1..80)) {
+    fn serializable_transactions_equal_serial_execution(steps in prop::collection::vec(step(), 1..80)) {
         play(steps)?;
     }
 }

@@ -1,5 +1,5 @@
-//! What OmenDB got wrong, one test for each row of the list that concerns the library. Rows 2 to 5 and 12 (rollback, own
-//! reads, isolation, uniqueness) are the scripts and `concurrency`; row 14 is there, too.
+//! Bugs of OmenDB, one test for each row of the list that concerns the library. Rows 2 to 5 and 12
+//! (rollback, own reads, isolation, uniqueness) are in the scripts and `concurrency`, as is row 14.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use ropewalk_vfs::{Env, FaultyVfs};
 
 use crate::{Db, id, int, people, person, shown};
 
-/// Row 3: one client's transaction is no other client's.
+/// Row 3: a transaction is private to its client.
 #[test]
-fn a_transaction_is_its_own_session_s() {
+fn transaction_is_private_to_its_session() {
     let db = Db::memory();
     let table = db.create(people());
     let mut ann = db.begin();
@@ -27,7 +27,7 @@ fn a_transaction_is_its_own_session_s() {
     assert_eq!(db.lines(&table).len(), 8);
 }
 
-/// Row 4: own inserts, updates and deletes are seen by keys, ranges, counts and indexes, at every level.
+/// Row 4: own inserts, updates and deletes are visible by keys, ranges, counts and indexes, at every level.
 #[test]
 fn own_writes_are_seen_everywhere() {
     for level in [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted] {
@@ -78,7 +78,7 @@ fn opening_reads_no_rows() {
     assert!(point.get(&snapshot, &id(20_000)).unwrap().is_none());
 }
 
-/// Row 8: negative keys come before positive ones, and a range across zero is whole.
+/// Row 8: negative keys come before positive ones, and a range across zero is complete.
 #[test]
 fn ranges_cross_zero() {
     let db = Db::memory();
@@ -95,7 +95,7 @@ fn ranges_cross_zero() {
     assert_eq!(ids(KeyRange::all().from(id(-1000)).to(id(1))), [-1000, -1, 0, 1]);
 }
 
-/// Row 9: a scan that finds nothing walks over nothing; a short one counts as read what it walked over, and no more.
+/// Row 9: a scan without matches reads nothing; a short one counts as read only the part it scanned.
 #[test]
 fn an_empty_range_reads_nothing_else() {
     let db = Db::memory();
@@ -105,7 +105,7 @@ fn an_empty_range_reads_nothing_else() {
     assert_eq!(tx.t().count(&table, &KeyRange::all().from(id(11)).to(id(19))).unwrap(), 0);
     assert_eq!(tx.t().collect(&table, &KeyRange::all().from(id(500)), false, 2).unwrap().len(), 2);
     tx.t().insert_row(&table, &person(-1, "mine", 0)).unwrap();
-    // Beside the empty range, and behind the two rows that were looked at.
+    // Outside the empty range, and after the two rows that were read.
     for key in [20, 520] {
         db.run(|t| t.update(&table, &id(key), &[("age", 1_i64.into())])).unwrap();
     }
@@ -114,7 +114,7 @@ fn an_empty_range_reads_nothing_else() {
 
 /// Row 10: count, scan and index agree after duplicates, delete and insert again, reopening and a crash.
 #[test]
-fn counts_agree_after_everything() {
+fn count_scan_and_index_agree() {
     let env = Env::memory();
     let mut db = Db::open(&env, EngineOptions::default());
     db.create(people().index(IndexDef::on(["age"])));
@@ -141,7 +141,7 @@ fn counts_agree_after_everything() {
     }
 }
 
-/// Row 11: what was acknowledged survives the loss of everything that was not synced.
+/// Row 11: acknowledged writes survive the loss of all bytes that were not synced.
 #[test]
 fn an_acknowledged_row_survives_the_loss_of_unsynced_bytes() {
     for seed in 0..20 {
@@ -152,7 +152,7 @@ fn an_acknowledged_row_survives_the_loss_of_unsynced_bytes() {
         for i in 0..10 {
             db.run(|t| t.insert_row(&table, &person(i, "x", i))).unwrap();
         }
-        // Never committed: it must not come back.
+        // Never committed: it must not reappear.
         let mut lost = db.begin();
         lost.t().insert_row(&table, &person(77, "lost", 0)).unwrap();
         disk.crash();
@@ -165,9 +165,10 @@ fn an_acknowledged_row_survives_the_loss_of_unsynced_bytes() {
     }
 }
 
-/// In the middle of definitions, writes and an index being built, a power cut at every step leaves whole transactions.
+/// With definitions, writes and an index build in progress, a power cut at every step preserves transaction
+/// atomicity.
 #[test]
-fn a_crash_at_any_step_leaves_whole_transactions() {
+fn crash_at_any_step_preserves_transaction_atomicity() {
     let steps = |disk: &FaultyVfs| -> Result<(), Box<dyn std::error::Error>> {
         let env = Env { vfs: Arc::new(disk.process()), ..Env::memory() };
         let db = Db::try_open(&env)?;
@@ -196,7 +197,7 @@ fn a_crash_at_any_step_leaves_whole_transactions() {
             let count = db.lines(&table).len();
             assert!([0, 1, 20].contains(&count), "{count} rows after a crash at operation {operation}");
         }
-        // An index whose building was cut off is finished, or was never begun.
+        // An interrupted index build is completed, or the index was never declared.
         if db.tables.table("people").is_ok() {
             let again = db.tables.create_index("people", IndexDef::on(["age"]).named("ages"));
             assert!(

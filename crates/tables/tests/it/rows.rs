@@ -1,4 +1,5 @@
-//! Rows: written, read by key, by range, through indexes, both ways, in transactions and at snapshots.
+//! Rows: written, and read by key, by range, through indexes, in both directions, in transactions and at
+//! snapshots.
 
 use ropewalk_tables::{
     Array, ColumnDef, DefaultValue, Expr, Function, Identity, IndexDef, KeyOrder, KeyRange, Scalar, TableDef,
@@ -36,7 +37,7 @@ fn five(db: &Db) -> ropewalk_tables::Table {
 }
 
 #[test]
-fn a_transaction_sees_its_own_writes_and_leaves_nothing_when_dropped() {
+fn dropped_transaction_sees_own_writes_and_has_no_effect() {
     let db = Db::memory();
     let table = five(&db);
     let before = db.lines(&table);
@@ -102,7 +103,7 @@ fn indexes_are_in_their_own_order_with_nulls_last() {
         at.collect_index(&table, "none", &KeyRange::all(), false, 1),
         Err(TablesError::UnknownIndex { .. })
     ));
-    // An update that does not touch an index leaves its entry; one that does moves it.
+    // An update that does not touch an index leaves its entry; others move it.
     db.run(|t| t.update(&table, &id(0), &[("age", 3_i64.into())])).unwrap();
     let rows = at.collect_index(&table, "old", &KeyRange::all(), false, 99).unwrap();
     assert_eq!(rows.len(), 3, "the snapshot stays as it was");
@@ -136,7 +137,7 @@ fn long_index_scans_go_page_by_page() {
 }
 
 #[test]
-fn every_type_comes_back_as_it_went() {
+fn every_type_round_trips() {
     let env = Env::memory();
     let db = Db::open(&env, ropewalk_engine::EngineOptions::default());
     let values: Vec<Value<'static>> = vec![
@@ -164,7 +165,7 @@ fn every_type_comes_back_as_it_went() {
         })
     };
     let heap = db.create(columns(true).fold(TableDef::new("heap"), TableDef::column));
-    // Every type that may, in the key.
+    // Every type that is allowed in a key.
     let key: Vec<String> = (0..values.len()).filter(|i| *i != 14).map(|i| format!("c{i}")).collect();
     let keyed = db.create(columns(false).fold(TableDef::new("keyed"), TableDef::column).primary_key(key));
     let nulls = vec![Value::Null; values.len()];
@@ -180,7 +181,7 @@ fn every_type_comes_back_as_it_went() {
     let snapshot = db.engine.snapshot();
     let (heap, keyed) = (db.tables.table("heap").unwrap(), db.tables.table("keyed").unwrap());
     let rows = db.tables.at(&snapshot).collect(&heap, &KeyRange::all(), false, 9).unwrap();
-    // Debug, so that NaN equals itself.
+    // Debug format, so that NaN equals itself.
     assert_eq!(format!("{:?}", rows[0].values().unwrap()), format!("{values:?}"));
     assert_eq!(rows[1].values().unwrap(), nulls);
     let rows = db.tables.at(&snapshot).collect(&keyed, &KeyRange::all(), false, 9).unwrap();
@@ -256,7 +257,7 @@ fn defaults_identities_and_rows_without_a_key() {
     db.run(|t| t.insert(&table, &same)).unwrap();
     db.run(|t| t.insert(&table, &same)).unwrap();
     assert_eq!(db.lines(&table).len(), 5);
-    // Found and changed through the row that was read.
+    // Found, and updated through the row that was read.
     db.run(|t| {
         let rows = t.collect(&table, &KeyRange::all(), false, 9)?;
         assert!(t.update_row(&rows[4], &[("s", "last".into())])?);
@@ -267,7 +268,7 @@ fn defaults_identities_and_rows_without_a_key() {
     let all = db.lines(&table);
     assert_eq!(all.len(), 3);
     assert!(all[2].starts_with("9 last"), "{all:?}");
-    // What was given out before a crash is never given out again.
+    // Numbers drawn before a crash are never drawn again.
     drop(db);
     let db = Db::open(&env, ropewalk_engine::EngineOptions::default());
     let table = db.tables.table("t").unwrap();
@@ -277,7 +278,7 @@ fn defaults_identities_and_rows_without_a_key() {
 }
 
 #[test]
-fn a_prepared_point_follows_the_table() {
+fn prepared_point_read_follows_table_changes() {
     let db = Db::memory();
     let table = five(&db);
     let mut point = db.tables.point(&table);

@@ -13,7 +13,8 @@ use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{Doc, Owned, Value};
 
-/// Memory of an entry of a list or a tree next to its key and value: either may have twice the room that it needs.
+/// Memory of an entry of a list or tree in addition to its key and value: the capacity of either may be
+/// twice its length.
 const LIST_ENTRY_BYTES: usize = size_of::<Owned>();
 const TREE_ENTRY_BYTES: usize = 2 * size_of::<((Vec<u8>, u64), Owned)>() + 32;
 
@@ -39,17 +40,17 @@ enum Kind {
     Deviation {
         sample: bool,
     },
-    /// So many of the first, or last, in the order of arrival.
+    /// The first or last so many, in order of arrival.
     Some {
         count: usize,
         last: bool,
     },
-    /// So many of the least, or greatest.
+    /// The least or greatest so many.
     Extremes {
         count: usize,
         greatest: bool,
     },
-    /// So many by a sort; one alone is no array.
+    /// So many by a sort; a single one is not wrapped in an array.
     Sorted {
         count: usize,
         sort: Sort,
@@ -58,7 +59,7 @@ enum Kind {
     },
 }
 
-/// What has come together so far.
+/// State accumulated so far.
 #[derive(Debug, Clone)]
 pub(crate) enum State {
     Sum(Value<'static>, i64),
@@ -140,7 +141,7 @@ impl Accumulator {
         }
     }
 
-    /// Takes one document in; returns how many bytes more it holds, or fewer.
+    /// Adds one document; returns the change in bytes held.
     pub(crate) fn add(&self, state: &mut State, doc: Doc<'_>) -> Result<isize, LangError> {
         let input = self.input.evaluate_root(doc)?;
         byte_steps(input.size())?;
@@ -269,7 +270,7 @@ fn push(values: &mut VecDeque<Owned>, value: Value<'_>) -> isize {
     signed(bytes)
 }
 
-/// Keeps the `count` first of the sorted, or the last of them.
+/// Keeps the first `count` of the sorted entries, or the last of them.
 fn keep(
     values: &mut BTreeMap<(Vec<u8>, u64), Owned>,
     arrived: &mut u64,

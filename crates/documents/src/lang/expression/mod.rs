@@ -4,10 +4,11 @@
 //! BSON ─▶ parse, names of variables resolved ─▶ Node ─▶ evaluate over a document ─▶ Val: nothing, in place, or new
 //! ```
 //!
-//! What decides itself which of its operands it wants (`$cond`, `$and`, `$map` ..) is a node of its own; everything else is a function
-//! of values in one of the tables of [`functions`].
+//! An operator that decides which of its operands to evaluate (`$cond`, `$and`, `$map` ..) is a node; every
+//! other operator is a function of values in one of the tables of [`functions`].
 //!
-//! A path in an expression goes through arrays as a map: `"$a.b"` of `{ a: [ { b: 1 }, {}, { b: 2 } ] }` is `[ 1, 2 ]`; a number in it is a name.
+//! A path in an expression maps over arrays: `"$a.b"` of `{ a: [ { b: 1 }, {}, { b: 2 } ] }` is `[ 1, 2 ]`;
+//! a number in it is a name.
 //!
 //! Source: MongoDB manual, "Aggregation Operators".
 
@@ -26,15 +27,15 @@ use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, DocBuf, Owned, Value};
 
-/// Expressions in expressions, at most.
+/// Most levels of nested expressions.
 const NESTING_MAX: usize = 100;
-/// Steps for one document: a second or two. Maps in maps over long ranges would go on for years.
+/// Steps for one document: a second or two. Nested maps over long ranges could otherwise run for years.
 const STEPS_MAX: u64 = 20_000_000;
-/// So many bytes that a function makes are a step.
+/// Bytes built by a function that count as one step.
 const STEP_BYTES: usize = 8;
-/// Variables that are visible at one place: each is a frame of the stack while it is evaluated.
+/// Most visible variables: each is a stack frame during evaluation.
 const VARIABLES_MAX: usize = 1000;
-/// Operands that are not counted while others are evaluated.
+/// Size of operands that are not counted while others are evaluated.
 const UNCOUNTED_BYTES: usize = 4 << 10;
 
 /// A parsed expression. Cheap to clone.
@@ -52,7 +53,7 @@ struct Parsed {
 enum Node {
     Nothing,
     Constant(Owned),
-    /// A variable, by how many bindings it lies outwards, or the document; and the path from it.
+    /// A variable, by the number of bindings between it and its use, or the document; and the path from it.
     Path(Start, String),
     Object(Vec<(String, Node)>),
     Array(Vec<Node>),
@@ -63,7 +64,7 @@ enum Node {
     Choice(Box<[Node; 3]>),
     IfNull(Vec<Node>),
     Switch(Vec<(Node, Node)>, Option<Box<Node>>),
-    /// Each value is bound in turn; the last is what comes of it.
+    /// Binds the values in turn, then evaluates the body.
     Let(Vec<Node>, Box<Node>),
     Map(Box<[Node; 2]>),
     /// Input, condition, limit.
@@ -78,7 +79,7 @@ enum Start {
     Bound(usize),
 }
 
-/// The variables that an expression's parser knows, and where it counts the memory of nodes.
+/// The variables known to an expression's parser, and the counter of node memory.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Scope<'o> {
     now_ms: i64,
@@ -88,10 +89,10 @@ pub(crate) struct Scope<'o> {
     held: Option<&'o Held>,
 }
 
-/// Variables that one operator binds, and those around.
+/// Variables bound by one operator, and the enclosing ones.
 struct Names<'o> {
     own: &'o [&'o str],
-    /// Variables that are bound and not visible.
+    /// Variables that are bound but not visible.
     hidden: usize,
     outer: Option<&'o Names<'o>>,
 }
@@ -119,7 +120,7 @@ impl<'o> Scope<'o> {
         Ok(Scope { names: Some(names), ..*self })
     }
 
-    /// How many bindings the variable lies outwards.
+    /// Number of bindings between the variable and its use.
     fn find(&self, name: &str) -> Option<usize> {
         let mut outwards = 0;
         let mut next = self.names;
@@ -152,7 +153,7 @@ impl<'o> Scope<'o> {
     }
 }
 
-/// What an expression is evaluated in.
+/// Environment of an evaluation.
 #[derive(Clone, Copy)]
 pub(crate) struct Env<'e> {
     root: Doc<'e>,
@@ -164,7 +165,7 @@ struct Binding<'e> {
     outer: Option<&'e Binding<'e>>,
 }
 
-/// One evaluation: the steps that are left, and the memory of its operands.
+/// State of one evaluation: the remaining steps, and the memory of operands.
 struct Run {
     fuel: Cell<u64>,
     held: OnceCell<Held>,
@@ -188,19 +189,19 @@ impl Run {
         self.held.get_or_init(|| budget::held("an expression"))
     }
 
-    /// Counts what lives while operands are evaluated: nothing yet.
+    /// A counter of memory in use while operands are evaluated, initially zero.
     fn keeping(&self) -> Kept<'_> {
         Kept { run: self, bytes: 0, taken: 0 }
     }
 
-    /// A value that was put together.
+    /// A value that was built.
     fn made(&self, writer: Writer) -> Answer {
         self.burn((writer.size() / STEP_BYTES) as u64)?;
         val::built(writer)
     }
 }
 
-/// Memory that lives while operands are evaluated.
+/// Memory in use while operands are evaluated.
 struct Kept<'r> {
     run: &'r Run,
     bytes: usize,
@@ -249,7 +250,7 @@ impl Expression {
     }
 }
 
-/// Does the value hold no operator and no path, however deep? Then it is its own constant.
+/// True when the value contains no operator and no path at any depth: then it is a constant.
 fn is_plain(value: Value<'_>, depth: usize) -> bool {
     match value {
         Value::String(text) => !text.starts_with('$'),
@@ -466,7 +467,7 @@ fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<N
                 }
             };
             if name == "$getField" {
-                // Without an input the field is the document's own.
+                // Without an input the field is that of the document.
                 nodes.truncate(2);
                 match nodes.as_mut_slice() {
                     [_] => nodes.push(Node::Path(Start::Root, String::new())),
@@ -479,7 +480,7 @@ fn parse_operator(name: &str, operand: Value<'_>, scope: &Scope<'_>) -> Result<N
     })
 }
 
-/// The named operands of an operator, in the order of `names`; the first `required` must be there.
+/// The named operands of an operator, in the order of `names`; the first `required` are mandatory.
 fn named<'v>(
     operator: &str,
     operand: Value<'v>,
@@ -566,7 +567,7 @@ fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
     let mut names = Vec::new();
     for (at, (name, value)) in vars.iter().enumerate() {
         names.push(variable(Some(Value::String(name)), name)?);
-        // Values do not see one another; those before are bound already.
+        // The values of one operator cannot refer to each other; those before are bound already.
         let hidden = Names { own: &[], hidden: at, outer: scope.names };
         values.push(parse(value, &scope.with(&hidden)?)?);
     }
@@ -741,7 +742,8 @@ impl Node {
     }
 }
 
-/// Adds a field or element to a value that is being made, which lives next to `others` bytes while operands are evaluated.
+/// Adds a field or element to a value being built, which exists together with `others` bytes while operands
+/// are evaluated.
 fn put(
     writer: &mut Writer,
     name: &str,
@@ -757,7 +759,7 @@ fn put(
     kept.set(others + writer.capacity())
 }
 
-/// Binds the values one after the other and evaluates the body.
+/// Binds the values in turn and evaluates the body.
 fn bind(values: &[Node], body: &Node, env: Env<'_>, run: &Run) -> Answer {
     match values.split_first() {
         None => Ok(body.evaluate(env, run)?.into_static()),
@@ -792,7 +794,7 @@ impl<'e> Env<'e> {
     }
 }
 
-/// Follows a path as expressions do: arrays are mapped.
+/// Follows a path as expressions do: it maps over arrays.
 fn follow<'e>(value: Option<Value<'e>>, path: &str) -> Result<Val<'e>, LangError> {
     let Some(value) = value else { return Ok(Val::Missing) };
     if path.is_empty() {

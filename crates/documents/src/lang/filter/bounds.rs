@@ -1,4 +1,4 @@
-//! What a filter says of one path, as intervals of index keys.
+//! Bounds: the conditions of a filter on one path, as intervals of index keys.
 //!
 //! ```text
 //! { a: { $gte: 3, $lt: 9 } }   [3, 9)                 { a: { $in: [1, 2] } }   [1] [2]
@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //! 1. A document that matches has an entry in one of the intervals. Too wide is slow, too narrow is wrong.
-//! 2. `exact` is claimed only if the converse holds as well: then the documents of the intervals need no check for this path.
+//! 2. `exact` is claimed only if the converse holds as well: then the documents of the intervals need no
+//!    check for this path.
 
 use crate::lang::filter::{Comparison, Leaf, Node, Test};
 use crate::lang::value::key::{self, Interval};
@@ -20,7 +21,7 @@ use crate::lang::value::{Doc, Value, tag};
 pub struct Bounds {
     /// Sorted, not touching one another; ascending keys, see [`Interval::descending`].
     pub intervals: Vec<Interval>,
-    /// The intervals decide all the filter says of this path.
+    /// The intervals are equivalent to the filter's conditions on this path.
     pub exact: bool,
 }
 
@@ -31,7 +32,7 @@ impl Bounds {
         self.intervals.iter().all(|interval| interval.point)
     }
 
-    /// May an entry of a missing field, or of null, be among them?
+    /// True when an entry of a missing field, or of null, may be in them.
     #[must_use]
     pub fn hold_null(&self) -> bool {
         let null = key::key_of(Value::Null);
@@ -49,7 +50,7 @@ pub(crate) fn of(root: &Node, path: &str, multikey: bool) -> Option<Bounds> {
     let mut every = true;
     for node in root.conjuncts() {
         let Some(next) = of_node(node, path, multikey) else {
-            // Something else is said of the path, or may be.
+            // There are, or may be, other conditions on the path.
             every &= node.path().is_some_and(|own| own != path);
             continue;
         };
@@ -68,7 +69,7 @@ pub(crate) fn of(root: &Node, path: &str, multikey: bool) -> Option<Bounds> {
     result.map(|bounds| Bounds { exact: bounds.exact && every, ..bounds })
 }
 
-/// Does this one condition bound the path?
+/// True when this condition bounds the path.
 pub(crate) fn bounds_path(node: &Node, path: &str) -> bool {
     of_node(node, path, false).is_some()
 }
@@ -118,7 +119,7 @@ fn of_test(test: &Test) -> Option<Bounds> {
         }
         Test::Regex(pattern) => Some(Bounds::new(of_pattern(pattern), false)),
         Test::Type(tags) => {
-            // An array is not in the index as a whole.
+            // An index has no entry for an array as a whole.
             let classes: Option<Vec<u8>> = tags.iter().map(|tag| class_of(*tag)).collect();
             Some(of_classes(&classes?))
         }
@@ -127,7 +128,7 @@ fn of_test(test: &Test) -> Option<Bounds> {
         // One element passes all the tests, so their intervals may be intersected whatever arrays there are.
         Test::ElementPasses(tests) => tests
             .iter()
-            // A test of an element's own elements says nothing of the element, which is what the index has.
+            // A test of an element's own elements does not constrain the element, which is what is indexed.
             .filter(|(test, negated)| !negated && !matches!(test, Test::ElementPasses(_)))
             .filter_map(|(test, _)| of_test(test))
             .reduce(|a, b| Bounds { intervals: intersection(&a.intervals, &b.intervals), exact: false })
@@ -148,7 +149,7 @@ fn of_comparison(comparison: Comparison, operand: Value<'_>) -> Option<Bounds> {
             };
             return Some(Bounds::new(intervals, false));
         }
-        // The array itself, inside of an array, or one that begins with its first element.
+        // Matches the array nested in another array, or the array itself by the entry of its first element.
         Value::Array(array) if comparison == Comparison::Equal => {
             let first = array.values().next().unwrap_or(Value::Undefined);
             return Some(Bounds::new(vec![Interval::point(operand), Interval::point(first)], false));
@@ -164,7 +165,7 @@ fn of_comparison(comparison: Comparison, operand: Value<'_>) -> Option<Bounds> {
         let equal = matches!(comparison, Comparison::LessOrEqual | Comparison::GreaterOrEqual);
         return Some(Bounds::new(if equal { vec![Interval::point(operand)] } else { Vec::new() }, true));
     }
-    // Below all numbers stands what is none.
+    // The order of numbers begins with NaN, which no comparison with a number matches.
     let least =
         if operand.is_number() { key::behind(&key::key_of(Value::Double(f64::NAN))) } else { vec![class] };
     let (start, end) = match comparison {
@@ -209,7 +210,7 @@ fn class_of(tag: u8) -> Option<u8> {
     }))
 }
 
-/// Sorted, and those that overlap made one.
+/// Sorts intervals and merges those that overlap.
 fn union(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.retain(|interval| !interval.is_empty());
     intervals.sort();
@@ -228,7 +229,7 @@ fn union(mut intervals: Vec<Interval>) -> Vec<Interval> {
     out
 }
 
-/// Of sorted intervals that do not overlap, in one pass over both.
+/// The intersection of two sorted lists of disjoint intervals, in one pass.
 fn intersection(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     let mut out = Vec::new();
@@ -249,14 +250,14 @@ fn intersection(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
 
 fn narrower(a: Bounds, b: Bounds) -> Bounds {
     let width = |bounds: &Bounds| {
-        // A range with both ends inside of its class before one that is open.
+        // Prefers a range bounded at both ends within its class to one that is open.
         let open = bounds.intervals.iter().filter(|i| i.start.len() == 1 || i.end.len() == 1).count();
         (!bounds.are_points(), open, bounds.intervals.len())
     };
     if width(&b) < width(&a) { b } else { a }
 }
 
-/// Is every match of `filter` one of `other`?
+/// True only if every match of `filter` is one of `other`.
 pub(crate) fn implies(filter: &Node, other: &Node) -> bool {
     if let Node::And(nodes) = other {
         return nodes.iter().all(|node| implies(filter, node));

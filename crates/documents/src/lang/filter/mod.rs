@@ -1,15 +1,17 @@
-//! Filters: MongoDB's query language, parsed once, asked of many documents.
+//! Filters: MongoDB's query language, parsed once and evaluated on many documents.
 //!
 //! ```text
 //! { a: 1, b: { $gt: 2, $lt: 9 }, $or: [ .. ] }  ─▶  And[ a = 1, b > 2, b < 9, Or[ .. ] ]
 //! ```
 //!
-//! A leaf is a path and a test; it holds if any value of the path passes ([`path`] says which those are). `$ne`, `$nin` and
-//! `$exists: false` are negations of leaves, which is why `{ a: { $ne: 1 } }` refuses an array with a 1 in it.
+//! A leaf is a path and a test; it holds if any value of the path passes (see [`path`]). `$ne`, `$nin` and
+//! `$exists: false` are negations of leaves, which is why `{ a: { $ne: 1 } }` does not match an array with a
+//! 1 in it.
 //!
-//! Comparisons stay within a class of types: `{ a: { $gt: 5 } }` finds numbers only. Null equals what is missing.
+//! Comparisons are within a class of types: `{ a: { $gt: 5 } }` finds numbers only. Null equals a missing
+//! value.
 //!
-//! Refused: `$where`, `$text`, geometry, and whatever is not known.
+//! Refused: `$where`, `$text`, geometry, and unknown operators.
 //! Source: MongoDB manual, "Query and Projection Operators".
 
 pub(crate) mod bounds;
@@ -29,10 +31,10 @@ use crate::lang::value::order;
 use crate::lang::value::path::{self, AtEnd, Hit};
 use crate::lang::value::{Doc, DocBuf, Owned, Value};
 
-/// A planner looks at so many paths of a filter, and at so many branches.
+/// Most paths of a filter that a planner considers, and most branches.
 const PATHS_MAX: usize = 64;
 const BRANCHES_MAX: usize = 256;
-/// Conditions and values of all branches together: each has a copy of what the filter says next to the `$or`.
+/// Most conditions and values of all branches: each has a copy of the conditions outside the `$or`.
 const BRANCHES_SIZE_MAX: usize = 1 << 16;
 
 /// A parsed filter. Cheap to clone.
@@ -49,10 +51,10 @@ impl From<Node> for Filter {
     }
 }
 
-/// Where a match was found, for the positional `$`.
+/// Position of a match, for the positional `$`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Match {
-    /// The element of the outermost array that the last condition on an array was met by.
+    /// The element of the outermost array that satisfied the last condition on an array.
     pub position: Option<usize>,
 }
 
@@ -142,7 +144,7 @@ impl Filter {
         Node::Leaf(Leaf { path: path.to_owned(), test: Test::In(values, Vec::new()) }).into()
     }
 
-    /// Both at once.
+    /// The conjunction of both filters.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self.is_all() {
@@ -152,7 +154,7 @@ impl Filter {
         Node::And(nodes).into()
     }
 
-    /// Does it match?
+    /// Evaluates the filter.
     ///
     /// # Errors
     /// Those of the expressions in `$expr`; other filters have none.
@@ -160,7 +162,7 @@ impl Filter {
         self.root.matches(doc, &mut Match::default())
     }
 
-    /// Does it match, and where?
+    /// Evaluates the filter; returns the position of a match.
     ///
     /// # Errors
     /// Those of [`Filter::matches`].
@@ -169,7 +171,7 @@ impl Filter {
         Ok(if self.root.matches(doc, &mut at)? { Some(at) } else { None })
     }
 
-    /// Is it `{}`?
+    /// True for `{}`.
     #[must_use]
     pub fn is_all(&self) -> bool {
         matches!(&*self.root, Node::And(nodes) if nodes.is_empty())
@@ -184,22 +186,23 @@ impl Filter {
         }
     }
 
-    /// The value that `path` has in every match, if an equality says so.
+    /// The value of `path` in every match, if an equality determines it.
     #[must_use]
     pub fn equality(&self, path: &str) -> Option<Value<'_>> {
         self.root.conjuncts().iter().find_map(|node| node.equality(path))
     }
 
-    /// What the conjunction says of `path`, as intervals of keys; `None` when that is nothing useful.
+    /// The conditions on `path`, as intervals of keys; `None` when they do not bound it.
     ///
-    /// With `multikey` conditions are not intersected: each may be met by another element of an array. In a compound index two
-    /// fields that go through the same array must not both be bounded.
+    /// With `multikey` conditions are not intersected: different elements of an array may satisfy each of
+    /// them. In a compound index two fields that go through the same array must not both be bounded.
     #[must_use]
     pub fn bounds(&self, path: &str, multikey: bool) -> Option<Bounds> {
         crate::lang::filter::bounds::of(&self.root, path, multikey)
     }
 
-    /// Paths with conditions that bound an index, in order of appearance; not more than an index could use.
+    /// Paths with conditions that bound an index, in order of appearance; at most as many as an index could
+    /// use.
     #[must_use]
     pub fn bounded_paths(&self) -> Vec<&str> {
         let mut paths = Vec::new();
@@ -215,22 +218,22 @@ impl Filter {
         paths
     }
 
-    /// All the paths that it looks at; `None` when it looks at whole documents. A document with the same values under these
-    /// paths matches as the whole one does, unless arrays are on the way.
+    /// All paths that it reads; `None` when it reads whole documents. A document with the same values under
+    /// these paths matches as the original does, unless arrays are on the paths.
     #[must_use]
     pub fn paths(&self) -> Option<Vec<&str>> {
         let mut paths = Vec::new();
         self.root.collect_paths(&mut paths).then_some(paths)
     }
 
-    /// Do conditions on these paths say all it says?
+    /// True when the conditions on these paths are the complete filter.
     #[must_use]
     pub fn is_of(&self, paths: &[&str]) -> bool {
         self.root.conjuncts().iter().all(|node| node.path().is_some_and(|path| paths.contains(&path)))
     }
 
-    /// The branches of an `$or`, each together with all other conditions: what a planner may plan
-    /// one by one. None for more than a planner should.
+    /// The branches of an `$or`, each together with all other conditions, for a planner to plan one by one.
+    /// None when there are too many.
     #[must_use]
     pub fn branches(&self) -> Option<Vec<Self>> {
         let conjuncts = self.root.conjuncts();
@@ -259,7 +262,8 @@ impl Filter {
         )
     }
 
-    /// Has every match a value at `path`, be it null? Then a sparse index on it holds them all.
+    /// True when every match has a value at `path`, possibly null. Then a sparse index on it contains all
+    /// matches.
     #[must_use]
     pub fn wants_presence(&self, path: &str) -> bool {
         self.root.conjuncts().iter().any(|node| match node {
@@ -268,13 +272,14 @@ impl Filter {
         })
     }
 
-    /// True only if every match of this filter is one of `other`: may a partial index serve it? Rather no than wrong.
+    /// True only if every match of this filter is one of `other`, so that a partial index can serve it. May
+    /// be false when unsure.
     #[must_use]
     pub fn implies(&self, other: &Self) -> bool {
         crate::lang::filter::bounds::implies(&self.root, &other.root)
     }
 
-    /// The document that an upsert begins with: the filter's equalities.
+    /// The document that an upsert starts from: the filter's equalities.
     ///
     /// # Errors
     /// `NotSingleValueField` when two of them contradict each other in one field.
@@ -285,7 +290,7 @@ impl Filter {
     }
 }
 
-/// Rather unequal than wrongly equal: expressions are never.
+/// Conservative: expressions are never equal.
 impl PartialEq for Node {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -299,7 +304,7 @@ impl PartialEq for Node {
 }
 
 impl Node {
-    /// What must hold at once. An `$and` inside of an `$and` was flattened by the parser.
+    /// The conditions of the conjunction. An `$and` inside an `$and` was flattened by the parser.
     pub(crate) fn conjuncts(&self) -> &[Node] {
         match self {
             Self::And(nodes) => nodes,
@@ -307,7 +312,7 @@ impl Node {
         }
     }
 
-    /// False when it looks at more than values under paths.
+    /// Collects the paths; false when more than values under paths are read.
     fn collect_paths<'n>(&'n self, paths: &mut Vec<&'n str>) -> bool {
         match self {
             Self::And(nodes) | Self::Or(nodes) => nodes.iter().all(|node| node.collect_paths(paths)),
@@ -328,7 +333,7 @@ impl Node {
         }
     }
 
-    /// How many conditions it is made of, counting long values as several.
+    /// Number of conditions; long values count as several.
     fn size(&self) -> usize {
         match self {
             Self::And(nodes) | Self::Or(nodes) => 1 + nodes.iter().map(Self::size).sum::<usize>(),
@@ -445,12 +450,12 @@ impl Test {
         }
     }
 
-    /// Does it fail where nothing is?
+    /// True when the test fails for a missing value.
     pub(crate) fn wants_presence(&self) -> bool {
         matches!(self.passes(None, &mut None), Ok(false))
     }
 
-    /// Does this one value pass? `element` is where `$elemMatch` found its own.
+    /// Tests one value. `element` receives the position found by `$elemMatch`.
     fn passes(&self, value: Option<Value<'_>>, element: &mut Option<usize>) -> Result<bool, LangError> {
         Ok(match self {
             Self::Compare(comparison, operand) => comparison.holds(value, operand.value()),
@@ -467,7 +472,7 @@ impl Test {
             Self::Type(tags) => value.is_some_and(|value| tags.contains(&value.tag())),
             Self::Mod { divisor, remainder } => {
                 value.filter(|value| value.is_number()).and_then(number::truncated).is_some_and(|number| {
-                    // The one overflow there is, the least integer by -1, leaves nothing.
+                    // The only overflow, the least integer by -1, has no remainder.
                     number.checked_rem(*divisor).unwrap_or(0) == *remainder
                 })
             }
@@ -480,7 +485,7 @@ impl Test {
                 let Some(array) = value.and_then(Value::as_array) else { return Ok(false) };
                 for (at, value) in array.values().enumerate() {
                     steps(1)?;
-                    // An array is a document with positions for names.
+                    // An array is a document with positions as names.
                     if let Value::Document(doc) | Value::Array(doc) = value
                         && node.matches(doc, &mut Match::default())?
                     {
@@ -518,7 +523,7 @@ fn passes_all(tests: &[(Test, bool)], value: Value<'_>) -> Result<bool, LangErro
     Ok(true)
 }
 
-/// Is the value among these, which are sorted? Null is there for what is missing, too.
+/// True when the value is among these, which are sorted. Null also equals a missing value.
 fn is_among(values: &[Owned], value: Option<Value<'_>>) -> bool {
     match value.filter(|value| !value.is_nullish()) {
         Some(value) => values.binary_search_by(|own| order::compare(own.value(), value)).is_ok(),
@@ -535,7 +540,7 @@ fn pattern_matches(pattern: &Pattern, value: Option<Value<'_>>) -> Result<bool, 
 }
 
 impl Comparison {
-    /// Holds the comparison between a value, or nothing, and the operand?
+    /// Evaluates the comparison of a value, which may be missing, with the operand.
     pub(crate) fn holds(self, value: Option<Value<'_>>, operand: Value<'_>) -> bool {
         if operand.is_nullish() {
             let nullish = value.is_none_or(Value::is_nullish);
@@ -547,7 +552,7 @@ impl Comparison {
             return false;
         }
         let order = order::compare(value, operand);
-        // Nothing is above or below "not a number", which is only equal to itself.
+        // Nothing is above or below NaN, which is only equal to itself.
         if order.is_ne() && (number::is_nan(value) || number::is_nan(operand)) {
             return false;
         }
@@ -569,7 +574,7 @@ impl Mask {
             value if value.is_number() => {
                 let Some(number) = value.as_integer() else { return false };
                 integer = number.to_le_bytes();
-                // Negative numbers go on with ones.
+                // Negative numbers are sign-extended with ones.
                 (&integer, if number < 0 { 0xFF } else { 0 })
             }
             _ => return false,
@@ -583,7 +588,7 @@ impl Mask {
     }
 }
 
-/// Sorted, each once.
+/// Sorts the values and removes duplicates.
 pub(crate) fn distinct(mut values: Vec<Owned>) -> Vec<Owned> {
     values.sort_by(|a, b| order::compare(a.value(), b.value()));
     values.dedup_by(|a, b| order::equal(a.value(), b.value()));

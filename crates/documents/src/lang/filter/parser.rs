@@ -1,4 +1,4 @@
-//! Filters out of BSON: which operators there are, and what their operands may be.
+//! Parses filters from BSON: the operators, and the operands that they accept.
 
 use crate::lang::budget::{Held, byte_steps};
 use crate::lang::error::{LangError, refuse};
@@ -10,7 +10,7 @@ use crate::lang::schema::Schema;
 use crate::lang::value::number;
 use crate::lang::value::{Doc, Owned, TYPE_NAMES, Value, tag};
 
-/// Operators in operators, at most; documents themselves go to [`crate::lang::DEPTH_MAX`].
+/// Most levels of nested operators; documents themselves may have [`crate::lang::DEPTH_MAX`].
 const NESTING_MAX: usize = 100;
 
 /// The conditions of a filter.
@@ -79,7 +79,8 @@ impl Parser<'_> {
         Ok(if nodes.len() == 1 { nodes.remove(0) } else { Node::And(nodes) })
     }
 
-    /// Counts a condition that owns so many bytes; its list may have room for twice as many, and a negation around it.
+    /// Counts a condition that owns so many bytes; its list may have room for twice as many, and a negation
+    /// around it.
     fn count(&self, bytes: usize) -> Result<(), LangError> {
         byte_steps(bytes)?;
         self.held.take(3 * size_of::<Node>() + bytes)
@@ -138,7 +139,7 @@ impl Parser<'_> {
         }
         let options = operators.get("$options");
         for (name, value) in operators {
-            // The value of an operator that has no operators in it is copied.
+            // The value of an operator without nested operators is copied.
             let copied =
                 if value.as_document().is_some_and(is_operators) { 0 } else { value.payload_bytes() };
             self.count(path.len() + copied)?;
@@ -186,7 +187,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An operator that is one test.
+    /// Parses an operator that is one test.
     fn test(&self, name: &str, value: Value<'_>, depth: usize) -> Result<Test, LangError> {
         Ok(match name {
             "$eq" => self.comparison(Comparison::Equal, value)?,
@@ -295,7 +296,7 @@ impl Parser<'_> {
     }
 }
 
-/// Tests of one element out of nodes on it.
+/// Converts nodes on an element to tests of that element.
 fn flatten(node: Node, negated: bool, tests: &mut Vec<(Test, bool)>) -> Result<(), LangError> {
     match node {
         Node::Leaf(leaf) => tests.push((leaf.test, negated)),
@@ -327,7 +328,7 @@ fn not(node: Node) -> Node {
     Node::Not(Box::new(node))
 }
 
-/// A document of operators? `$ref`, `$id` and `$db` are the fields of a reference.
+/// True for a document of operators. `$ref`, `$id` and `$db` are the fields of a reference.
 pub(crate) fn is_operators(doc: Doc<'_>) -> bool {
     doc.first().is_some_and(|(name, _)| name.starts_with('$') && !matches!(name, "$ref" | "$id" | "$db"))
 }
@@ -350,7 +351,7 @@ fn regex(value: Value<'_>, options: Option<Value<'_>>, patterns: &Patterns) -> R
     }
 }
 
-/// The types' bytes of `$type`: numbers, names, `"number"`, or an array of them.
+/// The type bytes of `$type`: numbers, names, `"number"`, or an array of them.
 fn types(value: Value<'_>) -> Result<Vec<u8>, LangError> {
     let one = |value: Value<'_>, tags: &mut Vec<u8>| {
         match value {
@@ -405,7 +406,7 @@ fn modulus(value: Value<'_>) -> Result<Test, LangError> {
     Ok(Test::Mod { divisor, remainder })
 }
 
-/// Bits by number, by list of positions, or by bytes.
+/// A bit mask from a number, a list of positions, or bytes.
 fn mask(name: &str, value: Value<'_>) -> Result<Mask, LangError> {
     /// Enough for a binary value of 1 KiB; MongoDB allows any position of 32 bits.
     const POSITION_MAX: i64 = 8191;

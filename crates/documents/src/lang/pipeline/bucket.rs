@@ -42,7 +42,8 @@ pub(crate) fn parse(spec: Doc<'_>, scope: &Scope<'_>) -> Result<Group, LangError
             "The $bucket 'default' field must be less than the lowest boundary or not below the highest"
         );
     }
-    // { $switch: { branches: [ { case: { $and: [ { $gte: [by, low] }, { $lt: [by, high] } ] }, then: low } ], default } }
+    // { $switch: { branches: [ { case: { $and: [ { $gte: [by, low] }, { $lt: [by, high] } ] }, then: low } ],
+    // default } }
     let mut writer = Writer::new().bounded();
     writer.open_document("$switch");
     writer.open_array("branches");
@@ -92,7 +93,7 @@ fn output(stage: &str, spec: Doc<'_>, scope: &Scope<'_>) -> Result<Vec<(String, 
     }
 }
 
-/// Memory of a document with its key, in a list that is being sorted.
+/// Memory of a document with its key in a list that is sorted.
 const KEYED_BYTES: usize = 2 * size_of::<(Vec<u8>, Owned, DocBuf)>();
 
 /// A parsed `$bucketAuto`.
@@ -121,7 +122,7 @@ impl BucketAuto {
         Ok(Self { by, buckets, group })
     }
 
-    /// Buckets of about the same number of documents; equal values stay together.
+    /// Buckets with about the same number of documents; equal values are in one bucket.
     pub(crate) fn finish(&self, docs: Vec<DocBuf>, memory: &Memory) -> Result<Vec<DocBuf>, LangError> {
         let hold = memory.holder("$bucketAuto");
         let mut keyed = Vec::with_capacity(docs.len());
@@ -152,7 +153,7 @@ impl BucketAuto {
                     grown.change(field.add(state, doc.doc())?)?;
                 }
             }
-            // The last bucket holds its upper boundary, the others end before the next begins.
+            // The last bucket includes its upper boundary, the others end before the next begins.
             let high = next.first().or(bucket.last()).map_or(Value::Null, |(_, high, _)| high.value());
             let mut id = Writer::new();
             id.put("min", low.value());

@@ -1,4 +1,4 @@
-//! `$group`: documents with equal keys come together.
+//! `$group`: combines documents with equal keys.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,10 @@ pub(crate) struct Group {
     fields: Vec<(String, Accumulator)>,
 }
 
-/// Memory of a group in the list and in the map, which may have twice the room that they need.
+/// Memory of a group in the list and in the map, whose capacity may be twice their length.
 const GROUP_BYTES: usize = 2 * (size_of::<(Owned, Vec<State>)>() + size_of::<(Vec<u8>, usize)>());
 
-/// Groups that come together.
+/// Groups being collected.
 pub(crate) struct Groups<'g> {
     group: &'g Group,
     hold: Holder,
@@ -101,7 +101,7 @@ impl<'g> Groups<'g> {
     pub(crate) fn finish(self) -> impl Iterator<Item = Result<DocBuf, LangError>> + 'g {
         let (group, hold) = (self.group, self.hold);
         self.groups.into_iter().map(move |(id, states)| {
-            // Held until the last group is out.
+            // Held until the last group was returned.
             let _ = &hold;
             finish(id.value(), &group.fields, &states)
         })

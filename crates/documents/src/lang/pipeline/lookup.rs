@@ -16,7 +16,7 @@ use crate::lang::value::path;
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, ELEMENT_BYTES, Owned, Value};
 
-/// Memory of a stage next to the values that it was parsed of.
+/// Memory of a stage in addition to the values that it was parsed from.
 const LOOKUP_BYTES: usize = 1 << 10;
 
 /// A parsed `$lookup`.
@@ -27,7 +27,7 @@ pub(crate) struct Lookup {
     fields: Option<(String, String)>,
     /// Variables for the pipeline.
     variables: Vec<(String, Expression)>,
-    /// As it came: its variables are constants of each document.
+    /// Unparsed: its variables are constants of each document.
     stages: Option<Stages>,
     as_path: String,
     options: Options,
@@ -39,7 +39,7 @@ pub(crate) struct Lookup {
 #[derive(Debug, Clone)]
 struct Stages {
     array: Owned,
-    /// Parsed with variables that are missing, to be known as right and for its collections.
+    /// Parsed with missing variables, to validate it and find its collections.
     parsed: Pipeline,
 }
 
@@ -121,7 +121,7 @@ impl Lookup {
         self.from.as_deref().into_iter().chain(inner).collect()
     }
 
-    /// The command's variables, and ours over them.
+    /// The command's variables, and those of the stage, which override them.
     fn with_variables(&self, values: &[Owned]) -> Options {
         let mut writer = Writer::new();
         for ((name, _), value) in self.variables.iter().zip(values) {
@@ -167,7 +167,7 @@ impl Lookup {
             Some(stages) => {
                 let mut values = Vec::new();
                 for (_, expression) in &self.variables {
-                    // Undefined stands for what is missing: expressions see nothing there.
+                    // Undefined represents a missing value: expressions treat it as missing.
                     values
                         .push(Owned::from(expression.evaluate_root(doc)?.get().unwrap_or(Value::Undefined)));
                 }
@@ -193,7 +193,7 @@ impl Lookup {
 /// `{ foreign: { $in: values of local } }`; a local field that is missing equals null.
 fn joined(doc: Doc<'_>, local: &str, foreign: &str) -> Result<Filter, LangError> {
     let (mut values, held) = path::values_at(doc, local)?;
-    // Copies of the values, and what the planner makes of them.
+    // Copies of the values, and the intervals that the planner derives from them.
     held.take(values.len() * JOINED_VALUE_BYTES + 4 * doc.bytes().len())?;
     if values.is_empty() && !matches!(path::get(doc, local), Some(Value::Array(_))) {
         values.push(Value::Null);
@@ -201,9 +201,9 @@ fn joined(doc: Doc<'_>, local: &str, foreign: &str) -> Result<Filter, LangError>
     Ok(Filter::among(foreign, &values))
 }
 
-/// The documents that are joined to one, before it is known whether all of it is small enough.
+/// Limit of the documents joined to one, before the size of the result is known.
 const JOINED_BYTES_MAX: usize = DOCUMENT_BYTES_MAX;
-/// Memory of a value that documents are looked for by: itself, and an interval of keys.
+/// Memory of a value to search by: the value, and an interval of keys.
 const JOINED_VALUE_BYTES: usize = 4 * size_of::<Owned>();
 
 /// A parsed `$graphLookup`.
@@ -219,7 +219,7 @@ pub(crate) struct GraphLookup {
     restriction: Filter,
 }
 
-/// Memory of a document that was found, in the list and among those that were seen.
+/// Memory of a found document, in the list and in the set of visited ones.
 const SEEN_BYTES: usize = 2 * (size_of::<DocBuf>() + size_of::<Vec<u8>>()) + 32;
 
 impl GraphLookup {
@@ -268,7 +268,7 @@ impl GraphLookup {
         &self.from
     }
 
-    /// Breadth first; each document comes once, at its least depth.
+    /// Breadth first; each document is returned once, at its least depth.
     pub(crate) fn apply<S: Source>(
         &self,
         doc: Doc<'_>,

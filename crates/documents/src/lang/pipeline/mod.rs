@@ -6,11 +6,12 @@
 //!                                  └ holds its groups
 //! ```
 //!
-//! Stages that must see everything first (group, sort, windows, facet, bucketAuto, sample, count) do so when the pipeline is run; together they
-//! hold no more than the memory they are given. All others pass documents on one by one.
+//! Stages that need their complete input (group, sort, windows, facet, bucketAuto, sample, count) read it
+//! when the pipeline is run; together they hold at most the given memory. All others pass documents on one
+//! by one.
 //!
-//! Other collections come through [`Source`], which the store implements. Writing (`$out`, `$merge`) is the caller's: the
-//! pipeline says where to, see [`Pipeline::output`].
+//! Other collections are read through [`Source`], which the store implements. The caller writes for `$out`
+//! and `$merge`: see [`Pipeline::output`].
 //!
 //! Source: MongoDB manual, "Aggregation Stages".
 
@@ -41,39 +42,39 @@ use crate::lang::value::val::Val;
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{Doc, DocBuf, Value};
 
-/// Pipelines in pipelines, and stages in one, at most.
+/// Most levels of nested pipelines, and most stages of one.
 const NESTING_MAX: usize = 20;
 const STAGES_MAX: usize = 1000;
 
-/// Documents one after the other.
+/// A stream of documents.
 pub type Stream<'a, E> = Box<dyn Iterator<Item = Result<DocBuf, E>> + 'a>;
 
-/// Where a pipeline finds other collections.
+/// Access of a pipeline to other collections.
 pub trait Source {
-    /// What can go wrong.
+    /// The error of the source.
     type Error: From<LangError>;
 
     /// Documents of `collection` that match.
     ///
     /// # Errors
-    /// Whatever reading can fail with; a collection that is not there is empty.
+    /// Any error of reading; a collection that does not exist is empty.
     fn find(&self, collection: &str, filter: &Filter) -> Result<Stream<'_, Self::Error>, Self::Error>;
 
-    /// Whether the pipeline may go on. Asked every few hundred documents of each stage.
+    /// Checks whether the pipeline may continue. Called every few hundred documents of each stage.
     ///
     /// # Errors
-    /// Whatever ends it.
+    /// Any reason to end it.
     fn look(&self) -> Result<(), Self::Error> {
         Ok(())
     }
 }
 
-/// Documents of a stage after which the source is asked whether the pipeline may go on.
+/// Documents of a stage between two checks whether the pipeline may continue.
 const DOCUMENTS_PER_LOOK: u32 = 512;
-/// Steps that one document of a stage counts as, next to those of its bytes.
+/// Steps that one document of a stage counts as, in addition to those of its bytes.
 const DOCUMENT_STEPS: usize = 16;
 
-/// The documents of a stage, as long as the command and the source let it go on.
+/// The documents of a stage; ends when the command or the source must not continue.
 fn looked<'a, S: Source>(stream: Stream<'a, S::Error>, source: &'a S) -> Stream<'a, S::Error> {
     let mut seen = 0;
     Box::new(stream.map(move |document| {
@@ -157,7 +158,7 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// The `$match` it begins with, which an index may serve; running the pipeline over its matches gives the same.
+    /// The leading `$match`, which an index may serve; running the pipeline over its matches gives the same.
     #[must_use]
     pub fn leading_filter(&self) -> Option<&Filter> {
         match self.stages.first() {
@@ -166,7 +167,7 @@ impl Pipeline {
         }
     }
 
-    /// The `$sort` that follows the leading `$match`, or begins the pipeline.
+    /// The `$sort` after the leading `$match`, or at the beginning of the pipeline.
     #[must_use]
     pub fn leading_sort(&self) -> Option<&Sort> {
         match self.stages.iter().find(|stage| !matches!(stage, Stage::Match(_))) {
@@ -175,13 +176,14 @@ impl Pipeline {
         }
     }
 
-    /// Where its documents are to be written.
+    /// The destination of the pipeline's documents.
     #[must_use]
     pub fn output(&self) -> Option<&Output> {
         self.output.as_ref()
     }
 
-    /// Does it make its own documents, with `$documents`? Then it is run over no input, and on a database alone.
+    /// True when it generates its own documents, with `$documents`. Then it runs without input, on a
+    /// database.
     #[must_use]
     pub fn brings_documents(&self) -> bool {
         matches!(self.stages.first(), Some(Stage::Documents(_)))
@@ -209,8 +211,9 @@ impl Pipeline {
     /// Runs the pipeline over `input`.
     ///
     /// # Errors
-    /// Those of the input and of the source, those of expressions, and `QueryExceededMemoryLimitNoDiskUseAllowed` when the stages
-    /// want to hold more than `memory_bytes_max`. What fails later comes as an item of the stream.
+    /// Those of the input and of the source, those of expressions, and
+    /// `QueryExceededMemoryLimitNoDiskUseAllowed` when the stages need more than `memory_bytes_max`. A later
+    /// error is an item of the stream.
     pub fn run<'a, S: Source>(
         &'a self,
         input: Stream<'a, S::Error>,
@@ -237,7 +240,7 @@ impl Pipeline {
         Ok(stream)
     }
 
-    /// An update may set, unset, project and replace.
+    /// Checks that the stages are allowed in an update: set, unset, project and replace.
     pub(crate) fn check_update(&self) -> Result<(), LangError> {
         let allowed =
             self.stages.iter().all(|stage| matches!(stage, Stage::Project(_) | Stage::ReplaceRoot(_)));
@@ -370,7 +373,7 @@ fn parse_stage(
     Ok(())
 }
 
-/// Refuses fields of other names.
+/// Rejects fields with other names.
 pub(crate) fn only<'v>(stage: &str, doc: Doc<'v>, names: &[&str]) -> Result<Doc<'v>, LangError> {
     match doc.iter().find(|(name, _)| !names.contains(name)) {
         Some((name, _)) => refuse!(FailedToParse, "unknown argument to {stage}: {name}"),
@@ -400,7 +403,7 @@ fn parse_facet(doc: Doc<'_>, options: &Options, depth: usize) -> Result<Vec<(Str
             refuse!(40170, "arguments to $facet must be arrays, {name} is type {}", stages.type_name());
         };
         if name.starts_with('$') || name.contains('.') {
-            refuse!(40169, "a field of $facet may hold no dot and begin with no dollar: {name}");
+            refuse!(40169, "a field of $facet must not contain a dot or begin with a dollar: {name}");
         }
         let part = Pipeline::parse_inner(stages, options, depth + 1)?;
         if part.stages.iter().any(|stage| matches!(stage, Stage::Facet(_) | Stage::Documents(_))) {
@@ -501,7 +504,7 @@ impl Stage {
             }
             Self::Skip(count) => {
                 let mut left = *count;
-                // An error is no document: it is passed on.
+                // An error is not a document: it is passed on.
                 Box::new(input.filter(move |doc| {
                     let skip = left > 0 && doc.is_ok();
                     left -= u64::from(skip);
@@ -524,7 +527,7 @@ impl Stage {
                 }
                 let mut writer = Writer::new();
                 writer.put(name, crate::lang::value::number::narrow(count, true));
-                // Nothing is counted as nothing.
+                // No documents give no result.
                 Box::new((count > 0).then(|| Ok(writer.finish())).into_iter())
             }
             Self::Lookup(lookup) => {
@@ -575,12 +578,12 @@ impl Stage {
     }
 }
 
-/// Memory of a compact document in a list, which may have twice the room that it needs.
+/// Memory of a compact document in a list, whose capacity may be twice its length.
 fn held_bytes(doc: &DocBuf) -> usize {
     doc.bytes().len() + 2 * size_of::<DocBuf>()
 }
 
-/// Documents one by one; their memory is given back once all have been taken.
+/// Documents one by one; their memory is released once all have been taken.
 fn kept<E>(docs: Vec<DocBuf>, hold: Holder) -> impl Iterator<Item = Result<DocBuf, E>> {
     docs.into_iter().map(move |doc| {
         let _ = &hold;
@@ -588,7 +591,7 @@ fn kept<E>(docs: Vec<DocBuf>, hold: Holder) -> impl Iterator<Item = Result<DocBu
     })
 }
 
-/// All documents of a stage, and the memory that they take.
+/// All documents of a stage, and their memory.
 fn held<E: From<LangError>>(
     stage: &'static str,
     input: Stream<'_, E>,
@@ -603,7 +606,7 @@ fn held<E: From<LangError>>(
     Ok((held, hold))
 }
 
-/// All documents in order, or the first `limit` of them, which is all that is held then. Equal ones stay as they came.
+/// All documents in order, or the first `limit` of them, which is all that is held then. The sort is stable.
 fn sorted<E: From<LangError>>(
     sort: &Sort,
     input: Stream<'_, E>,
@@ -622,7 +625,7 @@ fn sorted<E: From<LangError>>(
         key.shrink_to_fit();
         hold.take(bytes(&key, &doc))?;
         held.push((key, arrived, doc));
-        // Cut when it has doubled: each cut costs what came since the last.
+        // Cut when the list has doubled: each cut costs as much as was added since the last one.
         if held.len() >= limit.saturating_mul(2).max(limit.saturating_add(1024)) {
             cut(&mut held, limit);
             hold.set(held.iter().map(|(key, _, doc)| bytes(key, doc)).sum());
@@ -658,7 +661,7 @@ fn facet<S: Source>(
     Ok(writer.within("a document that $facet makes")?.finish())
 }
 
-/// `size` documents, each set of that size as likely as any other: Vitter's reservoir.
+/// A uniform sample of `size` documents: Vitter's reservoir.
 fn sample<E: From<LangError>>(
     size: u64,
     seed: u64,
@@ -667,7 +670,7 @@ fn sample<E: From<LangError>>(
 ) -> Result<(Vec<DocBuf>, Holder), E> {
     let hold = memory.holder("$sample");
     let mut state = seed | 1;
-    // xorshift64*: good enough to choose, and the same seed chooses the same.
+    // xorshift64*: good enough for sampling, and deterministic for a seed.
     let mut next = move || {
         state ^= state >> 12;
         state ^= state << 25;
@@ -688,7 +691,7 @@ fn sample<E: From<LangError>>(
     Ok((held, hold))
 }
 
-/// What a value is as a field of a document, for the stages beside.
+/// Writes a value as a field of a document; for other stages of this module.
 pub(crate) fn put(writer: &mut Writer, name: &str, value: &Val<'_>) {
     if let Some(value) = value.get() {
         writer.put(name, value);

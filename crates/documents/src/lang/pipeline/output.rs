@@ -1,4 +1,4 @@
-//! `$out` and `$merge`: where the documents of a pipeline go. Writing them is the store's.
+//! `$out` and `$merge`: destinations of a pipeline's documents. The store writes them.
 
 use crate::lang::error::{LangError, refuse};
 use crate::lang::options::Options;
@@ -12,22 +12,22 @@ pub struct Output {
     pub database: Option<String>,
     /// The collection.
     pub collection: String,
-    /// How the documents get there.
+    /// How the documents are written.
     pub mode: OutputMode,
 }
 
 /// How documents are written.
 #[derive(Debug, Clone)]
 pub enum OutputMode {
-    /// `$out`: they take the place of all that was there.
+    /// `$out`: they replace all documents of the collection.
     Replace,
     /// `$merge`: one by one.
     Merge {
         /// The fields that identify a document; a unique index must be on them.
         on: Vec<String>,
-        /// What happens to one that is there.
+        /// The action when a document with these values exists.
         matched: WhenMatched,
-        /// What happens to one that is not.
+        /// The action when no such document exists.
         not_matched: WhenNotMatched,
     },
 }
@@ -35,15 +35,15 @@ pub enum OutputMode {
 /// `whenMatched`
 #[derive(Debug, Clone)]
 pub enum WhenMatched {
-    /// The new document takes its place.
+    /// The new document replaces it.
     Replace,
-    /// It stays.
+    /// It is unchanged.
     KeepExisting,
     /// Its fields are set to the new ones.
     Merge,
     /// The command fails.
     Fail,
-    /// An update by pipeline: parse it with the new document as the variable `new`, and the variables beside it.
+    /// An update by pipeline: parse it with the new document as the variable `new`, and with `variables`.
     Pipeline {
         /// The array of stages.
         stages: Owned,
@@ -142,7 +142,7 @@ fn merge(spec: Doc<'_>) -> Result<OutputMode, LangError> {
         }
     };
     if variables.is_some() && !matches!(matched, WhenMatched::Pipeline { .. }) {
-        refuse!(51199, "Cannot use 'let' variables with a whenMatched mode that is no pipeline");
+        refuse!(51199, "Cannot use 'let' variables with a whenMatched mode that is not a pipeline");
     }
     let not_matched = match spec.get("whenNotMatched") {
         None | Some(Value::String("insert")) => WhenNotMatched::Insert,

@@ -1,4 +1,4 @@
-//! Projections: which fields of a document are shown, and how.
+//! Projections: the returned fields of a document, and computed ones.
 //!
 //! ```text
 //! { a: 1, "b.c": 1 }              these and _id           { a: 0 }                  all but these
@@ -6,7 +6,8 @@
 //! { a: { $elemMatch: { .. } } }   the first that matches  { n: { $add: [..] } }     a computed field
 //! ```
 //!
-//! Paths go through arrays: each document in them is projected. Fields stay in the document's order; computed ones that are new follow.
+//! Paths go through arrays: each document in them is projected. Fields retain the document's order; new
+//! computed ones follow.
 //!
 //! Source: MongoDB manual, "Project Fields to Return from Query", and `$project`.
 
@@ -29,23 +30,23 @@ pub struct Projection {
     fields: Fields,
 }
 
-/// Names, each with what is done to it.
+/// Names, each with its rule.
 type Fields = Vec<(String, Rule)>;
 
 #[derive(Debug, Clone)]
 enum Rule {
-    /// Shown, or hidden: the opposite of the others.
+    /// Included or excluded: the opposite of fields without a rule.
     Named,
     Inner(Fields),
     Computed(Expression),
     Slice(i64, i64),
-    /// The first element that matches, as `{ e: element }` is asked.
+    /// The first element that matches, tested as `{ e: element }`.
     ElementMatches(Filter),
     /// `.$`: the element that the query's filter found.
     Found,
 }
 
-/// Which dialect is spoken: `find` has `$slice`, `$elemMatch` and `.$`.
+/// The dialect: only `find` has `$slice`, `$elemMatch` and `.$`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Find,
@@ -53,9 +54,9 @@ pub(crate) enum Dialect {
 }
 
 const ELEMENT: &str = "e";
-/// A document between two stages may be larger than one that is stored.
+/// A document between two stages may be larger than a stored one.
 const PROJECTED_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
-/// Each field of a document is looked up among those of the projection.
+/// Most fields; each field of a document is looked up among them.
 const FIELDS_MAX: usize = 5000;
 
 impl Projection {
@@ -78,7 +79,7 @@ impl Projection {
             }
             parser.field(name, value, &mut fields, 0)?;
         }
-        // `{ _id: 1 }` alone includes; a slice alone, or nothing, leaves everything.
+        // `{ _id: 1 }` alone includes; a slice alone, or nothing, retains every field.
         let including = parser.including.unwrap_or(match id {
             Some(shown) => shown && !fields.iter().any(|(_, rule)| matches!(rule, Rule::Slice(..))),
             None => dialect == Dialect::Stage && !fields.is_empty() || has_computed(&fields),
@@ -86,7 +87,7 @@ impl Projection {
         Ok(Self { including, show_id: id.unwrap_or(true), fields })
     }
 
-    /// `$addFields`: everything stays, computed fields are set.
+    /// `$addFields`: retains every field and sets computed ones.
     pub(crate) fn adding(spec: Doc<'_>, options: &Options) -> Result<Self, LangError> {
         let mut fields = Vec::new();
         let mut parser =
@@ -97,7 +98,7 @@ impl Projection {
         Ok(Self { including: false, show_id: true, fields })
     }
 
-    /// `$unset`: everything stays but these.
+    /// `$unset`: retains every field but these.
     pub(crate) fn removing(paths: &[&str]) -> Result<Self, LangError> {
         let mut fields = Vec::new();
         for path in paths {
@@ -123,7 +124,7 @@ impl Projection {
         Ok(writer.within("a document that a projection makes")?.finish())
     }
 
-    /// The paths of a plain inclusion, `_id` among them if it is shown: an index that has them all covers it.
+    /// The paths of a plain inclusion, and `_id` unless excluded: an index that has them all covers it.
     #[must_use]
     pub fn only(&self) -> Option<Vec<String>> {
         let mut paths = Vec::new();
@@ -136,7 +137,7 @@ impl Projection {
         if collect(&self.fields, "", &mut paths) { Some(paths) } else { None }
     }
 
-    /// Does it need to know where the filter matched?
+    /// True when it needs the position of the filter's match.
     #[must_use]
     pub fn wants_match(&self) -> bool {
         fn any(fields: &Fields) -> bool {
@@ -172,7 +173,7 @@ fn has_computed(fields: &Fields) -> bool {
     })
 }
 
-/// A number or bool, which shows or hides.
+/// True for a number or bool, which includes or excludes a field.
 fn is_switch(value: Value<'_>) -> bool {
     value.is_number() || matches!(value, Value::Bool(_))
 }
@@ -260,7 +261,7 @@ impl Parser<'_> {
         if self.including == Some(false) {
             refuse!(31252, "Cannot use expression other than $meta in exclusion projection: {name}");
         }
-        // A text that is no path, or any other value, is itself.
+        // A text that is not a path, or any other value, is a constant.
         let expression = Expression::parse(value, &self.scope)?;
         insert(fields, name, Rule::Computed(expression), name)?;
         self.including.get_or_insert(true);
@@ -302,7 +303,7 @@ impl Parser<'_> {
     }
 }
 
-/// Puts a rule at its path and refuses what is there twice.
+/// Inserts a rule at its path and rejects collisions.
 fn insert(fields: &mut Fields, path: &str, rule: Rule, whole: &str) -> Result<(), LangError> {
     if fields.len() >= FIELDS_MAX {
         refuse!(BadValue, "a projection names more than {FIELDS_MAX} fields");
@@ -335,7 +336,8 @@ fn insert(fields: &mut Fields, path: &str, rule: Rule, whole: &str) -> Result<()
     }
 }
 
-/// `$slice` of a find: a number, or position and number. With an array before them it is the expression.
+/// Whether this is `$slice` of a find: a number, or position and number. If an array comes first, it is the
+/// expression.
 fn is_slice(operand: Value<'_>) -> bool {
     match operand {
         Value::Array(parts) => parts.values().count() == 2 && parts.values().all(Value::is_number),
@@ -368,7 +370,7 @@ struct Context<'c> {
 }
 
 impl Context<'_> {
-    /// The fields of one document. `hide_id`: without `_id`, whatever else is said.
+    /// The fields of one document. `hide_id`: without `_id`, whatever the rules say.
     fn document(
         &self,
         doc: Doc<'_>,
@@ -461,14 +463,14 @@ impl Context<'_> {
         if let Some(value) = expression.evaluate_root(self.root)?.get() {
             writer.put(name, value);
         }
-        // No more is evaluated for a document that is refused.
+        // Stop evaluating once the document is too large.
         if writer.is_full() {
             refuse!(BSONObjectTooLarge, "a projection makes more than {PROJECTED_BYTES_MAX} bytes");
         }
         Ok(())
     }
 
-    /// Computed fields in a document that is not there yet.
+    /// Writes computed fields of a document that does not exist yet.
     fn fresh(&self, fields: &Fields, writer: &mut Writer) -> Result<(), LangError> {
         for (name, rule) in fields {
             match rule {
@@ -502,7 +504,8 @@ impl Context<'_> {
                 for element in array.values() {
                     match element {
                         Value::Document(_) | Value::Array(_) => self.inner("", element, inner, writer)?,
-                        // What has no fields is not included, and nothing is excluded from it. A computed field replaces it.
+                        // A scalar element is neither included nor affected by exclusions. A computed field
+                        // replaces it.
                         _ if has_computed(inner) => {
                             writer.open_document("");
                             self.fresh(inner, writer)?;
@@ -526,7 +529,7 @@ impl Context<'_> {
     }
 }
 
-/// A value as a document's only answer, for stages that replace documents.
+/// A value as a complete document, for stages that replace documents.
 pub(crate) fn document_of(value: &Val<'_>) -> Option<DocBuf> {
     value.get().and_then(Value::as_document).map(Doc::to_buf)
 }

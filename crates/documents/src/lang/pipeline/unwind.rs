@@ -58,7 +58,7 @@ impl Unwind {
         }
     }
 
-    /// One document for each element, made one at a time: together they may be far larger than the one they come from.
+    /// One document for each element, made one at a time: together they may be far larger than the original.
     pub(crate) fn apply(&self, doc: DocBuf) -> Unwound<'_> {
         let found = self
             .path
@@ -66,7 +66,7 @@ impl Unwind {
             .try_fold(Value::Document(doc.doc()), |value, name| value.as_document()?.get(name));
         let elements = match found {
             Some(Value::Array(array)) if array.is_empty() && self.keep_empty => Elements::Emptied,
-            // The place of the elements among the document's bytes: all of them at once would be many.
+            // The byte range of the elements in the document: a list of all values could be large.
             Some(Value::Array(array)) => {
                 let at = array.bytes().as_ptr().addr() - doc.doc().bytes().as_ptr().addr();
                 Elements::Array(at + 4..at + array.bytes().len() - 1)
@@ -89,7 +89,7 @@ impl Unwind {
     }
 }
 
-/// The documents that come of one.
+/// The documents made from one.
 pub(crate) struct Unwound<'u> {
     unwind: &'u Unwind,
     doc: DocBuf,
@@ -98,9 +98,9 @@ pub(crate) struct Unwound<'u> {
 }
 
 enum Elements {
-    /// Those that are left, by their place in the document.
+    /// The remaining elements, by their byte range in the document.
     Array(Range<usize>),
-    /// The document as it is.
+    /// The document unchanged.
     Itself,
     /// The document without its empty array.
     Emptied,

@@ -1,12 +1,13 @@
-//! `$setWindowFields`: fields made of the documents around.
+//! `$setWindowFields`: fields computed from neighbouring documents.
 //!
 //! ```text
 //! partitionBy ─▶ partitions, each in the order of sortBy
-//!     documents: [-1, 1]              the one before, itself, the one behind
+//!     documents: [-1, 1]              the previous one, itself, the next
 //!     range: [-5, "current"]          those whose sort value is up to 5 less, and equal ones
-//!     documents: ["unbounded", ..]    from the first on: one pass, what came before is kept
+//!     documents: ["unbounded", ..]    from the first on: one pass with running state
 //! ```
-//! All documents are held. A window that has a beginning is gone through for each document: cost documents × window.
+//! All documents are held. A window with a lower bound is scanned for each document: cost documents ×
+//! window.
 //!
 //! Source: MongoDB manual, "$setWindowFields".
 
@@ -28,7 +29,7 @@ use crate::lang::value::val::Val;
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{Doc, DocBuf, Owned, Value};
 
-/// Memory of a document with its keys: in the list that is sorted, and in those that are made of it.
+/// Memory of a document with its keys: in the list that is sorted, and in those derived from it.
 const KEYED_BYTES: usize = 2 * size_of::<(Vec<u8>, Vec<u8>, DocBuf)>();
 
 /// A parsed `$setWindowFields`.
@@ -47,16 +48,16 @@ struct Output {
 
 #[derive(Debug, Clone)]
 enum Function {
-    /// Of the documents in a frame.
+    /// A function of the documents in a frame.
     Framed(Framed, Frame),
-    /// Of the whole partition and the document's place in it.
+    /// A function of the whole partition and the document's position in it.
     Whole(Whole),
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Framed {
     Accumulate(Accumulator),
-    /// How fast a value changes along the sort, per so many milliseconds if that is a date.
+    /// Rate of change of a value along the sort, per so many milliseconds if the sort value is a date.
     Derivative {
         input: Expression,
         unit_ms: Option<f64>,
@@ -71,7 +72,7 @@ pub(crate) enum Framed {
     },
 }
 
-/// Which documents around one count.
+/// The documents around one that belong to its frame.
 #[derive(Debug, Clone)]
 enum Frame {
     Documents(Bound<i64>, Bound<i64>),
@@ -84,10 +85,10 @@ enum Bound<T> {
     By(T),
 }
 
-/// One partition in its order.
+/// One partition in sort order.
 pub(crate) struct Partition<'p> {
     pub(crate) docs: &'p [DocBuf],
-    /// What each is sorted by, as bytes and, with one field, as a value.
+    /// The sort keys of the documents, as bytes; with one sort field also as values.
     pub(crate) keys: &'p [Vec<u8>],
     pub(crate) sort: Option<&'p str>,
 }
@@ -111,7 +112,7 @@ impl WindowFields {
         Ok(Self { partition, sort, outputs })
     }
 
-    /// The documents, by partition and in order, with what the windows give.
+    /// The documents, by partition and in order, with the window fields.
     pub(crate) fn finish(
         &self,
         docs: Vec<DocBuf>,
@@ -151,7 +152,7 @@ impl WindowFields {
             let (own, rest) = docs.split_at_mut_checked(place).unwrap_or_default();
             let (own_keys, rest_keys) = keys.split_at_checked(place).unwrap_or_default();
             self.partition(&Partition { docs: own, keys: own_keys, sort }, memory, &hold, &mut out)?;
-            // What was made of them takes their place.
+            // The results replace them.
             for doc in own {
                 let doc = std::mem::replace(doc, DocBuf::empty());
                 hold.change(-(doc.bytes().len() as isize))?;
@@ -190,7 +191,7 @@ impl WindowFields {
             byte_steps(doc.bytes().len())?;
             let mut tree = Tree::of(doc.doc());
             for (output, column) in self.outputs.iter().zip(&mut columns) {
-                // A value that is missing leaves no field.
+                // A missing value adds no field.
                 match column.next().flatten() {
                     Some(value) => *tree.create(&output.path)? = Branch::Owned(value),
                     None => drop(tree.remove(&output.path)),
@@ -211,7 +212,7 @@ fn parse_output(
     scope: &Scope<'_>,
 ) -> Result<Output, LangError> {
     if name.is_empty() || name.split('.').any(|part| part.is_empty() || part.starts_with('$')) {
-        refuse!(FailedToParse, "{name:?} is no path for a field of $setWindowFields");
+        refuse!(FailedToParse, "{name:?} is not a valid path for a field of $setWindowFields");
     }
     let Value::Document(spec) = value else {
         refuse!(FailedToParse, "The field '{name}' must be an object");
@@ -296,7 +297,7 @@ impl Frame {
         }
     }
 
-    /// First place and the one behind the last for the document at `place`.
+    /// The frame of the document at `place`: its first position, and that after its last.
     fn around(
         &self,
         place: usize,
@@ -348,7 +349,7 @@ fn bound_of<T: From<T>>(
         Value::String("unbounded") => Ok(Bound::Unbounded),
         Value::String("current") => match number(Value::Int32(0)) {
             Some(zero) => Ok(Bound::By(zero)),
-            None => refuse!(FailedToParse, "'current' is no bound here"),
+            None => refuse!(FailedToParse, "'current' is not a valid bound here"),
         },
         other => match number(other) {
             Some(by) => Ok(Bound::By(by)),
@@ -360,7 +361,7 @@ fn bound_of<T: From<T>>(
     }
 }
 
-/// A sort value so much further.
+/// A sort value shifted by `by`.
 fn moved(value: Value<'_>, by: Value<'_>, unit: Option<&str>) -> Result<Owned, LangError> {
     match (value, unit) {
         (Value::DateTime(_), Some(unit)) => {
@@ -384,7 +385,7 @@ fn moved(value: Value<'_>, by: Value<'_>, unit: Option<&str>) -> Result<Owned, L
     }
 }
 
-/// What each document of a partition is sorted by, when that is one field.
+/// The sort values of a partition, if the sort has one field.
 fn sort_values(partition: &Partition<'_>) -> Vec<Owned> {
     let Some(path) = partition.sort else { return Vec::new() };
     let of = |doc: &DocBuf| path::get(doc.doc(), path).map_or_else(|| Owned::from(Value::Null), Owned::from);

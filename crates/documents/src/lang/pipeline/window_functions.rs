@@ -1,4 +1,5 @@
-//! The functions that only `$setWindowFields` has: places, ranks, neighbours, gaps filled, and what is reckoned along the sort.
+//! The functions that only `$setWindowFields` has: positions, ranks, neighbours, filled gaps, and calculus
+//! along the sort.
 
 use crate::lang::error::{LangError, refuse};
 use crate::lang::expression::{Expression, Scope};
@@ -26,12 +27,12 @@ pub(crate) enum Whole {
         input: Expression,
         alpha: f64,
     },
-    /// The last value that was there.
+    /// The last value that was present.
     Locf(Expression),
     LinearFill(Expression),
 }
 
-/// Where a frame lies in its partition.
+/// Position of a frame in its partition.
 pub(crate) struct Place<'p> {
     pub(crate) partition: &'p Partition<'p>,
     pub(crate) start: usize,
@@ -123,7 +124,7 @@ impl Whole {
         }))
     }
 
-    /// Shows one value for each document; `None` leaves no field.
+    /// Returns one value for each document; `None` adds no field.
     pub(crate) fn values(
         &self,
         partition: &Partition<'_>,
@@ -190,7 +191,7 @@ fn ranks(keys: &[Vec<u8>], dense: bool) -> impl Iterator<Item = usize> {
     })
 }
 
-/// What a document is sorted by, as a number; dates in milliseconds.
+/// The sort value of a document as a number; dates in milliseconds.
 fn along(partition: &Partition<'_>, place: usize) -> Option<f64> {
     let doc = partition.docs.get(place)?;
     match path::get(doc.doc(), partition.sort?)? {
@@ -200,7 +201,7 @@ fn along(partition: &Partition<'_>, place: usize) -> Option<f64> {
     }
 }
 
-/// Numbers between two that are there, on the straight line between them.
+/// Fills gaps between two numbers by linear interpolation.
 fn filled(partition: &Partition<'_>, mut values: Vec<Owned>) -> Result<Vec<Owned>, LangError> {
     let mut before: Option<(usize, f64)> = None;
     for place in 0..values.len() {
@@ -227,7 +228,7 @@ fn filled(partition: &Partition<'_>, mut values: Vec<Owned>) -> Result<Vec<Owned
 }
 
 impl Framed {
-    /// The functions of frames that are no accumulators of groups.
+    /// The functions of frames that are not accumulators of groups.
     pub(crate) fn parse_along(
         name: &str,
         operand: Value<'_>,
@@ -312,7 +313,7 @@ fn covariance(points: &[(f64, f64)], less: usize) -> Option<f64> {
     Some(points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum::<f64>() / divisor as f64)
 }
 
-/// A unit of time that is always the same.
+/// Milliseconds of a unit of time that has a fixed length.
 fn milliseconds(name: &str, unit: Value<'_>) -> Result<f64, LangError> {
     Ok(match unit {
         Value::String("week") => 604_800_000.0,

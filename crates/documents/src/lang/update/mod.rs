@@ -5,7 +5,8 @@
 //! apply: paths with `$`, `$[]`, `$[x]` ─▶ the paths of this document ─▶ the operator at each
 //! ```
 //!
-//! Operators are applied in the order of their paths, so new fields come in that order. The `_id` may be named, not changed.
+//! Operators are applied in the order of their paths, so new fields have that order. The `_id` may be named,
+//! not changed.
 //!
 //! Source: MongoDB manual, "Update Operators".
 
@@ -26,9 +27,9 @@ use crate::lang::value::tree::{Branch, Tree};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, Value, tag};
 
-/// Each path is looked up among the fields of the document.
+/// Most changes; each path is looked up among the fields of the document.
 const CHANGES_MAX: usize = 10_000;
-/// Array filters of one update: each is looked for among the paths.
+/// Most array filters of one update; each is looked up among the paths.
 const ARRAY_FILTERS_MAX: usize = 1000;
 /// Memory of one position that a path with `$[]` matches. The capacity of its list may be twice its length.
 const PLACE_BYTES: usize = 2 * size_of::<(Cow<'_, [String]>, &Operator)>();
@@ -52,7 +53,7 @@ enum Kind {
 #[derive(Debug, Clone)]
 struct Change {
     path: Vec<Step>,
-    /// The path, if it means one place in every document.
+    /// The path, if it identifies one place in every document.
     plain: Option<Vec<String>>,
     operator: Operator,
 }
@@ -84,21 +85,21 @@ struct ArrayFilter {
     filter: Filter,
 }
 
-/// What an update needs to know of the document it is applied to.
+/// Information about the document that an update is applied to.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UpdateContext {
     /// Where the filter matched: [`crate::lang::Match::position`].
     pub position: Option<usize>,
     /// The command's time, milliseconds since 1970.
     pub now_ms: i64,
-    /// Is the document about to be inserted? Then `$setOnInsert` counts.
+    /// True when the document is about to be inserted; then `$setOnInsert` applies.
     pub inserting: bool,
 }
 
-/// What came of an update.
+/// Result of an update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
-    /// The document is as it was, byte for byte.
+    /// The document is unchanged, byte for byte.
     Unchanged,
     /// The new document.
     Changed(DocBuf),
@@ -108,8 +109,8 @@ impl Update {
     /// Parses an update: a document of operators, a replacement, or an array of stages.
     ///
     /// # Errors
-    /// `FailedToParse` for unknown operators and unused array filters, `ConflictingUpdateOperators` for a path that is
-    /// named twice, and the operators' own.
+    /// `FailedToParse` for unknown operators and unused array filters, `ConflictingUpdateOperators` for a
+    /// path that is named twice, and the operators' own.
     pub fn parse(
         update: Value<'_>,
         array_filters: Option<Doc<'_>>,
@@ -165,7 +166,7 @@ impl Update {
         Ok(Self { kind })
     }
 
-    /// A whole document that takes the place of the old one?
+    /// True when the update is a document that replaces the old one.
     #[must_use]
     pub fn is_replacement(&self) -> bool {
         matches!(self.kind, Kind::Replacement(_))
@@ -195,7 +196,7 @@ impl Update {
                 "Resulting document after update is larger than {DOCUMENT_BYTES_MAX}: {size}"
             );
         }
-        // Values within values may have become too deep, and nothing else can be wrong.
+        // Only the depth of nested values can be invalid here.
         Doc::check(changed.bytes())?;
         Ok(Applied::Changed(changed))
     }
@@ -207,7 +208,7 @@ impl Update {
     pub fn upsert(&self, filter: &Filter, context: &UpdateContext) -> Result<DocBuf, LangError> {
         let context = UpdateContext { inserting: true, ..*context };
         let seed = match &self.kind {
-            // A replacement takes nothing from the filter but the id.
+            // A replacement takes only the id from the filter.
             Kind::Replacement(_) => {
                 let mut writer = Writer::new();
                 if let Some(id) = filter.equality("_id") {
@@ -228,7 +229,7 @@ impl Update {
             Kind::Replacement(replacement) => {
                 let mut writer = Writer::new();
                 let new = replacement.doc();
-                // The old id, in its own bytes, unless the new one is another.
+                // The old id, in its own bytes, unless the new one differs.
                 let id = match (doc.get("_id"), new.get("_id")) {
                     (Some(old), Some(new)) if order::equal(old, new) => Some(old),
                     (old, new) => new.or(old),
@@ -244,7 +245,7 @@ impl Update {
             Kind::Pipeline(pipeline) => {
                 let changed = pipeline.transform(doc.to_buf())?;
                 let mut tree = Tree::of(changed.doc());
-                // A pipeline that drops the id keeps it.
+                // A pipeline that removes the id retains the old one.
                 if let (Some(id), None) = (doc.get("_id"), changed.doc().get("_id")) {
                     *tree.create(&["_id"])? = Branch::Raw(id);
                 }
@@ -265,13 +266,13 @@ impl Update {
                         Ok(())
                     })?;
                 }
-                // Paths that were found in this document may be those of other operators.
+                // Resolved paths may coincide with paths of other operators.
                 if changes.iter().any(|change| change.plain.is_none()) {
                     places.sort_by(|(a, _), (b, _)| compare_paths(a, b));
                     refuse_conflicts(places.iter().map(|(path, _)| &**path))?;
                 }
                 for (path, operator) in places {
-                    // A place is looked up among the fields around it.
+                    // Each path is looked up among the surrounding fields.
                     byte_steps(doc.bytes().len())?;
                     operator.apply(&mut tree, &path, context)?;
                 }
@@ -281,7 +282,7 @@ impl Update {
     }
 }
 
-/// An empty timestamp at the top of an inserted document is the time of the server.
+/// Replaces an empty timestamp at the top level of an inserted document by the server's time.
 fn filled(value: Value<'_>, now_ms: i64) -> Value<'_> {
     match value {
         Value::Timestamp(0) => Value::Timestamp(timestamp(now_ms)),
@@ -294,16 +295,17 @@ pub(crate) fn timestamp(now_ms: i64) -> u64 {
     (u64::try_from(now_ms / 1000).unwrap_or(0) << 32) | 1
 }
 
-/// Makes a document what is stored: `_id` first, `id` for one that has none, empty timestamps filled.
+/// Converts a document to its stored form: `_id` first, `id` if it has none, empty timestamps filled.
 ///
 /// # Errors
-/// `DollarPrefixedFieldName` within the `_id`, and `InvalidIdField` for an `_id` that is an array, a regular expression or undefined.
+/// `DollarPrefixedFieldName` within the `_id`, and `InvalidIdField` for an `_id` that is an array, a regular
+/// expression or undefined.
 pub fn prepare_insert(
     doc: Doc<'_>,
     now_ms: i64,
     id: impl FnOnce() -> crate::lang::value::Owned,
 ) -> Result<Cow<'_, [u8]>, LangError> {
-    // One look at each field: this is done for every document that is inserted.
+    // A single pass over the fields: this runs for every inserted document.
     let (mut as_stored, mut first) = (true, true);
     for element in doc.elements() {
         let is_id = element.name == b"_id";
@@ -332,7 +334,7 @@ pub fn prepare_insert(
     Ok(bytes.into())
 }
 
-/// Names and `_id` of a document that takes another's place.
+/// Checks the names and the `_id` of a replacement document.
 fn check_names(doc: Doc<'_>) -> Result<(), LangError> {
     if let Some((name, _)) = doc.iter().find(|(name, _)| name.starts_with('$')) {
         refuse!(
@@ -343,7 +345,7 @@ fn check_names(doc: Doc<'_>) -> Result<(), LangError> {
     doc.iter().filter(|(name, _)| *name == "_id").try_for_each(|(_, value)| check_id(value))
 }
 
-/// An `_id`. Other names may begin with a dollar in what is inserted, as in MongoDB since 5.0.
+/// Checks an `_id`. Other names of an inserted document may begin with a dollar, as in MongoDB since 5.0.
 fn check_id(value: Value<'_>) -> Result<(), LangError> {
     if let Value::Array(_) | Value::Regex(..) | Value::Undefined = value {
         refuse!(InvalidIdField, "The '_id' value cannot be of type {}", value.type_name());
@@ -366,7 +368,7 @@ fn parse_changes(update: Doc<'_>, options: &Options) -> Result<Vec<Change>, Lang
         if !name.starts_with('$') {
             refuse!(
                 FailedToParse,
-                "the update operator document must contain atomic operators only, '{name}' is none"
+                "the update operator document must contain atomic operators only, '{name}' is not one"
             );
         }
         if !Operator::is_known(name) {
@@ -400,7 +402,7 @@ fn parse_changes(update: Doc<'_>, options: &Options) -> Result<Vec<Change>, Lang
                         "The source and target field for $rename must differ: {path}: \"{target}\""
                     );
                 }
-                // The target takes part in the search for conflicts.
+                // The target takes part in the check for conflicts.
                 changes.push(Change::new(target_steps, Operator::Nothing));
             }
             changes.push(Change::new(steps, operator));
@@ -432,7 +434,7 @@ fn compare_paths(a: &[String], b: &[String]) -> Ordering {
     a.iter().map(|name| (rank(name), name)).cmp(b.iter().map(|name| (rank(name), name)))
 }
 
-/// Of sorted paths none may be the beginning of the next.
+/// Rejects sorted paths of which one is a prefix of the next.
 fn refuse_conflicts<'p>(paths: impl Iterator<Item = &'p [String]> + Clone) -> Result<(), LangError> {
     for (a, b) in paths.clone().zip(paths.skip(1)) {
         if b.starts_with(a) {
@@ -541,7 +543,7 @@ fn identifiers<'a>(doc: Doc<'a>, names: &mut Vec<&'a str>, depth: usize) {
     }
 }
 
-/// Finds the paths of this document that a path with `$`, `$[]` and `$[x]` stands for.
+/// Resolves a path with `$`, `$[]` and `$[x]` to the paths of this document.
 fn resolve(
     tree: &mut Tree<'_>,
     rest: &[Step],

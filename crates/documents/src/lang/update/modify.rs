@@ -1,7 +1,7 @@
-//! What the operators of an update do to one place of a document.
+//! The operators of an update, applied at one path of a document.
 //!
-//! A place is found, or made on the way to it, by `value::tree`; here it gets its new value. An operator that cannot do its work
-//! on what is there refuses and says what it found.
+//! `value::tree` finds or creates the branch at a path; here it gets its new value. An operator that does
+//! not fit the existing value is an error that describes it.
 
 use std::collections::HashSet;
 
@@ -38,7 +38,7 @@ pub(crate) enum Operator {
     Push(Push),
     AddToSet(Vec<Owned>),
     Pull(Pull),
-    /// By their keys.
+    /// The values to remove, by their keys.
     PullAll(HashSet<Vec<u8>>),
     /// The first element, or the last.
     Pop {
@@ -50,7 +50,7 @@ pub(crate) enum Operator {
         xor: i64,
         long: bool,
     },
-    /// The target of a rename, which the source writes.
+    /// The target of a rename; the source writes it.
     Nothing,
 }
 
@@ -64,9 +64,9 @@ pub(crate) struct Push {
 
 #[derive(Debug, Clone)]
 enum PushSort {
-    /// Elements as they are.
+    /// Compares the elements themselves.
     Values { descending: bool },
-    /// Documents by their fields.
+    /// Compares documents by fields.
     Fields(Sort),
 }
 
@@ -75,13 +75,13 @@ pub(crate) enum Pull {
     /// Elements that equal the value, or match the pattern.
     Value(Owned),
     Pattern(Pattern),
-    /// Elements that pass: the filter asks for a field of this name with the element in it.
+    /// Elements that match the filter, which tests a field of this name with the element in it.
     Element(Filter),
     /// Documents that match.
     Document(Filter),
 }
 
-/// The name under which [`Pull::Element`] shows an element to its filter.
+/// The name under which [`Pull::Element`] passes an element to its filter.
 const ELEMENT: &str = "e";
 
 impl Operator {
@@ -152,7 +152,7 @@ impl Operator {
         })
     }
 
-    /// Has it anything to do with this document?
+    /// True when the operator applies to this document.
     pub(crate) fn counts(&self, context: &UpdateContext) -> bool {
         match self {
             Self::SetOnInsert(_) => context.inserting,
@@ -265,7 +265,7 @@ impl Operator {
     }
 }
 
-/// A value as a message shows it.
+/// A value as displayed in a message.
 fn short(value: Value<'_>) -> String {
     crate::lang::error::text(format_args!("{value}"))
 }
@@ -307,7 +307,7 @@ fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> Result<(), Lang
     if tree.find(path)?.is_none() {
         return Ok(());
     }
-    // Neither end may be inside of an array: elements have no names.
+    // Neither end may be inside an array: elements have no names.
     let parents = |steps: usize| (0..steps).rev();
     for length in parents(path.len()) {
         let inside = path.get(..length).map(|steps| tree.find(steps)).transpose()?.flatten();
@@ -327,7 +327,7 @@ fn rename(tree: &mut Tree<'_>, path: &[String], target: &str) -> Result<(), Lang
     Ok(())
 }
 
-/// The array at a path, made if nothing is there, for `bytes` that are added to it.
+/// The array at a path, created if missing, for `bytes` that are added to it.
 fn array<'t, 'a>(
     tree: &'t mut Tree<'a>,
     path: &[String],
@@ -556,7 +556,7 @@ fn parse_bits(operand: Value<'_>) -> Result<Operator, LangError> {
             ),
         };
         match name {
-            // One after the other: (x & a | o) ^ b with any further operation folded in.
+            // Composed in sequence: (x & a | o) ^ b with any further operation folded in.
             "and" => (and, or, xor) = (and & number, or & number, xor & number),
             "or" => (and, or, xor) = (and & !number, (or | number), xor & !number),
             "xor" => xor ^= number,

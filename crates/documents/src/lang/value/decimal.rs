@@ -1,4 +1,5 @@
-//! 128-bit decimal floating point, as BSON stores it: sign, coefficient of at most 34 digits, exponent of ten.
+//! 128-bit decimal floating point, as BSON stores it: sign, coefficient of at most 34 digits, exponent of
+//! ten.
 //!
 //! ```text
 //! bit 127  sign
@@ -6,10 +7,11 @@
 //! 126..122 11110 infinity, 11111 not a number                  other forms: a coefficient above the limit, which is zero
 //! ```
 //!
-//! Arithmetic works on strings of digits: plain, exact, rounded once at the end (half to even). It is not fast and need
-//! not be: decimals are for money.
+//! Arithmetic works on strings of digits: simple, exact, rounded once at the end (half to even). Speed
+//! matters little: decimals are for money.
 //!
-//! Source: IEEE 754-2008, 3.5.2, binary encoding of the significand; BSON's Decimal128 has its bytes in reverse.
+//! Source: IEEE 754-2008, 3.5.2, binary encoding of the significand; BSON's Decimal128 has its bytes in
+//! reverse.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
@@ -25,18 +27,18 @@ const EXPONENT_MIN: i32 = -6176;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decimal(u128);
 
-/// What a decimal is.
+/// Components of a decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parts {
     /// coefficient · 10^exponent
     Finite { negative: bool, coefficient: u128, exponent: i32 },
-    /// Without an end.
+    /// Positive or negative infinity.
     Infinity { negative: bool },
-    /// No number.
+    /// Not a number.
     NaN,
 }
 
-/// Which way a number goes when digits are dropped.
+/// Direction of rounding when digits are dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rounding {
     HalfEven,
@@ -48,7 +50,7 @@ pub(crate) enum Rounding {
 impl Decimal {
     pub(crate) const NAN: Self = Self(0b11111 << 122);
 
-    /// From BSON's bytes; every pattern is a decimal.
+    /// Decodes BSON's bytes; every pattern is a decimal.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_le_bytes(bytes))
@@ -66,7 +68,7 @@ impl Decimal {
             0b11110 => Parts::Infinity { negative },
             0b11111 => Parts::NaN,
             high if high >> 3 == 0b11 => {
-                // The form for coefficients of 2^113 and more, all of which are above the limit.
+                // The form for coefficients of 2^113 and more, all of which exceed the limit.
                 let exponent = ((self.0 >> 111) & 0x3FFF) as i32 - EXPONENT_BIAS;
                 Parts::Finite { negative, coefficient: 0, exponent }
             }
@@ -108,7 +110,7 @@ impl Decimal {
         Self::pack(number < 0, number.unsigned_abs().into(), 0)
     }
 
-    /// To fifteen digits, which is what a double is sure of.
+    /// Converts to fifteen digits, the precision that a double guarantees.
     pub(crate) fn from_double(number: f64) -> Self {
         if number.is_nan() {
             return Self::NAN;
@@ -140,13 +142,13 @@ impl Decimal {
         }
     }
 
-    /// A whole number that fits.
+    /// The value as an integer, if it is one and fits.
     pub(crate) fn to_integer(self) -> Option<i64> {
         let whole = self.quantize(0, Rounding::Truncate);
         if compare_magnitudes(self, whole) == Ordering::Equal { whole.truncated() } else { None }
     }
 
-    /// Without its fraction, if that fits.
+    /// The integer part, if it fits.
     pub(crate) fn truncated(self) -> Option<i64> {
         let Parts::Finite { negative, coefficient, exponent } = self.parts() else { return None };
         let magnitude = if exponent >= 0 {
@@ -158,11 +160,11 @@ impl Decimal {
         i64::try_from(if negative { -magnitude } else { magnitude }).ok()
     }
 
-    /// From digits, most significant first, times ten to `exponent`; rounds to what fits.
+    /// From digits, most significant first, times ten to `exponent`; rounds if they do not fit.
     fn from_digits(negative: bool, digits: &[u8], exponent: i64) -> Self {
         let leading = digits.iter().take_while(|&&digit| digit == 0).count();
         let digits = digits.get(leading..).unwrap_or_default();
-        // Below the least exponent digits fall off, too: subnormal numbers.
+        // Below the least exponent digits are dropped, too: subnormal numbers.
         let drop_low = (i64::from(EXPONENT_MIN) - exponent).max(0) as usize;
         let drop = digits.len().saturating_sub(DIGITS_MAX).max(drop_low);
         let (coefficient, dropped) = round_digits(digits, drop, negative, Rounding::HalfEven);
@@ -233,14 +235,14 @@ impl Decimal {
                 let negative = zero.negative && other.negative;
                 return Self::from_digits(negative, &[0], zero.exponent.min(other.exponent));
             }
-            // Zeros behind the point stay: 1.5 + 0.00 is 1.50.
+            // Trailing zeros after the point are preserved: 1.5 + 0.00 is 1.50.
             let pad = (other.exponent - zero.exponent).clamp(0, (DIGITS_MAX - other.digits.len()) as i64);
             let mut digits = other.digits;
             digits.resize(digits.len() + pad as usize, 0);
             return Self::from_digits(other.negative, &digits, other.exponent - pad);
         }
         if high.adjusted() - low.adjusted() > 2 * DIGITS_MAX as i64 {
-            // Too small to matter but for the direction of rounding: any tiny number does.
+            // Too small to matter except for the direction of rounding, for which any tiny number will do.
             low.exponent = high.adjusted() - 2 * DIGITS_MAX as i64;
             low.digits = vec![1];
         }
@@ -307,7 +309,7 @@ impl Decimal {
                 let mut digits = digits_of(a / b);
                 let mut remainder = a % b;
                 let mut exponent = i64::from(x) - i64::from(y);
-                // One digit more than fits, and one that stands for all that follow it.
+                // One digit more than fits, and a sticky digit for all that follow it.
                 while remainder != 0 && digits.len() <= DIGITS_MAX + 1 {
                     remainder *= 10;
                     if digits == [0] {
@@ -326,7 +328,7 @@ impl Decimal {
         })
     }
 
-    /// What a division towards zero leaves; `None` for a divisor of zero.
+    /// The remainder of a division towards zero; `None` for a divisor of zero.
     pub(crate) fn remainder(self, other: Self) -> Option<Self> {
         if other.is_zero() {
             return None;
@@ -345,7 +347,7 @@ impl Decimal {
                     }
                     Self::pack(negative, left, y)
                 } else {
-                    // A divisor that does not fit when it is scaled is above every coefficient.
+                    // A divisor that overflows when scaled exceeds every coefficient.
                     let scaled = 10u128.checked_pow(x.abs_diff(y)).and_then(|scale| b.checked_mul(scale));
                     Self::pack(negative, scaled.map_or(a, |b| a % b), x)
                 }
@@ -353,7 +355,7 @@ impl Decimal {
         })
     }
 
-    /// Rounds to `places` behind the point (before it, when negative).
+    /// Rounds to `places` digits after the point (before it, when negative).
     pub(crate) fn quantize(self, places: i32, rounding: Rounding) -> Self {
         let Parts::Finite { negative, coefficient, exponent } = self.parts() else { return self };
         let drop = i64::from(-places) - i64::from(exponent);
@@ -366,7 +368,7 @@ impl Decimal {
     }
 }
 
-/// Compares without signs; of finite numbers.
+/// Compares the magnitudes of finite numbers.
 fn compare_magnitudes(a: Decimal, b: Decimal) -> Ordering {
     let magnitude = |d: Decimal| Decimal(d.0 & !(1 << 127));
     let difference = magnitude(a).subtract(magnitude(b));
@@ -416,7 +418,8 @@ fn digits_of(mut number: u128) -> Vec<u8> {
     }
 }
 
-/// Drops the last `drop` digits and rounds; at most `DIGITS_MAX` digits may be left. Returns how many were dropped.
+/// Drops the last `drop` digits and rounds; at most `DIGITS_MAX` digits may be left. Returns how many were
+/// dropped.
 fn round_digits(digits: &[u8], drop: usize, negative: bool, rounding: Rounding) -> (u128, usize) {
     let keep = digits.len().saturating_sub(drop);
     let kept = digits.iter().take(keep).fold(0u128, |number, &digit| number * 10 + u128::from(digit));
@@ -432,7 +435,7 @@ fn round_digits(digits: &[u8], drop: usize, negative: bool, rounding: Rounding) 
     (kept + u128::from(up), drop)
 }
 
-/// Sums, differences and order of numbers as digits, least significant first; results most significant first.
+/// Sum, difference and order of numbers as digits, least significant first; results most significant first.
 fn sum(a: &[u8], b: &[u8]) -> Vec<u8> {
     let mut carry = 0;
     let mut out: Vec<u8> = (0..a.len().max(b.len()) + 1)
@@ -468,7 +471,7 @@ fn less(a: &[u8], b: &[u8]) -> bool {
         .is_some_and(Ordering::is_lt)
 }
 
-/// Plain where that is short, scientific otherwise: `0.00`, `1E+3`, `1.5E-8`.
+/// Plain where that is short, otherwise scientific: `0.00`, `1E+3`, `1.5E-8`.
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (negative, coefficient, exponent) = match self.parts() {

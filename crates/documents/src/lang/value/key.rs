@@ -1,4 +1,4 @@
-//! Values as bytes that sort as the values do: index keys and sort keys.
+//! Encoding of values as bytes that sort as the values do: index keys and sort keys.
 //!
 //! ```text
 //! key    := class value                                    class: one byte, the order of types
@@ -9,11 +9,13 @@
 //! ```
 //!
 //! Invariants
-//! 1. `encode(a) < encode(b)` exactly when `compare(a, b)` is less; equal values of different types have equal keys.
-//! 2. No key is the beginning of another, so keys stand one behind the other in a compound index.
-//! 3. No key begins with 00 or FF, so there is room below and above all of them, also inverted.
+//! 1. `encode(a) < encode(b)` exactly when `compare(a, b)` is less; equal values of different types have
+//!    equal keys.
+//! 2. No key is a prefix of another, so keys can be concatenated in a compound index.
+//! 3. No key begins with 00 or FF, so bounds exist below and above all of them, also inverted.
 //!
-//! A missing field has the key of null. An array has one entry per distinct element; an empty one the key of undefined.
+//! A missing field has the key of null. An array has one entry per distinct element; an empty one the key of
+//! undefined.
 //!
 //! Not here: which intervals a filter allows (`lang::filter::bounds`).
 
@@ -126,14 +128,14 @@ fn put_fields(doc: Doc<'_>, out: &mut Vec<u8>) {
     out.push(0);
 }
 
-/// Keys from `start` on and before `end`; of one field, or of several one behind the other.
+/// Keys from `start` (included) to `end` (excluded), of one field or of several concatenated.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interval {
-    /// The first bytes that are in.
+    /// The first bytes in the interval.
     pub start: Vec<u8>,
-    /// The first bytes behind.
+    /// The first bytes after the interval.
     pub end: Vec<u8>,
-    /// One value only, so that the next field of a compound index is in order behind it.
+    /// A single value, so that the next field of a compound index is sorted within the interval.
     pub point: bool,
 }
 
@@ -144,7 +146,7 @@ impl Interval {
         Self { start: vec![0x01], end: vec![0xFF], point: false }
     }
 
-    /// That value alone.
+    /// The interval of one value.
     #[must_use]
     pub fn point(value: Value<'_>) -> Self {
         let start = key_of(value);
@@ -165,7 +167,7 @@ impl Interval {
         self.start >= self.end
     }
 
-    /// Keys in both.
+    /// Keys in both intervals.
     #[must_use]
     pub fn intersect(&self, other: &Self) -> Self {
         Self {
@@ -175,21 +177,21 @@ impl Interval {
         }
     }
 
-    /// The same values in a descending field.
+    /// The same values for a descending field.
     #[must_use]
     pub fn descending(&self) -> Self {
         let inverted = |bytes: &[u8]| behind(&bytes.iter().map(|byte| !byte).collect::<Vec<_>>());
         Self { start: inverted(&self.end), end: inverted(&self.start), point: self.point }
     }
 
-    /// Is that key inside?
+    /// True when the key is in the interval.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.start.as_slice() <= key && key < self.end.as_slice()
     }
 }
 
-/// The least bytes above everything that begins with `prefix`.
+/// The least bytes greater than everything that begins with `prefix`.
 #[must_use]
 pub fn behind(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
@@ -207,22 +209,23 @@ pub fn behind(prefix: &[u8]) -> Vec<u8> {
 pub struct IndexField {
     /// The dotted path.
     pub path: String,
-    /// Greatest first?
+    /// True for descending order.
     pub descending: bool,
 }
 
-/// What one document puts into one index.
+/// The entries of one document in one index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entries {
     /// The keys, sorted and distinct.
     pub keys: Vec<Vec<u8>>,
-    /// For each field: does its path go through an array?
+    /// For each field: true when its path goes through an array.
     pub multikey: Vec<bool>,
-    /// None of the fields is there: a sparse index has no entry.
+    /// True when none of the fields exists: a sparse index has no entry.
     pub missing_all: bool,
 }
 
-/// The entries of a document: one for each distinct combination of its fields' values. Cost: a search for each field.
+/// The entries of a document: one for each distinct combination of its fields' values. Cost: a search for
+/// each field.
 ///
 /// # Errors
 /// `CannotIndexParallelArrays`: two fields go through different arrays.
@@ -238,10 +241,10 @@ pub fn entries(doc: Doc<'_>, fields: &[IndexField]) -> Result<Entries, LangError
     Ok(Entries { keys, multikey, missing_all })
 }
 
-/// Keys of up to this length are made for each element of an array: more than an index takes.
+/// Longest key that is built for each element of an array; longer than an index accepts.
 const KEY_BYTES_MADE: usize = 64 << 10;
 
-/// How far a field of an index has been followed.
+/// State of following a field's path.
 #[derive(Clone, Copy)]
 enum Remaining<'a> {
     /// The rest of the path from this value on; an empty rest means the value itself, if it is no array.
@@ -278,7 +281,8 @@ fn expand(
     keys: &mut Vec<Vec<u8>>,
 ) -> Result<(), LangError> {
     steps(1 + remaining.len())?;
-    // A key that no index takes is refused by the caller: the others, which may be as long, are not made.
+    // The caller rejects a key that exceeds the index limit, so the others, which may be as long, are not
+    // built.
     if keys.last().is_some_and(|key| key.len() > KEY_BYTES_MADE) {
         return Ok(());
     }
@@ -298,7 +302,8 @@ fn expand(
         keys.push(key);
         return Ok(());
     };
-    // The same array is the same bytes at the same place: two fields below it go through its elements together.
+    // Identical bytes at the same address are the same array: two fields below it expand its elements
+    // together.
     let same = |other: Doc<'_>| std::ptr::eq(other.bytes(), array.bytes());
     if !arrays.all(same) {
         let names = fields.iter().map(|field| field.path.as_str()).collect::<Vec<_>>().join(", ");
@@ -307,7 +312,7 @@ fn expand(
     for ((_, found), flag) in followed.iter().zip(multikey.iter_mut()) {
         *flag |= found.is_some();
     }
-    // A position in the path means that element, for all of them.
+    // A position in the path selects that element, for all of them.
     let fixed: Vec<Option<Value<'_>>> = followed
         .iter()
         .map(|(field, found)| match (field, found) {
@@ -332,7 +337,8 @@ fn expand(
     array.values().try_for_each(|element| expand(&step(Some(element))?, fields, multikey, missing_all, keys))
 }
 
-/// A field's way into one element of an array, or to the element at the position that its path names.
+/// Continues a field's path in one element of an array, or in the element at the position that the path
+/// names.
 fn below<'a>(
     rest: &'a str,
     element: Option<Value<'a>>,

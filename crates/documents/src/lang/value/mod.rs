@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! bytes ─▶ Doc::check, once ─▶ Doc ─▶ get, iter ─▶ Value: numbers by value, the rest as slices of the same bytes
-//!                                                    └─▶ Owned: a value with bytes of its own
+//!                                                    └─▶ Owned: a value that owns its bytes
 //! Writer ─▶ DocBuf
 //! ```
 //!
-//! A document is checked once, when it comes in: lengths, types, UTF-8, depth, size. From then on no access can fail, and a
-//! search by name skips fields by their lengths without looking at what is in them.
+//! A document is checked once, on input: lengths, types, UTF-8, depth, size. From then on no access can
+//! fail, and a search by name skips fields by their lengths without reading them.
 //!
 //! Invariants
 //! 1. Nothing here panics, whatever the bytes are: a `Doc` over bytes that were never checked ends early.
-//! 2. A `Doc` that passed `check` is no deeper than [`DEPTH_MAX`], so the recursive walks of this crate have a bound.
+//! 2. A `Doc` that passed `check` is no deeper than [`DEPTH_MAX`], so recursion over it is bounded in this
+//!    crate.
 //!
-//! Source: <https://bsonspec.org/spec.html>. The crate `bson` has the same idea in `RawDocument`, whose every step can fail.
+//! Source: <https://bsonspec.org/spec.html>. The crate `bson` has the same idea in `RawDocument`, whose every
+//! step can fail.
 
 pub(crate) mod decimal;
 pub mod key;
@@ -32,9 +34,9 @@ use crate::lang::error::{LangError, refuse};
 use crate::lang::value::decimal::Decimal;
 use crate::lang::value::writer::Writer;
 
-/// No document is larger, MongoDB's limit.
+/// Largest document, MongoDB's limit.
 pub const DOCUMENT_BYTES_MAX: usize = 16 << 20;
-/// No document is nested deeper. MongoDB stores 180 levels as well.
+/// Deepest nesting of a document. MongoDB stores 180 levels as well.
 pub const DEPTH_MAX: usize = 180;
 
 /// A number or null in an array: its type, its position, its value.
@@ -42,7 +44,7 @@ pub(crate) const ELEMENT_BYTES: usize = 8;
 
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 
-/// The types' bytes.
+/// The bytes that identify types.
 pub(crate) mod tag {
     pub(crate) const DOUBLE: u8 = 0x01;
     pub(crate) const STRING: u8 = 0x02;
@@ -72,7 +74,7 @@ pub(crate) mod tag {
 pub struct Doc<'a>(&'a [u8]);
 
 impl<'a> Doc<'a> {
-    /// Checks `bytes` through and through. Cost: one pass.
+    /// Checks `bytes` completely. Cost: one pass.
     ///
     /// # Errors
     /// `InvalidBSON`, `BSONObjectTooLarge`, and `Overflow` for a document deeper than [`DEPTH_MAX`].
@@ -85,7 +87,7 @@ impl<'a> Doc<'a> {
         Ok(Self(bytes))
     }
 
-    /// A document whose bytes were checked before: what came out of the store.
+    /// A document whose bytes were checked before, such as one from the store.
     #[must_use]
     pub fn trusted(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -97,13 +99,13 @@ impl<'a> Doc<'a> {
         Doc(EMPTY)
     }
 
-    /// All of it, length and final zero included.
+    /// All bytes, length and final zero included.
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// The first field of that name. Cost: skips what stands before it.
+    /// The first field with that name. Cost: skips the fields before it.
     #[must_use]
     pub fn get(self, name: &str) -> Option<Value<'a>> {
         let mut fields = self.iter();
@@ -122,7 +124,7 @@ impl<'a> Doc<'a> {
         Fields { rest: self.0.get(4..end).unwrap_or_default() }
     }
 
-    /// The fields as they lie there, for a look that needs few of their values.
+    /// The fields as raw bytes, for readers that need few of the values.
     pub(crate) fn elements(self) -> impl Iterator<Item = Element<'a>> {
         let mut fields = self.iter();
         std::iter::from_fn(move || fields.element())
@@ -133,7 +135,7 @@ impl<'a> Doc<'a> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// No fields?
+    /// True when there are no fields.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.iter().rest.is_empty()
@@ -145,7 +147,7 @@ impl<'a> Doc<'a> {
         self.iter().next()
     }
 
-    /// A copy with bytes of its own.
+    /// A copy that owns its bytes.
     #[must_use]
     pub fn to_buf(self) -> DocBuf {
         DocBuf(self.0.to_vec())
@@ -199,7 +201,7 @@ impl DocBuf {
         Self(bytes)
     }
 
-    /// Gives back memory that the document does not need, before it is held for long.
+    /// Releases excess capacity, before the document is held for long.
     #[must_use]
     pub fn compact(mut self) -> Self {
         if self.0.capacity() > self.0.len() + self.0.len() / 8 {
@@ -208,13 +210,13 @@ impl DocBuf {
         self
     }
 
-    /// To read it.
+    /// The document as a borrowed `Doc`.
     #[must_use]
     pub fn doc(&self) -> Doc<'_> {
         Doc(&self.0)
     }
 
-    /// All of it.
+    /// All bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -239,13 +241,13 @@ impl fmt::Display for DocBuf {
     }
 }
 
-/// Goes through a document's fields.
+/// Iterates over a document's fields.
 #[derive(Clone)]
 pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
-/// A field as its bytes lie there.
+/// A field as raw bytes.
 pub(crate) struct Element<'a> {
     pub(crate) tag: u8,
     pub(crate) name: &'a [u8],
@@ -259,12 +261,12 @@ impl<'a> Element<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields that these bytes hold.
+    /// The fields encoded in these bytes.
     pub(crate) fn of(rest: &'a [u8]) -> Self {
         Self { rest }
     }
 
-    /// Bytes of the fields that are left.
+    /// Bytes of the remaining fields.
     pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }
@@ -296,7 +298,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
     usize::try_from(i32::from_le_bytes(*bytes.first_chunk()?)).ok()
 }
 
-/// How many bytes the value at the beginning of `bytes` takes.
+/// Number of bytes of the value at the beginning of `bytes`.
 fn payload_len(tag: u8, bytes: &[u8]) -> Option<usize> {
     Some(match tag {
         tag::DOUBLE | tag::DATE | tag::TIMESTAMP | tag::INT64 => 8,
@@ -335,7 +337,7 @@ fn check_document(bytes: &[u8], depth: usize) -> Result<(), LangError> {
     let mut fields = Doc(bytes).iter();
     while !fields.rest.is_empty() {
         let Some(element) = fields.element() else {
-            refuse!(InvalidBSON, "a field ends behind its document, or its type is unknown");
+            refuse!(InvalidBSON, "a field ends after its document, or its type is unknown");
         };
         let Ok(name) = std::str::from_utf8(element.name) else {
             refuse!(InvalidBSON, "a field name is not UTF-8");
@@ -379,7 +381,7 @@ pub enum Value<'a> {
     Regex(&'a str, &'a str),
     /// Deprecated: namespace and id.
     DbPointer(&'a str, [u8; 12]),
-    /// JavaScript; kept, never run.
+    /// JavaScript; stored, never run.
     Code(&'a str),
     /// Deprecated text.
     Symbol(&'a str),
@@ -471,7 +473,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The type's name, as `$type` has it.
+    /// The type's name for `$type`.
     #[must_use]
     pub fn type_name(self) -> &'static str {
         type_name(self.tag())
@@ -507,7 +509,7 @@ impl<'a> Value<'a> {
         matches!(self, Self::Int32(_) | Self::Int64(_) | Self::Double(_) | Self::Decimal(_))
     }
 
-    /// A whole number that fits, of any numeric type.
+    /// The value as an integer, if it is one and fits; of any numeric type.
     #[must_use]
     pub fn as_integer(self) -> Option<i64> {
         match self {
@@ -532,7 +534,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a condition takes it for: false, zero, null and undefined are false.
+    /// The value as a condition: false, zero, null and undefined are false.
     #[must_use]
     pub fn is_truthy(self) -> bool {
         match self {
@@ -644,7 +646,7 @@ impl fmt::Debug for Value<'_> {
     }
 }
 
-/// As MongoDB's shell shows it, in short: `{ a: 1, b: [ "x" ] }`.
+/// As MongoDB's shell displays it, in short: `{ a: 1, b: [ "x" ] }`.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex =
@@ -700,7 +702,7 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// Text up to here is kept without an allocation, in a value that is no larger for it.
+/// Longest text that is stored without an allocation; it does not make the value larger.
 const SHORT_BYTES: usize = 24;
 
 /// A value that owns its bytes.
@@ -711,7 +713,7 @@ pub struct Owned(Inner);
 enum Inner {
     /// Values that hold no slice.
     Plain(Value<'static>),
-    /// A short text, such as most ids that are texts, and its length.
+    /// A short text, such as most text ids, and its length.
     Short(u8, [u8; SHORT_BYTES]),
     /// Type and payload.
     Encoded(u8, Vec<u8>),
@@ -721,7 +723,7 @@ impl Owned {
     /// Null.
     pub const NULL: Self = Self(Inner::Plain(Value::Null));
 
-    /// To read it.
+    /// The value as a borrowed `Value`.
     #[must_use]
     pub fn value(&self) -> Value<'_> {
         match &self.0 {
@@ -749,18 +751,18 @@ impl Owned {
         writer.into_owned()
     }
 
-    /// A document's or array's bytes.
+    /// Takes the bytes of a document or array.
     pub(crate) fn encoded(tag: u8, bytes: Vec<u8>) -> Self {
         Self(Inner::Encoded(tag, bytes))
     }
 
-    /// Bytes it takes as a field or element, about.
+    /// Approximate bytes as a field or element.
     pub(crate) fn encoded_bytes(&self) -> usize {
         let encoded = if let Inner::Encoded(_, bytes) = &self.0 { bytes.len() } else { 0 };
         ELEMENT_BYTES + encoded
     }
 
-    /// Memory it takes, about.
+    /// Approximate memory of the value.
     pub(crate) fn bytes(&self) -> usize {
         let encoded = if let Inner::Encoded(_, bytes) = &self.0 { bytes.capacity() } else { 0 };
         size_of::<Self>() + encoded
@@ -803,7 +805,7 @@ impl From<Value<'_>> for Owned {
     }
 }
 
-/// The same value of the same type, byte for byte. See [`order::equal`] for the other equality.
+/// Equality of value and type, byte for byte. See [`order::equal`] for the other equality.
 impl PartialEq for Owned {
     fn eq(&self, other: &Self) -> bool {
         let bytes = |owned: &Self| {

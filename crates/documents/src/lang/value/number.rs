@@ -1,4 +1,4 @@
-//! Numbers of four types, one order.
+//! One order of the four numeric types.
 //!
 //! ```text
 //!          ┌ rank: NaN < negative < positive, zero among the latter
@@ -6,18 +6,19 @@
 //!          └ rest: none, or the decimal digits of a magnitude that lies between two doubles
 //! ```
 //!
-//! [`Sortable`] is that triple. Two numbers compare as their triples do, whatever their types; the order of values and the
-//! bytes of index keys are both made of it, so they cannot disagree.
+//! [`Sortable`] is that triple. Two numbers compare as their triples do, whatever their types; the order of
+//! values and the bytes of index keys both derive from it, so they cannot disagree.
 //!
-//! Why it is exact: equal floors without rest mean the same double. A magnitude between two neighbouring doubles is no
-//! double, hence an integer or a decimal with at most 34 digits, and those compare by their digits.
+//! Why it is exact: equal floors without rest mean the same double. A magnitude between two neighbouring
+//! doubles is not a double, hence an integer or a decimal with at most 34 digits, and those compare by their
+//! digits.
 
 use std::cmp::Ordering;
 
 use crate::lang::value::decimal::{Decimal, Parts};
 use crate::lang::value::{TWO_63, Value};
 
-/// A number in the one order.
+/// A number in sortable form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sortable {
     pub(crate) rank: Rank,
@@ -89,7 +90,7 @@ impl Sortable {
     }
 }
 
-/// Exponent of the first digit, and the digits moved left to 34 of them.
+/// Exponent of the first digit, and the digits shifted left to 34 digits.
 fn aligned(coefficient: u128, exponent: i32) -> (i32, u128) {
     let digits = coefficient.checked_ilog10().map_or(1, |log| log + 1);
     let shift = (crate::lang::value::decimal::DIGITS_MAX as u32).saturating_sub(digits);
@@ -112,7 +113,7 @@ fn floor_of(coefficient: u128, exponent: i32) -> (f64, bool) {
     }
 }
 
-/// Compares a positive double with `coefficient · 10^exponent` near it, by multiplying both up to integers.
+/// Compares a positive double with a nearby `coefficient · 10^exponent`, by scaling both to integers.
 fn compare_exactly(double: f64, coefficient: u128, exponent: i32) -> Ordering {
     let bits = double.to_bits();
     let (mantissa, binary) = match (bits >> 52) as i32 {
@@ -201,7 +202,7 @@ pub(crate) fn to_decimal(value: Value<'_>) -> Option<Decimal> {
     })
 }
 
-/// The integer without its fraction, if that fits: `$mod`, bit tests.
+/// The integer part, if it fits: for `$mod` and bit tests.
 pub(crate) fn truncated(value: Value<'_>) -> Option<i64> {
     match value {
         Value::Double(d) => {
@@ -213,7 +214,7 @@ pub(crate) fn truncated(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// An integer in the smaller type when both came from it and it fits.
+/// An integer in the smaller type when both operands had it and it fits.
 pub(crate) fn narrow(number: i64, small: bool) -> Value<'static> {
     match i32::try_from(number) {
         Ok(number) if small => Value::Int32(number),
@@ -228,8 +229,8 @@ pub(crate) enum Arithmetic {
     Multiply,
 }
 
-/// Adds, subtracts or multiplies. The result has the wider type: decimal, double, long, int; an int that overflows
-/// becomes a long. `None` when a long overflows or a value is no number.
+/// Adds, subtracts or multiplies. The result has the wider type: decimal, double, long, int; an int that
+/// overflows becomes a long. `None` when a long overflows or a value is no number.
 pub(crate) fn calculate(a: Value<'_>, b: Value<'_>, how: Arithmetic) -> Option<Value<'static>> {
     if let (Value::Decimal(_), _) | (_, Value::Decimal(_)) = (a, b) {
         let (a, b) = (to_decimal(a)?, to_decimal(b)?);

@@ -5,9 +5,9 @@
 //!        < DBPointer < code < code with scope < MaxKey
 //! ```
 //!
-//! Numbers compare by their exact value, whatever their types (`value::number`); symbols are text. Text compares by its
-//! bytes: collations are refused. Documents compare field by field: class of the value, name, value. [`super::key`] gives
-//! bytes in the same order.
+//! Numbers compare by their exact value, whatever their types (`value::number`); symbols are text. Text
+//! compares by its bytes: collations are refused. Documents compare field by field: class of the value, name,
+//! value. [`super::key`] gives bytes in the same order.
 
 use std::cmp::Ordering;
 
@@ -38,7 +38,7 @@ pub(crate) fn class(value: Value<'_>) -> u8 {
     }
 }
 
-/// Classes that have names elsewhere.
+/// Classes that other modules refer to by name.
 pub(crate) mod class {
     pub(crate) const UNDEFINED: u8 = 0x10;
     pub(crate) const NULL: u8 = 0x18;
@@ -69,13 +69,14 @@ pub fn compare(a: Value<'_>, b: Value<'_>) -> Ordering {
     }
 }
 
-/// Compares values of which either may be missing: nothing is below null and above MinKey, where undefined is.
+/// Compares values of which either may be missing: a missing value is between MinKey and null, like
+/// undefined.
 #[must_use]
 pub fn compare_options(a: Option<Value<'_>>, b: Option<Value<'_>>) -> Ordering {
     compare(a.unwrap_or(Value::Undefined), b.unwrap_or(Value::Undefined))
 }
 
-/// The same value, types of numbers aside.
+/// Equality of values; the types of numbers do not matter.
 #[must_use]
 pub fn equal(a: Value<'_>, b: Value<'_>) -> bool {
     compare(a, b).is_eq()

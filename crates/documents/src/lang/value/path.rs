@@ -1,10 +1,11 @@
 //! Dotted paths through documents and arrays.
 //!
-//! A filter's path means every value it can reach: an array on the way stands for its elements, and a number in the path for
-//! that element, too. An array at the end stands for its elements and for itself.
+//! A filter's path selects every value it can reach: an array on the path is replaced by its elements, and a
+//! number in the path also selects the element at that position. An array at the end is replaced by its
+//! elements and itself.
 //!
 //! ```text
-//! a.b in { a: [ { b: 1 }, { b: [2, 3] }, {}, 7 ] }   1, 2, 3, [2, 3], missing          the 7 has no fields and says nothing
+//! a.b in { a: [ { b: 1 }, { b: [2, 3] }, {}, 7 ] }   1, 2, 3, [2, 3], missing          the 7 has no fields and is ignored
 //! a.1.b in the same                                  2, 3, [2, 3]: a position that is there is meant as one
 //! a.b in { a: [] }                                   nothing at all
 //! a.b in { a: 7 }                                    missing
@@ -31,23 +32,24 @@ pub(crate) fn position(name: &str) -> Option<usize> {
     }
 }
 
-/// Whether a path passes through the elements of an array at its end.
+/// How an array at the end of a path is visited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AtEnd {
     /// The elements, then the array itself.
     Elements,
-    /// The array only: `$size`, `$elemMatch`.
+    /// The array only: for `$size`, `$elemMatch`.
     Whole,
 }
 
-/// Values of one path in one document, at most. Where names are also positions, their number doubles with each array on the way.
+/// Most values of one path in one document. When names are also positions, the number doubles with each
+/// array on the path.
 const VISITS_MAX: usize = 20_000_000;
 
-/// Calls `found` with every value of the path, `None` where a field is missing, until it says `true`. Returns the position in the
-/// outermost array on the way to the value that ended it.
+/// Calls `found` with every value of the path, `None` for a missing field, until it returns `true`. Returns
+/// the position in the outermost array on the path to the value that ended it.
 ///
 /// # Errors
-/// `ExceededTimeLimit` for too many values; what ends the command.
+/// `ExceededTimeLimit` for too many values; an end of the command.
 pub(crate) fn any<'a>(
     doc: Doc<'a>,
     path: &str,
@@ -57,10 +59,10 @@ pub(crate) fn any<'a>(
     Walk { at_end, found, left: VISITS_MAX }.document(doc, path)
 }
 
-/// What the visitor says of one value.
+/// Result of the visitor for one value: true ends the search.
 pub(crate) type Found = bool;
 
-/// Where the search ended.
+/// Position where the search ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hit {
     pub(crate) position: Option<usize>,
@@ -69,7 +71,7 @@ pub(crate) struct Hit {
 struct Walk<'w, 'a> {
     at_end: AtEnd,
     found: &'w mut dyn FnMut(Option<Value<'a>>) -> Found,
-    /// Visits that are left.
+    /// Remaining visits.
     left: usize,
 }
 
@@ -78,7 +80,7 @@ impl<'a> Walk<'_, 'a> {
         steps(1)?;
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
-            None => refuse!(ExceededTimeLimit, "a path means more than {VISITS_MAX} values in one document"),
+            None => refuse!(ExceededTimeLimit, "a path has more than {VISITS_MAX} values in one document"),
         }
         Ok(())
     }
@@ -127,7 +129,7 @@ impl<'a> Walk<'_, 'a> {
                 end = self.document(doc, rest)?;
             }
             if end.is_none() && fixed == Some(at) {
-                // A scalar cannot go on, and says nothing.
+                // A path cannot continue in a scalar element, which is ignored.
                 if tail.is_empty() || matches!(element, Value::Document(_) | Value::Array(_)) {
                     end = self.value(element, tail)?;
                 }
@@ -140,10 +142,10 @@ impl<'a> Walk<'_, 'a> {
     }
 }
 
-/// Shows each value of a path, arrays at the end as their elements: what `distinct` sees.
+/// Passes each value of a path to `each`, arrays at the end as their elements: the values of `distinct`.
 ///
 /// # Errors
-/// As [`any`]; what `each` answers.
+/// As [`any`]; the errors of `each`.
 pub fn each_at<'a>(
     doc: Doc<'a>,
     path: &str,
@@ -165,7 +167,7 @@ pub fn each_at<'a>(
 pub(crate) fn values_at<'a>(doc: Doc<'a>, path: &str) -> Result<(Vec<Value<'a>>, Held), LangError> {
     let (mut values, held) = (Vec::new(), held("the values at a path"));
     each_at(doc, path, &mut |value| {
-        // The list may have twice the room that it needs.
+        // The capacity of the list may be twice its length.
         held.take(2 * size_of::<Value<'_>>())?;
         values.push(value);
         Ok(())

@@ -1,8 +1,8 @@
-//! Values back from their keys: what an index answers without the documents.
+//! Decoding of values from their keys, for queries that an index serves without the documents.
 //!
-//! A key says how a value compares, not which type it has: 1 and 1.0 have one key. So an entry keeps a byte beside each of
-//! its values: the type, or that there is no value, or that only the document knows. The last is said of numbers that a
-//! double does not hold, of minus zero, and of everything that is seldom asked for.
+//! A key determines how a value compares, not its type: 1 and 1.0 have one key. So an entry stores a byte
+//! for each of its values: the type, or that there is no value, or that only the document has it. The last
+//! applies to numbers that a double cannot represent, to minus zero, and to rarely used types.
 
 use ropewalk_base::keys;
 
@@ -17,7 +17,7 @@ pub(crate) const LOST: u8 = 0xFF;
 /// Integers up to this one are doubles, too.
 const INTEGER_MAX: u64 = 1 << 53;
 
-/// The byte to keep beside the key of a value.
+/// The byte to store with the key of a value.
 pub(crate) fn type_of(value: Option<Value<'_>>) -> u8 {
     let Some(value) = value else { return MISSING };
     let held = match value {
@@ -35,8 +35,8 @@ pub(crate) fn type_of(value: Option<Value<'_>>) -> u8 {
     if held { value.tag() } else { LOST }
 }
 
-/// Takes the value of type `kind` from the front of `key`; `None` for what [`type_of`] calls missing or lost, and for keys
-/// that are none.
+/// Decodes the value of type `kind` at the front of `key`; `None` if [`type_of`] calls it missing or lost,
+/// and for invalid keys.
 pub(crate) fn take(key: &[u8], kind: u8) -> Option<(Owned, &[u8])> {
     let (class, rest) = key.split_first()?;
     let numeric = matches!(kind, tag::INT32 | tag::INT64 | tag::DOUBLE);
@@ -75,16 +75,16 @@ pub(crate) fn take(key: &[u8], kind: u8) -> Option<(Owned, &[u8])> {
     })
 }
 
-/// Passes over the key of nothing: that of null.
+/// Skips the key of a missing value: that of null.
 pub(crate) fn take_missing(key: &[u8]) -> Option<&[u8]> {
     key.split_first().filter(|(class, _)| **class == order::class::NULL).map(|(_, rest)| rest)
 }
 
-/// A number whose key has no rest behind the double.
+/// A number whose key has no rest after the double.
 fn take_double(key: &[u8]) -> Option<(f64, &[u8])> {
     let (bits, rest) = keys::take_u64(key).ok()?;
     let (flag, rest) = rest.split_first()?;
-    // As `key` puts it: the bits with the highest one set, below zero all of them inverted.
+    // As in `key`: the bits with the highest one set; below zero all of them inverted.
     let (magnitude, sign, plain) = match bits >> 63 {
         1 => (bits & !(1 << 63), 1.0, 0),
         _ => (!bits & !(1 << 63), -1.0, u8::MAX),
@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_not_lost_comes_back(value in value(), behind: Vec<u8>) {
+        fn value_of_restorable_type_decodes_from_its_key(value in value(), behind: Vec<u8>) {
             let kind = type_of(Some(value.value()));
             let mut encoded = key::key_of(value.value());
             encoded.extend_from_slice(&behind);
@@ -132,7 +132,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_value_or_none(bytes: Vec<u8>, kind: u8) {
+        fn take_of_any_bytes_does_not_panic(bytes: Vec<u8>, kind: u8) {
             let _ = take(&bytes, kind);
         }
     }

@@ -1,7 +1,8 @@
 //! Sorts: `{ a: 1, "b.c": -1 }`.
 //!
-//! Each document gets one key of bytes, and the keys are compared as bytes. A field that goes through arrays counts by its least
-//! element when it sorts ascending, by its greatest when descending; an empty array stands below null.
+//! Each document gets one key of bytes, and the keys are compared as bytes. A field that goes through arrays
+//! is sorted by its least element when ascending, by its greatest when descending; an empty array sorts
+//! below null.
 
 use crate::lang::budget::byte_steps;
 use crate::lang::error::{LangError, refuse};
@@ -9,9 +10,9 @@ use crate::lang::value::key::{IndexField, encode};
 use crate::lang::value::path::{self, AtEnd};
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Doc, Value};
 
-/// No sort has more fields, MongoDB's limit for indexes.
+/// Most fields of a sort, MongoDB's limit for indexes.
 const FIELDS_MAX: usize = 32;
-/// No key is larger: fields in one another may each hold the whole document.
+/// Largest key: nested fields may each hold the whole document.
 const KEY_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 
 /// A parsed sort.
@@ -59,7 +60,7 @@ impl Sort {
         &self.fields
     }
 
-    /// The field, if there is one alone.
+    /// The field, if there is exactly one.
     #[must_use]
     pub fn only(&self) -> Option<&IndexField> {
         match self.fields.as_slice() {
@@ -68,7 +69,7 @@ impl Sort {
         }
     }
 
-    /// `{ $natural: 1 }`, in the order of storage: descending?
+    /// The direction of `{ $natural: 1 }`, in storage order; true: descending.
     #[must_use]
     pub fn natural(&self) -> Option<bool> {
         match self.fields.as_slice() {
@@ -77,10 +78,10 @@ impl Sort {
         }
     }
 
-    /// The bytes that a document is sorted by.
+    /// The bytes by which a document is sorted.
     ///
     /// # Errors
-    /// `BSONObjectTooLarge` for a key of more than 32 MiB; what ends the command.
+    /// `BSONObjectTooLarge` for a key of more than 32 MiB; an end of the command.
     pub fn key(&self, doc: Doc<'_>) -> Result<Vec<u8>, LangError> {
         let mut key = Vec::new();
         for field in &self.fields {

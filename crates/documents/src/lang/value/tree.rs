@@ -1,4 +1,5 @@
-//! A document that is being changed: opened only where an update goes, the rest stays bytes.
+//! A document that is being changed: only the parts on an update's paths are decoded, the rest remains
+//! bytes.
 //!
 //! ```text
 //! { a: 1, b: { c: [..], d: {..} }, e: ".." }      $set: { "b.x": 7 }
@@ -13,26 +14,26 @@ use crate::lang::value::path;
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DOCUMENT_BYTES_MAX, Doc, DocBuf, ELEMENT_BYTES, Owned, Value};
 
-/// One update fills arrays with no more nulls than this to reach positions.
+/// Most nulls that one update inserts to reach array positions.
 const PADDING_MAX: usize = 1_500_000;
-/// Bytes that one update may add: a document of the largest size, and as much that other operators take away again.
+/// Most bytes that one update adds: a document of the largest size, and as much that later operators remove.
 const ADDED_BYTES_MAX: usize = 2 * DOCUMENT_BYTES_MAX;
 
 /// The document.
 #[derive(Debug)]
 pub(crate) struct Tree<'a> {
     root: Branch<'a>,
-    /// The size it had, which the new one will be near.
+    /// Size of the original; the new document will be about as large.
     bytes_before: usize,
     growth: Growth,
 }
 
-/// What was added so far.
+/// The additions of an update so far.
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
     padding: usize,
     bytes: usize,
-    /// The memory of what was padded.
+    /// The memory of inserted nulls.
     held: Memory,
 }
 
@@ -58,15 +59,16 @@ impl Growth {
     }
 }
 
-/// Memory of a name or value that is copied, for each byte that it takes in a document: a short one takes the room of several.
+/// Memory of a copied name or value, for each byte that it takes in a document: short ones take several
+/// times their length.
 const COPIED_BYTES: usize = 4;
 
-/// Room for the branches of a document or array, with so many bytes more for each of its own.
+/// Capacity for the branches of a document or array, with `copied` memory per byte of it.
 fn room<T>(doc: Doc<'_>, copied: usize) -> Result<(Vec<T>, Memory), LangError> {
     byte_steps(doc.bytes().len())?;
     let (count, held) = (doc.elements().count(), held("an update"));
     held.take(count * size_of::<T>() + copied * doc.bytes().len())?;
-    // One more, for what an update adds.
+    // One more, for a branch that an update adds.
     Ok((Vec::with_capacity(count + 1), Some(Box::new(held))))
 }
 
@@ -80,7 +82,7 @@ pub(crate) enum Branch<'a> {
 }
 
 type Field<'a> = (Cow<'a, str>, Branch<'a>);
-/// The memory of a list that was opened; none for one that was made.
+/// Memory of a list that was decoded; none for a new one.
 type Memory = Option<Box<Held>>;
 
 impl Default for Tree<'_> {
@@ -116,7 +118,7 @@ impl<'a> Tree<'a> {
         Ok(writer.within("a document")?.finish())
     }
 
-    /// Sets a field of an upsert's first document.
+    /// Sets a field of a document that an upsert inserts.
     pub(crate) fn seed(&mut self, path: &str, value: Owned) -> Result<(), LangError> {
         let steps: Vec<&str> = path.split('.').collect();
         let place = self.create(&steps).ok().filter(|place| place.is_vacant());
@@ -132,7 +134,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The branch at `steps`, if it is there.
+    /// The branch at `steps`, if it exists.
     pub(crate) fn find(&mut self, steps: &[impl AsRef<str>]) -> Result<Option<&mut Branch<'a>>, LangError> {
         let mut branch = &mut self.root;
         for step in steps {
@@ -144,7 +146,8 @@ impl<'a> Tree<'a> {
         Ok(Some(branch))
     }
 
-    /// The branch at `steps`, made if it is not there: it is [vacant](Branch::is_vacant) then, and must be filled.
+    /// The branch at `steps`, created if missing: it is [vacant](Branch::is_vacant) then, and must be
+    /// filled.
     pub(crate) fn create(&mut self, steps: &[impl AsRef<str>]) -> Result<&mut Branch<'a>, LangError> {
         let mut branch = &mut self.root;
         for step in steps {
@@ -153,7 +156,7 @@ impl<'a> Tree<'a> {
         Ok(branch)
     }
 
-    /// The branch at `steps`, made if it is not there, for `bytes` that are added to it.
+    /// The branch at `steps`, created if missing, for `bytes` that are added to it.
     pub(crate) fn grow(
         &mut self,
         steps: &[impl AsRef<str>],
@@ -163,7 +166,7 @@ impl<'a> Tree<'a> {
         self.create(steps)
     }
 
-    /// Takes a field away; an element of an array becomes null.
+    /// Removes a field; an element of an array becomes null.
     pub(crate) fn remove(&mut self, steps: &[impl AsRef<str>]) -> Result<Option<Branch<'a>>, LangError> {
         let Some((last, parents)) = steps.split_last() else { return Ok(None) };
         let Some(parent) = self.find(parents)? else { return Ok(None) };
@@ -184,15 +187,15 @@ impl<'a> Tree<'a> {
 impl<'a> Branch<'a> {
     const VACANT: Self = Self::Raw(Value::Undefined);
 
-    /// Just made by [`Tree::create`], nothing in it yet.
+    /// True for a branch just made by [`Tree::create`] and still empty.
     pub(crate) fn is_vacant(&self) -> bool {
         matches!(self, Self::Raw(Value::Undefined))
     }
 
-    /// Makes a document or array one of branches.
+    /// Decodes a raw document or array into branches.
     ///
     /// # Errors
-    /// More memory than the command may hold; what ends the command.
+    /// More memory than the command may hold; an end of the command.
     pub(crate) fn open(&mut self) -> Result<&mut Self, LangError> {
         let opened = match self {
             Self::Raw(Value::Document(doc)) => {
@@ -283,7 +286,7 @@ impl<'a> Branch<'a> {
         }
     }
 
-    /// Bytes it takes as a field, about.
+    /// Approximate bytes as a field.
     fn size(&self) -> usize {
         ELEMENT_BYTES
             + match self {
@@ -305,7 +308,7 @@ impl<'a> Branch<'a> {
         }
     }
 
-    /// Reads it as one value. Cost: a copy, if it was opened.
+    /// Passes it to `read` as one value. Cost: a copy, if it was decoded.
     pub(crate) fn with<R>(&self, read: impl FnOnce(Value<'_>) -> R) -> R {
         match self {
             Self::Raw(value) => read(*value),

@@ -3,7 +3,7 @@ use crate::lang::error::{LangError, refuse};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, Owned, Value};
 
-/// What an expression gives: nothing, a value of the document in place, or a new one.
+/// Result of an expression: missing, a value borrowed from the document, or a new one.
 #[derive(Debug, Clone)]
 pub(crate) enum Val<'a> {
     Missing,
@@ -11,7 +11,7 @@ pub(crate) enum Val<'a> {
     Own(Owned),
 }
 
-/// What a function gives: it has copied what it keeps.
+/// Result of a function, without borrowed values.
 pub(crate) type Answer = Result<Val<'static>, LangError>;
 
 impl Val<'_> {
@@ -30,22 +30,22 @@ impl Val<'_> {
         self.get().is_none_or(Value::is_nullish)
     }
 
-    /// The value; null for nothing.
+    /// The value; null if missing.
     pub(crate) fn or_null(&self) -> Value<'_> {
         self.get().unwrap_or(Value::Null)
     }
 
-    /// For messages.
+    /// The name of the type, for messages.
     pub(crate) fn type_name(&self) -> &'static str {
         self.get().map_or("missing", Value::type_name)
     }
 
-    /// Memory of a value of its own.
+    /// Memory of a value that is owned.
     pub(crate) fn own_bytes(&self) -> usize {
         if let Val::Own(owned) = self { owned.bytes() } else { 0 }
     }
 
-    /// Bytes of the value, wherever they are.
+    /// Bytes of the value, borrowed or owned.
     pub(crate) fn size(&self) -> usize {
         self.get().map_or(0, Value::payload_bytes)
     }
@@ -59,7 +59,7 @@ impl Val<'_> {
     }
 }
 
-/// A value that stays: a copy.
+/// An owned copy.
 pub(crate) fn own(value: Value<'_>) -> Val<'static> {
     Val::Own(value.into())
 }
@@ -79,7 +79,7 @@ pub(crate) fn text(value: &str) -> Answer {
     Ok(own(Value::String(value)))
 }
 
-/// A document or array that was built: no larger and no deeper than one that comes from outside.
+/// A document or array that was built: no larger and no deeper than one from a client.
 pub(crate) fn built(writer: Writer) -> Answer {
     let owned = writer.within("a value that an expression made")?.into_owned();
     if let Value::Document(doc) | Value::Array(doc) = owned.value() {
@@ -99,7 +99,7 @@ fn shallow(doc: Doc<'_>, depth: usize) -> bool {
         })
 }
 
-/// An array of what these are.
+/// An array of these values.
 pub(crate) fn array<'v>(values: impl IntoIterator<Item = Value<'v>>) -> Answer {
     let mut writer = Writer::array().bounded();
     for value in values {
@@ -111,7 +111,7 @@ pub(crate) fn array<'v>(values: impl IntoIterator<Item = Value<'v>>) -> Answer {
     built(writer)
 }
 
-/// The elements of an array, with `each` bytes more that a function needs for one of them.
+/// The elements of an array, with `each` additional bytes that a function needs per element.
 pub(crate) fn listed(array: Doc<'_>, each: usize) -> Result<(Vec<Value<'_>>, Held), LangError> {
     byte_steps(array.bytes().len())?;
     let (count, held) = (array.values().count(), held("an expression"));

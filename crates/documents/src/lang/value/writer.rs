@@ -1,11 +1,11 @@
-//! Documents front to back.
+//! Builds documents from front to back.
 
 use crate::lang::error::{LangError, refuse};
 use crate::lang::value::{DOCUMENT_BYTES_MAX, DocBuf, Owned, Value, tag};
 
-/// Type and end of a name, and the length of a document.
+/// Type byte, end of a name, and length of a document.
 const HEAD_BYTES: usize = 6;
-/// Room for a small document.
+/// Initial capacity for a small document.
 const SMALL_BYTES: usize = 64;
 
 /// Builds a document front to back.
@@ -14,20 +14,20 @@ const SMALL_BYTES: usize = 64;
 #[derive(Debug)]
 pub struct Writer {
     out: Vec<u8>,
-    /// What is being written; `None` behind the end.
+    /// The document or array being written; `None` after the end.
     innermost: Option<Frame>,
-    /// What it lies in, from the outside.
+    /// The enclosing documents and arrays, from the outside.
     around: Vec<Frame>,
-    /// No more bytes than that.
+    /// Most bytes.
     max: usize,
-    /// There was no room for something.
+    /// Something did not fit.
     full: bool,
 }
 
 #[derive(Debug)]
 struct Frame {
     start: usize,
-    /// How many elements, when it is an array.
+    /// The number of elements, when it is an array.
     elements: Option<usize>,
 }
 
@@ -45,27 +45,28 @@ impl Writer {
     }
 
     fn begun(elements: Option<usize>) -> Self {
-        // Most documents fit at once; growing to that in steps costs more than writing them.
+        // Most documents fit at once; growing the buffer in steps costs more than writing them.
         let mut out = Vec::with_capacity(SMALL_BYTES);
         out.extend_from_slice(&[0; 4]);
         let innermost = Some(Frame { start: 0, elements });
         Self { out, innermost, around: Vec::new(), max: usize::MAX, full: false }
     }
 
-    /// The same with room for one document of the largest size: see [`Writer::within`].
+    /// Limits the writer to one document of the largest size: see [`Writer::within`].
     #[must_use]
     pub(crate) fn bounded(self) -> Self {
         self.with_room(DOCUMENT_BYTES_MAX)
     }
 
-    /// The same with room for `bytes` in all. What does not fit is left out, and [`Writer::within`] refuses the whole.
+    /// Limits the writer to `bytes`. Values that do not fit are dropped, and [`Writer::within`] then rejects
+    /// the result.
     #[must_use]
     pub(crate) fn with_room(mut self, bytes: usize) -> Self {
         self.max = bytes;
         self
     }
 
-    /// The writer, if everything found room; `what` made it.
+    /// The writer, if everything fitted; `what` names the function for the error.
     pub(crate) fn within(self, what: &str) -> Result<Self, LangError> {
         if self.full {
             refuse!(BSONObjectTooLarge, "{what} is larger than {} bytes", self.max);
@@ -73,12 +74,12 @@ impl Writer {
         Ok(self)
     }
 
-    /// True once something did not fit: nothing is written any more.
+    /// True once something did not fit: nothing more is written.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Begins a document that will be about that large.
+    /// Begins a document of about that size.
     #[must_use]
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         let mut writer = Self::new();
@@ -92,19 +93,19 @@ impl Writer {
         Self::begun(Some(0))
     }
 
-    /// A field, or the next element.
+    /// Appends a field, or the next element.
     pub fn put(&mut self, name: &str, value: Value<'_>) {
         if self.head(value.tag(), name, value.payload_bytes()) {
             value.write_payload(&mut self.out);
         }
     }
 
-    /// Begins a document inside.
+    /// Begins a nested document.
     pub fn open_document(&mut self, name: &str) {
         self.open(tag::DOCUMENT, name, None);
     }
 
-    /// Begins an array inside.
+    /// Begins a nested array.
     pub fn open_array(&mut self, name: &str) {
         self.open(tag::ARRAY, name, Some(0));
     }
@@ -124,7 +125,7 @@ impl Writer {
         }
     }
 
-    /// Ends everything.
+    /// Ends all open documents and arrays.
     #[must_use]
     pub fn finish(mut self) -> DocBuf {
         while self.innermost.is_some() {
@@ -136,7 +137,7 @@ impl Writer {
         DocBuf::trusted(self.out)
     }
 
-    /// Ends everything: a document or array, as it began.
+    /// Ends all open documents and arrays; returns a document or array, as it began.
     #[must_use]
     pub fn into_owned(self) -> Owned {
         let outermost = self.around.first().or(self.innermost.as_ref());
@@ -151,7 +152,7 @@ impl Writer {
         self.out.len()
     }
 
-    /// Memory that the bytes take.
+    /// Memory of the bytes.
     pub(crate) fn capacity(&self) -> usize {
         self.out.capacity()
     }
@@ -164,7 +165,7 @@ impl Writer {
         }
     }
 
-    /// Type and name of a field with a payload of `bytes`; false when there is no room.
+    /// Writes type and name of a field with a payload of `bytes`; false when it does not fit.
     fn head(&mut self, tag: u8, name: &str, bytes: usize) -> bool {
         let ends = self.around.len() + 1;
         let size = self.out.len().saturating_add(name.len()).saturating_add(bytes);
@@ -178,7 +179,7 @@ impl Writer {
                 write_decimal(&mut self.out, *count);
                 *count += 1;
             }
-            // A name with a zero inside would end there. No name out of a document has one.
+            // A name is cut at a zero byte, which ends names. No name from a document contains one.
             None => self.out.extend_from_slice(name.split('\0').next().unwrap_or_default().as_bytes()),
         }
         self.out.push(0);

@@ -1,4 +1,4 @@
-//! Bytes that are no BSON: refused with a code, and harmless even where they were not checked.
+//! Bytes that are not BSON: rejected with a code, and harmless even when unchecked.
 
 use bson::doc;
 use ropewalk_documents::lang::{DEPTH_MAX, DOCUMENT_BYTES_MAX, Doc, DocBuf, Value, Writer, key, order, path};
@@ -51,7 +51,7 @@ fn a_change_of_any_byte_is_refused_or_harmless() {
             bytes[at] = change;
             use_it(Doc::trusted(&bytes));
             if let Ok(doc) = Doc::check(&bytes) {
-                // What passes is read to its end.
+                // Accepted bytes can be read to the end.
                 let mut writer = Writer::new();
                 doc.iter().for_each(|(name, value)| writer.put(name, value));
                 assert_eq!(writer.finish().bytes(), bytes, "byte {at}");

@@ -1,4 +1,4 @@
-//! Decimals against the crate `bson`, which prints and parses, and against integers, which calculate.
+//! Decimals compared with the crate `bson` for printing and parsing, and with integers for arithmetic.
 
 use bson::Decimal128;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use ropewalk_documents::lang::{
     Decimal, DocBuf, LangError, Options, Pipeline, Source, Stream, Value, Writer,
 };
 
-/// Patterns of bits that are often numbers near the limits.
+/// Bit patterns that are often numbers near the limits.
 fn bits() -> impl Strategy<Value = [u8; 16]> {
     let near = (any::<bool>(), prop_oneof![0i32..12_288, 6_170i32..6_190], 0u128..1 << 114, 0u32..113);
     let packed = near.prop_map(|(negative, exponent, coefficient, shift)| {
@@ -56,7 +56,7 @@ proptest! {
         let ours = Decimal::from_bytes(bytes).to_string();
         let theirs = Decimal128::from_bytes(bytes).to_string();
         prop_assert_eq!(&ours, &theirs);
-        // Read again it is the same number: zeros and coefficients that are none have other bits.
+        // Compares texts: zeros and non-canonical coefficients parse to other bits.
         prop_assert_eq!(Decimal::parse(&ours).unwrap().to_string(), ours);
     }
 
@@ -73,7 +73,7 @@ proptest! {
         }
     }
 
-    /// A quotient times the divisor is the dividend, but for the last digits.
+    /// A quotient times the divisor is the dividend, except for the last digits.
     #[test]
     fn quotients_are_near(a in 1i64..10i64.pow(16), b in 1i64..10i64.pow(16)) {
         let quotient = calculated("$divide", decimal(&a.to_string()), decimal(&b.to_string())).unwrap();

@@ -1,5 +1,5 @@
-//! Filters by their definition: the query as it was written, interpreted over trees, with every value of a path written out first.
-//! Slow and plain; nothing here is shared with what it checks.
+//! Filters by definition: the query as written, interpreted on trees, with every value of a path expanded
+//! first. Slow and simple; shares no code with the implementation under test.
 
 use std::cmp::Ordering;
 
@@ -14,7 +14,8 @@ fn tree(doc: &DocBuf) -> Document {
     Document::from_reader(doc.bytes()).unwrap()
 }
 
-/// All that a path can mean, `None` for a missing field. The last array on the way stands for itself, too, unless `whole`.
+/// All values of a path, `None` for a missing field. The last array on the path is included itself, too,
+/// unless `whole`.
 fn reach(value: &Bson, path: &[&str], whole: bool) -> Vec<Option<Bson>> {
     let Some((name, rest)) = path.split_first() else {
         return match value {
@@ -116,7 +117,7 @@ fn compared(value: Option<&Bson>, operand: &Bson, accept: fn(Ordering) -> bool) 
     accept(compare(value, operand))
 }
 
-/// The three patterns that the generator knows.
+/// The three patterns of the generator.
 fn pattern(pattern: &str, value: Option<&Bson>) -> bool {
     match value {
         Some(Bson::String(text)) => match pattern {
@@ -195,7 +196,7 @@ fn numbered(array: &Bson) -> Bson {
     Bson::Document(elements.map(|(at, value)| (at.to_string(), value.clone())).collect())
 }
 
-/// An operator inside of `$elemMatch`: on the element itself, whatever it is.
+/// An operator inside `$elemMatch`: applied to the element itself, whatever it is.
 fn alone(name: &str, operand: &Bson, element: &Bson) -> bool {
     match name {
         "$ne" => !passes("$eq", operand, Some(element)),
@@ -250,7 +251,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn filters_mean_what_they_say(text in filter(), docs in proptest::collection::vec(fields(value()), 1..6)) {
+    fn filter_matches_as_the_naive_interpreter_does(text in filter(), docs in proptest::collection::vec(fields(value()), 1..6)) {
         let written = doc(&text);
         let filter = Filter::parse(written.doc(), &Options::default()).unwrap();
         for document in docs {

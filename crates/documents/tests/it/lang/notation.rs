@@ -1,6 +1,7 @@
-//! Documents as a shell writes them: `{a: 1, "b.c": [2L, 1.5, 0.1d], r: /x/i, at: Date(5)}`.
+//! Documents in shell notation: `{a: 1, "b.c": [2L, 1.5, 0.1d], r: /x/i, at: Date(5)}`.
 //!
-//! `L` marks a long, `d` a decimal; `oid(n)`, `Timestamp(n)`, `undefined`, `MinKey` and `MaxKey` are what they say.
+//! `L` marks a long, `d` a decimal; `oid(n)`, `Timestamp(n)`, `undefined`, `MinKey` and `MaxKey` are the
+//! types of that name.
 
 use ropewalk_documents::lang::{Decimal, DocBuf, Owned, Value, Writer};
 

@@ -1,4 +1,4 @@
-//! The order of values is one, as a comparison and as bytes.
+//! The order of values: comparison and key bytes agree.
 
 use std::cmp::Ordering;
 
@@ -36,7 +36,7 @@ proptest! {
         let (x, y) = (encoded(a, false), encoded(b, false));
         prop_assert!(x == y || !x.starts_with(&y));
         prop_assert!((0x01..0xFF).contains(&x[0]) && (0x01..0xFF).contains(&!x[0]));
-        // An interval of one value holds it and nothing else, also upside down.
+        // An interval of one value contains only that value, also when descending.
         let point = Interval::point(a);
         prop_assert_eq!(point.contains(&y), order::equal(a, b));
         prop_assert_eq!(point.descending().contains(&encoded(b, true)), order::equal(a, b));
@@ -51,7 +51,7 @@ proptest! {
     }
 }
 
-/// From the least to the greatest, one of every type.
+/// One value of every type, from the least to the greatest.
 #[test]
 fn types_in_order() {
     let rising = json(
@@ -99,7 +99,7 @@ fn fields(names: &[&str]) -> Vec<IndexField> {
     names.iter().map(field).collect()
 }
 
-/// The keys a document has in an index, as the values they stand for.
+/// The keys of a document in an index, compared with the values that they encode.
 fn keys(doc: &str, names: &[&str], expected: &[&[&str]]) -> Vec<bool> {
     let doc = json(doc);
     let fields = fields(names);
@@ -132,7 +132,7 @@ fn entries_of_a_document() {
         keys(r#"{"a": {"b": [1, 2]}, "c": 9}"#, &["c", "a.b"], &[&["9", "1"], &["9", "2"]]),
         [false, true]
     );
-    // Fields below the same array go through its elements together.
+    // Two fields below the same array expand its elements together.
     assert_eq!(
         keys(
             r#"{"a": [{"b": 1, "c": 2}, {"b": 3}, 7]}"#,

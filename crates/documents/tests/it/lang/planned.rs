@@ -1,4 +1,4 @@
-//! The planner over any filter: whatever index it takes, and whatever index it is told to take, finds what reading everything finds.
+//! The planner on random filters: with any index, chosen or hinted, it finds what a full scan finds.
 
 use bson::{Document, doc};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn bson(text: &str) -> Document {
     Document::from_reader(notation::doc(text).bytes()).unwrap()
 }
 
-/// Could all indexes take it? Two arrays side by side they refuse.
+/// Whether all indexes accept it: they reject two parallel arrays.
 fn indexable(text: &str) -> bool {
     let document = notation::doc(text);
     INDEXES.iter().all(|names| {
@@ -58,7 +58,7 @@ proptest! {
             .map(|index| index.name().to_owned())
             .collect();
         for text in &filters {
-            // The partial index is for what implies its filter.
+            // The partial index serves queries that imply its filter.
             let both = format!("{{$and: [{text}, {partial}]}}");
             for text in [text, &both] {
                 for order in [doc! { "_id": 1 }, doc! { "b": 1, "_id": 1 }, doc! { "a": -1, "b": 1, "_id": 1 }] {

@@ -1,4 +1,5 @@
-//! What must hold of any filter, update and document: an index finds what a scan finds, and nothing a client sends can do harm.
+//! Properties of any filter, update and document: an index finds what a scan finds, and client input cannot
+//! do harm.
 
 use proptest::prelude::*;
 use ropewalk_documents::lang::key::{self, IndexField};
@@ -9,7 +10,7 @@ use ropewalk_documents::lang::{
 
 use super::notation::doc;
 
-/// Values in which conditions meet: few, of many types, nested through arrays.
+/// Values that often satisfy conditions: few, of many types, nested in arrays.
 pub(super) fn value() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         6 => (0..4).prop_map(|n: i32| n.to_string()),
@@ -74,7 +75,7 @@ fn operator() -> impl Strategy<Value = String> {
     nested(nested(simple.boxed()))
 }
 
-/// One of each operator: a name twice in a document is not what clients send.
+/// One of each operator: clients do not repeat a name in a document.
 fn distinct(mut operators: Vec<String>) -> String {
     let name = |operator: &String| operator.split(':').next().unwrap().to_owned();
     operators.sort_by_key(name);
@@ -113,7 +114,8 @@ proptest! {
             for doc in &docs {
                 let doc = super::notation::doc(doc);
                 let Ok(entries) = key::entries(doc.doc(), &[field(path)]) else { continue };
-                // An index that is multikey is so for all its documents; one that is not has none with arrays.
+                // An index that is multikey is so for all its documents; one that is not has no documents
+                // with arrays.
                 for multikey in [false, true] {
                     if entries.multikey[0] && !multikey {
                         continue;
@@ -124,7 +126,8 @@ proptest! {
                     let found = entries.keys.iter().any(within);
                     prop_assert!(found || !matches, "{text} matches {doc}, but not in {path}: {bounds:?}");
                     if bounds.exact {
-                        // The rest of the filter speaks of other paths, so only the path's own part is decided.
+                        // The rest of the filter is about other paths, so only the path's own part is
+                        // decided.
                         let alone = own_part(&filter, &text, path);
                         prop_assert!(!found || alone.is_none_or(|own| own.matches(doc.doc()).unwrap()), "{text} on {path} is exact, but {doc} is no match");
                     }
@@ -179,7 +182,7 @@ proptest! {
     }
 }
 
-/// The part of a conjunction that speaks of the path; `None` if it cannot be told apart from the text.
+/// The part of a conjunction on the path; `None` if it cannot be separated in the text.
 fn own_part(filter: &Filter, text: &str, path: &str) -> Option<Filter> {
     let only = text.starts_with(&format!("{{\"{path}\""));
     only.then(|| filter.clone())
@@ -195,7 +198,7 @@ impl Source for Nowhere {
     }
 }
 
-/// Anything: operators in the wrong places, with the wrong operands.
+/// Random operators in wrong places, with wrong operands.
 fn nonsense() -> impl Strategy<Value = String> {
     let names = [
         "$set",

@@ -1,10 +1,11 @@
-//! Runs the scripts of `tests/golden/lang`: documents, questions and answers. `UPDATE_GOLDENFILES=1` writes the answers anew.
+//! Runs the scripts of `tests/golden/lang`: documents, commands and results. `UPDATE_GOLDENFILES=1` rewrites
+//! the results.
 //!
 //! ```text
-//! docs '{..}' '{..}'                       the collection from here on; documents without _id are numbered
-//! ids '{filter}' ..                       which documents match
+//! docs '{..}' '{..}'                       replaces the collection; documents without _id are numbered
+//! ids '{filter}' ..                       the documents that match
 //! find '{filter}' [fields='{..}'] [sort='{..}']
-//! update '{filter}' '{update}' [filters='[..]'] [upsert=true]       shows what changed; the collection stays as it was
+//! update '{filter}' '{update}' [filters='[..]'] [upsert=true]       prints the changes without applying them
 //! aggregate '[stages]' [memory=bytes]
 //! expr '{expression}' ['{document}']       one expression
 //! ```
@@ -28,7 +29,7 @@ struct Runner {
     docs: Vec<DocBuf>,
 }
 
-/// The one collection that scripts have, under any name.
+/// The only collection of scripts, under any name.
 impl Source for Runner {
     type Error = LangError;
 
@@ -63,7 +64,7 @@ fn lines(docs: &[DocBuf]) -> String {
     docs.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// The arguments of a command, those with names apart.
+/// The arguments of a command; named ones separately.
 struct Args {
     positional: VecDeque<String>,
     named: HashMap<String, String>,

@@ -1,4 +1,4 @@
-//! Values of every type at random.
+//! Random values of every type.
 
 use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
@@ -46,7 +46,7 @@ fn scalar() -> impl Strategy<Value = Bson> {
     ]
 }
 
-/// Any value, nested a little.
+/// A value with shallow nesting.
 pub(super) fn value() -> impl Strategy<Value = Bson> {
     scalar().prop_recursive(3, 12, 4, |inner| {
         prop_oneof![

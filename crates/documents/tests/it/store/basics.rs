@@ -1,4 +1,4 @@
-//! Single statements, each a transaction of its own.
+//! Single statements, each in one transaction.
 
 use bson::{Bson, doc};
 use ropewalk_documents::lang::Value;
@@ -21,7 +21,7 @@ fn a_document_comes_back_byte_for_byte() {
 }
 
 #[test]
-fn an_id_is_made_when_there_is_none_and_moved_to_the_front() {
+fn insert_generates_missing_id_and_moves_id_to_front() {
     let db = Db::new();
     let users = db.coll("users");
     users.insert_one(&b(doc! { "name": "ann" }), SYNC).unwrap();
@@ -64,7 +64,7 @@ fn ids_of_every_type_and_equal_numbers_are_one_id() {
 }
 
 #[test]
-fn a_duplicate_says_which_collection_index_and_key() {
+fn duplicate_error_names_collection_index_and_key() {
     let db = Db::new();
     let c = seeded(&db, "c", [doc! { "_id": 1, "v": "first" }]);
     let error = c.insert_one(&b(doc! { "_id": 1, "v": "second" }), SYNC).unwrap_err();
@@ -75,7 +75,7 @@ fn a_duplicate_says_which_collection_index_and_key() {
 }
 
 #[test]
-fn many_ordered_stop_at_the_first_error_and_unordered_go_on() {
+fn ordered_insert_stops_at_first_error_unordered_continues() {
     for indexed in [false, true] {
         let db = Db::new();
         let documents: Vec<Vec<u8>> = [1, 2, 2, 3, 1, 4].map(|id| b(doc! { "_id": id, "v": id })).to_vec();
@@ -114,7 +114,7 @@ fn sort_skip_limit_and_counts() {
 }
 
 #[test]
-fn counts_are_kept_by_every_write() {
+fn every_write_updates_the_counts() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(10));
     let held = |db: &Db| {
@@ -173,7 +173,7 @@ fn update_replace_upsert_and_delete() {
 }
 
 #[test]
-fn find_and_modify_answers_before_or_after() {
+fn find_and_modify_returns_document_before_or_after() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(10));
     let mut change = FindAndModify::update(f(doc! { "_id": 4 }), update(doc! { "$inc": { "n": 1 } }));
@@ -275,13 +275,13 @@ fn no_read_costs_a_sync() {
         tx.commit().unwrap();
         c.update_one(&spec(doc! { "_id": 77 }, doc! { "$set": { "a": 1 } }), SYNC).unwrap();
     }
-    // The commits before may still get their mark of a sync from behind, once.
+    // The earlier commits may still get their durability mark, once.
     assert!(engine.stats().log.appended_bytes - before.1 <= 32);
     assert_eq!(engine.seq(), before.0);
 }
 
 #[test]
-fn bytes_that_are_no_document_are_refused() {
+fn insert_rejects_invalid_bson() {
     let db = Db::new();
     let c = db.coll("c");
     let good = b(doc! { "_id": 1, "a": { "b": ["x", 5_i64, true] } });
@@ -291,7 +291,7 @@ fn bytes_that_are_no_document_are_refused() {
     for place in 0..good.len() {
         let mut bad = good.clone();
         bad[place] ^= 0xff;
-        // Some still are documents; none may break anything.
+        // Some are still valid documents; none may cause a panic.
         let _ = c.insert_one(&bad, SYNC);
     }
     db.verify();

@@ -1,4 +1,4 @@
-//! Capped collections: the order of what came, limits, tails.
+//! Capped collections: insertion order, limits, tails.
 
 use std::collections::VecDeque;
 
@@ -26,14 +26,14 @@ fn following(tail: &mut Tail) -> Vec<i32> {
 }
 
 #[test]
-fn documents_come_back_in_the_order_in_which_they_came_and_the_oldest_make_room() {
+fn capped_collection_returns_insertion_order_and_evicts_oldest() {
     let db = Db::new();
     let c = capped(&db, "c", 4096, Some(4));
     insert(&c, [5, 3, 9, 1]);
     assert_eq!(ids(&db.all(&c)), [5, 3, 9, 1]);
     insert(&c, [7]);
     assert_eq!(ids(&db.all(&c)), [3, 9, 1, 7]);
-    // A document that is changed keeps its place; one that is deleted leaves it.
+    // A changed document retains its position; a deleted one is removed from the order.
     c.update_one(&spec(doc! { "_id": 9 }, doc! { "$set": { "more": "x".repeat(100) } }), SYNC).unwrap();
     assert!(c.delete_one(&f(doc! { "_id": 3 }), SYNC).unwrap());
     insert(&c, [3, 2]);
@@ -41,7 +41,7 @@ fn documents_come_back_in_the_order_in_which_they_came_and_the_oldest_make_room(
     let backward = Find::all().sort(sort(doc! { "$natural": -1 }));
     assert_eq!(ids(&db.find(&c, &backward)), [2, 3, 7, 1]);
     assert_eq!(ids(&db.find(&c, &Find::all().hint(Hint::Natural(true)).limit(2))), [2, 3]);
-    // Other orders are asked for.
+    // Other orders require a sort.
     assert_eq!(ids(&db.find(&c, &Find::all().sort(sort(doc! { "_id": 1 })))), [1, 2, 3, 7]);
     assert_eq!(
         ids(&db.find(&c, &find(doc! { "_id": { "$gt": 1 } }).sort(sort(doc! { "$natural": 1 })))),
@@ -54,20 +54,20 @@ fn documents_come_back_in_the_order_in_which_they_came_and_the_oldest_make_room(
 }
 
 #[test]
-fn bytes_are_a_limit_and_a_document_that_never_fits_is_refused() {
+fn capped_bytes_limit_evicts_and_rejects_oversized_document() {
     let db = Db::new();
     let c = capped(&db, "c", 1, None);
     let big = |id: i32, bytes: usize| b(doc! { "_id": id, "text": "x".repeat(bytes) });
     for id in 0..10 {
         c.insert_one(&big(id, 1000), SYNC).unwrap();
     }
-    // Limits below 4096 bytes are 4096.
+    // A limit below 4096 bytes is raised to 4096.
     assert_eq!(ids(&db.all(&c)), [7, 8, 9]);
     assert_eq!(c.insert_one(&big(10, 5000), SYNC).unwrap_err().code(), 10334);
     c.insert_one(&big(11, 3000), SYNC).unwrap();
     assert_eq!(ids(&db.all(&c)), [9, 11]);
     let options = |capped| CollectionOptions { capped, ..CollectionOptions::default() };
-    // Without a word about it the limits stay; smaller ones count at once.
+    // If not given, limits are unchanged; smaller ones apply at once.
     c.set_options(options(None)).unwrap();
     c.set_options(options(Some(Capped { bytes: 4096, documents: Some(1) }))).unwrap();
     assert_eq!(ids(&db.all(&c)), [11]);
@@ -97,7 +97,7 @@ fn a_collection_is_made_capped_and_keeps_its_indexes() {
 }
 
 #[test]
-fn a_tail_goes_on_where_it_was() {
+fn tail_resumes_after_last_document_read() {
     let db = Db::new();
     let c = capped(&db, "c", 4096, Some(4));
     let mut early = c.tail(None, &Find::all()).unwrap().unwrap();
@@ -116,7 +116,7 @@ fn a_tail_goes_on_where_it_was() {
     assert!(following(&mut all).is_empty());
     insert(&c, [7, 8, 9]);
     assert_eq!(following(&mut all), [7, 8, 9]);
-    // What it has seen last is gone, and perhaps others behind it.
+    // The last document read is gone, and perhaps later ones.
     insert(&c, 10..15);
     assert_eq!(all.next_batch(1, 1).unwrap_err().code(), 136);
     let mut last = c.tail(None, &Find::all()).unwrap().unwrap();
@@ -128,7 +128,7 @@ fn a_tail_goes_on_where_it_was() {
 }
 
 #[test]
-fn whoever_inserts_at_the_same_time_gets_a_place_of_its_own() {
+fn concurrent_inserts_get_distinct_positions() {
     let db = Db::new();
     let c = capped(&db, "c", 1 << 20, Some(50));
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Collections: made, listed, renamed, dropped; groups of them.
+//! Collections: create, list, rename, drop; collection groups.
 
 use bson::doc;
 use ropewalk_documents::lang::Value;
@@ -7,7 +7,7 @@ use ropewalk_documents::{CollectionOptions, Find, IndexDef};
 use super::*;
 
 #[test]
-fn collections_come_into_being_with_their_first_document() {
+fn first_insert_creates_the_collection() {
     let db = Db::new();
     let c = db.coll("users/1/posts");
     assert!(c.definition().unwrap().is_none());
@@ -41,7 +41,7 @@ fn a_group_is_found_by_its_glob() {
 }
 
 #[test]
-fn a_dropped_collection_is_gone_for_good_and_its_name_is_free() {
+fn dropped_collection_is_gone_and_its_name_reusable() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(500));
     c.create_index(&IndexDef::on(["n"])).unwrap();
@@ -101,7 +101,7 @@ fn definitions_are_part_of_transactions() {
     tx.commit().unwrap();
     assert_eq!(ids(&db.find(&c, &find(doc! { "n": 500 }))), [500]);
     assert_eq!(used(&db, &c, &find(doc! { "n": 500 })), "n_1");
-    // Who writes under a definition that somebody changes has to begin again.
+    // A transaction conflicts with a concurrent change of the definition that it writes under.
     let mut slow = db.begin(Isolation::ReadCommitted);
     slow.d().insert_one(&c, &b(doc! { "_id": 600, "tenth": 1 })).unwrap();
     c.create_index(&IndexDef::on(["tenth"])).unwrap();

@@ -1,5 +1,5 @@
-//! What a document database of the name has to keep, each thing asked as its predecessor was asked: the four isolation
-//! names, rollback, lost updates, duplicates, operators, crashes, sizes.
+//! Guarantees of a document database, tested as for the predecessor: the four isolation names, rollback,
+//! lost updates, duplicates, operators, crashes, sizes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use super::*;
 const LEVELS: [Isolation; 3] = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
 
 #[test]
-fn an_uncommitted_insert_is_seen_by_nobody_and_gone_after_rollback() {
+fn uncommitted_insert_is_invisible_and_gone_after_rollback() {
     for level in LEVELS {
         let db = Db::new();
         let c = seeded(&db, "c", [doc! { "_id": 0 }]);
@@ -48,7 +48,7 @@ fn a_second_read_is_repeatable_except_under_read_committed() {
 }
 
 #[test]
-fn a_read_modify_write_of_two_loses_no_update() {
+fn concurrent_read_modify_writes_lose_no_update() {
     for level in LEVELS {
         let db = Db::new();
         let c = seeded(&db, "c", [doc! { "_id": 0, "v": 0 }]);
@@ -89,7 +89,7 @@ fn write_skew_passes_under_snapshot_and_is_refused_under_serializable() {
 }
 
 #[test]
-fn a_phantom_is_met_under_serializable() {
+fn phantom_is_rejected_under_serializable() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(5));
     c.create_index(&IndexDef::on(["n"])).unwrap();
@@ -116,7 +116,7 @@ fn gte_lte_and_in_match() {
 }
 
 #[test]
-fn five_hundred_inserts_survive_an_end_without_a_close() {
+fn inserts_survive_exit_without_close() {
     let disk = FaultyVfs::new(7);
     let env = |disk: &FaultyVfs| Env { vfs: Arc::new(disk.process()), ..Env::memory() };
     let db = Db::open(&env(&disk), EngineOptions::default());
@@ -137,7 +137,7 @@ fn five_hundred_inserts_survive_an_end_without_a_close() {
 }
 
 #[test]
-fn savepoints_cut_documents_definitions_and_events() {
+fn rollback_to_savepoint_reverts_documents_definitions_and_events() {
     let db = Db::new();
     let c = seeded(&db, "c", [doc! { "_id": 0, "v": 0 }]);
     let mut tx = db.begin(Isolation::Serializable);
@@ -183,7 +183,7 @@ fn concurrent_updates_all_count() {
 }
 
 #[test]
-fn of_concurrent_inserts_of_one_id_or_unique_value_one_wins() {
+fn concurrent_inserts_of_same_key_have_one_winner() {
     let db = Db::new();
     let unique = db.coll("unique");
     unique.create_index(&IndexDef::on(["email"]).unique()).unwrap();
@@ -215,7 +215,7 @@ fn of_concurrent_inserts_of_one_id_or_unique_value_one_wins() {
 }
 
 #[test]
-fn a_statement_sent_twice_is_done_once() {
+fn retried_statement_is_applied_once() {
     let db = Db::new();
     let c = seeded(&db, "c", [doc! { "_id": 0, "v": 0 }]);
     let run = |number: i64, statement: i32| {
@@ -236,7 +236,7 @@ fn a_statement_sent_twice_is_done_once() {
     assert_eq!(run(2, 0).unwrap(), (doc! { "n": 1_i64 }, false));
     let old = run(1, 0).unwrap_err();
     assert_eq!((old.code(), old.code_name().as_str()), (225, "TransactionTooOld"));
-    // Copies that run at the same time: one does it, the others are told.
+    // Concurrent copies: one runs, the others get its result.
     let fresh = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| run(3, 0).unwrap().1)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).filter(|told| !told).count()

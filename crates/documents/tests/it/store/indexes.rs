@@ -1,4 +1,4 @@
-//! Indexes of every kind: what is in them, what they refuse, building beside writers.
+//! Indexes of every kind: contents, rejected values, builds with concurrent writers.
 
 use bson::doc;
 use ropewalk_documents::{Find, IndexDef};
@@ -33,7 +33,7 @@ fn unique_counts_a_missing_field_as_null_once() {
 }
 
 #[test]
-fn sparse_and_partial_leave_documents_out_and_serve_only_what_they_hold() {
+fn sparse_and_partial_indexes_serve_only_queries_they_cover() {
     let db = Db::new();
     let c = seeded(
         &db,
@@ -73,7 +73,7 @@ fn arrays_have_an_entry_for_each_element_and_a_document_is_found_once() {
     c.create_index(&IndexDef::on(["-x.y"])).unwrap();
     assert_eq!(numbers(&db, &c, doc! { "tags": 50 }, "tags_1"), [49, 50]);
     assert_eq!(numbers(&db, &c, doc! { "tags": { "$gte": 50, "$lte": 52 } }, "tags_1"), [49, 50, 51, 52]);
-    // Each condition may be met by another element.
+    // Different elements may satisfy each condition.
     assert_eq!(numbers(&db, &c, doc! { "x.y": { "$gt": 195, "$lt": -195 } }, "x.y_-1"), [196, 197, 198, 199]);
     for backward in [1, -1] {
         let found =
@@ -144,7 +144,7 @@ fn names_and_options_that_clash_are_refused() {
 }
 
 #[test]
-fn a_build_that_meets_duplicates_leaves_nothing() {
+fn index_build_with_duplicates_leaves_no_index() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(2000));
     let error = c.create_index(&IndexDef::on(["tenth"]).unique()).unwrap_err();
@@ -154,7 +154,7 @@ fn a_build_that_meets_duplicates_leaves_nothing() {
 }
 
 #[test]
-fn an_index_is_built_beside_writers() {
+fn index_build_with_concurrent_writers_is_complete() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(3000));
     std::thread::scope(|scope| {
@@ -178,7 +178,7 @@ fn an_index_is_built_beside_writers() {
 }
 
 #[test]
-fn expired_documents_go_and_others_stay() {
+fn sweep_deletes_only_expired_documents() {
     let db = Db::new();
     let date = |offset_s: i64| {
         let now = db.documents.engine().env().clock.wall_micros() / 1000;
@@ -210,7 +210,7 @@ fn expired_documents_go_and_others_stay() {
 }
 
 #[test]
-fn a_hidden_index_is_kept_and_not_used() {
+fn hidden_index_is_maintained_but_unused() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(200));
     c.create_index(&IndexDef::on(["n"]).unique().hidden()).unwrap();
@@ -240,7 +240,7 @@ fn a_wildcard_index_serves_any_field() {
         assert_eq!(used(&db, &c, &find(filter.clone())), "$**_1", "{filter}");
         assert_eq!(db.find(&c, &find(filter.clone())).len(), count, "{filter}");
     }
-    // What it does not hold is looked for elsewhere.
+    // A scan serves queries for values that the index does not contain.
     for filter in [
         doc! { "f1": null },
         doc! { "in": { "deep": 1 } },

@@ -1,4 +1,4 @@
-//! Whoever walks is asked whether it may go on, also where nothing is found.
+//! Periodic checks of long scans: a query or statement can be ended even if it finds nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,14 +8,14 @@ use ropewalk_documents::{FindAndModify, IndexDef};
 use super::*;
 
 const DOCUMENTS: i32 = 10_000;
-/// Walks over all documents look more often than that.
+/// A scan of all documents calls the check more often than this.
 const LOOKS: u32 = 3;
 
 fn ended() -> DocumentsError {
     DocumentsError::Interrupted(LangError::new(Code::Interrupted, "it was ended"))
 }
 
-/// Allows a few looks; answers whether what `work` did was ended by the next one.
+/// Allows a few checks; returns whether the next one ended `work`.
 fn is_ended<R>(
     work: impl FnOnce(&(dyn Fn() -> Result<(), DocumentsError> + Sync)) -> Result<R, DocumentsError>,
 ) -> bool {
@@ -27,7 +27,7 @@ fn is_ended<R>(
     done.is_err_and(|error| error.code() == 11_601 && error.code_name() == "Interrupted")
 }
 
-/// Queries that find nothing, each by another way of walking.
+/// Queries that find nothing, each with another kind of scan.
 fn fruitless() -> Vec<Find> {
     let nothing = find(doc! { "x": 1 });
     vec![
@@ -48,7 +48,7 @@ fn indexed(db: &Db) -> Collection {
 }
 
 #[test]
-fn a_walk_that_finds_nothing_can_be_ended() {
+fn scan_without_matches_can_be_ended() {
     let db = Db::new();
     let c = indexed(&db);
     let snapshot = db.documents.engine().snapshot();
@@ -65,7 +65,7 @@ fn a_walk_that_finds_nothing_can_be_ended() {
 }
 
 #[test]
-fn what_can_go_on_is_the_same_as_without_looks() {
+fn results_with_check_equal_results_without() {
     let db = Db::new();
     let c = indexed(&db);
     let snapshot = db.documents.engine().snapshot();
@@ -89,7 +89,7 @@ fn what_can_go_on_is_the_same_as_without_looks() {
 }
 
 #[test]
-fn a_statement_that_is_ended_leaves_nothing() {
+fn ended_statement_has_no_effect() {
     let db = Db::new();
     let c = indexed(&db);
     let mut tx = db.begin(Isolation::Snapshot);

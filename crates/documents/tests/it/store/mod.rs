@@ -1,4 +1,4 @@
-//! The storage half: collections, indexes, plans, transactions, streams.
+//! The storage layer: collections, indexes, plans, transactions, streams.
 
 mod basics;
 mod capped;
@@ -29,7 +29,7 @@ use ropewalk_vfs::Env;
 
 pub(crate) const SYNC: Durability = Durability::Sync;
 
-/// A database with nothing but documents.
+/// A database with only the documents model.
 pub(crate) struct Db {
     pub(crate) documents: Documents,
 }
@@ -65,7 +65,7 @@ impl Db {
         }
     }
 
-    /// What the database says of itself, and every file.
+    /// Runs all verifications: of the database, and of every file.
     pub(crate) fn verify(&self) {
         let report = self.documents.engine().verify().unwrap();
         assert_eq!(report.violations, Vec::<String>::new());
@@ -83,7 +83,7 @@ impl Db {
     }
 }
 
-/// A transaction as the facade has one.
+/// A transaction as the facade builds it.
 pub(crate) struct Tx {
     documents: Documents,
     kv: KvTransaction,

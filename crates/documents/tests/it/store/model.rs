@@ -1,5 +1,5 @@
-//! Random statements against an obvious model: a map of documents. Every index answers what a scan answers, and the files
-//! say so, too; through flushes, reopening and power cuts.
+//! Random statements against a simple model: a map of documents. Every index returns the results of a scan,
+//! and the files verify; with flushes, reopening and power cuts.
 
 use std::collections::BTreeMap;
 
@@ -124,7 +124,7 @@ fn index(number: usize) -> IndexDef {
     }
 }
 
-/// What matches, found by looking at every document.
+/// The matching documents, found by scanning all of them.
 fn matching(model: &BTreeMap<i32, Document>, filter: &Document) -> Vec<i32> {
     let filter = f(filter.clone());
     let matches = |document: &Document| filter.matches(d(document.clone()).doc()).unwrap();
@@ -194,7 +194,7 @@ fn run(steps: &[Step]) {
                         model.extend(after);
                     }
                     (Ok(done), None) => panic!("{done:?}"),
-                    // All or nothing; also when an index met two arrays.
+                    // A failed statement has no effect, also when an index met two arrays.
                     (Err(error), after) => assert!(after.is_none() || error.code() == 171, "{error}"),
                 }
             }
@@ -256,7 +256,7 @@ fn run(steps: &[Step]) {
     db.verify();
 }
 
-/// The planner's choice, every index by hint, and the scan agree.
+/// Checks that the planner's choice, every hinted index, and the scan agree.
 fn query(
     db: &Db,
     c: &Collection,
@@ -314,10 +314,10 @@ proptest! {
     }
 }
 
-/// Writes of every kind with an index build in between, cut off by a power cut at each operation of the disk in turn: what
-/// was acknowledged is there, what was not is whole or not there, and every index equals a scan.
+/// Writes of every kind with a concurrent index build, with a power cut at each disk operation in turn:
+/// acknowledged statements survive, others are complete or absent, and every index equals a scan.
 #[test]
-fn a_crash_at_any_step_leaves_whole_statements() {
+fn crash_at_any_step_preserves_statement_atomicity() {
     let steps = |disk: &FaultyVfs, acknowledged: &mut Vec<Vec<i32>>| -> Option<()> {
         let env = Env { vfs: Arc::new(disk.process()), ..Env::memory() };
         let options =
@@ -362,7 +362,7 @@ fn a_crash_at_any_step_leaves_whole_statements() {
         let c = db.coll("c");
         let found = ids(&db.all(&c));
         let last = acknowledged.last().unwrap();
-        // The statement under way may have been done or not.
+        // The statement in progress may have been applied or not.
         let next_inserted = || (0..30).map(|n| (acknowledged.len() as i32 / 2) * 100 + n);
         let mut more = last.clone();
         more.extend(next_inserted());
@@ -372,7 +372,7 @@ fn a_crash_at_any_step_leaves_whole_statements() {
             found == *last || done.is_none() && (found == more || found == fewer),
             "cut at {operation} of {operations}: {found:?} after {last:?}"
         );
-        // A build that was cut off goes on.
+        // An interrupted build continues.
         c.create_index(&IndexDef::on(["list"])).unwrap();
         db.verify();
     }

@@ -80,7 +80,7 @@ fn out_replaces_a_collection_and_keeps_its_indexes() {
 }
 
 #[test]
-fn merge_does_as_it_is_told() {
+fn merge_applies_when_matched_options() {
     let db = Db::new();
     let (_, orders) = shop(&db);
     let target = seeded(&db, "t", [doc! { "_id": 0, "own": true, "sum": -1 }]);

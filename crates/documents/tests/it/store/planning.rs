@@ -1,4 +1,4 @@
-//! Which plan is taken, and that hints are obeyed.
+//! The planner's choices, and that hints are obeyed.
 
 use bson::doc;
 use ropewalk_documents::lang::Projection;
@@ -25,7 +25,7 @@ fn the_index_with_fewer_entries_wins() {
     assert_eq!((stats.get_i64("nReturned").unwrap(), stats.get_i64("totalDocsExamined").unwrap()), (3, 3));
 }
 
-/// The keys of all numbers, or of all texts, lie between two neighbouring bytes, as those of one value do.
+/// The range of a type class, numbers or texts, looks like that of one value: it ends at the next byte.
 #[test]
 fn a_class_of_values_is_not_one_value() {
     let db = Db::new();
@@ -57,7 +57,7 @@ fn an_or_takes_an_index_for_each_branch() {
     let mut found = ids(&db.find(&c, &query));
     found.sort_unstable();
     assert_eq!(found, [1, 3, 1997, 1999]);
-    // What matches both branches comes once.
+    // A document that matches both branches is returned once.
     let both = find(doc! { "$or": [ { "a": { "$lt": 5 } }, { "b": { "$gt": 1996 } } ] })
         .sort(sort(doc! { "a": -1 }));
     assert_eq!(ids(&db.find(&c, &both)), [4, 3, 2, 1, 0]);
@@ -126,7 +126,7 @@ fn a_sort_that_takes_too_much_memory_is_refused_and_with_a_limit_it_is_not() {
     assert_eq!(at.find(&c, &all.limit(2)).unwrap().len(), 2);
 }
 
-/// The stage of the plan that is on top, and how many keys and documents were looked at.
+/// The top stage of the plan, and the numbers of keys and documents examined.
 fn examined(explained: &Document) -> (String, i64, i64) {
     let plan = explained.get_document("queryPlanner").unwrap().get_document("winningPlan").unwrap();
     let stats = explained.get_document("executionStats").unwrap();
@@ -135,7 +135,7 @@ fn examined(explained: &Document) -> (String, i64, i64) {
 }
 
 #[test]
-fn a_count_by_an_index_looks_at_no_document() {
+fn count_by_index_reads_no_document() {
     let db = Db::new();
     let c = seeded(&db, "c", (0..1000).map(|n| doc! { "_id": n, "a": n % 10, "b": n % 7, "s": "x" }));
     c.create_index(&IndexDef::on(["a", "-b"])).unwrap();
@@ -150,10 +150,10 @@ fn a_count_by_an_index_looks_at_no_document() {
     assert_eq!(count(doc! { "a": 3 }), (100, counted(100)));
     assert_eq!(count(doc! { "a": { "$gte": 3, "$lt": 5 } }), (200, counted(200)));
     assert_eq!(count(doc! { "a": { "$in": [1, 2] }, "b": { "$lte": 2 } }).1, counted(86));
-    // The filter says more than the ranges, and no more than the entries know.
+    // The filter has more conditions than the ranges, all on fields in the entries.
     let (found, (stage, _, documents)) = count(doc! { "a": 3, "$or": [ { "b": 1 }, { "b": 2 } ] });
     assert_eq!((found, stage.as_str(), documents), (28, "PROJECTION_COVERED", 0));
-    // Something that the index does not have.
+    // A field that the index does not have.
     let (found, (stage, ..)) = count(doc! { "a": 3, "s": "x" });
     assert_eq!((found, stage.as_str()), (100, "FETCH"));
     assert_eq!(count(doc! { "a": 3, "missing": null }).0, 100);
@@ -169,7 +169,7 @@ fn a_count_by_an_index_looks_at_no_document() {
 }
 
 #[test]
-fn a_covered_query_answers_from_the_index() {
+fn covered_query_reads_only_the_index() {
     let db = Db::new();
     let values = [
         doc! { "v": 7, "w": "text" },
@@ -178,7 +178,7 @@ fn a_covered_query_answers_from_the_index() {
         doc! { "v": -3, "w": bson::DateTime::from_millis(5) },
         doc! { "v": null, "w": 1 },
         doc! { "w": 2 },
-        // Only the document knows these.
+        // The entry does not hold these values.
         doc! { "v": -0.0, "w": 3 },
         doc! { "v": i64::MAX, "w": 4 },
         doc! { "v": { "x": 1 }, "w": 5 },
@@ -201,7 +201,7 @@ fn a_covered_query_answers_from_the_index() {
             let mut found = db.find(&c, &covered);
             found.sort_by_key(|document| document.get_i32("_id").unwrap());
             let mut wanted = db.find(&c, &plain_find.hint(Hint::Natural(false)));
-            // The order of the fields is the index's.
+            // The fields are in the order of the index.
             wanted.iter_mut().chain(&mut found).for_each(|document| {
                 let mut sorted: Vec<_> = std::mem::take(document).into_iter().collect();
                 sorted.sort_by(|a, b| a.0.cmp(&b.0));
@@ -216,7 +216,7 @@ fn a_covered_query_answers_from_the_index() {
     assert_eq!(examined(&explained), ("PROJECTION_COVERED".into(), 1, 0));
     let more = find(doc! { "w": { "$gte": "a" } }).project(shown(doc! { "w": 1, "x": 1 }));
     assert_eq!(examined(&plain(&at.explain(&c, &more, true).unwrap())), ("FETCH".into(), 1, 1));
-    // A number that becomes another of the same value is another in the index, too.
+    // A number that changes its type at the same value changes in the index, too.
     c.update_one(&spec(doc! { "_id": 0 }, doc! { "$set": { "v": 7.0 } }), SYNC).unwrap();
     db.verify();
     let seven = find(doc! { "v": 7, "w": "text" })

@@ -11,7 +11,7 @@ fn refers(field: &str, collection: &str, on_delete: OnDelete) -> CollectionOptio
 }
 
 #[test]
-fn a_validator_refuses_what_does_not_match() {
+fn validator_rejects_non_matching_documents() {
     let db = Db::new();
     let c = seeded(&db, "c", [doc! { "_id": 1, "age": -5 }, doc! { "_id": 2, "age": 5 }]);
     let rule = |moderate: bool| CollectionOptions {
@@ -76,7 +76,7 @@ fn references_restrict_set_null_and_cascade() {
 }
 
 #[test]
-fn a_tree_deletes_itself() {
+fn cascade_deletes_a_self_referencing_tree() {
     let db = Db::new();
     let tree = db.coll("tree");
     tree.create(refers("parent", "tree", OnDelete::Cascade)).unwrap();
@@ -92,7 +92,7 @@ fn a_tree_deletes_itself() {
 }
 
 #[test]
-fn a_child_and_the_deletion_of_its_parent_meet() {
+fn child_insert_conflicts_with_concurrent_parent_delete() {
     for level in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
         for index in [false, true] {
             for parent_first in [false, true] {
@@ -115,7 +115,7 @@ fn a_child_and_the_deletion_of_its_parent_meet() {
 }
 
 #[test]
-fn a_quota_is_kept() {
+fn write_beyond_quota_is_rejected() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(10));
     let held = db.documents.database_bytes("app").unwrap();
@@ -136,9 +136,9 @@ fn a_quota_is_kept() {
     c.insert_one(&b(doc! { "_id": 102, "text": "x".repeat(5000) }), SYNC).unwrap();
 }
 
-/// A validator may be a JSON Schema; documents that break it already may be changed when it is moderate.
+/// A validator may be a JSON Schema; when moderate, documents that already violate it may be changed.
 #[test]
-fn a_schema_refuses_what_does_not_fit() {
+fn json_schema_validator_rejects_non_conforming_documents() {
     let db = Db::new();
     let c = db.coll("c");
     let schema = doc! { "$jsonSchema": {
@@ -159,7 +159,7 @@ fn a_schema_refuses_what_does_not_fit() {
     }
     let older = spec(doc! { "_id": 1 }, doc! { "$set": { "age": -1 } });
     assert_eq!(c.update_one(&older, SYNC).unwrap_err().code(), 121);
-    // The same schema again is nothing new, another one is refused.
+    // The same schema again changes nothing, another one is rejected.
     c.set_options(options.clone()).unwrap();
     assert_eq!(c.set_options(CollectionOptions::default()).unwrap_err().code(), 20);
     let broken =
@@ -172,7 +172,7 @@ fn caller(uid: &str) -> Option<Caller> {
 }
 
 #[test]
-fn row_rules_say_who_may_do_what() {
+fn row_rules_restrict_callers() {
     let db = Db::new();
     let c = db.coll("notes");
     let rules = doc! {
@@ -185,7 +185,7 @@ fn row_rules_say_who_may_do_what() {
     let with_rules = CollectionOptions { rules: Some(d(rules)), ..Default::default() };
     c.create(with_rules).unwrap();
     let note = |id: i32, owner: &str, public: bool| doc! { "_id": id, "owner": owner, "public": public, "text": "short" };
-    // The application itself is not asked.
+    // The application itself is not restricted.
     c.insert_one(&b(note(1, "ann", true)), SYNC).unwrap();
     c.insert_one(&b(note(2, "bob", false)), SYNC).unwrap();
 
@@ -211,7 +211,7 @@ fn row_rules_say_who_may_do_what() {
     denied(ann.update_one(&c, &spec(doc! { "_id": 3 }, doc! { "$set": { "owner": "bob" } })).unwrap_err());
     denied(ann.update_many(&c, &spec(doc! {}, doc! { "$set": { "text": "x" } })).unwrap_err());
     denied(ann.delete_one(&c, &f(doc! { "_id": 3 })).unwrap_err());
-    // Nobody logged in: request.auth is null, and what has no answer is refused.
+    // Not logged in: request.auth is null, and a rule that fails denies.
     ann.act_for(Some(Caller { auth: None }));
     assert!(ann.get(&c, Value::Int32(1)).unwrap().is_some());
     denied(ann.insert_one(&c, &b(note(5, "ann", false))).unwrap_err());
@@ -225,7 +225,7 @@ fn row_rules_say_who_may_do_what() {
     let mut bob = db.documents.at(&snapshot).acting_for(caller("bob").unwrap());
     assert_eq!(bob.find(&c, &find(doc! { "owner": "bob" })).unwrap().len(), 1);
     denied(bob.find(&c, &Find::all()).unwrap_err());
-    // Without rules everybody may.
+    // Without rules every caller has access.
     let open = seeded(&db, "open", [doc! { "_id": 1 }]);
     let snapshot = db.documents.engine().snapshot();
     let mut bob = db.documents.at(&snapshot).acting_for(caller("bob").unwrap());

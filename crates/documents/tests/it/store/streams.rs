@@ -1,4 +1,4 @@
-//! Change streams: everything that happened, in order, once, and on from any place.
+//! Change streams: all changes, in order, exactly once, resumable at any position.
 
 use core::time::Duration;
 
@@ -17,7 +17,7 @@ fn only(name: &str) -> Target {
     Target::Collection { database: "app".into(), name: name.into() }
 }
 
-/// The events without what differs from run to run.
+/// The events without fields that differ from run to run.
 fn drain(stream: &mut ChangeStream) -> Vec<Document> {
     let mut events = Vec::new();
     while let Some(event) = stream.next(NOW).unwrap() {
@@ -35,7 +35,7 @@ fn drain(stream: &mut ChangeStream) -> Vec<Document> {
 }
 
 #[test]
-fn every_kind_of_write_is_told() {
+fn change_stream_reports_every_kind_of_write() {
     let db = Db::new();
     let c = db.coll("c");
     let mut stream = watch(&db, only("c"));
@@ -93,7 +93,7 @@ fn every_kind_of_write_is_told() {
 }
 
 #[test]
-fn a_stream_goes_on_behind_any_of_its_tokens() {
+fn change_stream_resumes_after_any_token() {
     let db = Db::new();
     let c = db.coll("c");
     let mut stream = watch(&db, Target::All);
@@ -133,7 +133,7 @@ fn a_stream_goes_on_behind_any_of_its_tokens() {
 }
 
 #[test]
-fn a_stream_waits_for_what_comes() {
+fn change_stream_waits_for_new_events() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(1));
     let mut stream = watch(&db, only("c"));
@@ -157,7 +157,7 @@ fn a_stream_waits_for_what_comes() {
 }
 
 #[test]
-fn a_rename_is_told_to_both_sides() {
+fn rename_is_reported_to_streams_of_both_names() {
     let db = Db::new();
     let old = seeded(&db, "old", numbered(1));
     let mut streams = [watch(&db, only("old")), watch(&db, only("new")), watch(&db, Target::All)];
@@ -174,7 +174,7 @@ fn a_rename_is_told_to_both_sides() {
 }
 
 #[test]
-fn a_place_that_the_log_has_left_behind_is_refused() {
+fn resume_at_removed_log_position_is_rejected() {
     let db = Db::open(&Env::memory(), EngineOptions { log_retention_bytes: 0, ..EngineOptions::default() });
     let c = seeded(&db, "c", numbered(1));
     let text = "x".repeat(1 << 20);

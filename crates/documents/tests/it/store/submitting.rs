@@ -1,4 +1,4 @@
-//! Transactions that are awaited: many on their way from one thread, conflicts told to the second.
+//! Awaited transactions: many concurrent commits from one thread, and conflicts reported to the second.
 
 use std::future::Future;
 use std::pin::pin;
@@ -31,7 +31,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn one_thread_has_many_commits_on_their_way() {
+fn one_thread_submits_many_commits_concurrently() {
     let db = Db::new();
     let things = db.coll("things");
     things.create(Default::default()).unwrap();
@@ -43,13 +43,13 @@ fn one_thread_has_many_commits_on_their_way() {
         assert_eq!(wait(submitted).unwrap(), n as i32);
     }
     assert_eq!(things.estimated_count().unwrap().documents, 100);
-    // What reads only has nothing to wait for.
+    // A read-only transaction has nothing to wait for.
     let read = db.documents.submit(SYNC, |tx| tx.count(&things, &Find::all())).unwrap();
     assert_eq!(wait(read).unwrap(), 100);
 }
 
 #[test]
-fn of_two_that_insert_the_same_id_one_meets_the_conflict() {
+fn concurrent_submits_of_same_id_conflict_once() {
     let db = Db::new();
     let things = db.coll("things");
     things.create(Default::default()).unwrap();

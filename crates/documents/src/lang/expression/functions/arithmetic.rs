@@ -47,7 +47,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
 ];
 
-/// As the wider of the types; longs that overflow become doubles, as they do in MongoDB.
+/// The result in the wider of the types; longs that overflow become doubles, as they do in MongoDB.
 fn widened(a: Value<'_>, b: Value<'_>, how: Arithmetic) -> Value<'static> {
     calculate(a, b, how).unwrap_or_else(|| {
         let (a, b) = (a.as_double().unwrap_or(f64::NAN), b.as_double().unwrap_or(f64::NAN));
@@ -143,7 +143,7 @@ fn divide(args: &[Val<'_>]) -> Answer {
     }))
 }
 
-/// `None` for what are no numbers, `Some(None)` for a divisor of zero.
+/// `None` if an operand is not a number, `Some(None)` for a divisor of zero.
 pub(crate) fn quotient(a: Value<'_>, b: Value<'_>) -> Option<Option<Value<'static>>> {
     if let (Value::Decimal(_), _) | (_, Value::Decimal(_)) = (a, b) {
         return Some(number::to_decimal(a)?.divide(number::to_decimal(b)?).map(Value::Decimal));
@@ -234,7 +234,7 @@ fn places(name: &str, args: &[Val<'_>], double: fn(f64) -> f64, rounding: Roundi
     }
     Ok(Val::Ref(match arg(args, 0).or_null() {
         Value::Double(d) if !d.is_finite() || d == 0.0 => Value::Double(d),
-        // By its digits in full, so that 2.675 is what the double is: a little less.
+        // Rounds the exact digits, so that 2.675 is what the double is: a little less.
         Value::Double(d) => Value::Double(round_digits(d, places, rounding)),
         Value::Decimal(d) => Value::Decimal(d.quantize(places, rounding)),
         value @ (Value::Int32(_) | Value::Int64(_)) if places > 0 => match value {
@@ -260,7 +260,7 @@ fn round_digits(d: f64, places: i32, rounding: Rounding) -> f64 {
     }
 }
 
-/// A function of reals. Decimals go through doubles, to their precision, and come back as decimals.
+/// A function of reals. Decimals are converted to doubles and back, with the precision of doubles.
 fn real(name: &str, args: &[Val<'_>], domain: fn(f64) -> bool, function: fn(f64) -> f64) -> Answer {
     let value = arg(args, 0).or_null();
     if value.is_nullish() {
@@ -345,7 +345,7 @@ fn bits(name: &str, args: &[Val<'_>], start: i64, operation: fn(i64, i64) -> i64
     Ok(Val::Ref(number::narrow(total, small)))
 }
 
-/// A double as a long, if it has room there.
+/// A double as a long, if it is in range.
 pub(crate) fn fits_long(d: f64) -> Option<i64> {
     if (-TWO_63..TWO_63).contains(&d) { Some(d as i64) } else { None }
 }

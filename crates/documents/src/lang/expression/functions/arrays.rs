@@ -8,7 +8,7 @@ use crate::lang::value::val::{self, Answer, Val};
 use crate::lang::value::writer::Writer;
 use crate::lang::value::{Doc, Value};
 
-/// An array that is counted out is no longer; it would be above 16 MiB.
+/// Longest range that is built; a longer one would exceed 16 MiB.
 const RANGE_MAX: i64 = 1 << 21;
 /// Memory of the key of one element.
 const KEY_BYTES: usize = size_of::<(Vec<u8>, Value<'_>)>();
@@ -111,7 +111,7 @@ fn end(name: &str, args: &[Val<'_>], at: i64) -> Answer {
     Ok(element(array(name, arg(args, 0), 28689)?, at))
 }
 
-/// So many of the elements.
+/// The first or last so many elements.
 fn some(name: &str, args: &[Val<'_>], pick: fn(&mut Vec<Value<'_>>, usize)) -> Answer {
     let array = array(name, arg(args, 0), 5788200)?;
     let Some(n) = arg(args, 1).or_null().as_integer().filter(|n| *n > 0) else {
@@ -200,7 +200,7 @@ fn slice(args: &[Val<'_>]) -> Answer {
     val::array(array.values().skip(from).take(count))
 }
 
-/// Where a slice begins and how long it is; a negative position counts from the end.
+/// Start and length of a slice; a negative position counts from the end.
 pub(crate) fn window(length: usize, position: i64, count: i64) -> (usize, usize) {
     let from = match usize::try_from(position) {
         Ok(position) => position.min(length),
@@ -266,7 +266,7 @@ fn sort(args: &[Val<'_>]) -> Answer {
     if arg(args, 0).is_nullish() {
         return Ok(Val::NULL);
     }
-    // A key, and the place that it is sorted with.
+    // The size of a key, and of its position for the sort.
     let (mut values, held) = val::listed(array("$sortArray", arg(args, 0), 2942504)?, 3 * KEY_BYTES)?;
     match arg(args, 1).or_null() {
         Value::Document(spec) => {
@@ -289,7 +289,7 @@ fn sort(args: &[Val<'_>]) -> Answer {
     val::array(values)
 }
 
-/// The operands, or the elements of the only one, if it is an array.
+/// The operands, or the elements of a single operand that is an array.
 fn operands<'v>(args: &'v [Val<'_>]) -> Box<dyn Iterator<Item = Value<'v>> + 'v> {
     match args {
         [only] => match only.get() {
@@ -300,7 +300,7 @@ fn operands<'v>(args: &'v [Val<'_>]) -> Box<dyn Iterator<Item = Value<'v>> + 'v>
     }
 }
 
-/// The numbers among them.
+/// The numbers among the operands.
 fn numbers<'v>(args: &'v [Val<'_>]) -> impl Iterator<Item = Value<'v>> {
     operands(args).filter(|value| value.is_number())
 }
@@ -324,7 +324,7 @@ fn deviation(args: &[Val<'_>], less: usize) -> Answer {
     Ok(standard_deviation(&numbers, less).map_or(Val::NULL, |d| Val::Ref(Value::Double(d))))
 }
 
-/// Of all (`less` 0), or of a sample of a whole (`less` 1).
+/// For a population (`less` 0) or a sample (`less` 1).
 pub(crate) fn standard_deviation(numbers: &[f64], less: usize) -> Option<f64> {
     let divisor = numbers.len().checked_sub(less).filter(|divisor| *divisor > 0)?;
     let mean = numbers.iter().sum::<f64>() / numbers.len() as f64;

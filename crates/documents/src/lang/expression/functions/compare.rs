@@ -16,7 +16,7 @@ pub(super) const TABLE: &[Function] = &[
     fixed("$not", 1, |args| Ok(val::bool(!arg(args, 0).get().is_some_and(Value::is_truthy)))),
 ];
 
-/// In expressions all types compare with one another.
+/// In expressions, values of all types compare with one another.
 fn order(args: &[Val<'_>]) -> Ordering {
     order::compare_options(arg(args, 0).get(), arg(args, 1).get())
 }

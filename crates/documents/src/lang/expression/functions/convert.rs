@@ -52,14 +52,14 @@ fn convert(args: &[Val<'_>]) -> Answer {
     }
 }
 
-/// A number as text, as JSON would have it.
+/// A number as text, in JSON format.
 pub(super) fn number_text(value: Value<'_>) -> String {
     match value {
         Value::Int32(n) => n.to_string(),
         Value::Int64(n) => n.to_string(),
         Value::Double(d) if d.is_nan() => "NaN".to_owned(),
         Value::Double(d) if d.is_infinite() => if d < 0.0 { "-Infinity" } else { "Infinity" }.to_owned(),
-        // Beyond that the digits would be zeros.
+        // Beyond this range plain digits would be mostly zeros.
         Value::Double(d) if d != 0.0 && !(1e-5..1e16).contains(&d.abs()) => {
             let text = format!("{d:e}");
             if text.contains("e-") { text } else { text.replacen('e', "e+", 1) }
@@ -108,7 +108,7 @@ fn unsupported<T>(value: Value<'_>, to: u8) -> Result<T, LangError> {
 }
 
 fn parsed<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, LangError> {
-    // Rust's parsers take a leading plus, MongoDB's do not take spaces either.
+    // Rust's parsers accept a leading plus, MongoDB's do not accept spaces either.
     match text.parse() {
         Ok(number) => Ok(number),
         Err(_) => refuse!(
@@ -118,7 +118,7 @@ fn parsed<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, LangError> 
     }
 }
 
-/// Whole numbers; fractions are cut off. `None`: it does not fit.
+/// Converts to an integer; fractions are cut off. `None`: it does not fit.
 fn to_long(value: Value<'_>) -> Result<Option<i64>, LangError> {
     Ok(match value {
         Value::Bool(b) => Some(b.into()),

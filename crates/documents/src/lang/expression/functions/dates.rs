@@ -1,7 +1,8 @@
 //! Dates: milliseconds since 1970 as years, weeks and hours, and back.
 //!
-//! The calendar is the proleptic Gregorian one, counted in days from 0000-03-01 so that the leap day ends the year.
-//! Time zones are those of [`super::zones`]. Hours and less are moved by as time passes, days and more by as clocks show.
+//! The calendar is the proleptic Gregorian one, counted in days from 0000-03-01 so that the leap day ends
+//! the year. Time zones are those of [`super::zones`]. Units up to hours are added as elapsed time, units
+//! from days on as local time.
 //!
 //! Source: Hinnant, "chrono-compatible low-level date algorithms", 2013.
 
@@ -61,7 +62,7 @@ pub(super) const TABLE: &[Function] = &[
     named("$dateTrunc", &["date", "unit", "binSize", "timezone", "startOfWeek"], 2, truncate),
 ];
 
-/// A moment, in parts.
+/// A point in time, in parts.
 struct Parts {
     year: i64,
     month: i64,
@@ -72,7 +73,7 @@ struct Parts {
     millisecond: i64,
 }
 
-/// Days since 1970-01-01 of a date; months above 12 and days above 31 go on into the next.
+/// Days since 1970-01-01 of a date; months above 12 and days above 31 carry over.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = year + (month - 1).div_euclid(12);
     let month = (month - 1).rem_euclid(12) + 1;
@@ -110,12 +111,12 @@ impl Parts {
         days_of(self.year, self.month, self.day)
     }
 
-    /// From Sunday, 0.
+    /// Day of the week; Sunday is 0.
     fn weekday(&self) -> i64 {
         (self.days() + 4).rem_euclid(7)
     }
 
-    /// From Monday, 1.
+    /// Day of the week; Monday is 1.
     fn iso_weekday(&self) -> i64 {
         (self.days() + 3).rem_euclid(7) + 1
     }
@@ -140,7 +141,7 @@ impl Parts {
     }
 }
 
-/// A date, or what holds one.
+/// Milliseconds of a date, timestamp or ObjectId.
 pub(crate) fn date_of(value: Value<'_>) -> Option<i64> {
     match value {
         Value::DateTime(ms) => Some(ms),
@@ -150,10 +151,10 @@ pub(crate) fn date_of(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// A date as clocks show it somewhere.
+/// A date in local time of a zone.
 struct Local {
     ms: i64,
-    /// Milliseconds that the zone is ahead of UTC then.
+    /// Milliseconds that the zone is ahead of UTC at that time.
     ahead: i64,
     zone: Zone,
 }
@@ -259,7 +260,7 @@ fn from_parts(args: &[Val<'_>]) -> Answer {
     }
 }
 
-/// As ISO 8601, which is the default format.
+/// As ISO 8601, the default format.
 pub(crate) fn iso_text(ms: i64) -> String {
     let t = Parts::of(ms);
     format!(
@@ -364,7 +365,7 @@ fn from_text(args: &[Val<'_>]) -> Answer {
             refuse!(40684, "$dateFromString requires that 'format' be a string, found: {}", other.type_name())
         }
     };
-    // What the text says of its zone comes before what the operand says.
+    // A zone in the text takes precedence over the operand.
     let parsed = parsed.and_then(|(ms, ahead)| match ahead {
         Some(ahead) => ms.checked_sub(ahead),
         None => zone.utc(ms),
@@ -376,7 +377,7 @@ fn from_text(args: &[Val<'_>]) -> Answer {
     }
 }
 
-/// Reads digits and signs one after the other.
+/// Reads digits and signs in sequence.
 struct Reader<'a>(&'a str);
 
 impl<'a> Reader<'a> {
@@ -400,7 +401,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `Z`, `+02:00`, or nothing: milliseconds ahead of UTC, if it says so.
+    /// `Z`, `+02:00`, or nothing: milliseconds ahead of UTC, if given.
     fn zone(&mut self) -> Option<Option<i64>> {
         let rest = self.0.trim_start();
         if rest.is_empty() {
@@ -424,13 +425,13 @@ fn valid(parts: &Parts) -> bool {
         && (0..60).contains(&parts.second)
 }
 
-/// `2026-11-21`, with a time behind `T` or a space, a fraction, a zone; UTC without one.
+/// `2026-11-21`, with a time after `T` or a space, a fraction, a zone; UTC without one.
 pub(crate) fn parse_iso(text: &str) -> Option<i64> {
     let (ms, ahead) = shown(text)?;
     ms.checked_sub(ahead.unwrap_or(0))
 }
 
-/// The date that a text shows, and how far ahead of UTC it says that is.
+/// The date in a text, and its offset from UTC if given.
 fn shown(text: &str) -> Option<(i64, Option<i64>)> {
     let mut reader = Reader(text.trim());
     let mut parts =
@@ -565,9 +566,9 @@ pub(crate) fn shift(name: &str, args: &[Val<'_>], sign: i64) -> Answer {
     }
 }
 
-/// Months further; a day that the month does not have becomes its last.
+/// Adds months; a day that the month does not have becomes its last.
 fn add_months(ms: i64, months: Option<i64>) -> Option<i64> {
-    // More than the range of dates has.
+    // More months than the range of dates has.
     let months = months.filter(|months| months.unsigned_abs() < 12 * 600_000_000)?;
     let mut parts = Parts::of(ms);
     let total = parts.year * 12 + parts.month - 1 + months;

@@ -28,11 +28,11 @@ pub(crate) struct Function {
 /// How its operands are written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Arguments {
-    /// One after the other, so many.
+    /// Positional, so many.
     Between(usize, usize),
-    /// As a document; so many of the first names are required. Those left out come as missing.
+    /// As a document; so many of the first names are required. Others that are absent are passed as missing.
     Named(&'static [&'static str], usize),
-    /// As a document, or one operand alone.
+    /// As a document, or as a single operand.
     NamedOrOne(&'static [&'static str], usize),
 }
 
@@ -69,7 +69,7 @@ const fn named(
     Function { name, arguments: Arguments::Named(names, required), call }
 }
 
-/// The operand at a place; a parser has counted them.
+/// The operand at a position; a parser has checked their number.
 fn arg<'v, 'a>(args: &'v [Val<'a>], at: usize) -> &'v Val<'a> {
     args.get(at).unwrap_or(&Val::Missing)
 }

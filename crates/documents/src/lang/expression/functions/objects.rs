@@ -18,7 +18,7 @@ pub(super) const TABLE: &[Function] = &[
 
 fn merge(args: &[Val<'_>]) -> Answer {
     let mut merged = Merged::new();
-    // One operand may be the array of all.
+    // A single operand may be an array of all objects.
     let only = match args {
         [only] => only.get().and_then(Value::as_array),
         _ => None,
@@ -47,14 +47,14 @@ fn merge(args: &[Val<'_>]) -> Answer {
     val::built(merged.into_writer())
 }
 
-/// Fields by name; a name that comes again changes its value and keeps its place.
+/// Fields by name; a repeated name changes its value and retains its position.
 pub(crate) struct Merged<'v> {
     fields: Vec<(&'v str, Value<'v>)>,
     places: HashMap<&'v str, usize>,
     held: Held,
 }
 
-/// Memory of one field: in the list and in the map, both of which may have twice the room that they need.
+/// Memory of one field: in the list and in the map, whose capacity may be twice their length.
 const MERGED_FIELD_BYTES: usize = 3 * (size_of::<(&str, Value<'_>)>() + size_of::<(&str, usize)>());
 
 impl<'v> Merged<'v> {

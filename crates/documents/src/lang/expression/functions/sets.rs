@@ -1,4 +1,4 @@
-//! Arrays as sets: what is equal counts once; the order of results is that of values.
+//! Arrays as sets: equal elements count once; results are in value order.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +75,7 @@ fn set<'v>(name: &str, value: &'v Val<'_>) -> Result<Option<Set<'v>>, LangError>
     if value.is_nullish() { Ok(None) } else { wanted(name, value).map(Some) }
 }
 
-/// What is in so many of the sets.
+/// The elements that are in the required number of sets.
 fn combined(name: &str, args: &[Val<'_>], keep: fn(usize, usize) -> bool) -> Answer {
     let mut all: BTreeMap<Vec<u8>, (usize, Value<'_>)> = BTreeMap::new();
     let held = held("an expression");

@@ -43,7 +43,7 @@ fn strict<'v>(name: &str, value: &'v Val<'_>, code: i32) -> Result<&'v str, Lang
     }
 }
 
-/// Text of what is text, number or date; nothing of null.
+/// Text of a text, number or date; none for null.
 fn coerced(name: &str, value: &Val<'_>) -> Result<String, LangError> {
     Ok(match value.or_null() {
         Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.to_owned(),
@@ -125,7 +125,7 @@ fn index(args: &[Val<'_>], characters: bool) -> Answer {
             }
         },
     };
-    // From characters to bytes.
+    // Converts a position from characters to bytes.
     let place =
         |n: usize| if characters { text.char_indices().nth(n).map_or(text.len(), |(at, _)| at) } else { n };
     let (start, end) = (place(bound(2, 0)?), place(bound(3, usize::MAX)?).min(text.len()));
@@ -188,7 +188,7 @@ fn replace(name: &str, args: &[Val<'_>], count: usize) -> Answer {
     let input = strict(name, arg(args, 0), 51746)?;
     let find = strict(name, arg(args, 1), 51745)?;
     let replacement = strict(name, arg(args, 2), 51744)?;
-    // What could come out is measured before it is made.
+    // Check the size of the result before it is built.
     let times = input.matches(find).count().min(count);
     if input.len().saturating_add(times.saturating_mul(replacement.len())) > DOCUMENT_BYTES_MAX {
         refuse!(BSONObjectTooLarge, "{name} would make a text above 16 MiB");

@@ -66,7 +66,7 @@ fn prepared<'v>(name: &str, args: &'v [Val<'_>]) -> Result<Option<(&'v str, Patt
     Ok(Some((text, pattern)))
 }
 
-/// Characters of a text up to a place that only moves forward.
+/// Counts characters of a text up to a position that only moves forward.
 struct Counted<'t> {
     text: &'t str,
     bytes: usize,

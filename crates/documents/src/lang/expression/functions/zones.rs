@@ -1,7 +1,7 @@
-//! Time zones: offsets (`+05:30`), and places whose offset changes with their laws (`Europe/Berlin`).
+//! Time zones: offsets (`+05:30`), and named zones whose offset varies (`Europe/Berlin`).
 //!
-//! The rules of places are compiled in (the IANA database that jiff bundles), so that a computer's own files do not decide
-//! what an expression gives.
+//! The rules of named zones are compiled in (the IANA database that jiff bundles), so that results do not
+//! depend on the files of the machine.
 
 use std::sync::LazyLock;
 
@@ -43,12 +43,12 @@ impl Zone {
         }
     }
 
-    /// Milliseconds that it is ahead of UTC at this time.
+    /// Milliseconds ahead of UTC at this time.
     pub(super) fn ahead(&self, ms: i64) -> i64 {
         match self {
             Self::Fixed(ahead) => *ahead,
             Self::Place(place) => {
-                // Before the year -9999 and behind 9999 as at those ends.
+                // Before the year -9999 and after 9999 the offset at those limits applies.
                 let (least, most) = (Timestamp::MIN.as_millisecond(), Timestamp::MAX.as_millisecond());
                 let at = Timestamp::from_millisecond(ms.clamp(least, most)).unwrap_or_default();
                 i64::from(place.to_offset(at).seconds()) * 1000
@@ -56,7 +56,8 @@ impl Zone {
         }
     }
 
-    /// The time at which clocks there show `local`. Of two such the earlier rule counts; of none, that before the gap.
+    /// The UTC time of the local time `local`. For an ambiguous time the earlier offset applies; within a
+    /// gap, the offset before it.
     pub(super) fn utc(&self, local: i64) -> Option<i64> {
         let guess = local.checked_sub(self.ahead(local))?;
         local.checked_sub(self.ahead(guess))
