@@ -1,11 +1,12 @@
 //! Years, months and days of a time: the proleptic Gregorian calendar in UTC, without leap seconds.
 
 const DAY: i64 = 86_400;
-/// Days from 1 March of the year -292,277,022,400, the first day that is counted, to 1970. Seconds since then are counted in 64 bits
-/// that wrap, as Prometheus does: the last seconds of an `i64` before that day come at the end.
+/// Days from 1 March of the year -292,277,022,400, the first day that is counted, to 1970. Seconds since then
+/// are counted in 64 bits that wrap, as in Prometheus: the last seconds of an `i64` before that day come at
+/// the end.
 const DAYS_BEFORE_1970: i64 = 106_751_991_073_400;
 
-/// A time, taken apart.
+/// A time as calendar fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Civil {
     pub(crate) year: i64,
@@ -67,7 +68,8 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// The whole seconds of a float, toward zero; the least there are for NaN and whatever has no place, as x86-64 converts.
+/// The whole seconds of a float, rounded toward zero; `i64::MIN` for NaN and values out of range, as x86-64
+/// converts.
 pub(crate) fn whole_seconds(seconds: f64) -> i64 {
     // The casts are exact: both are powers of two.
     if (i64::MIN as f64..-(i64::MIN as f64)).contains(&seconds) { seconds as i64 } else { i64::MIN }

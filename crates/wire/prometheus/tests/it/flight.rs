@@ -351,7 +351,7 @@ async fn rejected_streams_report_the_reason() {
         (call(Some("x"), &[(b"garbage".to_vec(), vec![])]), "no message of Arrow"),
         (call(Some("x"), &[sent[0].clone(), (sent[1].0.clone(), vec![])]), "outside the body"),
         (command, "a command"),
-        (deep, "goes on with \"b\""),
+        (deep, "extra element \"b\""),
         (framed(&Message(b"\x0a\x05ab".to_vec())), "malformed protobuf"),
     ] {
         let reply = put(&server, &call).await;
