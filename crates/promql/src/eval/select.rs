@@ -86,7 +86,7 @@ impl Eval<'_> {
                 }
                 samples.clear();
                 set.samples(&mut samples)?;
-                // Functions read their arguments directly.
+                // Functions split floats from histograms, so the samples are counted twice.
                 held.set(samples.bytes().saturating_mul(2))?;
                 if totals && !samples.histograms.is_empty() {
                     resolve_resets(&mut samples);

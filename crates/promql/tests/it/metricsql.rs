@@ -1,4 +1,4 @@
-//! What MetricsQL adds to the language, beside the scripts.
+//! Syntax of MetricsQL that the scripts do not cover.
 
 use ropewalk_promql::script::Memory;
 use ropewalk_promql::script::Storage as _;
@@ -87,7 +87,7 @@ fn mistakes() {
         ),
         (
             "foo keep_metric_names",
-            "1:5: parse error: keep_metric_names belongs behind a function, or an operator in parentheses",
+            "1:5: parse error: keep_metric_names belongs after a function, or an operator in parentheses",
         ),
         (
             "{a=\"b\" or c=\"\"}",
@@ -119,7 +119,7 @@ fn templates_are_bounded() {
     assert!(error.contains("nested too deeply"), "{error}");
 }
 
-/// A range that is not written is the look-back where there is one step, and the step where there are several.
+/// An omitted range is the look-back where there is one step, and the step where there are several.
 #[test]
 fn ranges_that_are_not_written() {
     let mut memory = Memory::default();
