@@ -1,4 +1,4 @@
-//! What was acknowledged is there after reopening, wherever it was: log, frozen memory, runs.
+//! Acknowledged events survive reopening, whether they were in the log, frozen memory or runs.
 
 use ropewalk_base::Seq;
 use ropewalk_events::{AppendCondition, AppendOptions, Event, EventsError, Query, ReadOptions};

@@ -13,15 +13,15 @@ use crate::umadb::Umadb;
 
 pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// What a message may weigh beyond the bytes of an append: field numbers, lengths, conditions.
+/// Allowance for a message beyond the bytes of an append: field numbers, lengths, conditions.
 const MESSAGE_ROOM: usize = 1 << 20;
 
-/// What is served beside the event services and health, and the store of the port.
+/// Optional services of a port, and its default store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcSettings {
     /// The event store of calls that name none. Default: the service's default store, `None`.
     pub store: Option<String>,
-    /// Answers the reflection protocols, so that tools need no proto files. Default true.
+    /// Serves the reflection protocols, so that tools need no proto files. Default true.
     pub reflection: bool,
 }
 
