@@ -70,7 +70,7 @@ fn delete_removes_everything_and_recreated_store_begins_at_one() {
 }
 
 #[test]
-fn older_snapshots_still_see_it_through_flush_and_merge() {
+fn older_snapshots_see_deleted_store_through_flush_and_merge() {
     let env = Env::memory();
     let db = Db::manual(&env);
     let store = db.store("s");

@@ -72,7 +72,7 @@ fn replayed_events_are_found_by_tag_and_type_before_and_after_new_ones() {
 }
 
 #[test]
-fn a_thousand_stores_come_back() {
+fn thousand_stores_survive_reopening() {
     let env = Env::memory();
     let db = Db::manual(&env);
     for i in 0..1000 {

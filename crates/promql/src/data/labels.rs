@@ -88,7 +88,7 @@ impl Labels {
         self.iter().take_while(|(n, _)| *n <= name).find(|(n, _)| *n == name).map_or("", |(_, value)| value)
     }
 
-    /// True when the label is there.
+    /// True when the set has the label.
     pub fn has(&self, name: &str) -> bool {
         !self.get(name).is_empty()
     }

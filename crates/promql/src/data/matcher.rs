@@ -308,7 +308,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn expand_gives_what_the_library_gives(template in "[a$1{}x ]{0,12}", text in "[ab]{0,4}") {
+        fn expand_equals_library(template in "[a$1{}x ]{0,12}", text in "[ab]{0,4}") {
             let regex = Regex::new("(?P<a>a*)(b*)").unwrap();
             let captures = regex.captures(&text).unwrap();
             let (mut wanted, mut given) = (String::new(), String::new());

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_give_what_samples_give() {
+    fn segments_equal_samples() {
         let values: Vec<f64> = (0..500).map(|i| f64::from((i * 7919) % 1000) / 7.0 - 50.0).collect();
         let overlapping: Vec<(usize, usize)> = (0..40).map(|i| (i * 5, i * 5 + 300)).collect();
         for fold in [Fold::Sum, Fold::Average, Fold::Min, Fold::Max, Fold::Count] {

@@ -1,6 +1,6 @@
 //! Evaluation: each part of an expression over all steps at once, one series at a time.
 //!
-//!   Source ─▶ selector ─▶ range function ─▶ aggregation ─▶ answer      rows are pushed from left to right
+//!   Source ─▶ selector ─▶ range function ─▶ aggregation ─▶ result       rows are pushed from left to right
 //!                └─ samples of one series ─┘      └─ one row of steps ─┘
 //!
 //! Invariants

@@ -5,7 +5,7 @@ use ropewalk_promql::script::Storage as _;
 use ropewalk_promql::{Labels, Options, ParseOptions, Query, Samples, Value, parse};
 
 #[test]
-fn promql_alone_refuses_it() {
+fn promql_rejects_metricsql() {
     for query in [
         "median(foo)",
         "any by (a) (foo)",
@@ -53,7 +53,7 @@ fn one_form() {
 }
 
 #[test]
-fn words_of_metricsql_are_names_elsewhere() {
+fn metricsql_keywords_are_valid_names() {
     for query in [
         "any",
         "default",

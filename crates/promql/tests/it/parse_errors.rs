@@ -9,7 +9,7 @@ fn error(query: &str) -> String {
 }
 
 #[test]
-fn words_and_places() {
+fn error_texts_and_positions() {
     for (query, wanted) in [
         ("", "unknown position: parse error: no expression found in input"),
         ("# only a comment", "1:1: parse error: no expression found in input"),

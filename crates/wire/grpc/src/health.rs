@@ -9,8 +9,8 @@ use tonic_health::server::health_reporter;
 /// The service names of health checks; the empty one is the server.
 const NAMES: [&str; 3] = ["", "umadb.v1.DCB", "ropewalk.events.v1.Events"];
 
-/// `grpc.health.v1.Health`: serving until the database writes nothing any more or the server stops, then not serving; and watches
-/// end with the server's stop.
+/// `grpc.health.v1.Health`: serving until the database stops writing or the server stops, then not serving.
+/// Watches end when the server stops.
 pub(crate) async fn health(service: &Service) -> HealthServer<impl Health + use<>> {
     let (mut reporter, server) = health_reporter();
     let status = if service.readiness().is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };

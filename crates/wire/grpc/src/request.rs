@@ -68,7 +68,7 @@ pub(crate) async fn authenticate(
     service.access().authenticate(Credentials::Password { user, password }, peer).await
 }
 
-/// Runs a call with one answer.
+/// Runs a call with one response.
 pub(crate) async fn unary<R>(
     service: &Service,
     protocol: Protocol,

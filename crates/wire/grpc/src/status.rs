@@ -1,7 +1,7 @@
 //! Status of a failed call. Each protocol has a table from [`Code`] to gRPC's codes, and specific details.
 //!
 //! ```text
-//!   umadb.v1            details = ErrorResponse{message, error_type}, not wrapped; without them (stopping, timeout)
+//! umadb.v1            details = ErrorResponse{message, error_type}, not wrapped; without them (stopping, timeout)
 //!                       the clients use gRPC's code
 //! ropewalk.events.v1  details = google.rpc.Status{code, message, [Error]}; Error.code is the stable name
 //! ```

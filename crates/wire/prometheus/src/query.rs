@@ -169,7 +169,7 @@ async fn answer(
     let work = move |stop: &dyn Fn() -> Option<Stop>, started: Instant| {
         let query = Query::parse_until(&text, options, stop).map_err(query_error)?;
         let query = query.sharing(within.memory.clone());
-        // The cache is read after the snapshot was taken, so that its answer is valid for the snapshot.
+        // The cache is read after the snapshot was taken, so that its result is valid for the snapshot.
         let snapshot = within.service.database().snapshot();
         let plan = match at {
             At::Steps(start_ms, end_ms, step_ms) if kept => {

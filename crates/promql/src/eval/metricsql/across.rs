@@ -140,7 +140,7 @@ fn present(values: &[f64]) -> Vec<f64> {
     values.iter().copied().filter(|value| !is_absent(*value)).collect()
 }
 
-/// Changes each value that is there, in order.
+/// Changes each present value, in order.
 fn each(values: &mut [f64], mut change: impl FnMut(f64) -> f64) {
     for value in values.iter_mut().filter(|value| !is_absent(**value)) {
         *value = change(*value);

@@ -18,7 +18,7 @@ fn gauge(server: &Server, name: &str, value: u64) -> bool {
 }
 
 #[tokio::test]
-async fn a_dropped_stream_frees_what_it_held() {
+async fn dropped_stream_releases_its_memory() {
     let server = Server::start().await;
     let mut streams = Vec::new();
     for _ in 0..20 {
@@ -72,7 +72,7 @@ async fn a_stop_ends_subscriptions_and_then_the_server() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_refuses_what_is_new() {
+async fn stopping_server_rejects_new_calls() {
     let server = Server::start().await;
     // Another connection, with an open call, so that it is not closed at once.
     let mut other = DcbClient::connect(server.address.clone()).await.unwrap();

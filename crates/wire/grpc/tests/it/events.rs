@@ -221,7 +221,7 @@ async fn stores_are_made_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_subscription_says_when_it_has_caught_up() {
+async fn subscription_signals_catch_up() {
     let server = Server::start().await;
     append(&server, plain(&[event("A", &["t"]), event("B", &[])])).await.unwrap();
     let request = SubscribeRequest { query: query(&[], &["t"]), ..Default::default() };

@@ -169,7 +169,7 @@ async fn batches_are_clamped_and_split_below_four_mebibytes() {
 }
 
 #[tokio::test]
-async fn an_event_that_fills_a_message_comes_in_its_own() {
+async fn event_of_message_size_is_sent_alone() {
     let server = Server::start().await;
     let sized = |bytes| Event { data: vec![7; bytes], ..event("L", &[]) };
     append(&server, plain(&[sized(900 << 10), sized(7 << 19), sized(1)])).await.unwrap();

@@ -490,7 +490,7 @@ impl<'a> Buffers<'a> {
         Ok(Self { rows, body, nodes: nodes.collect(), places, node: 0, place: 0 })
     }
 
-    /// Begins a column of as many rows as the batch has; answers how many of them are null.
+    /// Begins a column of as many rows as the batch has; returns its number of nulls.
     fn column(&mut self) -> Result<i64, ApiError> {
         let (rows, nulls) = self.node()?;
         if rows != self.rows {
@@ -499,7 +499,7 @@ impl<'a> Buffers<'a> {
         Ok(nulls)
     }
 
-    /// Begins a column; answers how many rows it has, and how many of them are null.
+    /// Begins a column; returns its numbers of rows and nulls.
     fn node(&mut self) -> Result<(usize, i64), ApiError> {
         let node = self.nodes.get(self.node).copied();
         let (rows, nulls) = node.ok_or_else(|| bad("a batch has fewer columns than its schema"))?;

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_used_stays() {
+    fn memory_is_bounded_and_recent_totals_stay() {
         let totals = Totals::default();
         let long = vec![b'x'; 1 << 20];
         for round in 0..200_i64 {

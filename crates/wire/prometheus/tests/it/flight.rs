@@ -392,7 +392,7 @@ async fn rejected_streams_report_the_reason() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_takes_nothing_more() {
+async fn stopping_server_rejects_streams() {
     let server = Server::new();
     server.service.stop().begin();
     let reply = put(&server, &call(Some("x"), &messages(&[simple(&[1], &[1.0])]))).await;
@@ -407,7 +407,7 @@ async fn put_and_stop(server: &Server, bytes: Vec<u8>) -> Reply {
 }
 
 #[tokio::test]
-async fn c_stream_without_a_whole_message_in_time_ends() {
+async fn c_stream_without_complete_message_times_out() {
     let limits = Limits { request_time: Duration::from_millis(200), ..Limits::default() };
     let server = Server::with(limits, PrometheusSettings::default(), Caller::everybody());
     let whole = call(Some("x"), &messages(&[simple(&[1], &[1.0])]));

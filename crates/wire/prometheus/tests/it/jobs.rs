@@ -531,7 +531,7 @@ fn rejects_invalid_configurations() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drop_rules_and_derived_metrics_are_set_while_it_runs() {
+async fn drop_rules_and_derived_metrics_are_set_at_run_time() {
     let running = start(&[], "global: {}\n");
     let server = &running.server;
     let rules = "/api/v1/config/drop-rules";

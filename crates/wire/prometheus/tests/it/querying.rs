@@ -241,7 +241,7 @@ async fn syntax_trees_are_those_of_prometheus() {
 }
 
 #[tokio::test]
-async fn errors_in_the_words_of_prometheus() {
+async fn errors_have_prometheus_wording() {
     let server = filled().await;
     for (path, status, kind, error) in [
         ("query?query=", 400, "bad_data", "invalid parameter \"query\": "),

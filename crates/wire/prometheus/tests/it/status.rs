@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::kit::Server;
 
 #[tokio::test]
-async fn lists_that_are_empty_here() {
+async fn unsupported_lists_are_empty() {
     let server = Server::new();
     for (path, data) in [
         ("rules", json!({"groups": []})),
@@ -78,7 +78,7 @@ async fn features_are_listed_by_name() {
 }
 
 #[tokio::test]
-async fn the_server_is_in_its_own_series() {
+async fn own_metrics_are_stored_as_series() {
     let server = Server::new();
     let settings = PrometheusSettings::default();
     let every = Duration::from_millis(5);

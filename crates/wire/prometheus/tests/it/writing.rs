@@ -71,7 +71,7 @@ async fn samples_and_histograms_of_version_one() {
 }
 
 #[tokio::test]
-async fn version_two_says_what_it_wrote() {
+async fn version_two_reports_written_counts() {
     let server = Server::new();
     let symbols = ["", "__name__", "up", "job", "a", "latency"];
     let request = symbols.iter().fold(m(), |request, symbol| request.bytes(4, symbol));
@@ -153,7 +153,7 @@ async fn rejects_invalid_requests_completely() {
 }
 
 #[tokio::test]
-async fn symbols_are_no_bomb() {
+async fn symbol_references_are_bounded() {
     let limits = Limits { request_bytes: 64 << 10, ..Limits::default() };
     let server = Server::with(limits, PrometheusSettings::default(), Caller::everybody());
     let long = "x".repeat(20_000);
