@@ -162,7 +162,8 @@ fn put(db: &Database, numbers: std::ops::Range<u64>, durability: Durability) -> 
     Ok(())
 }
 
-/// Opens, reads the newest event or row, reports milliseconds and the KiB that were replayed, and ends without closing.
+/// Opens, reads the newest event or row, reports milliseconds and the KiB that were replayed, and ends
+/// without closing.
 fn open(model: &str, count: u64, dir: &Path) -> Result {
     let started = Instant::now();
     let db = Database::open(dir)?;

@@ -38,7 +38,8 @@ pub enum EventsError {
         /// The type of the event.
         event_type: String,
     },
-    /// Another transaction appended an event that this one would have read. Nothing was written; run it again.
+    /// Another transaction appended an event that this one would have read. Nothing was written; run it
+    /// again.
     #[error(
         "event store {store:?}: commit {seq} appended the event at position {position}, which matches what this transaction read"
     )]
@@ -97,7 +98,8 @@ pub enum EventsError {
         position: Position,
         /// Its type.
         event_type: String,
-        /// The error of [`FromEvent`](crate::event::typed::FromEvent) or [`Projection::apply`](crate::read::projection::Projection::apply).
+        /// The error of [`FromEvent`](crate::event::typed::FromEvent) or
+        /// [`Projection::apply`](crate::read::projection::Projection::apply).
         source: ApplyError,
     },
     /// The query is invalid.

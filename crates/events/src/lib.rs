@@ -1,4 +1,5 @@
-//! Ropewalk's event store: append events under conditions, read them by type and tag, follow them, decide on them.
+//! Ropewalk's event store: append events under conditions, read them by type and tag, follow them, decide on
+//! them.
 //!
 //! It implements the complete DCB specification (Dynamic Consistency Boundary, dcb.events). Read `event` for
 //! the types, `store` for the operations, `index` for how queries cost only what they return, `append` for

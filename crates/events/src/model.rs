@@ -1,6 +1,7 @@
 //! The events model: catalog of stores, apply, flush, verify.
 //!
-//! Keyspaces: `events` (key: store and position, value: event), `events.terms` (see `index::postings`), and `events.meta`:
+//! Keyspaces: `events` (key: store and position, value: event), `events.terms` (see `index::postings`), and
+//! `events.meta`:
 //! ```text
 //! 's' name          → store number u32          the catalog
 //! 'd' store         → name                      deleted stores: their numbers are never reused

@@ -15,7 +15,8 @@ pub enum Error {
     /// or a range query would return ranges. Write another one.
     #[error("{0}")]
     Times(String),
-    /// The expression has no value on this data: ambiguous matches, duplicate series, parameters out of bounds.
+    /// The expression has no value on this data: ambiguous matches, duplicate series, parameters out of
+    /// bounds.
     #[error("{0}")]
     Execution(String),
     /// It costs more than allowed, or was stopped. Request less.

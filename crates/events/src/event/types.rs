@@ -179,7 +179,8 @@ impl Query {
 
     /// Matches no event: for an absent optional part of a decision.
     ///
-    /// Reads and subscriptions find nothing, an append condition on it never fails. [`Query::or`] adds items to it.
+    /// Reads and subscriptions find nothing, an append condition on it never fails. [`Query::or`] adds items
+    /// to it.
     pub fn none() -> Self {
         Self { items: Vec::new(), none: true }
     }
@@ -351,7 +352,8 @@ impl ReadOptions {
         self
     }
 
-    /// Inclusive bounds on positions for a store whose last visible position is `head`; empty when low > high.
+    /// Inclusive bounds on positions for a store whose last visible position is `head`; empty when low >
+    /// high.
     pub(crate) fn bounds(&self, head: u64) -> (u64, u64) {
         let mut low = self.after.map_or(1, |p| p.0.saturating_add(1));
         let mut high = head.min(self.before.map_or(u64::MAX, |p| p.0.saturating_sub(1)));

@@ -229,7 +229,8 @@ impl EventMemory {
         self.arena.get(ArenaOffset::from_bits(offset), len as usize)
     }
 
-    /// Calls `each` for every term of `memory` with its ascending positions, in the order of the terms' hashes.
+    /// Calls `each` for every term of `memory` with its ascending positions, in the order of the terms'
+    /// hashes.
     pub(crate) fn each_posting<E>(
         &self,
         store: u32,

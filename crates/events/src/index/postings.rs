@@ -110,7 +110,8 @@ pub(crate) fn put_chunk(out: &mut Vec<u8>, name: &[u8], positions: &[u64]) {
     }
 }
 
-/// Appends the chunk's positions to `out` if one of its parts belongs to `name`; false when all are of other terms.
+/// Appends the chunk's positions to `out` if one of its parts belongs to `name`; false when all are of other
+/// terms.
 pub(crate) fn read_chunk(
     value: &[u8],
     name: &[u8],
@@ -152,7 +153,8 @@ pub(crate) struct TermCursor<'s> {
     /// A contiguous part of the posting: every position of the term between its first and last is in it.
     loaded: Vec<u64>,
     at: usize,
-    /// No position of the term lies between `covered.0` and the first loaded one, nor between the last and `covered.1`.
+    /// No position of the term lies between `covered.0` and the first loaded one, nor between the last and
+    /// `covered.1`.
     covered: (u64, u64),
     /// Seeks at or above the first, or at or below the second, find nothing.
     nothing: (u64, u64),

@@ -2,8 +2,9 @@
 //!
 //!   Query = OR of items ─▶ And[ tag, tag, …, Or[ type, type, … ] ] ─▶ leapfrog ─▶ positions ─▶ values
 //!
-//! Leapfrog (Veldhuizen, ICDT 2014, in its simplest form): each child in turn jumps to the first position not below the
-//! largest seen; when all agree, that is a match. Forward and backward are mirror images, so they cost the same.
+//! Leapfrog (Veldhuizen, ICDT 2014, in its simplest form): each child in turn jumps to the first position not
+//! below the largest seen; when all agree, that is a match. Forward and backward are mirror images, so they
+//! cost the same.
 
 use std::sync::Arc;
 

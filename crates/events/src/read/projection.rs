@@ -10,8 +10,9 @@ use crate::event::types::Query;
 
 /// State folded from the events of a query.
 ///
-/// Projections compose: a tuple of up to six, a `Vec` of one type, and an `Option` are projections over the union of their
-/// queries. The state of each part is folded from the events of its query alone. `None` and an empty `Vec` need no events.
+/// Projections compose: a tuple of up to six, a `Vec` of one type, and an `Option` are projections over the
+/// union of their queries. The state of each part is folded from the events of its query alone. `None` and an
+/// empty `Vec` need no events.
 pub trait Projection {
     /// The folded state.
     type State;
@@ -26,8 +27,8 @@ pub trait Projection {
     /// with [`EventsError::Unapplied`](crate::error::EventsError::Unapplied).
     fn apply(&self, state: &mut Self::State, event: &SequencedEventRef<'_>) -> Result<(), ApplyError>;
 
-    /// True when `event` matches the query. Called for each part of a composed projection and each event, so that
-    /// implementations which store their query should match it instead of building it again.
+    /// True when `event` matches the query. Called for each part of a composed projection and each event, so
+    /// that implementations which store their query should match it instead of building it again.
     fn wants(&self, event: &SequencedEventRef<'_>) -> bool {
         self.query().matches(event.event_type(), event.tags())
     }

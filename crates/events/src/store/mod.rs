@@ -124,10 +124,12 @@ impl EventStore {
 
     /// Appends `events` atomically unless `condition` finds a match, and returns their positions.
     ///
-    /// Durable when it returns. Cost: one log write, shared by the group; a condition costs microseconds at any size.
+    /// Durable when it returns. Cost: one log write, shared by the group; a condition costs microseconds at
+    /// any size.
     ///
     /// # Errors
-    /// [`EventsError::AppendConditionFailed`] if a matching event lies after `condition.after`; nothing is written.
+    /// [`EventsError::AppendConditionFailed`] if a matching event lies after `condition.after`; nothing is
+    /// written.
     /// # Source
     /// DCB specification, section "Append Condition".
     pub fn append(
@@ -144,8 +146,8 @@ impl EventStore {
     /// Appends with several conditions, tracking, an idempotency key, or another durability.
     ///
     /// # Errors
-    /// The first condition that fails; a tracking position that does not rise; an idempotency key used for other
-    /// events; events or queries over the limits; the engine's own.
+    /// The first condition that fails; a tracking position that does not rise; an idempotency key used for
+    /// other events; events or queries over the limits; the engine's own.
     pub fn append_with(&self, events: &[Event], options: AppendOptions) -> Result<Appended, EventsError> {
         let durability = options.durability;
         let operation = self.operation(events, options)?;

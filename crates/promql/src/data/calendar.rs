@@ -29,7 +29,8 @@ impl Civil {
         let counted = seconds.wrapping_add(DAYS_BEFORE_1970 * DAY) as u64;
         let rest = (counted % DAY as u64) as i64;
         let days = (counted / DAY as u64) as i64 - DAYS_BEFORE_1970;
-        // Days are counted from 1 March of year 0, so that the leap day is the last of its year; an era has 400 years.
+        // Days are counted from 1 March of year 0, so that the leap day is the last of its year; an era has
+        // 400 years.
         let shifted = days.saturating_add(719_468);
         let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
         let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -24,8 +24,8 @@ pub(crate) const LABEL_VALUE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of all labels of a series to which a query has added some: twice what a store takes.
 pub(crate) const LABEL_SET_BYTES_MAX: usize = 256 << 10;
 
-/// An immutable, sorted label set. Clones share memory, and so does a set without its first labels: the metric name is
-/// almost always one of those.
+/// An immutable, sorted label set. Clones share memory, and so does a set without its first labels: the
+/// metric name is almost always one of those.
 #[derive(Clone)]
 pub struct Labels {
     text: Arc<str>,
@@ -64,7 +64,8 @@ impl Labels {
         Self::from(text)
     }
 
-    /// From pairs that are sorted by name, without equal names and without empty values. Cost: one allocation.
+    /// From pairs that are sorted by name, without equal names and without empty values. Cost: one
+    /// allocation.
     pub fn from_sorted<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut text = String::with_capacity(256);
         for (name, value) in pairs {

@@ -119,7 +119,8 @@ pub struct Hints<'a> {
     pub starts: bool,
 }
 
-/// Samples of one series, by column: row `i` is (`times_ms[i]`, `values[i]`), or a histogram where `histograms[i]` is one.
+/// Samples of one series, by column: row `i` is (`times_ms[i]`, `values[i]`), or a histogram where
+/// `histograms[i]` is one.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
     /// Milliseconds since 1970, rising strictly.
@@ -128,7 +129,8 @@ pub struct Samples {
     pub values: Vec<f64>,
     /// Empty when all rows are floats, else as long as `times_ms`.
     pub histograms: Vec<Option<Arc<Histogram>>>,
-    /// Start timestamps, 0 for none. Empty when no row has one, or when [`Hints::starts`] is false; else as long as `times_ms`.
+    /// Start timestamps, 0 for none. Empty when no row has one, or when [`Hints::starts`] is false; else as
+    /// long as `times_ms`.
     pub starts_ms: Vec<i64>,
     /// Number of samples per row. Empty when each row is one sample, else as long as `times_ms`.
     pub counts: Vec<u32>,

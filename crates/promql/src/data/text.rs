@@ -135,7 +135,8 @@ fn special(value: f64) -> Option<&'static str> {
     }
 }
 
-/// A sample value as the API writes it: the shortest digits that read back the same, never an exponent; `NaN`, `+Inf`, `-Inf`.
+/// A sample value as the API writes it: the shortest digits that read back the same, never an exponent;
+/// `NaN`, `+Inf`, `-Inf`.
 pub fn float(value: f64) -> String {
     special(value).map_or_else(|| format!("{value}"), str::to_owned)
 }

@@ -1,5 +1,5 @@
-//! Aggregations that need all values of a group and step at once: `topk`, `bottomk`, `limitk`, `limit_ratio`, `quantile`,
-//! `count_values`.
+//! Aggregations that need all values of a group and step at once: `topk`, `bottomk`, `limitk`, `limit_ratio`,
+//! `quantile`, `count_values`.
 
 use std::cmp::Ordering;
 

@@ -4,7 +4,8 @@
 //!   windows   ┗━━━━━━━━━━━━━┛   ┃      hold it. A day's average every hour reads a sample once, not 24 times.
 //!                 ┗━━━━━━━━━━━━━┛
 //!
-//! Sums are compensated within segments and across them, so that they lose no more than a sum of all samples would.
+//! Sums are compensated within segments and across them, so that they lose no more than a sum of all samples
+//! would.
 
 use super::number::Numbers;
 use crate::data::kahan::add as kahan;

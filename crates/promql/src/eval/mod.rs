@@ -10,7 +10,8 @@
 //! 3. Values do not depend on invariant marks, nor on how steps are grouped: a range query returns at each
 //!    step the result of an instant query.
 //!
-//! Not here: which times a selector reads (`select`), range functions (`range`), operators between vectors (`binary`).
+//! Not here: which times a selector reads (`select`), range functions (`range`), operators between vectors
+//! (`binary`).
 
 mod aggregate;
 mod binary;

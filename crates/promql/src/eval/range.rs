@@ -171,7 +171,8 @@ impl Eval<'_> {
         }
     }
 
-    /// The steps of a subquery: multiples of its step, from after the beginning of the first range to the end of the last.
+    /// The steps of a subquery: multiples of its step, from after the beginning of the first range to the end
+    /// of the last.
     pub(crate) fn subquery_steps(&self, subquery: &Subquery, first: i64, last: i64) -> Result<Steps, Error> {
         let step_ms = match subquery.step.ms() {
             0 => self.options.subquery_step_ms,

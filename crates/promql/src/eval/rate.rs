@@ -102,8 +102,8 @@ impl Plain {
         })
     }
 
-    /// As [`rate`] for every window of a series, which is (first sample, one past the last) and the end of its range. Sets
-    /// the floats of those with two samples and more.
+    /// As [`rate`] for every window of a series, which is (first sample, one past the last) and the end of
+    /// its range. Sets the floats of those with two samples and more.
     pub(super) fn windows(
         self,
         samples: &Samples,

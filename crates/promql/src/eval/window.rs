@@ -43,7 +43,8 @@ pub(crate) struct Window<'w> {
     pub(crate) end_ms: i64,
     /// The time of the step.
     pub(crate) step_ms: i64,
-    /// All falls of the series, by rising time: time after the fall, value before it. Only for rates of counters.
+    /// All falls of the series, by rising time: time after the fall, value before it. Only for rates of
+    /// counters.
     pub(crate) falls: &'w [(i64, f64)],
     /// Scalar arguments at this step.
     pub(crate) params: &'w [f64],

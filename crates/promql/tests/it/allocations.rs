@@ -1,7 +1,8 @@
 //! A global allocator that counts the bytes held by each thread, so that a test can bound the memory of a
 //! query or a command. Shared by the tests of PromQL and of documents.
 //!
-//! This file may use `unsafe` for one thing: `GlobalAlloc` is an unsafe trait. Every call goes to the system allocator unchanged.
+//! This file may use `unsafe` for one thing: `GlobalAlloc` is an unsafe trait. Every call goes to the system
+//! allocator unchanged.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -181,7 +181,8 @@ fn histogram(seed: usize) -> Arc<Histogram> {
     Arc::new(Histogram { schema: 3, count, sum: count, positive, ..Histogram::default() })
 }
 
-/// `m`: a thousand series; `h`: histograms; `long`: labels of 60 KB; `rand`: values that are all different; names of all kinds.
+/// `m`: a thousand series; `h`: histograms; `long`: labels of 60 KB; `rand`: values that are all different;
+/// names of all kinds.
 fn memory() -> Memory {
     let mut memory = Memory::default();
     let mut load = |labels: &[(&str, &str)], sample: &dyn Fn(i64, &mut Samples)| {

@@ -9,7 +9,8 @@
 //! Event          1 type │ 2 tags* │ 3 data │ 4 id as text │ 5 metadata*{1 key, 2 value}
 //! ```
 //! Invariants
-//! 1. The bytes are those that prost would write (checked by tests): minimal varints, default values left out.
+//! 1. The bytes are those that prost would write (checked by tests): minimal varints, default values left
+//!    out.
 //! 2. A frame stays below [`FRAME_BYTES_MAX`] unless it contains a single event.
 
 use core::marker::PhantomData;

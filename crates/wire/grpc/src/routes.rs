@@ -31,8 +31,8 @@ impl Default for GrpcSettings {
     }
 }
 
-/// The services of one port. For throttling by address, a connection puts tonic's `TcpConnectInfo` into its requests.
-/// Health ends with the service's stop signal, so this is called in the runtime that serves.
+/// The services of one port. For throttling by address, a connection puts tonic's `TcpConnectInfo` into its
+/// requests. Health ends with the service's stop signal, so this is called in the runtime that serves.
 pub async fn routes(service: &Service, settings: &GrpcSettings) -> Routes {
     let message_bytes = service.limits().request_bytes.saturating_add(MESSAGE_ROOM);
     let store: Arc<str> = settings.store.as_deref().unwrap_or(service.default_store()).into();

@@ -1,4 +1,5 @@
-//! The line protocol of InfluxDB: `POST /write` (version 1) and `POST /api/v2/write` (version 2), as Telegraf sends it.
+//! The line protocol of InfluxDB: `POST /write` (version 1) and `POST /api/v2/write` (version 2), as Telegraf
+//! sends it.
 //!
 //! ```text
 //! cpu,host=a usage=0.5,idle=3i 1435781451781000000   ─▶  cpu_usage{host="a"} 0.5    cpu_idle{host="a"} 3

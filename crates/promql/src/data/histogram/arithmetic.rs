@@ -299,7 +299,8 @@ impl HistogramSum {
     pub(crate) fn total(self) -> Histogram {
         let Self { mut value, mut lost } = self;
         lost.hint = value.hint;
-        // The two have one layout, so this cannot fail; a histogram without the correction would still be right.
+        // The two have one layout, so this cannot fail; a histogram without the correction would still be
+        // right.
         let _ = value.add(&lost);
         value
     }

@@ -6,9 +6,11 @@
 //!
 //! Invariants
 //! 1. Buckets are sorted by index, each index once. Empty buckets may be left out and mean the same.
-//! 2. Arithmetic keeps the coarser of two layouts: schemas are reduced, zero buckets widened, custom bounds intersected.
+//! 2. Arithmetic keeps the coarser of two layouts: schemas are reduced, zero buckets widened, custom bounds
+//!    intersected.
 //!
-//! Not here: adding and subtracting (`arithmetic`), counter resets (`reset`), trimming (`trim`), quantiles (`statistics`).
+//! Not here: adding and subtracting (`arithmetic`), counter resets (`reset`), trimming (`trim`), quantiles
+//! (`statistics`).
 
 mod arithmetic;
 mod bounds;

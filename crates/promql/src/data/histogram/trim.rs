@@ -82,7 +82,8 @@ fn trim_open_below(b: Bounded, at: f64, below: bool) -> (f64, f64) {
     (0.0, 0.0)
 }
 
-/// The zero bucket, which ends at zero on a side where there are no other buckets. `has` says: positive ones, negative ones.
+/// The zero bucket, which ends at zero on a side where there are no other buckets. `has` says: positive ones,
+/// negative ones.
 fn trim_zero(zero: Bounded, at: f64, below: bool, has: [bool; 2]) -> (f64, f64) {
     let lower = if has == [true, false] { 0.0 } else { zero.lower };
     let upper = if has == [false, true] { 0.0 } else { zero.upper };

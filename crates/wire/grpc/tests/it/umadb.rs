@@ -107,7 +107,8 @@ async fn the_head_of_a_read() {
     let empty = |head| [ReadResponse { events: Vec::new(), head }];
     assert_eq!(read(&server, all.clone()).await.unwrap(), empty(None));
     append(&server, plain(&vec![event("A", &["t"]); 5])).await.unwrap();
-    // Without a limit, the store's last position, in every message and in the one of a read that finds nothing.
+    // Without a limit, the store's last position, in every message and in the one of a read that finds
+    // nothing.
     let messages = read(&server, ReadRequest { batch_size: Some(2), ..all.clone() }).await.unwrap();
     assert_eq!(
         messages.iter().map(|m| (m.events.len(), m.head)).collect::<Vec<_>>(),
