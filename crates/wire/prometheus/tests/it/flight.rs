@@ -333,7 +333,7 @@ async fn rejected_streams_report_the_reason() {
         (vec![("timestamp", Arc::new(numbers)), value()], "\"timestamp\" is Utf8"),
         (vec![("timestamp", Arc::new(TimestampMillisecondArray::from(vec![None]))), value()], "has nulls"),
         (vec![time(), ("value", Arc::new(Float64Array::from(vec![None])))], "has nulls"),
-        (vec![time(), value(), ("a", texts(&[None])), ("a", texts(&[None]))], "a column is called \"a\""),
+        (vec![time(), value(), ("a", texts(&[None])), ("a", texts(&[None]))], "name \"a\" is invalid"),
     ] {
         let reply = put(&server, &call(Some("x"), &messages(&[batch(columns)]))).await;
         let (code, message) = status(&reply);
