@@ -4,8 +4,8 @@
 //! cargo run --release -p ropewalk-events --example open_times -- [--quick] [DIR]
 //! ```
 //!
-//! Each database is filled by a process that ends without closing it. A time is that from the call to the newest event or
-//! row, in a process of its own, which ends without closing, too; files are in the page cache.
+//! Each database is filled by a process that ends without closing it. A time is that from the call to the
+//! newest event or row, in a separate process, which ends without closing, too; files are in the page cache.
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
 use std::path::Path;
@@ -79,7 +79,7 @@ fn report(quick: bool, dir: &Path) -> Result {
     Ok(())
 }
 
-/// Smallest, median and largest time of some openings, and what they replayed.
+/// Smallest, median and largest time of several openings, and how much they replayed.
 fn openings(model: &str, count: &str, place: &str) -> Result<String> {
     let mut times = Vec::new();
     let mut replayed = String::new();
@@ -162,7 +162,8 @@ fn put(db: &Database, numbers: std::ops::Range<u64>, durability: Durability) -> 
     Ok(())
 }
 
-/// Opens, reads the newest event or row, reports milliseconds and the KiB that were replayed, and ends without closing.
+/// Opens, reads the newest event or row, reports milliseconds and the KiB that were replayed, and ends
+/// without closing.
 fn open(model: &str, count: u64, dir: &Path) -> Result {
     let started = Instant::now();
     let db = Database::open(dir)?;

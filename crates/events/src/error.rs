@@ -4,7 +4,7 @@ use ropewalk_engine::{CommitError, EngineError};
 /// The error of application code that applies, encodes or decodes events.
 pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the event store refuses or fails with.
+/// Errors of the event store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventsError {
@@ -13,30 +13,33 @@ pub enum EventsError {
     /// With `after`: read again and decide again. Without it the same append fails again.
     #[error("append condition {condition} failed: the event at position {position} matches its query")]
     AppendConditionFailed {
-        /// Which of the append's conditions, from 0.
+        /// Index of the append's condition, from 0.
         condition: usize,
         /// The first matching event.
         position: Position,
-        /// Which item of the condition's query matches it, from 0; `None` for a query that means all events.
+        /// Index of the item of the condition's query that matches it, from 0; `None` for a query of all
+        /// events.
         item: Option<usize>,
         /// The position after which the condition allows no match; `None`: it allows none at all.
         after: Option<Position>,
         /// The commit that wrote the event.
         seq: Seq,
     },
-    /// A condition meets an event that the same transaction appends. Nothing was written.
+    /// A condition matches an event that the same transaction appends. Nothing was written.
     #[error(
         "append condition {condition} failed: the transaction itself appends an event that matches its query, of type {event_type:?}"
     )]
     OwnEventMatches {
-        /// Which of the append's conditions, from 0.
+        /// Index of the append's condition, from 0.
         condition: usize,
-        /// Which item of the condition's query matches it, from 0; `None` for a query that means all events.
+        /// Index of the item of the condition's query that matches it, from 0; `None` for a query of all
+        /// events.
         item: Option<usize>,
         /// The type of the event.
         event_type: String,
     },
-    /// Another transaction appended an event that this one would have read. Nothing was written; run it again.
+    /// Another transaction appended an event that this one would have read. Nothing was written; run it
+    /// again.
     #[error(
         "event store {store:?}: commit {seq} appended the event at position {position}, which matches what this transaction read"
     )]
@@ -48,14 +51,15 @@ pub enum EventsError {
         /// The commit that wrote it.
         seq: Seq,
     },
-    /// The tracking position does not rise. Nothing was written; what it stands for has been appended before.
+    /// The tracking position does not rise. Nothing was written; the upstream event has been processed
+    /// before.
     #[error("tracking position {position} of source {source_name:?} is not above the stored {stored}")]
     TrackingConflict {
         /// The upstream source.
         source_name: String,
-        /// What was to be stored.
+        /// The rejected position.
         position: u64,
-        /// What is stored.
+        /// The stored position.
         stored: u64,
     },
     /// The idempotency key was used for other events.
@@ -74,15 +78,15 @@ pub enum EventsError {
     /// One of the events breaks a limit.
     #[error("event {ordinal} of the append: {what}")]
     InvalidEvent {
-        /// Which, from 0.
+        /// Index of the event, from 0.
         ordinal: usize,
-        /// What is wrong.
+        /// The violated limit or rule.
         what: String,
     },
-    /// A typed event that is to be appended does not encode.
+    /// A typed event to append does not encode.
     #[error("typed event {ordinal}: {source}")]
     Unencoded {
-        /// Which of the list, from 0.
+        /// Index in the list, from 0.
         ordinal: usize,
         /// The error of its [`ToEvent`](crate::event::typed::ToEvent).
         source: ApplyError,
@@ -94,21 +98,22 @@ pub enum EventsError {
         position: Position,
         /// Its type.
         event_type: String,
-        /// The error of [`FromEvent`](crate::event::typed::FromEvent) or [`Projection::apply`](crate::read::projection::Projection::apply).
+        /// The error of [`FromEvent`](crate::event::typed::FromEvent) or
+        /// [`Projection::apply`](crate::read::projection::Projection::apply).
         source: ApplyError,
     },
-    /// The query means nothing.
+    /// The query is invalid.
     #[error("query: {what}")]
     InvalidQuery {
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// A name or key is empty, too long or holds control characters.
+    /// A name or key is empty, too long or has control characters.
     #[error("{kind} {name:?}: 1 to 255 bytes without control characters are allowed")]
     InvalidName {
-        /// Name of what.
+        /// The kind of name.
         kind: &'static str,
-        /// The name, cut.
+        /// The name, truncated.
         name: String,
     },
     /// The store was never created and nothing was appended to it.
@@ -120,20 +125,20 @@ pub enum EventsError {
     /// A store holds at most 2^40 - 1 events, an engine 2^24 - 1 stores.
     #[error("{what} are used up")]
     Exhausted {
-        /// Of what.
+        /// The exhausted resource.
         what: &'static str,
     },
-    /// An event or posting passed its checksum and still makes no sense.
+    /// An event or posting passed its checksum but is invalid.
     #[error("store {store}, {place}: {what}")]
     Damaged {
         /// Number of the store.
         store: u32,
-        /// Where: position or posting.
+        /// The position or posting.
         place: String,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
-    /// The engine's own.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
@@ -160,14 +165,15 @@ impl From<ropewalk_engine::StoreError> for EventsError {
 }
 
 impl EventsError {
-    /// True when another commit came first, so that reading again and deciding again may help: for
-    /// [`EventsError::AppendConditionFailed`] of a condition with `after`, and for [`EventsError::ReadConflict`].
+    /// True when a concurrent commit conflicted, so that reading and deciding again may succeed: for
+    /// [`EventsError::AppendConditionFailed`] of a condition with `after`, and for
+    /// [`EventsError::ReadConflict`].
     pub fn is_conflict(&self) -> bool {
         self.conflict_seq().is_some()
     }
 
-    /// True when a rule of the append itself does not hold, so that the same append fails again: a condition without
-    /// `after`, or tracking that does not rise.
+    /// True when a rule of the append itself does not hold, so that the same append fails again: a condition
+    /// without `after`, or tracking that does not rise.
     pub fn is_refused(&self) -> bool {
         matches!(
             self,
@@ -177,7 +183,7 @@ impl EventsError {
         )
     }
 
-    /// The commit that came first, of a conflict.
+    /// The conflicting commit, if the error is a conflict.
     pub fn conflict_seq(&self) -> Option<Seq> {
         match self {
             Self::AppendConditionFailed { after: Some(_), seq, .. } | Self::ReadConflict { seq, .. } => {

@@ -1,9 +1,9 @@
-//! Decoders that are no part of the API, for the fuzz targets.
+//! Decoders outside of the API, for the fuzz targets.
 
 use crate::event::codec::{SequencedEvent, SequencedEventRef};
 use crate::index::postings::read_chunk;
 
-/// The value of an event as runs hold it.
+/// The value of an event as stored in runs.
 pub fn event_value(position: u64, value: &[u8]) -> Option<SequencedEvent> {
     SequencedEventRef::from_stored(position, value).ok().map(|event| event.to_owned())
 }

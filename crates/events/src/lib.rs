@@ -1,8 +1,9 @@
-//! Ropewalk's event store: append events under conditions, read them by type and tag, follow them, decide on them.
+//! Ropewalk's event store: append events under conditions, read them by type and tag, follow them, decide on
+//! them.
 //!
-//! It implements the whole DCB specification (Dynamic Consistency Boundary, dcb.events). Read `event` for the words,
-//! `store` for the calls, `index` for how queries cost only what they return, `append` for how a condition is decided in
-//! the commit order.
+//! It implements the complete DCB specification (Dynamic Consistency Boundary, dcb.events). Read `event` for
+//! the types, `store` for the operations, `index` for how queries cost only what they return, `append` for
+//! how a condition is checked in the commit order.
 
 mod append;
 mod error;

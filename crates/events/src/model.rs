@@ -1,9 +1,10 @@
 //! The events model: catalog of stores, apply, flush, verify.
 //!
-//! Keyspaces: `events` (key: store and position, value: event), `events.terms` (see `index::postings`), and `events.meta`:
+//! Keyspaces: `events` (key: store and position, value: event), `events.terms` (see `index::postings`), and
+//! `events.meta`:
 //! ```text
 //! 's' name          → store number u32          the catalog
-//! 'd' store         → name                      deleted stores: their numbers are never given again
+//! 'd' store         → name                      deleted stores: their numbers are never reused
 //! 't' store source  → tracking position u64     highest so far
 //! 'i' store key     → first u64 | last u64 | fingerprint u64     idempotency keys
 //! ```
@@ -31,12 +32,12 @@ use crate::index::search::{self, Place, StoreRead, Values, event_key};
 /// Number of the events model in commit records.
 pub const EVENTS: ModelId = ModelId(1);
 
-/// What the model knows of one store beside its events.
+/// In-memory state of one store other than its events.
 #[derive(Debug)]
 pub(crate) struct StoreState {
     pub(crate) id: u32,
     pub(crate) name: String,
-    /// Last position given out, pending commits included. Written by the sequencer.
+    /// Last assigned position, pending commits included. Written by the sequencer.
     pub(crate) sequenced: AtomicU64,
     /// The commit that deleted it, `u64::MAX` for none. Written by the sequencer.
     deleted: AtomicU64,
@@ -60,7 +61,7 @@ struct Keyspaces {
     meta: Keyspace,
 }
 
-/// The event stores of one engine. Register one in the engine and make handles from it.
+/// The event stores of one engine. Register one in the engine and create handles from it.
 pub struct EventsModel {
     slot: usize,
     keyspaces: OnceLock<Keyspaces>,
@@ -69,7 +70,7 @@ pub struct EventsModel {
 
 #[derive(Default)]
 struct Catalog {
-    /// Oldest first: all but the last are deleted, and there for readers with older snapshots.
+    /// Oldest first: all but the last are deleted, and remain for readers with older snapshots.
     by_name: HashMap<String, Vec<Arc<StoreState>>>,
     by_id: HashMap<u32, Arc<StoreState>>,
     /// Deleted stores that are still in `by_name`.
@@ -119,7 +120,7 @@ impl EventsModel {
         self.catalog.read().by_name.get(name)?.last().filter(|state| !state.is_deleted()).cloned()
     }
 
-    /// The store `name` that a reader at `seq` sees.
+    /// The store `name` visible to a reader at `seq`.
     pub(crate) fn find_at(&self, name: &str, seq: Seq) -> Option<Arc<StoreState>> {
         self.catalog.read().by_name.get(name)?.iter().find(|state| state.is_there_at(seq)).cloned()
     }
@@ -129,7 +130,7 @@ impl EventsModel {
         self.catalog.read().last_id + 1
     }
 
-    /// Name and number of every store that a reader at `seq` sees, by name.
+    /// Name and number of every store visible to a reader at `seq`, by name.
     pub fn stores_at(&self, seq: Seq) -> Vec<(String, u32)> {
         let catalog = self.catalog.read();
         let there = catalog.by_name.values().filter_map(|same| same.iter().find(|s| s.is_there_at(seq)));
@@ -158,7 +159,8 @@ impl EventsModel {
         state
     }
 
-    /// Applies the deletion of store number `id`. Its events and postings go with the flush of the generation.
+    /// Applies the deletion of store number `id`. Its events and postings are dropped when the generation is
+    /// flushed.
     fn delete(&self, apply: &Apply<'_>, id: u32) -> Result<(), DecodeError> {
         let state = self.catalog.read().by_id.get(&id).cloned();
         let state = state.ok_or(DecodeError { what: "a store that was created before", offset: 0 })?;
@@ -177,8 +179,9 @@ impl EventsModel {
         Ok(())
     }
 
-    /// Forgets the names of deleted stores that no snapshot sees; `oldest` is the oldest of these. A name that is created and
-    /// deleted again and again would be found more slowly each time. The numbers keep their names, which change feeds tell.
+    /// Removes the names of deleted stores that no snapshot sees; `oldest` is the oldest of these. Otherwise
+    /// lookups of a name that is created and deleted repeatedly would get slower each time. The numbers keep
+    /// their names, which change feeds report.
     fn forget_deleted(&self, oldest: Seq) {
         let mut catalog = self.catalog.write();
         let Catalog { by_name, deleted, .. } = &mut *catalog;
@@ -221,7 +224,8 @@ impl Model for EventsModel {
             filter: FilterPolicy::None,
             ..Default::default()
         };
-        // Most look-ups in postings are for tags that do not exist yet (unique names), so filters pay on every level.
+        // Most lookups in postings are for tags that do not exist yet (unique names), so filters pay on every
+        // level.
         let prefixed = KeyspaceOptions {
             filter: FilterPolicy::All,
             filter_ignores_last: POSITION_BYTES,
@@ -307,8 +311,9 @@ impl Model for EventsModel {
         store: &Store,
         snapshots: &[Seq],
     ) -> Result<Vec<NewRun>, EngineError> {
-        // Events and postings never change, and readers bound them by position: they carry no version. A deletion does,
-        // so that older snapshots still see the store; merging drops what no snapshot sees.
+        // Events and postings never change, and readers limit them by position: they carry no version. A
+        // deletion does, so that older snapshots still see the store; merging drops events that no snapshot
+        // sees.
         let Some(memory) = memory.as_any().downcast_ref::<EventMemory>() else { return Ok(Vec::new()) };
         if let Some(oldest) = snapshots.first() {
             self.forget_deleted(*oldest);
@@ -380,7 +385,7 @@ fn flush_postings(
             writer.add(key, Seq::ZERO, values.get(range.clone()))?;
             continue;
         }
-        // Terms with one hash whose chunks begin at the same position share an entry.
+        // Terms with the same hash whose chunks begin at the same position share an entry.
         shared.clear();
         for (_, range) in same_key {
             shared.extend_from_slice(values.get(range.clone()).unwrap_or_default());
@@ -392,7 +397,8 @@ fn flush_postings(
     Ok(writer.finish()?)
 }
 
-/// Positions without gaps, commit numbers and times that never fall, every event found through each of its terms.
+/// Checks positions without gaps, commit numbers and times that never fall, and that every event is found by
+/// each of its terms.
 fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Result<(), EventsError> {
     const VIOLATIONS_MAX: usize = 100;
     const SAMPLE_ALL_BELOW: u64 = 1_000_000;
@@ -418,8 +424,9 @@ fn verify_store(store: &StoreRead<'_>, name: &str, out: &mut Vec<String>) -> Res
             out.push(format!("store {name}, position {position}: commit number or time falls"));
         }
         (seq, time) = (event.seq, event.time_micros);
-        // Counting per term finds a missing or surplus posting without a look-up per event. Only terms of a sample by
-        // hash are counted, so that the table stays small; a term is in the sample for all its events or for none.
+        // Counting per term finds a missing or surplus posting without one lookup per event. Only terms of a
+        // sample by hash are counted, so that the table stays small; a term is in the sample for all its
+        // events or for none.
         for (is_tag, term) in
             std::iter::once((false, event.event_type())).chain(event.tags().map(|t| (true, t)))
         {
@@ -472,7 +479,7 @@ mod tests {
             assert!(store("again").delete().unwrap());
         }
         engine.checkpoint().unwrap();
-        // Those that were there at the snapshot or later.
+        // Those that existed at the snapshot or later.
         assert_eq!(names(), [11]);
         let (snapshot, id) = seen.unwrap();
         assert_eq!(store("again").id_at(&snapshot), Some(id));

@@ -1,5 +1,5 @@
-//! What an answer says beside its values: warnings (the result may be wrong) and infos (it may not be what was meant). Each names its
-//! place in the query; the same one from many series and steps is said once.
+//! Annotations of a result: warnings (the result may be wrong) and infos (it may not be what was meant). Each
+//! names its position in the query; the same one from many series and steps is reported once.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::data::text::{float_g, quote};
 use crate::syntax::ast::BinaryOp;
 use crate::syntax::position::Span;
 
-/// How much an annotation matters.
+/// Severity of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The result may be wrong.
@@ -34,7 +34,7 @@ impl Operation {
     }
 }
 
-/// What there is to say. `name` is the metric's, empty when it is not known any more.
+/// Kinds of annotations. `name` is the metric's, empty when it is not known any more.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Note<'a> {
     InvalidQuantile { value: f64 },
@@ -171,7 +171,7 @@ impl Note<'_> {
     }
 }
 
-/// What had to be repaired in the buckets of classic histograms, over all series and steps of one place.
+/// Repairs of the buckets of classic histograms, over all series and steps of one position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Forced {
     pub(crate) first_ms: i64,
@@ -182,18 +182,18 @@ pub(crate) struct Forced {
     pub(crate) count: u64,
 }
 
-/// An annotation, as clients see it.
+/// An annotation, as clients receive it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
-    /// The words, with the place at their end.
+    /// The text, with the position at its end.
     pub text: String,
 }
 
-/// Different annotations of one kind that are stored: a query over a million names has as many.
+/// Limit of different annotations of one kind: a query over a million names has as many.
 const NOTES_MAX: usize = 10_000;
-/// Longest text of one; label values are as long as queries make them.
+/// Longest text of an annotation; label values are as long as queries make them.
 const NOTE_BYTES_MAX: usize = 1024;
 
 fn cut(text: &mut String) {
@@ -203,7 +203,7 @@ fn cut(text: &mut String) {
     }
 }
 
-/// The entry of `key`, made if there is room.
+/// The entry of `key`, created unless the limit is reached.
 fn insert<K: Ord, V>(notes: &mut BTreeMap<K, V>, key: K, new: impl FnOnce() -> V) -> Option<&mut V> {
     if notes.len() >= NOTES_MAX {
         return notes.get_mut(&key);
@@ -214,7 +214,7 @@ fn insert<K: Ord, V>(notes: &mut BTreeMap<K, V>, key: K, new: impl FnOnce() -> V
 /// The annotations of one query, without repetitions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Annotations {
-    /// The first place where something was said is the one that is shown.
+    /// The first position of a text is the one that is reported.
     notes: BTreeMap<(Severity, String), Span>,
     forced: BTreeMap<String, (Span, Forced)>,
     overlaps: BTreeMap<String, (Span, u64)>,
@@ -227,7 +227,7 @@ impl Annotations {
         insert(&mut self.notes, (severity, text), || span);
     }
 
-    /// Counts of a classic histogram that went down and were lifted.
+    /// Counts of a classic histogram that decreased and were raised.
     pub(crate) fn add_forced(&mut self, name: &str, span: Span, more: Forced) {
         let mut text = named(
             "input to histogram_quantile needed to be fixed for monotonicity (see \
@@ -246,7 +246,7 @@ impl Annotations {
         all.count += more.count;
     }
 
-    /// A start timestamp before the sample before.
+    /// A start timestamp before the previous sample.
     pub(crate) fn add_overlap(&mut self, name: &str, span: Span) {
         let mut name = name.to_owned();
         cut(&mut name);

@@ -1,7 +1,7 @@
-//! What one query may cost, and how it is told to stop.
+//! Cost limits of one query, and its cancellation.
 //!
-//! A [`Budget`] is shared by the evaluator and the source: both count into it, and whoever crosses a limit gets a typed error.
-//! This crate knows no clock; the caller gives a function that says whether the query should stop, and it is asked every few
+//! A [`Budget`] is shared by the evaluator and the source: both count into it, and exceeding a limit is a
+//! typed error. This crate reads no clock; the caller supplies a stop function, which is called every few
 //! thousand samples or steps.
 
 use std::cell::{Cell, RefCell};
@@ -36,13 +36,13 @@ impl Default for Limits {
 /// Why a query must stop before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// Its client has gone, or somebody ended it.
+    /// The client has disconnected, or the query was cancelled.
     Cancelled,
-    /// Its time is over.
+    /// Its time limit has passed.
     TimedOut,
 }
 
-/// A limit was crossed or the query was told to stop.
+/// A limit was exceeded, or the query was stopped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BudgetError {
@@ -81,7 +81,7 @@ pub enum BudgetError {
     /// More steps than allowed.
     #[error("query or subquery has {steps} steps: the limit is {max}")]
     Steps {
-        /// Steps asked for.
+        /// Requested steps.
         steps: u64,
         /// The limit.
         max: u64,
@@ -111,18 +111,18 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Room for `max` bytes.
+    /// A limit of `max` bytes.
     pub fn new(max: u64) -> Arc<Self> {
         Arc::new(Self { max, used: AtomicU64::new(0) })
     }
 
-    /// Bytes that queries and their answers hold now.
+    /// Bytes that queries and their results hold now.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 }
 
-/// The part of [`SharedMemory`] that one query or its answer holds. Dropping it returns the part.
+/// The part of [`SharedMemory`] that one query or its result holds, released on drop.
 #[derive(Debug, Default)]
 pub struct Share {
     of: Option<Arc<SharedMemory>>,
@@ -135,10 +135,10 @@ impl Share {
         Self { of, bytes: 0 }
     }
 
-    /// Takes or returns bytes until the share holds `bytes`.
+    /// Reserves or releases bytes until the share holds `bytes`.
     ///
     /// # Errors
-    /// [`BudgetError::Shared`] when the others hold too much; the share is then as it was.
+    /// [`BudgetError::Shared`] when the others hold too much; the share is then unchanged.
     pub fn resize(&mut self, bytes: u64) -> Result<(), BudgetError> {
         let Some(of) = &self.of else { return Ok(()) };
         if let Some(less) = self.bytes.checked_sub(bytes) {
@@ -153,7 +153,7 @@ impl Share {
         Ok(())
     }
 
-    /// Takes more bytes.
+    /// Reserves more bytes.
     ///
     /// # Errors
     /// As [`Share::resize`].
@@ -170,10 +170,10 @@ impl Drop for Share {
     }
 }
 
-/// A share grows and shrinks by steps of this size, so that queries seldom touch what they share.
+/// A share grows and shrinks by steps of this size, so that queries seldom touch the shared counter.
 const SHARE_STEP: u64 = 1 << 20;
 
-/// Bytes counted in a [`Budget`] for as long as this value lives.
+/// Bytes counted in a [`Budget`] until this value is dropped.
 pub(crate) struct Holding<'a> {
     budget: &'a Budget<'a>,
     bytes: usize,
@@ -186,14 +186,14 @@ impl Holding<'_> {
         self.budget.hold(bytes)
     }
 
-    /// Returns some of the bytes.
+    /// Releases some of the bytes.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.budget.release(bytes);
     }
 
-    /// Counts `bytes` in place of what was counted before.
+    /// Replaces the counted bytes by `bytes`.
     pub(crate) fn set(&mut self, bytes: usize) -> Result<(), BudgetError> {
         match bytes.checked_sub(self.bytes) {
             Some(more) => self.grow(more),
@@ -211,10 +211,10 @@ impl Drop for Holding<'_> {
     }
 }
 
-/// Units of work between two looks at the stop function.
+/// Units of work between two calls of the stop function.
 const CHECK_EVERY: u32 = 4096;
 
-/// The running account of one query. Not shared between threads.
+/// Running costs of one query. Not shared between threads.
 pub struct Budget<'a> {
     limits: Limits,
     stop: &'a dyn Fn() -> Option<Stop>,
@@ -239,7 +239,7 @@ impl std::fmt::Debug for Budget<'_> {
 }
 
 impl<'a> Budget<'a> {
-    /// A fresh account. `stop` is cheap and is asked often.
+    /// A new account. `stop` is called often and has to be cheap.
     pub fn new(limits: Limits, stop: &'a dyn Fn() -> Option<Stop>) -> Self {
         Self {
             limits,
@@ -254,12 +254,12 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// The same account, which takes its memory from what several queries share.
+    /// The same account, with its memory reserved from what several queries share.
     pub fn sharing(self, share: Share) -> Self {
         Self { share: RefCell::new(share), ..self }
     }
 
-    /// The share of the answer, `bytes` large, once the query is over.
+    /// The share of the result, `bytes` large, once the query is over.
     ///
     /// # Errors
     /// As [`Share::resize`].
@@ -295,7 +295,7 @@ impl<'a> Budget<'a> {
         self.work(16)
     }
 
-    /// Counts bytes that an intermediate result holds from now on; [`Budget::release`] gives them back.
+    /// Counts bytes of an intermediate result until [`Budget::release`].
     ///
     /// # Errors
     /// [`BudgetError::Memory`] beyond the limit, [`BudgetError::Shared`] when other queries hold too much.
@@ -313,7 +313,7 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// Counts bytes for as long as the returned value lives.
+    /// Counts bytes until the returned value is dropped.
     ///
     /// # Errors
     /// As [`Budget::hold`].
@@ -323,19 +323,19 @@ impl<'a> Budget<'a> {
         Ok(holding)
     }
 
-    /// Gives back what [`Budget::hold`] took.
+    /// Releases bytes that [`Budget::hold`] counted.
     pub fn release(&self, bytes: usize) {
         let total = self.memory.get().saturating_sub(bytes as u64);
         self.memory.set(total);
         let mut share = self.share.borrow_mut();
-        // Half of it stays, for what comes next. Returning bytes cannot fail.
+        // Half of it stays reserved for later use. Releasing bytes cannot fail.
         if share.bytes > 16 * SHARE_STEP && total < share.bytes / 2 {
             let half = (share.bytes / 2).next_multiple_of(SHARE_STEP);
             let _ = share.resize(half);
         }
     }
 
-    /// Refuses more steps than allowed.
+    /// Rejects more steps than allowed.
     ///
     /// # Errors
     /// [`BudgetError::Steps`].
@@ -346,7 +346,8 @@ impl<'a> Budget<'a> {
         Ok(())
     }
 
-    /// Counts `units` of work that are no samples (steps, buckets), and asks whether to stop every few thousand of them.
+    /// Counts `units` of work other than samples (steps, buckets), and calls the stop function every few
+    /// thousand of them.
     ///
     /// # Errors
     /// A stop.
@@ -361,7 +362,7 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Asks now whether to stop.
+    /// Calls the stop function now.
     ///
     /// # Errors
     /// [`BudgetError::Cancelled`] or [`BudgetError::TimedOut`].
@@ -373,17 +374,17 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Why the query must stop now, if it must.
+    /// The reason to stop now, if any.
     pub(crate) fn stopped(&self) -> Option<Stop> {
         (self.stop)()
     }
 
-    /// Notes that samples up to `end_ms` matter to the answer.
+    /// Notes that samples up to `end_ms` affect the result.
     pub(crate) fn looks_at(&self, end_ms: i64) {
         self.latest.set(self.latest.get().max(Some(end_ms)));
     }
 
-    /// What the query has cost so far: samples, series, most bytes held at one time.
+    /// The cost so far: samples, series, peak of bytes held.
     pub fn spent(&self) -> Spent {
         Spent {
             samples: self.samples.get(),
@@ -394,15 +395,16 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// What a query has cost.
+/// The cost of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
     /// Samples read from the source.
     pub samples: u64,
     /// Series read from the source.
     pub series: u64,
-    /// Most bytes of intermediate results at one time, roughly.
+    /// Peak of bytes of intermediate results, roughly.
     pub memory_bytes_max: u64,
-    /// The latest time at which a sample could have changed the answer; `None` when no selector was evaluated.
+    /// The latest time at which a sample could have changed the result; `None` when no selector was
+    /// evaluated.
     pub latest_ms: Option<i64>,
 }

@@ -1,24 +1,25 @@
-//! What can go wrong with a query, sorted by what its sender can do about it.
+//! Errors of a query, sorted by what its sender can do about them.
 
 use crate::budget::BudgetError;
 use crate::data::source::SourceError;
 use crate::syntax::parser::ParseError;
 
-/// Why a query has no answer.
+/// Reasons for a query to fail.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is no expression. Write another one.
+    /// The text is not an expression. Write another one.
     #[error(transparent)]
     Parse(#[from] ParseError),
-    /// The expression cannot be asked for these times: a duration that depends on them is out of bounds, or a range query was to give
-    /// ranges. Write another one.
+    /// The expression cannot be evaluated at these times: a duration that depends on them is out of bounds,
+    /// or a range query would return ranges. Write another one.
     #[error("{0}")]
     Times(String),
-    /// The expression has no value on this data: ambiguous matches, duplicate series, parameters out of bounds.
+    /// The expression has no value on this data: ambiguous matches, duplicate series, parameters out of
+    /// bounds.
     #[error("{0}")]
     Execution(String),
-    /// It costs more than allowed, or was stopped. Ask for less.
+    /// It costs more than allowed, or was stopped. Request less.
     #[error(transparent)]
     Budget(#[from] BudgetError),
     /// The storage failed.

@@ -1,6 +1,6 @@
 //! PromQL: the language of Prometheus, as a parser and an evaluator over a reader trait.
 //!
-//!   text ─▶ lexer ─▶ parser ─▶ syntax tree ─▶ plan ─▶ eval ─▶ Answer        Source: who has the samples
+//!   text ─▶ lexer ─▶ parser ─▶ syntax tree ─▶ plan ─▶ eval ─▶ Answer        Source: reads the samples
 //!
 //! ```
 //! use ropewalk_promql::{Options, Query, Value};
@@ -16,7 +16,8 @@
 //! # Ok::<(), ropewalk_promql::Error>(())
 //! ```
 //!
-//! Not here: storage, clocks, threads, wire formats. A [`Source`] brings samples; the caller says when to stop.
+//! Not here: storage, clocks, threads, wire formats. A [`Source`] supplies samples; the caller decides when
+//! to stop.
 
 mod annotations;
 mod budget;

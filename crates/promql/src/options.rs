@@ -3,23 +3,24 @@
 use crate::budget::Limits;
 use crate::syntax::parser::ParseOptions;
 
-/// How queries are read and evaluated. The default understands the whole language, and evaluates as Prometheus does without feature
-/// flags.
+/// Options of parsing and evaluation. The default accepts the complete language, and evaluates as Prometheus
+/// does without feature flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Which parts of the language are understood.
+    /// Accepted parts of the language.
     pub parse: ParseOptions,
-    /// How old a sample may be that an instant selector sees, in milliseconds.
+    /// Maximum age of a sample for instant selectors, in milliseconds.
     pub lookback_ms: i64,
-    /// Step of subqueries that give none, in milliseconds.
+    /// Default step of subqueries, in milliseconds.
     pub subquery_step_ms: i64,
-    /// Names are taken away at the end of the query instead of by each function, so that labels can still be made from them.
+    /// Removes metric names at the end of the query instead of in each function, so that labels can still be
+    /// derived from them.
     pub delayed_name_removal: bool,
-    /// Rates know when a counter began.
+    /// Rates use the start timestamps of counters.
     pub start_timestamps: bool,
     /// The labels `__type__` and `__unit__` are maintained by the storage.
     pub type_and_unit_labels: bool,
-    /// What a query may cost.
+    /// Cost limits of a query.
     pub limits: Limits,
 }
 

@@ -1,5 +1,6 @@
-//! From what is written to what is evaluated, when the times of the query are known: `start()` and its like become numbers, durations
-//! are calculated, and the largest parts whose value is the same at every step are marked, to be evaluated once.
+//! Prepares an expression for evaluation at known times: replaces `start()` and the like by numbers,
+//! calculates durations, and marks the largest subexpressions whose value is the same at every step, to
+//! evaluate them once.
 
 use std::collections::HashSet;
 
@@ -35,7 +36,7 @@ pub(crate) const TIME_DEPENDENT: [&str; 15] = [
     "year",
 ];
 
-/// Makes an expression ready for evaluation.
+/// Prepares an expression for evaluation.
 pub(crate) fn plan(mut expr: Expr, times: Times) -> Result<Expr, Error> {
     resolve(&mut expr, times)?;
     mark_totals(&mut expr, false);
@@ -91,7 +92,7 @@ fn resolve(expr: &mut Expr, times: Times) -> Result<(), Error> {
 }
 
 fn resolve_selector(selector: &mut Selector, times: Times) -> Result<(), Error> {
-    // A source looks at each condition, and compiles each regular expression.
+    // A source checks each matcher, and compiles each regular expression.
     for matchers in [&mut selector.matchers].into_iter().chain(&mut selector.others) {
         let mut known = HashSet::new();
         matchers.retain(|m| known.insert((m.name().to_owned(), m.op(), m.value().to_owned())));
@@ -108,8 +109,8 @@ fn resolve_at(at: &mut Option<At>, times: Times) {
     }
 }
 
-/// A duration that cannot be, at these times. The place is given as Prometheus gives it: first byte and end, and of two durations of
-/// which one is chosen those of the two.
+/// The error for a duration that is invalid at these times. The position is that of Prometheus: first byte
+/// and end, for a choice between two durations those of both.
 fn misfit<T>(expr: &DurationExpr, what: &str) -> Result<T, Error> {
     let span = match &expr.kind {
         DurationKind::MinOf(one, other) | DurationKind::MaxOf(one, other) if !expr.wrapped => {
@@ -163,7 +164,8 @@ fn calculate(expr: &DurationExpr, times: Times) -> Result<f64, Error> {
     })
 }
 
-/// Marks the selectors of which only the counts and sums of histograms are used (`around`: inside of a function that does).
+/// Marks the selectors of which only the counts and sums of histograms are used (`around`: inside of a
+/// function that uses only these).
 fn mark_totals(expr: &mut Expr, around: bool) {
     match expr {
         Expr::Number(_) | Expr::Text(_) => {}
@@ -181,7 +183,7 @@ fn mark_totals(expr: &mut Expr, around: bool) {
             | "histogram_stdvar" => {}
             _ => e.args.iter_mut().for_each(|arg| mark_totals(arg, around)),
         },
-        // So do the trimming operators, and subqueries, which see only some of the samples.
+        // So do the trimming operators, and subqueries, which use only some of the samples.
         Expr::Subquery(_) => {}
         Expr::Binary(e) if matches!(e.op, BinaryOp::TrimUpper | BinaryOp::TrimLower) => {}
         Expr::Binary(e) => {
@@ -210,8 +212,8 @@ fn wrap_if(expr: &mut Expr, wrap: bool) {
     }
 }
 
-/// Says of an expression whether it is the same at every step, and whether it is worth a mark of its own; inside of one that is
-/// not, marks what is.
+/// Returns whether an expression is the same at every step, and whether it is worth marking; marks the
+/// invariant parts of one that is not.
 fn mark(expr: &mut Expr) -> (bool, bool) {
     match expr {
         Expr::Number(_) | Expr::Text(_) => (true, false),
@@ -249,7 +251,7 @@ fn mark_call(call: &mut Call) -> (bool, bool) {
         let uniform = crate::eval::info_reference(first).is_some();
         return mark_all(&mut [first], uniform);
     }
-    // The timestamp of a fixed sample is fixed, though that of a calculated one is the step's.
+    // The timestamp of a fixed sample is fixed, whereas that of a calculated one is the step's.
     same |= name == "timestamp" && matches!(call.args.first().map(Expr::bare), Some(Expr::Selector(_)));
     let mut args: Vec<&mut Expr> = call.args.iter_mut().collect();
     mark_all(&mut args, same)

@@ -17,7 +17,7 @@ use crate::syntax::ast::{Edges, Expr, ValueType};
 use crate::syntax::parser::{self, ParseError, ParseFault};
 use crate::syntax::position::Span;
 
-/// A sample of an answer.
+/// A sample of a result.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sample {
     /// A number.
@@ -26,7 +26,7 @@ pub enum Sample {
     Histogram(Arc<Histogram>),
 }
 
-/// A series of an answer, with the times of its samples in milliseconds.
+/// A series of a result, with the times of its samples in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// Its labels.
@@ -40,28 +40,28 @@ pub struct Series {
 pub enum Value {
     /// One number.
     Scalar(f64),
-    /// One text.
+    /// One string.
     Text(Vec<u8>),
-    /// Series with one sample each, at the query's time. In the order the query gives them.
+    /// Series with one sample each, at the query's time. In the order the query returns them.
     Vector(Vec<(Labels, Sample)>),
     /// Series with samples, ordered by labels.
     Matrix(Vec<Series>),
 }
 
-/// What a query gives.
+/// The result of a query.
 #[derive(Debug)]
 pub struct Answer {
     /// The value.
     pub value: Value,
-    /// What there is to say about it.
+    /// Warnings and infos.
     pub annotations: Vec<Annotation>,
-    /// What it has cost.
+    /// Its cost.
     pub spent: Spent,
-    /// The memory of the value, in what queries share. To be dropped with the value.
+    /// The reservation of the value's memory in what queries share. Drop it with the value.
     pub share: Share,
 }
 
-/// A query that has been read.
+/// A parsed query.
 #[derive(Debug, Clone)]
 pub struct Query {
     text: String,
@@ -73,10 +73,10 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads a query.
+    /// Parses a query.
     ///
     /// # Errors
-    /// The first mistake in it.
+    /// The first syntax error.
     pub fn parse(text: &str, options: Options) -> Result<Self, ParseError> {
         Self::parse_until(text, options, &|| None).map_err(|error| match error {
             Error::Parse(error) => error,
@@ -84,10 +84,10 @@ impl Query {
         })
     }
 
-    /// As [`Query::parse`]; `stop` is asked before each regular expression that is compiled.
+    /// As [`Query::parse`]; `stop` is called before each regular expression is compiled.
     ///
     /// # Errors
-    /// The first mistake in it; a stop.
+    /// The first syntax error; a stop.
     pub fn parse_until(text: &str, options: Options, stop: &dyn Fn() -> Option<Stop>) -> Result<Self, Error> {
         let parsed = parser::parse_until(text, options.parse, stop).map_err(|fault| match fault {
             ParseFault::Parse(error) => Error::Parse(error),
@@ -96,13 +96,13 @@ impl Query {
         Ok(Self { text: text.to_owned(), expr: parsed.expr, bytes: parsed.bytes, options, memory: None })
     }
 
-    /// The same query, whose memory and that of its answer count in what it shares with others.
+    /// The same query, with its memory and that of its result counted in `memory`.
     #[must_use]
     pub fn sharing(self, memory: Arc<SharedMemory>) -> Self {
         Self { memory: Some(memory), ..self }
     }
 
-    /// A query from an expression. Places in annotations are those of the text that it prints as.
+    /// A query from an expression. Positions in annotations are those in its printed text.
     pub fn from_expr(expr: Expr, options: Options) -> Self {
         Self { text: expr.to_string(), expr, bytes: 0, options, memory: None }
     }
@@ -112,7 +112,8 @@ impl Query {
         &self.expr
     }
 
-    /// The value at one time. `stop` is asked now and then whether to go on; cost: what the selectors read.
+    /// Evaluates at one time. `stop` is called regularly and ends the query when it returns a reason; cost:
+    /// reading the selected samples.
     ///
     /// # Errors
     /// No value on this data, a limit, a stop, the storage.
@@ -126,7 +127,7 @@ impl Query {
         self.run(source, times, stop, |eval, expr| instant(eval, expr, at_ms))
     }
 
-    /// The values from `start_ms` to `end_ms`, every `step_ms`. Scalars become a series without labels.
+    /// Evaluates from `start_ms` to `end_ms`, every `step_ms`. Scalars become a series without labels.
     ///
     /// # Errors
     /// As [`Query::instant`]; too many steps; an expression of another type than scalar or instant vector.
@@ -227,7 +228,7 @@ impl Series {
     }
 }
 
-/// The rows of an answer: without names that were to go, and each label set once.
+/// The rows of a result: with names removed where delayed, and each label set once.
 fn answer_rows<'a>(eval: &Eval<'a>, expr: &Expr, steps: Steps) -> Result<Rows<'a>, Error> {
     let mut rows = eval.rows(expr, steps, Around::default())?;
     for row in rows.list.iter_mut().filter(|row| row.drop_name) {
@@ -296,18 +297,18 @@ fn range(eval: &Eval<'_>, expr: &Expr, steps: Steps) -> Result<Value, Error> {
                 .filter_map(|(step, time)| row.cell(step).map(|cell| (time, sample(cell)))),
         );
         all.push(Series { labels: row.labels, samples });
-        // The labels live on, and a share of the rest in lists.
+        // The labels and part of the rest remain in the result's lists.
         held.shrink(bytes.saturating_sub(LISTED_BYTES + all.last().map_or(0, |s| s.labels.bytes())));
     }
     all.sort_by(|a, b| a.labels.cmp(&b.labels));
     Ok(Value::Matrix(all))
 }
 
-/// What is left counted of a row once it is a series of the answer.
+/// Bytes that remain counted for a row once it is a series of the result.
 const LISTED_BYTES: usize = 160;
 
 impl Eval<'_> {
-    /// The samples of a range selector or subquery as they are.
+    /// The samples of a range selector or subquery, without a function.
     fn raw_range(&self, expr: &Expr, steps: Steps) -> Result<Vec<Series>, Error> {
         let Some(range) = crate::eval::Range::new(expr, steps) else {
             return refused("expected an expression of type range vector");
@@ -338,7 +339,7 @@ impl Eval<'_> {
             if !samples.is_empty() {
                 let labels = if drop_name { labels.without_name() } else { labels.clone() };
                 let series = Series { labels, samples };
-                // Counted until the query ends: it is the answer.
+                // Counted until the query ends: it is the result.
                 self.budget.hold(series.bytes())?;
                 list.push(series);
             }

@@ -1,5 +1,6 @@
-//! Compiles the protocols without `protoc`: messages and clients as prost and tonic make them, and the servers of the
-//! two event services with our own codecs, since responses that carry events are encoded by hand (see `frame`).
+//! Compiles the protocols without `protoc`: messages and clients by prost and tonic, and the servers of the
+//! two event services with our own codecs, since responses that carry events are encoded by hand (see
+//! `frame`).
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -19,13 +20,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A call whose answer prost encodes.
+/// A call whose response prost encodes.
 fn unary(package: &str, name: &str, request: &str, response: &str) -> Method {
     let module = format!("crate::proto::{}", package.replace('.', "::"));
     method(name, &format!("{module}::{request}"), &format!("{module}::{response}")).build()
 }
 
-/// A call whose answers are frames.
+/// A call whose responses are frames.
 fn frames(package: &str, name: &str, request: &str) -> Method {
     let module = format!("crate::proto::{}", package.replace('.', "::"));
     method(name, &format!("{module}::{request}"), "crate::frame::Frame").server_streaming().build()

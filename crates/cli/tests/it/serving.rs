@@ -326,7 +326,7 @@ fn the_configuration_of_prometheus_is_read_again_on_sighup() {
     };
     assert!(shown().contains("first"));
     std::fs::write(&rules, "groups: [{nam").unwrap();
-    hears("the one before stays");
+    hears("keeping the current configuration");
     assert!(shown().contains("first"));
     std::fs::write(&rules, rule("second")).unwrap();
     hears("was read again");

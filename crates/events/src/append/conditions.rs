@@ -1,6 +1,6 @@
-//! Append conditions: which of them fails, checked first outside the sequencer and then in the commit order.
+//! Append conditions: checked first outside the sequencer and then in the commit order.
 //!
-//! An append carries conditions of its own; a [`ReadGuard`] carries those that the reads of a transaction rest on.
+//! An append has explicit conditions; a [`ReadGuard`] has those derived from the reads of a transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::event::types::{AppendCondition, Query};
 use crate::index::search::StoreRead;
 use crate::model::{EVENTS, EventsModel};
 
-/// Most queries that a guard lists for one store; with more of them any new event counts.
+/// Limit of queries that a guard lists for one store; beyond it any new event is a conflict.
 const QUERIES_MAX: usize = 1_000;
 
-/// Conditions, and how far each was checked.
+/// Conditions, and the position up to which each was checked.
 pub(crate) struct Conditions {
     list: Vec<AppendCondition>,
     /// Positions up to here were checked before the sequencer.
@@ -76,7 +76,7 @@ impl Conditions {
         }
     }
 
-    /// The first condition that an event up to `head` fails.
+    /// The first condition that fails for an event up to `head`.
     pub(crate) fn failing(
         &self,
         read: &StoreRead<'_>,
@@ -97,7 +97,7 @@ impl Conditions {
 pub struct EventReads {
     /// The store's number at the first read; `None` when it did not exist.
     store: Option<u32>,
-    /// Each query, with the lowest head that it was read at.
+    /// Each query, with the lowest head at which it was read.
     queries: HashMap<Query, u64>,
 }
 
@@ -110,14 +110,14 @@ impl EventReads {
     /// Notes that the events of `query` were read up to `head`.
     pub fn note(&mut self, query: &Query, head: Position) {
         let is_listed = self.queries.contains_key(query) || self.queries.len() < QUERIES_MAX;
-        // Conservative beyond the bound: events that no query names refuse the commit, too.
+        // Beyond the limit the check is conservative: unrelated events reject the commit, too.
         let query = if is_listed { query.clone() } else { Query::all() };
         let at = self.queries.entry(query).or_insert(head.0);
         *at = (*at).min(head.0);
     }
 }
 
-/// Refuses a commit when an event was appended that one of its reads would have found.
+/// Rejects a commit if an event was appended that one of its reads would have found.
 pub struct ReadGuard {
     model: Arc<EventsModel>,
     name: String,
@@ -138,7 +138,7 @@ impl ReadGuard {
     fn check(&self, latest: ReadView<'_>) -> Result<(), EventsError> {
         let state = self.model.find(&self.name);
         if self.store.is_some() && self.store != state.as_ref().map(|state| state.id) {
-            // Its positions are gone.
+            // The positions that were read no longer exist.
             return Err(EventsError::UnknownStore { name: self.name.clone() });
         }
         let Some(state) = state else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Appending: what a client asks for, and its decision in the commit order.
+//! Appending: the options of an append, and its validation in the commit order.
 
 pub(crate) mod conditions;
 
@@ -17,20 +17,20 @@ use crate::index::search::StoreRead;
 use crate::model::{EVENTS, EventsModel, MetaKey, StoreState};
 use crate::read::Scan;
 
-/// What an append may ask for beside its events.
+/// Options of an append.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AppendOptions {
-    /// All must hold, each with its own `after`.
+    /// All must hold, each with a separate `after`.
     pub conditions: Vec<AppendCondition>,
     /// Stored with the events; must rise per source. An append that has it needs no events.
     pub tracking: Option<Tracking>,
-    /// A retry is told by the events' ids: where a condition fails, and the first events that it finds are exactly
-    /// those of the append, by id and in order, nothing is written and the answer is their positions.
+    /// Detects a retry by the events' ids: if a condition fails, and the first events that it finds are
+    /// exactly those of the append, by id and in order, nothing is written and their positions are returned.
     pub repeat_by_id: bool,
-    /// A second append with the same key and the same events writes nothing and answers the first one's positions.
-    /// 1 to 255 bytes, per store.
+    /// A second append with the same key and the same events writes nothing and returns the positions of the
+    /// first. 1 to 255 bytes, per store.
     pub idempotency_key: Option<String>,
-    /// When the append is answered.
+    /// When the append is acknowledged.
     pub durability: Durability,
 }
 
@@ -41,7 +41,7 @@ impl AppendOptions {
     }
 }
 
-/// Where the events went.
+/// Positions of the appended events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
     /// Position of the first event; zero when there was none.
@@ -86,9 +86,9 @@ pub struct AppendOperation {
     conditions: Conditions,
     tracking: Option<Tracking>,
     idempotency: Option<(String, u64)>,
-    /// The events' ids, if a retry is to be told by them and all have one.
+    /// The events' ids, if retries are detected by them and all events have one.
     ids: Option<Vec<Uuid>>,
-    /// What the append was found to repeat.
+    /// The earlier append that this one repeats.
     repeats: Option<Outcome>,
 }
 
@@ -115,9 +115,9 @@ impl AppendOperation {
         let idempotency = match options.idempotency_key {
             Some(key) => {
                 check_name("idempotency key", &key)?;
-                // Over the events alone: a retry may come with other tracking.
+                // Over the events alone: a retry may have other tracking.
                 if conditions.has_prefixes() {
-                    // With a key only the sequencer can decide, and it must not look at every event of a store.
+                    // With a key only the sequencer can decide, and it must not scan every event of a store.
                     let what = "a condition with prefixes cannot go with an idempotency key".to_owned();
                     return Err(EventsError::InvalidQuery { what });
                 }
@@ -147,12 +147,13 @@ impl AppendOperation {
         !self.conditions.is_empty()
     }
 
-    /// Checks the conditions against what is visible now, outside the sequencer, which then has to look only at what
-    /// came since. A conflict found here is final: that event is durable and will not go away.
+    /// Checks the conditions against the visible events, outside the sequencer, which then only checks the
+    /// events since. A conflict found here is final: that event is durable and will not go away.
     pub(crate) fn check_ahead(&mut self, visible: ReadView<'_>) -> Result<(), EventsError> {
         let Some(state) = &self.state else { return Ok(()) };
         if self.conditions.is_empty() || self.idempotency.is_some() {
-            // An idempotent retry matches its own events; only the sequencer tells it from a conflict.
+            // An idempotent retry matches its own events; only the sequencer can distinguish it from a
+            // conflict.
             return Ok(());
         }
         let read = StoreRead::new(visible, self.model.place(state.id));
@@ -162,7 +163,7 @@ impl AppendOperation {
         Ok(())
     }
 
-    /// Refuses the append if a condition fails, unless the append repeats what fails it.
+    /// Rejects the append if a condition fails, unless the append repeats the matching events.
     fn check_conditions(&self, read: &StoreRead<'_>, head: u64) -> Result<Option<Outcome>, EventsError> {
         let Some(failing) = self.conditions.failing(read, head)? else { return Ok(None) };
         match self.repeated(read, failing.condition, head)? {
@@ -207,7 +208,7 @@ impl AppendOperation {
             return Ok(Verdict::Write);
         };
         if state.is_deleted() {
-            // What this append was decided on is gone. Whoever tries again begins a new store.
+            // The store on which this append was decided is deleted. A retry creates a new store.
             return Err(EventsError::UnknownStore { name: self.store.clone() });
         }
         if let Some((key, fingerprint)) = &self.idempotency {

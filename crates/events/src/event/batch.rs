@@ -1,8 +1,8 @@
-//! Events taken out of their store, as they are stored: two allocations for any number of them.
+//! Events copied out of their store in stored form: two allocations for any number of them.
 
 use crate::event::codec::SequencedEventRef;
 
-/// Owned events in the order in which they were pushed, to be handed to other threads and read in place there.
+/// Owned events in the order of insertion, to be passed to other threads and read in place there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventBatch {
     /// Stored events, back to back.
@@ -28,7 +28,7 @@ impl EventBatch {
         self.ends.len()
     }
 
-    /// True when there are none.
+    /// True without events.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -51,7 +51,7 @@ impl EventBatch {
         (0..self.ends.len()).map(|index| self.get(index).expect("the index is below the length"))
     }
 
-    /// Gives back what was reserved and not used.
+    /// Releases unused capacity.
     pub fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
         self.ends.shrink_to_fit();

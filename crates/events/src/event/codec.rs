@@ -55,7 +55,7 @@ pub(crate) fn put_body(out: &mut Vec<u8>, event: &Event, tracking: Option<&Track
     out.extend_from_slice(&event.data);
 }
 
-/// An event's body, read in place. Decoding walks the tags once and copies nothing.
+/// An event's body, read in place. Decoding scans the tags once and copies nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyRef<'a> {
     event_type: &'a str,
@@ -99,7 +99,8 @@ impl<'a> BodyRef<'a> {
             None
         };
         let data = decoder.rest();
-        // Almost every head is plain ASCII, lengths included, and then all its strings are: one look instead of one each.
+        // Almost every head is plain ASCII, lengths included, and then all its strings are: one check instead
+        // of one each.
         let (head, _) = body.split_at(body.len() - data.len());
         if !head.is_ascii() {
             Self::check_text(body, (tag_count, tags), (metadata_count, metadata), tracking)?;
@@ -128,24 +129,24 @@ impl<'a> BodyRef<'a> {
         Ok(())
     }
 
-    /// What happened.
+    /// The event type.
     pub fn event_type(&self) -> &'a str {
         self.event_type
     }
 
-    /// What it concerns, in the order of the append.
+    /// The tags, in the order of the append.
     pub fn tags(&self) -> impl ExactSizeIterator<Item = &'a str> + Clone + use<'a> {
         let mut decoder = self.tags;
-        // `decode` has walked the same bytes, so the default is never used.
+        // `decode` has checked the same bytes, so the default is never used.
         (0..self.tag_count).map(move |_| decoder.str("tag").unwrap_or_default())
     }
 
-    /// The client's own id.
+    /// The client's id of the event.
     pub fn id(&self) -> Option<Uuid> {
         self.id
     }
 
-    /// The client's own facts, in order.
+    /// The client's metadata, in order.
     pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&'a str, &'a str)> + Clone + use<'a> {
         let mut decoder = self.metadata;
         (0..self.metadata_count).map(move |_| {
@@ -176,7 +177,7 @@ impl<'a> BodyRef<'a> {
     }
 }
 
-/// An event in its place in the order, read in place.
+/// An event with its position, read in place.
 #[derive(Debug, Clone, Copy)]
 pub struct SequencedEventRef<'a> {
     /// Its number in the store.
@@ -186,7 +187,7 @@ pub struct SequencedEventRef<'a> {
     /// Commit time, microseconds since 1970 UTC.
     pub time_micros: i64,
     body: BodyRef<'a>,
-    /// The stored bytes of all of it.
+    /// The complete stored bytes.
     value: &'a [u8],
 }
 
@@ -207,12 +208,12 @@ impl<'a> SequencedEventRef<'a> {
         })
     }
 
-    /// The event as it is stored; an [`crate::event::batch::EventBatch`] keeps these.
+    /// The event as it is stored; an [`crate::event::batch::EventBatch`] consists of these.
     pub(crate) fn value(&self) -> &'a [u8] {
         self.value
     }
 
-    /// Bytes of the event as it is stored: a little more than its texts and data together.
+    /// Bytes of the event as it is stored: a little more than its strings and data together.
     pub fn stored_bytes(&self) -> usize {
         self.value.len()
     }
@@ -246,7 +247,7 @@ impl<'a> std::ops::Deref for SequencedEventRef<'a> {
     }
 }
 
-/// An event in its place in the order.
+/// An event with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SequencedEvent {
     /// Its number in the store, from 1 without gaps.
@@ -257,7 +258,7 @@ pub struct SequencedEvent {
     pub time_micros: i64,
     /// The event as appended.
     pub event: Event,
-    /// What the append said of its upstream source.
+    /// The upstream source and position of the append.
     pub tracking: Option<Tracking>,
 }
 
@@ -272,12 +273,12 @@ impl SequencedEvent {
         self.event.tags.iter().map(String::as_str)
     }
 
-    /// The client's own id.
+    /// The client's id of the event.
     pub fn id(&self) -> Option<Uuid> {
         self.event.id
     }
 
-    /// The client's own facts, in order.
+    /// The client's metadata, in order.
     pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, &str)> + Clone {
         self.event.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
@@ -295,7 +296,7 @@ impl SequencedEvent {
         decode(self)
     }
 
-    /// Shows the event to code that takes events where they are stored. Cost: its bytes are written once.
+    /// Passes the event to code that reads stored events. Cost: it is encoded once.
     pub fn with_ref<R>(&self, look: impl FnOnce(&SequencedEventRef<'_>) -> R) -> R {
         let mut value = Vec::with_capacity(self.event.data.len() + 64);
         put_u64(&mut value, self.seq.0);
@@ -309,10 +310,10 @@ impl SequencedEvent {
 const CREATES: u8 = 1;
 const TRACKS: u8 = 2;
 const IDEMPOTENT: u8 = 4;
-/// Alone: the store and everything in it are gone.
+/// No other flag is set: the store and all its events are deleted.
 const DELETES: u8 = 8;
 
-/// What an append, or the creation or deletion of a store, writes into the commit record.
+/// The commit record's section of an append, or of the creation or deletion of a store.
 #[derive(Debug, Clone)]
 pub struct AppendSection<'a> {
     /// Number of the store.
@@ -377,7 +378,7 @@ impl<'a> AppendSection<'a> {
     /// Reads a section of the events model.
     ///
     /// # Errors
-    /// The bytes are not one.
+    /// The bytes are not a section.
     pub fn decode(section: &'a [u8]) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(section);
         let store = decoder.u32("store")?;
@@ -481,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_version_of_us_wrote_is_refused() {
+    fn decode_rejects_invalid_sections() {
         let section = |store: u32, first: u64, count: usize| {
             let head = SectionHead { store, first, creates: None, tracking: None, idempotency: None, count };
             let mut section = Vec::new();

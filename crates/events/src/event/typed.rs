@@ -1,9 +1,9 @@
-//! Typed events: between the types of an application and events of bytes.
+//! Typed events: conversion between an application's types and stored events.
 //!
 //! ```text
 //! types ─▶ ToEvent ─▶ Event ─▶ store ─▶ Recorded ─▶ FromEvent ─▶ types
 //! ```
-//! Not here: a payload format. Applications bring the one that they use, such as serde_json.
+//! Not here: a payload format. Applications supply one, such as serde_json.
 
 use ropewalk_base::Position;
 
@@ -11,7 +11,7 @@ use crate::error::{ApplyError, EventsError};
 use crate::event::codec::{BodyRef, SequencedEvent, SequencedEventRef};
 use crate::event::types::{Event, Query, QueryItem};
 
-/// A stored event, owned or read in place: what [`FromEvent`] decodes.
+/// A stored event, owned or read in place, from which [`FromEvent`] decodes.
 ///
 /// Both types have methods of the same names themselves; the trait is for code that is generic over them.
 pub trait Recorded {
@@ -23,7 +23,7 @@ pub trait Recorded {
     fn event_type(&self) -> &str;
     /// Its tags, in the order of the append.
     fn tags(&self) -> impl Iterator<Item = &str> + Clone;
-    /// The client's own facts, in order.
+    /// The client's metadata, in order.
     fn metadata(&self) -> impl Iterator<Item = (&str, &str)> + Clone;
     /// The payload.
     fn data(&self) -> &[u8];

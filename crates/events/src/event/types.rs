@@ -1,4 +1,5 @@
-//! The words of the DCB specification (dcb.events): event, tag, query, query item, append condition, sequenced event.
+//! The terms of the DCB specification (dcb.events): event, tag, query, query item, append condition,
+//! sequenced event.
 
 use ropewalk_base::Position;
 use uuid::Uuid;
@@ -15,15 +16,16 @@ pub const QUERY_TERMS_MAX: usize = 1_000;
 /// An event to append.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
-    /// What happened, such as `CourseDefined`. 1 to 65,535 bytes.
+    /// Type of the event, such as `CourseDefined`. 1 to 65,535 bytes.
     pub event_type: String,
-    /// What it concerns, such as `course:c1`. Opaque to the store, no duplicates, 1 to 65,535 bytes each.
+    /// Subjects of the event, such as `course:c1`. Opaque to the store, no duplicates, 1 to 65,535 bytes
+    /// each.
     pub tags: Vec<String>,
     /// The payload, opaque.
     pub data: Vec<u8>,
-    /// The client's own id.
+    /// The client's id of the event.
     pub id: Option<Uuid>,
-    /// The client's own facts about the event, in order; keys are unique.
+    /// The client's metadata, in order; keys are unique.
     pub metadata: Vec<(String, String)>,
 }
 
@@ -96,8 +98,9 @@ fn first_duplicate<'a>(words: impl Iterator<Item = &'a str> + Clone) -> Option<&
 
 /// A query item: any of the types (none = every type) AND all of the tags.
 ///
-/// Types and tags are found by their postings, at the cost of what is found. Prefixes are compared with the events
-/// themselves: those that the item's `tags`, or `types` without `type_prefixes`, leave; without any of these every event.
+/// Types and tags are found by their postings, at a cost proportional to the matches. Prefixes are compared
+/// with each event that remains after the item's `tags`, and its `types` without `type_prefixes`; without any
+/// of these, with every event.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct QueryItem {
     /// The event's type is one of these, or begins with one of `type_prefixes`; both empty = any type.
@@ -137,12 +140,12 @@ impl QueryItem {
         self
     }
 
-    /// True when events have to be looked at to know whether they match.
+    /// True when matching has to read the events.
     pub fn has_prefixes(&self) -> bool {
         !self.type_prefixes.is_empty() || !self.tag_prefixes.is_empty()
     }
 
-    /// True when it says nothing.
+    /// True when it has no criteria.
     pub fn is_empty(&self) -> bool {
         self.types.is_empty() && self.tags.is_empty() && !self.has_prefixes()
     }
@@ -159,12 +162,12 @@ impl QueryItem {
     }
 }
 
-/// Which events: those that match any of the items; no items = all events, or none of them ([`Query::none`]).
+/// Selects events: those that match any of the items; without items all events, or none ([`Query::none`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Query {
     /// The items, combined with OR.
     pub items: Vec<QueryItem>,
-    /// As long as there are no items, no event matches.
+    /// If there are no items, no event matches.
     none: bool,
 }
 
@@ -174,9 +177,10 @@ impl Query {
         Self::default()
     }
 
-    /// No event: what an optional part of a decision needs when it is absent.
+    /// Matches no event: for an absent optional part of a decision.
     ///
-    /// Reads and subscriptions find nothing, an append condition on it never fails. [`Query::or`] adds items to it.
+    /// Reads and subscriptions find nothing, an append condition on it never fails. [`Query::or`] adds items
+    /// to it.
     pub fn none() -> Self {
         Self { items: Vec::new(), none: true }
     }
@@ -231,7 +235,7 @@ impl Query {
         self.items.is_empty() && self.none
     }
 
-    /// True when events have to be looked at to know whether they match; see [`QueryItem`].
+    /// True when matching has to read the events; see [`QueryItem`].
     pub fn has_prefixes(&self) -> bool {
         self.items.iter().any(QueryItem::has_prefixes)
     }
@@ -266,7 +270,7 @@ impl Query {
     }
 }
 
-/// "Append only if nothing relevant happened since I looked."
+/// "Append only if nothing relevant happened since I read."
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AppendCondition {
     /// The append fails if an event matches this…
@@ -289,7 +293,7 @@ impl AppendCondition {
     }
 }
 
-/// How far a consumer of some upstream source has come, stored with the events that it caused.
+/// Progress of a consumer in an upstream source, stored with the events that it caused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tracking {
     /// Name of the upstream source, 1 to 255 bytes.
@@ -298,10 +302,11 @@ pub struct Tracking {
     pub position: u64,
 }
 
-/// Which part of the matching events to read, in which order.
+/// Range, direction and limit of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadOptions {
-    /// First position to look at, inclusive, in the direction of reading. `None`: the first, or backwards the last.
+    /// First position to read, inclusive, in the direction of reading. `None`: the first, or backwards the
+    /// last.
     pub from: Option<Position>,
     /// Only events after this position.
     pub after: Option<Position>,
@@ -309,7 +314,7 @@ pub struct ReadOptions {
     pub before: Option<Position>,
     /// Newest first.
     pub backwards: bool,
-    /// At most so many events.
+    /// Limit of events.
     pub limit: Option<u64>,
 }
 
@@ -347,7 +352,8 @@ impl ReadOptions {
         self
     }
 
-    /// Inclusive bounds on positions for a store whose last visible position is `head`; empty when low > high.
+    /// Inclusive bounds on positions for a store whose last visible position is `head`; empty when low >
+    /// high.
     pub(crate) fn bounds(&self, head: u64) -> (u64, u64) {
         let mut low = self.after.map_or(1, |p| p.0.saturating_add(1));
         let mut high = head.min(self.before.map_or(u64::MAX, |p| p.0.saturating_sub(1)));

@@ -2,11 +2,11 @@
 //!
 //!   append ─▶ arena (values) + list of (offset, length) per store + postings: term ─▶ positions
 //!
-//! Values are read without locks, postings under a short read lock. Positions above a reader's head may be there
-//! already (sequenced, not yet durable): readers bound what they look at by the head of their snapshot.
+//! Values are read without locks, postings under a short read lock. Positions above a reader's head may
+//! already be present (sequenced, not yet durable): readers ignore those above the head of their snapshot.
 //!
-//! Replay adds events without their postings, which cost four times as much: the first reader or writer that needs the
-//! postings of a store makes those that are missing.
+//! Replay adds events without their postings, which cost four times as much: the first reader or writer that
+//! needs the postings of a store builds the missing ones.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,10 +21,10 @@ use ropewalk_engine::Memory;
 use crate::event::codec::{BodyRef, VALUE_HEADER};
 use crate::index::postings::{Kind, Term};
 
-/// Memory of one posting beside its positions: entry of the map and of the name.
+/// Memory of one posting in addition to its positions: entry of the map and of the name.
 const POSTING_BYTES: u64 = 72;
 
-/// Terms are XXH3 hashes already, so hashing them again would be waste.
+/// Terms are XXH3 hashes already, so they are not hashed again.
 #[derive(Default)]
 pub(crate) struct TermHasher(u64);
 
@@ -79,7 +79,7 @@ struct Postings {
     /// Events that have postings, the first in the list.
     events: u64,
     by_term: HashMap<u64, Posting, BuildHasherDefault<TermHasher>>,
-    /// Terms whose hash an earlier, different term of the same store has taken.
+    /// Terms whose hash is used by an earlier, different term of the same store.
     collided: HashMap<(Kind, Box<[u8]>), Positions>,
 }
 
@@ -139,7 +139,7 @@ impl EventMemory {
         deleted
     }
 
-    /// Adds the events of one commit. Called by the sequencer, or by recovery, which leaves their postings for later.
+    /// Adds the events of one commit. Called by the sequencer, or by recovery, which defers their postings.
     pub(crate) fn append<'a>(
         &self,
         store: u32,
@@ -196,7 +196,7 @@ impl EventMemory {
         Ok(position - first)
     }
 
-    /// Makes the postings that replay left out.
+    /// Builds the postings that replay deferred.
     #[inline]
     fn catch_up(&self, memory: &StoreMemory) {
         if memory.is_behind.load(Ordering::Acquire) {
@@ -229,7 +229,8 @@ impl EventMemory {
         self.arena.get(ArenaOffset::from_bits(offset), len as usize)
     }
 
-    /// Calls `each` for every term of `memory` with its ascending positions, in the order of the terms' hashes.
+    /// Calls `each` for every term of `memory` with its ascending positions, in the order of the terms'
+    /// hashes.
     pub(crate) fn each_posting<E>(
         &self,
         store: u32,
@@ -296,7 +297,7 @@ impl StoreMemory {
 }
 
 impl Postings {
-    /// Notes the next event, whose value was copied to `offset`; answers the bytes that this took.
+    /// Adds the next event, whose value was copied to `offset`; returns the bytes used.
     fn add_event(
         &mut self,
         arena: &Arena,
@@ -314,7 +315,7 @@ impl Postings {
         decoded.tags().fold(of_type, |bytes, tag| bytes + add(Kind::Tag, tag))
     }
 
-    /// Notes a position; answers the bytes that this took.
+    /// Adds a position; returns the bytes used.
     fn add(
         &mut self,
         arena: &Arena,

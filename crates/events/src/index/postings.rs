@@ -7,9 +7,10 @@
 //!         again for each further term that has the same hash and a chunk that begins at the same position
 //! hash = XXH3-64 of (store u32 little-endian | kind u8: 1 type, 2 tag | name)
 //! ```
-//! The hash makes keys of equal length that spread evenly within their store; the name in the value keeps the answer exact
-//! when two terms share a hash. All keys of a store lie together, so that one range delete drops them. Runs hold lower positions than any memory, older memories lower ones than newer ones, so a term's whole
-//! posting is: chunks of the runs, then each generation, oldest first.
+//! The hash makes keys of equal length that spread evenly within their store; the name in the value keeps
+//! results exact when two terms share a hash. All keys of a store are adjacent, so that one range delete
+//! drops them. Runs hold lower positions than any memory, older memories lower ones than newer ones, so a
+//! term's complete posting is: chunks of the runs, then each generation, oldest first.
 
 use ropewalk_base::{DecodeError, Decoder, hash64, put_bytes, put_varint};
 use ropewalk_engine::{Cursor, Keyspace};
@@ -19,10 +20,11 @@ use crate::event::codec::{POSITION_MAX, STORES_MAX};
 use crate::index::memory::{EventMemory, StoreMemory};
 use crate::index::search::Source;
 
-/// Positions per chunk: small enough that a seek decodes little, large enough that the key is no burden.
+/// Positions per chunk: small enough that a seek decodes little, large enough that the key's overhead is
+/// small.
 pub(crate) const CHUNK_POSITIONS: usize = 256;
 
-/// What a posting is for.
+/// Kind of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -62,13 +64,13 @@ impl<'a> Term<'a> {
                 hash64(&long)
             }
         };
-        // Two texts with one hash are hard to come by.
+        // Two names with the same hash are hard to find.
         #[cfg(test)]
         let hash = if name.starts_with(b"collides:") { 7 } else { hash };
         Self { store, hash, kind, name }
     }
 
-    /// What the keys of all its chunks begin with: store and hash.
+    /// The common prefix of the keys of all its chunks: store and hash.
     fn prefix(&self) -> u128 {
         u128::from(self.store) << 64 | u128::from(self.hash)
     }
@@ -108,7 +110,8 @@ pub(crate) fn put_chunk(out: &mut Vec<u8>, name: &[u8], positions: &[u64]) {
     }
 }
 
-/// Appends the chunk's positions to `out` if one of its parts belongs to `name`; false when all are of other terms.
+/// Appends the chunk's positions to `out` if one of its parts belongs to `name`; false when all are of other
+/// terms.
 pub(crate) fn read_chunk(
     value: &[u8],
     name: &[u8],
@@ -137,7 +140,7 @@ pub(crate) fn read_chunk(
     }
 }
 
-/// Walks one posting in either direction; loads a chunk at a time.
+/// Iterates over one posting in either direction; loads a chunk at a time.
 pub(crate) struct TermCursor<'s> {
     term: Term<'s>,
     store: u32,
@@ -147,14 +150,15 @@ pub(crate) struct TermCursor<'s> {
     runs_end: u64,
     /// Oldest first.
     memories: Vec<Source<'s>>,
-    /// A stretch of the posting without holes: every position of the term between its first and last is in it.
+    /// A contiguous part of the posting: every position of the term between its first and last is in it.
     loaded: Vec<u64>,
     at: usize,
-    /// No position of the term lies between `covered.0` and the first loaded one, nor between the last and `covered.1`.
+    /// No position of the term lies between `covered.0` and the first loaded one, nor between the last and
+    /// `covered.1`.
     covered: (u64, u64),
-    /// Seeks at or above the first, at or below the second, are known to find nothing.
+    /// Seeks at or above the first, or at or below the second, find nothing.
     nothing: (u64, u64),
-    /// Scratch for decoding neighbours.
+    /// Buffer for decoding adjacent chunks.
     next: Vec<u64>,
 }
 
@@ -227,14 +231,14 @@ impl<'s> TermCursor<'s> {
         Ok(None)
     }
 
-    /// After loading for a seek to `low..=high`: nothing lies between that and the loaded stretch.
+    /// After loading for a seek to `low..=high`: no position lies between that and the loaded part.
     fn cover(&mut self, low: u64, high: u64) {
         let first = self.loaded.first().copied().unwrap_or(low);
         let last = self.loaded.last().copied().unwrap_or(high);
         self.covered = (low.min(first), high.max(last));
     }
 
-    /// Steps from the last answer in doubling strides, then searches between: near targets cost O(1).
+    /// Steps from the last result in doubling strides, then searches between: near targets cost O(1).
     fn gallop_ge(&mut self, target: u64) -> Option<u64> {
         let value = |i: usize| self.loaded.get(i).copied();
         let here = value(self.at);
@@ -304,12 +308,12 @@ impl<'s> TermCursor<'s> {
         own.map(Some).map_err(|error| self.damaged(&error.to_string()))
     }
 
-    /// Loads the chunk that holds the first position ≥ `target`. The chunk may begin before `target`.
+    /// Loads the chunk that contains the first position ≥ `target`. The chunk may begin before `target`.
     fn load_run_ge(&mut self, target: u64) -> Result<bool, EventsError> {
         let key = self.term.key(target);
         let Some(runs) = &mut self.runs else { return Ok(false) };
-        // The own chunk that begins at or before the target may still reach it. Chunks of a term with the same hash may
-        // lie between.
+        // The term's chunk that begins at or before the target may still contain it. Chunks of a term with
+        // the same hash may lie between.
         runs.seek_for_prev(&key)?;
         let mut here = self.decode_here()?;
         while here == Some(false) {
@@ -394,7 +398,7 @@ impl<'s> TermCursor<'s> {
     }
 }
 
-/// Copies the chosen part of a posting; leaves `out` as it was when that part is empty.
+/// Copies the selected part of a posting; leaves `out` unchanged when that part is empty.
 fn copy_positions(
     events: &EventMemory,
     memory: &StoreMemory,

@@ -2,8 +2,9 @@
 //!
 //!   Query = OR of items ─▶ And[ tag, tag, …, Or[ type, type, … ] ] ─▶ leapfrog ─▶ positions ─▶ values
 //!
-//! Leapfrog (Veldhuizen, ICDT 2014, in its simplest form): each child in turn jumps to the first position not below the
-//! largest seen; when all agree, that is a match. Forward and backward are mirror images, so they cost the same.
+//! Leapfrog (Veldhuizen, ICDT 2014, in its simplest form): each child in turn jumps to the first position not
+//! below the largest seen; when all agree, that is a match. Forward and backward are mirror images, so they
+//! cost the same.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::event::types::{Query, QueryItem};
 use crate::index::memory::{EventMemory, StoreMemory};
 use crate::index::postings::{Kind, Term, TermCursor};
 
-/// One generation's events of the store that is read.
+/// One generation's events of the store being read.
 #[derive(Clone)]
 pub(crate) struct Source<'s> {
     pub(crate) events: &'s EventMemory,
@@ -40,7 +41,7 @@ pub(crate) fn split_event_key(key: &[u8]) -> Option<(u32, u64)> {
     Some(((both >> 40) as u32, both & POSITION_MAX))
 }
 
-/// Where a store's events are.
+/// The keyspaces and number of a store.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) store: u32,
@@ -50,7 +51,7 @@ pub(crate) struct Place {
     pub(crate) postings: Keyspace,
 }
 
-/// A store at one moment: its sources in ascending order of positions.
+/// A store at one snapshot: its sources in ascending order of positions.
 pub(crate) struct StoreRead<'s> {
     pub(crate) read: ReadView<'s>,
     pub(crate) place: Place,
@@ -66,7 +67,7 @@ impl<'s> StoreRead<'s> {
         Self { read, place, memories: memories.collect() }
     }
 
-    /// Last position that this read may see; zero for none.
+    /// Last position visible to this read; zero for none.
     pub(crate) fn head(&self) -> Result<u64, EventsError> {
         let seq = self.read.at();
         for source in self.memories.iter().rev() {
@@ -78,7 +79,7 @@ impl<'s> StoreRead<'s> {
         if seq == Seq::MAX || self.event_seq(last)? <= seq {
             return Ok(last);
         }
-        // A snapshot that was moved to newer runs: its head is the last event of a commit it can see.
+        // For a snapshot that was moved to newer runs the head is the last event of a visible commit.
         let (mut low, mut high) = (0, last);
         while low < high {
             let mid = high - (high - low) / 2;
@@ -116,7 +117,7 @@ impl<'s> StoreRead<'s> {
 
     fn item(&self, item: &'s QueryItem, bounds: (u64, u64)) -> Node<'s> {
         let mut children: Vec<_> = item.tags.iter().map(|tag| self.term(Kind::Tag, tag)).collect();
-        // Beside prefixes of types, their postings leave nothing out.
+        // With prefixes of types, the postings of types would miss matches.
         let types = if item.type_prefixes.is_empty() { item.types.as_slice() } else { &[] };
         let mut types: Vec<_> = types.iter().map(|name| self.term(Kind::Type, name)).collect();
         match types.len() {
@@ -132,7 +133,8 @@ impl<'s> StoreRead<'s> {
         if item.has_prefixes() { Node::Looked(Box::new(Looked::new(self, node, item, bounds))) } else { node }
     }
 
-    /// The tree of a query; every item of it has a type, a tag or a prefix. Outside of `bounds`, both inclusive, it is not asked.
+    /// The tree of a query; every item has a type, a tag or a prefix. It is never evaluated outside of
+    /// `bounds`, both inclusive.
     pub(crate) fn plan(&self, query: &'s Query, bounds: (u64, u64)) -> Node<'s> {
         if query.is_all() {
             return Node::All;
@@ -204,7 +206,7 @@ impl Node<'_> {
                         let Some(found) = child.seek_ge(target)? else { return Ok(None) };
                         target = found;
                     }
-                    // A full round without a jump means that all children stand there.
+                    // After a full round without a jump all children are at this position.
                     if target == asked {
                         return Ok(Some(target));
                     }
@@ -250,16 +252,16 @@ impl Node<'_> {
     }
 }
 
-/// The positions of an item with prefixes: what its postings leave, event by event.
+/// The positions of an item with prefixes: the candidates of its postings, checked event by event.
 pub(crate) struct Looked<'s> {
     candidates: Node<'s>,
     item: &'s QueryItem,
     values: Values<'s>,
-    /// Positions outside, both inclusive, are not looked at.
+    /// Positions outside, both inclusive, are not checked.
     bounds: (u64, u64),
-    /// Nothing from the first up to, not including, the second matches, which does, if it is there.
+    /// No position from the first to before the second matches; the second does, if present.
     ahead: Option<(u64, Option<u64>)>,
-    /// The mirror of it, downwards.
+    /// The same for descending order.
     behind: Option<(u64, Option<u64>)>,
 }
 
@@ -314,24 +316,24 @@ impl<'s> Looked<'s> {
     }
 }
 
-/// A gap up to this many events is walked, a larger one is jumped.
+/// A gap up to this many events is scanned; over a larger one the cursor seeks.
 const STEPS_MAX: u64 = 6;
 
-/// Turns positions into events; fast when they come in order.
+/// Reads events by position; fast when they come in order.
 pub(crate) struct Values<'s> {
     store: u32,
     events: Keyspace,
     read: ReadView<'s>,
     memories: Vec<Source<'s>>,
     runs_end: u64,
-    /// Made when a walk begins; point reads do without.
+    /// Created when a scan begins; point reads do without.
     cursor: Option<Cursor<'s>>,
     /// Position under the cursor, zero for none.
     at: u64,
-    /// Position asked for last, zero for none.
+    /// Last requested position, zero for none.
     last: u64,
     found: Option<Value<'s>>,
-    /// What was looked up ahead, the next one last.
+    /// Prefetched values, the next one last.
     ahead: Vec<(u64, Option<Value<'s>>)>,
 }
 
@@ -351,13 +353,13 @@ impl<'s> Values<'s> {
         }
     }
 
-    /// True when the event at `position` is in a run, and not near the one asked for last.
+    /// True when the event at `position` is in a run, and not near the last requested one.
     pub(crate) fn lies_apart(&self, position: u64) -> bool {
         position < self.runs_end && position.abs_diff(self.last) > STEPS_MAX
     }
 
-    /// Looks up the events that will be asked for next, if they are in runs and too far apart for a walk. An error is left
-    /// to the call that asks.
+    /// Prefetches the next events, if they are in runs and too far apart for a scan. An error is reported by
+    /// the call that requests the event.
     pub(crate) fn expect(&mut self, positions: &[u64]) {
         self.ahead.clear();
         let positions = positions.get(..MANY).unwrap_or(positions);

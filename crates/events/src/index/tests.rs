@@ -1,5 +1,5 @@
-//! Terms with one hash: every answer is still exact, in memory, in runs and after merging. Under test, names that begin
-//! with `collides:` have the same hash.
+//! Terms with the same hash: results are still exact, in memory, in runs and after merging. Under test, names
+//! that begin with `collides:` have the same hash.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::store::EventStore;
 const TERMS: [&str; 4] = ["collides:a", "collides:b", "collides:c", "other"];
 
 fn wanted(position: u64, term: usize) -> bool {
-    // `a` on every event, so that its chunks are long; `b` and `c` now and then, sometimes together, sometimes first.
+    // `a` on every event, so that its chunks are long; `b` and `c` sometimes, together or alone.
     match term {
         0 => true,
         1 => position % 97 < 3,
@@ -46,7 +46,7 @@ fn check(store: &EventStore, count: u64) {
 }
 
 #[test]
-fn terms_with_one_hash_are_told_apart() {
+fn terms_with_same_hash_are_distinguished() {
     let model = Arc::new(EventsModel::new(1));
     let engine =
         Engine::open(&Env::memory(), Path::new("/db"), EngineOptions::default(), vec![model.clone()]);

@@ -15,23 +15,23 @@ use crate::event::types::{Event, Query, ReadOptions};
 use crate::index::search::{Node, Place, StoreRead, Values};
 use crate::read::projection::Projection;
 
-/// Matching events in order, read in place, for as long as the snapshot lives. A lending iterator: each event is
+/// Matching events in order, read in place, while the snapshot is held. A lending iterator: each event is
 /// borrowed until the next call.
 pub struct Scan<'s> {
     plan: Node<'s>,
     values: Values<'s>,
-    /// Inclusive bounds that are left.
+    /// Remaining bounds, inclusive.
     low: u64,
     high: u64,
     backwards: bool,
     left: u64,
-    /// Positions found before their events were asked for.
+    /// Positions found before their events are requested.
     ahead: VecDeque<u64>,
-    /// How many were found the last time. Doubles, so that whoever wants few events pays for few.
+    /// Number found the last time. Doubles, so that a reader of few events pays for few.
     stride: usize,
 }
 
-/// Events that are looked up side by side the first time.
+/// Events of the first concurrent lookup.
 const AHEAD_MIN: usize = 8;
 
 impl<'s> Scan<'s> {
@@ -82,7 +82,7 @@ impl<'s> Scan<'s> {
         Ok(Some(position))
     }
 
-    /// Finds the positions after `first`, so that events that lie apart are looked up side by side.
+    /// Finds the positions after `first`, so that distant events are looked up concurrently.
     fn look_ahead(&mut self, first: u64) -> Result<(), EventsError> {
         self.stride = (self.stride * 2).clamp(AHEAD_MIN, MANY);
         self.ahead.push_back(first);
@@ -116,7 +116,7 @@ impl<'s> Scan<'s> {
     }
 }
 
-/// Matching events in order, at the snapshot of its creation. Owns what it needs; holds one batch at a time.
+/// Matching events in order, at the snapshot of its creation. Owns its state; holds one batch at a time.
 pub struct EventReader {
     snapshot: Snapshot,
     place: Option<Place>,
@@ -124,7 +124,8 @@ pub struct EventReader {
     options: ReadOptions,
     head: u64,
     done: bool,
-    /// Matching events of the transaction that reads, in the order of reading: they come after the last stored one.
+    /// Matching events that the reading transaction appends, in the order of reading: they come after the
+    /// last stored one.
     own: VecDeque<SequencedEvent>,
     batch: std::vec::IntoIter<SequencedEvent>,
 }
@@ -170,7 +171,7 @@ impl EventReader {
         (self.head > 0).then_some(Position(self.head))
     }
 
-    /// Calls `visit` for up to `max` further events; answers how many there were. Fewer than `max` means the end.
+    /// Calls `visit` for up to `max` further events; returns their number. Fewer than `max` means the end.
     /// The events are read in place; memory does not grow with the result.
     ///
     /// # Errors
@@ -186,8 +187,8 @@ impl EventReader {
         })
     }
 
-    /// As [`EventReader::visit`], and ends early, after the event for which `visit` says so; the next call goes on behind
-    /// it. [`EventReader::ended`] tells an early end from the end.
+    /// As [`EventReader::visit`], and ends early, after the event for which `visit` requests it; the next
+    /// call continues after it. [`EventReader::ended`] distinguishes an early end from the end.
     ///
     /// # Errors
     /// A posting or an event is damaged.
@@ -233,7 +234,7 @@ impl EventReader {
         let Some(place) = self.place.filter(|_| !self.done && *visited < max) else {
             return Ok(ControlFlow::Continue(()));
         };
-        // Between two calls the reader holds no memtables and runs that the engine could drop.
+        // Between two calls the reader holds no memtables and runs, so that the engine can drop them.
         let reading = self.snapshot.reading();
         let store = StoreRead::new(reading.view(), place);
         let mut scan = Scan::new(&store, &self.query, &self.options, self.head);
@@ -262,7 +263,7 @@ impl EventReader {
         Ok(flow)
     }
 
-    /// Applies all events that are left to a projection.
+    /// Applies all remaining events to a projection.
     ///
     /// # Errors
     /// [`EventsError::Unapplied`], with the state as it was before the event or partly changed; damage.
@@ -279,19 +280,20 @@ impl EventReader {
                 ControlFlow::Break(())
             }
         };
-        // In steps, between which the reader holds nothing that the engine could drop.
+        // In batches, between which the reader holds nothing that the engine could drop.
         while self.visit_while(PROJECT_EVENTS, &mut apply)? == PROJECT_EVENTS {}
         failure.map_or(Ok(()), Err)
     }
 
-    /// The events that are left, decoded, with their positions. The iterator continues after an event that does not decode.
+    /// The remaining events, decoded, with their positions. The iterator continues after an event that does
+    /// not decode.
     ///
-    /// Its items are errors as of [`SequencedEvent::decode`], or of the reader.
+    /// Its errors are those of [`SequencedEvent::decode`] and of the reader.
     pub fn decoded<E: FromEvent>(self) -> impl Iterator<Item = Result<(Position, E), EventsError>> {
         self.map(|event| event.and_then(|event| Ok((event.position, event.decode()?))))
     }
 
-    /// True once everything was visited.
+    /// True once all events were visited.
     pub fn ended(&self) -> bool {
         let has_read_all = self.own.is_empty() && (self.done || self.place.is_none());
         has_read_all || self.options.limit == Some(0)

@@ -1,7 +1,7 @@
-//! Projections: which events are needed, and how each changes a state.
+//! Projections: the needed events, and how each changes a state.
 //!
-//! Tuples, `Vec`s and `Option`s of projections are projections, too: one read serves all, and each sees only the events
-//! of its own query. Source: DCB specification, "Projections".
+//! Tuples, `Vec`s and `Option`s of projections are projections, too: one read serves all, and each sees only
+//! the events of its query. Source: DCB specification, "Projections".
 
 use crate::error::ApplyError;
 use crate::event::codec::SequencedEventRef;
@@ -10,10 +10,11 @@ use crate::event::types::Query;
 
 /// State folded from the events of a query.
 ///
-/// Projections compose: a tuple of up to six, a `Vec` of one type, and an `Option` are projections over the union of their
-/// queries. The state of each part is folded from the events of its query alone. `None` and an empty `Vec` need no events.
+/// Projections compose: a tuple of up to six, a `Vec` of one type, and an `Option` are projections over the
+/// union of their queries. The state of each part is folded from the events of its query alone. `None` and an
+/// empty `Vec` need no events.
 pub trait Projection {
-    /// What it folds into.
+    /// The folded state.
     type State;
     /// The events it needs.
     fn query(&self) -> Query;
@@ -22,12 +23,12 @@ pub trait Projection {
     /// The state after `event`.
     ///
     /// # Errors
-    /// Whatever keeps the event from being applied, such as data that does not decode. The decision then fails with
-    /// [`EventsError::Unapplied`](crate::error::EventsError::Unapplied).
+    /// An event that cannot be applied, for example because its data does not decode. The decision then fails
+    /// with [`EventsError::Unapplied`](crate::error::EventsError::Unapplied).
     fn apply(&self, state: &mut Self::State, event: &SequencedEventRef<'_>) -> Result<(), ApplyError>;
 
-    /// True when `event` matches the query. Called for each part of a composed projection and each event, so that
-    /// implementations which store their query should match it instead of building it again.
+    /// True when `event` matches the query. Called for each part of a composed projection and each event, so
+    /// that implementations which store their query should match it instead of building it again.
     fn wants(&self, event: &SequencedEventRef<'_>) -> bool {
         self.query().matches(event.event_type(), event.tags())
     }
@@ -40,7 +41,7 @@ pub struct FnProjection<S, F> {
     apply: F,
 }
 
-/// Makes a projection: the events of `query` folded into `initial` by `apply`, which cannot fail.
+/// Creates a projection: the events of `query` folded into `initial` by `apply`, which cannot fail.
 pub fn projection<S: Clone>(
     query: Query,
     initial: S,
@@ -90,7 +91,7 @@ pub fn counter(
     projection(query, 0, |count, _| *count += 1)
 }
 
-/// A projection that says whether any event of a query is there.
+/// A projection to whether any event of a query exists.
 pub fn any(
     query: Query,
 ) -> FnProjection<bool, impl Fn(&mut bool, &SequencedEventRef<'_>) -> Result<(), ApplyError>> {

@@ -1,12 +1,12 @@
 //! Creating and deleting stores. Each is one commit.
 //!
-//! A deleted store's number is never given again. So nothing has to be hidden from new readers, who cannot know the
-//! number, and nothing is taken from readers whose snapshot is older, who still do. Names, idempotency keys and tracking
-//! positions go with the commit; events and postings with the next flush and merge: a range tombstone over each.
+//! A deleted store's number is never reused. So new readers, which cannot know the number, need no filter,
+//! and readers with an older snapshot still see its events. Names, idempotency keys and tracking positions
+//! are removed by the commit; events and postings by the next flush and merge: a range tombstone over each.
 //!
-//! An append that was prepared before the deletion and comes after it is refused
-//! ([`EventsError::UnknownStore`]), because what it was decided on is gone; one that is prepared afterwards begins a
-//! new store at position 1.
+//! An append that was prepared before the deletion and sequenced after it is rejected
+//! ([`EventsError::UnknownStore`]), because the store on which it was decided is gone; one that is prepared
+//! afterwards creates a new store at position 1.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,10 +20,10 @@ use crate::event::types::NAME_BYTES_MAX;
 use crate::model::{EVENTS, EventsModel};
 use crate::store::EventStore;
 
-/// What the operations report when they wrote something.
+/// The outcome of an operation that wrote something.
 const DONE: Outcome = (1, 0);
 
-/// Creates a store; an existing one is left as it is.
+/// Creates a store; an existing one is unchanged.
 struct CreateOperation {
     model: Arc<EventsModel>,
     name: String,
@@ -63,7 +63,7 @@ impl Operation for CreateOperation {
     }
 }
 
-/// Deletes a store, if there is one.
+/// Deletes a store, if it exists.
 struct DeleteOperation {
     model: Arc<EventsModel>,
     name: String,
@@ -91,7 +91,7 @@ impl Operation for DeleteOperation {
 }
 
 impl EventStore {
-    /// Creates the store if there is none of its name; durable when it returns. False when it was there.
+    /// Creates the store unless it exists; durable when it returns. False when it existed.
     ///
     /// # Errors
     /// The engine's.
@@ -99,10 +99,10 @@ impl EventStore {
         self.run(Box::new(CreateOperation { model: self.model.clone(), name: self.name().to_owned() }))
     }
 
-    /// Deletes the store with everything in it; durable when it returns. False when there was none.
+    /// Deletes the store with all its events; durable when it returns. False when it did not exist.
     ///
-    /// Readers that were opened before go on to see it. Appends on their way come before it or are refused
-    /// ([`EventsError::UnknownStore`]). Cost: one small commit; the space comes back with the merges that follow.
+    /// Readers that were opened before still see it. Concurrent appends are sequenced before it or rejected
+    /// ([`EventsError::UnknownStore`]). Cost: one small commit; the space is reclaimed by later merges.
     ///
     /// # Errors
     /// The engine's.

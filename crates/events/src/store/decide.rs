@@ -1,6 +1,6 @@
-//! Decision models: fold what is relevant, decide, and append only if it is still true.
+//! Decision models: fold the relevant events, decide, and append only if the state is still current.
 //!
-//!   projections ─▶ one read ─▶ state + append condition ─▶ decide(state) ─▶ append; on conflict again
+//!   projections ─▶ one read ─▶ state + append condition ─▶ decide(state) ─▶ append; retried on conflict
 //!
 //! Source: DCB specification, "Decision Model".
 
@@ -14,19 +14,19 @@ use crate::event::types::{AppendCondition, Event};
 use crate::read::projection::Projection;
 use crate::store::EventStore;
 
-/// What a decision rests on.
+/// The state of a decision and the condition for its append.
 #[derive(Debug, Clone)]
 pub struct Decision<S> {
     /// The folded state.
     pub state: S,
-    /// Holds as long as nothing relevant was appended since.
+    /// Fails if a relevant event was appended since.
     pub condition: AppendCondition,
 }
 
-/// How often and how patiently a decision is tried again after a conflict.
+/// Number and pauses of retries after a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Attempts in all, at least one.
+    /// Attempts in total, at least one.
     pub attempts: u32,
     /// Pause before the second attempt; doubles with each, with random jitter between half and all of it.
     pub first_pause: Duration,
@@ -44,13 +44,13 @@ impl Default for RetryPolicy {
     }
 }
 
-/// Why a decision led to no append.
+/// Reasons for a decision to append nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum DecisionError<E> {
-    /// The decider said no.
+    /// The decider rejected it.
     #[error("the decision was refused: {0}")]
     Refused(#[source] E),
-    /// The store said no; a conflict here means that every attempt met one.
+    /// The store rejected it; a conflict here means that every attempt met one.
     #[error(transparent)]
     Store(#[from] EventsError),
 }
@@ -69,11 +69,12 @@ impl EventStore {
         Ok(Decision { state, condition: AppendCondition { fail_if_events_match: query, after } })
     }
 
-    /// Folds, decides, and appends what `decide` answers under the condition that nothing relevant came between; on a
-    /// conflict everything again. An empty answer appends nothing.
+    /// Folds, decides, and appends the events that `decide` returns under the condition that no relevant
+    /// event was appended since; retries all of it after a conflict. An empty result appends nothing.
     ///
     /// # Errors
-    /// [`DecisionError::Refused`] with the decider's error, at once; [`DecisionError::Store`] otherwise.
+    /// [`DecisionError::Refused`] with the decider's error, without a retry; [`DecisionError::Store`]
+    /// otherwise.
     pub fn execute_decision<P: Projection, E>(
         &self,
         model: &P,

@@ -1,4 +1,4 @@
-//! One named event store: the calls that an application makes.
+//! The operations of one named event store.
 
 pub(crate) mod admin;
 pub(crate) mod decide;
@@ -21,8 +21,8 @@ use crate::model::{EventsModel, MetaKey, StoreState};
 use crate::read::{EventReader, Scan};
 use crate::store::subscribe::Subscription;
 
-/// A named event store. Cheap to clone; any number of threads may use it at once. It comes into being with its first
-/// append or with [`EventStore::create`]; after [`EventStore::delete`] it is as if it had never been.
+/// A named event store. Cheap to clone; any number of threads may use it at once. It is created by its first
+/// append or by [`EventStore::create`]; after [`EventStore::delete`] it does not exist.
 #[derive(Clone)]
 pub struct EventStore {
     pub(crate) engine: Arc<Engine>,
@@ -35,18 +35,19 @@ pub struct EventStore {
 pub struct StoreMark(Arc<StoreState>);
 
 impl StoreMark {
-    /// The number of the store, which no other ever has.
+    /// The number of the store, which is never reused.
     pub fn id(&self) -> u32 {
         self.0.id
     }
 
-    /// True when the store has events behind `position`, be they not visible yet, or was deleted. Cost: two atomic loads.
+    /// True when the store has events after `position`, including invisible ones, or was deleted. Cost: two
+    /// atomic loads.
     pub fn moved(&self, position: Position) -> bool {
         self.0.is_deleted() || self.0.sequenced.load(Ordering::Acquire) > position.0
     }
 }
 
-/// An append on its way; [`PendingAppend::wait`] for it, or `.await` it.
+/// A pending append; [`PendingAppend::wait`] for it, or `.await` it.
 pub struct PendingAppend(CommitHandle);
 
 impl PendingAppend {
@@ -105,27 +106,30 @@ impl EventStore {
         Some(self.model.place(state.id))
     }
 
-    /// The number of the store: another one when it was deleted and came into being anew. `None` while it is not there.
+    /// The number of the store, which changes when it is deleted and created again. `None` if it does not
+    /// exist.
     pub fn id(&self) -> Option<u32> {
         self.model.find_at(&self.name, self.engine.seq()).map(|state| state.id)
     }
 
-    /// The number of the store as of `snapshot`; `None` when it was not there.
+    /// The number of the store as of `snapshot`; `None` when it did not exist.
     pub fn id_at(&self, snapshot: &Snapshot) -> Option<u32> {
         self.model.find_at(&self.name, snapshot.seq()).map(|state| state.id)
     }
 
-    /// The store as it is there now, to be asked cheaply and often whether something came. `None` while it is not there.
+    /// The present store, for cheap and frequent checks for new events. `None` if it does not exist.
     pub fn mark(&self) -> Option<StoreMark> {
         self.model.find_at(&self.name, self.engine.seq()).map(StoreMark)
     }
 
     /// Appends `events` atomically unless `condition` finds a match, and returns their positions.
     ///
-    /// Durable when it returns. Cost: one log write, shared by the group; a condition costs microseconds at any size.
+    /// Durable when it returns. Cost: one log write, shared by the group; a condition costs microseconds at
+    /// any size.
     ///
     /// # Errors
-    /// [`EventsError::AppendConditionFailed`] if a matching event lies after `condition.after`; nothing is written.
+    /// [`EventsError::AppendConditionFailed`] if a matching event lies after `condition.after`; nothing is
+    /// written.
     /// # Source
     /// DCB specification, section "Append Condition".
     pub fn append(
@@ -142,30 +146,30 @@ impl EventStore {
     /// Appends with several conditions, tracking, an idempotency key, or another durability.
     ///
     /// # Errors
-    /// The first condition that fails; a tracking position that does not rise; an idempotency key used for other
-    /// events; events or queries over the limits; the engine's own.
+    /// The first condition that fails; a tracking position that does not rise; an idempotency key used for
+    /// other events; events or queries over the limits; the engine's own.
     pub fn append_with(&self, events: &[Event], options: AppendOptions) -> Result<Appended, EventsError> {
         let durability = options.durability;
         let operation = self.operation(events, options)?;
         appended(self.engine.commit(vec![Box::new(operation)], durability)?)
     }
 
-    /// Queues an append and returns a handle at once, so that one thread can keep many appends in flight.
+    /// Queues an append and returns a handle immediately, so that one thread can have many appends in flight.
     ///
     /// # Errors
-    /// As [`EventStore::append_with`], for what is known before it is queued.
+    /// As [`EventStore::append_with`], for errors found before it is queued.
     pub fn submit(&self, events: &[Event], options: AppendOptions) -> Result<PendingAppend, EventsError> {
         let durability = options.durability;
         let operation = self.operation(events, options)?;
         Ok(PendingAppend(self.engine.submit(vec![Box::new(operation)], durability)?))
     }
 
-    /// As [`EventStore::submit`], and never waits for room: for callers that must not block, and that look at the engine's
-    /// room themselves. Conditions are looked up here.
+    /// As [`EventStore::submit`], but never waits for queue space: for callers that must not block, and that
+    /// check the engine's backpressure themselves. Checks conditions before it returns.
     ///
     /// # Errors
     /// [`ropewalk_engine::EngineError::Busy`] while the queue is full; as
-    /// [`EventStore::append_with`], for what is known before it is queued.
+    /// [`EventStore::append_with`], for errors found before it is queued.
     pub fn try_submit(&self, events: &[Event], options: AppendOptions) -> Result<PendingAppend, EventsError> {
         let durability = options.durability;
         let operation = self.operation(events, options)?;
@@ -175,7 +179,7 @@ impl EventStore {
     /// The append as a part of a larger transaction.
     ///
     /// # Errors
-    /// As [`EventStore::append_with`], for what is known before the transaction is queued.
+    /// As [`EventStore::append_with`], for errors found before the transaction is queued.
     pub fn operation(
         &self,
         events: &[Event],
@@ -188,7 +192,7 @@ impl EventStore {
         Ok(operation)
     }
 
-    /// What was read of the store, as a part of a transaction that commits only if it is still so.
+    /// The reads of the store, as a part of a transaction that commits only if their results are unchanged.
     ///
     /// # Errors
     /// [`EventsError::InvalidQuery`].
@@ -196,7 +200,8 @@ impl EventStore {
         ReadGuard::new(self.model.clone(), &self.name, reads)
     }
 
-    /// Matching events at this moment, as a stream whose memory is one batch. Unknown stores are empty.
+    /// Matching events at the current snapshot, as a stream whose memory is one batch. Unknown stores are
+    /// empty.
     ///
     /// # Errors
     /// [`EventsError::InvalidQuery`]; damage.
@@ -221,7 +226,7 @@ impl EventStore {
     /// Runs `look` on a scan of the matching events, read in place: the fastest way through many events.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage; what `look` answers.
+    /// [`EventsError::InvalidQuery`]; damage; an error of `look`.
     pub fn scan<R>(
         &self,
         query: &Query,
@@ -230,7 +235,7 @@ impl EventStore {
     ) -> Result<R, EventsError> {
         query.check()?;
         let snapshot = self.engine.snapshot();
-        // A store that does not exist reads as store 0, which never holds anything.
+        // A store that does not exist reads as store 0, which is always empty.
         let place = self.place(&snapshot).unwrap_or(self.model.place(0));
         let store = StoreRead::new(snapshot.read(), place);
         let head = store.head()?;
@@ -300,7 +305,7 @@ impl EventStore {
         Ok(stored.map(|value| (*value).try_into().map_or(u64::MAX, u64::from_le_bytes)))
     }
 
-    /// Folds the matching events into a value; answers it with the head that it is true for.
+    /// Folds the matching events into a value; returns it with the head of its snapshot.
     ///
     /// # Errors
     /// [`EventsError::InvalidQuery`]; damage.
@@ -316,8 +321,9 @@ impl EventStore {
         Ok((value.expect("the fold puts back what it takes"), reader.head()))
     }
 
-    /// Follows the matching events from after `after` for ever: first those that are there, then each new one as soon
-    /// as it is durable. Positions have no gaps and commit order is position order, so nothing is ever skipped.
+    /// Follows the matching events from after `after` without end: first the existing ones, then each new one
+    /// as soon as it is durable. Positions have no gaps and commit order is position order, so nothing is
+    /// ever skipped.
     ///
     /// # Errors
     /// [`EventsError::InvalidQuery`].
@@ -326,7 +332,7 @@ impl EventStore {
         Ok(Subscription::new(self.clone(), query.clone(), after.unwrap_or(Position::ZERO)))
     }
 
-    /// Waits until the head lies above `position`, at most `timeout`.
+    /// Waits until the head is above `position`, at most `timeout`.
     pub(crate) fn wait_beyond(&self, snapshot_seq: ropewalk_base::Seq, timeout: Duration) -> bool {
         self.engine.wait_visible(snapshot_seq.next(), timeout)
     }

@@ -2,8 +2,8 @@
 //!
 //!   [position after] ─▶ catch up in batches ─▶ CaughtUp ─▶ sleep until a commit is published ─▶ next batch ─▶ …
 //!
-//! A subscription is a reader that remembers its position: no queue between writer and reader, so a slow subscriber
-//! costs nothing and never loses anything.
+//! A subscription is a reader that remembers its position: without a queue between writer and reader, a slow
+//! subscriber costs nothing and never loses anything.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,17 +18,18 @@ use crate::store::EventStore;
 /// Events fetched at a time.
 const BATCH_EVENTS: usize = 512;
 
-/// What a subscription delivers.
+/// An item delivered by a subscription.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// The next matching event.
     Event(SequencedEvent),
-    /// Everything up to `head` has been delivered; what follows is live.
+    /// Everything up to `head` has been delivered; later events are live.
     CaughtUp {
         /// Last position of the store, matching or not; zero for an empty store.
         head: Position,
     },
-    /// More than a batch is waiting: the subscriber is slower than the writers. [`Delivery::CaughtUp`] follows when it is not.
+    /// More than a batch is waiting: the subscriber is slower than the writers. [`Delivery::CaughtUp`]
+    /// follows once it has caught up.
     FellBehind {
         /// Last position of the store.
         head: Position,
@@ -39,11 +40,11 @@ pub enum Delivery {
 pub struct Subscription {
     store: EventStore,
     query: Query,
-    /// Everything up to here has been looked at.
+    /// Everything up to here has been checked.
     after: Position,
     ready: VecDeque<Delivery>,
     live: bool,
-    /// The newest commit that has been looked at.
+    /// The newest commit that has been checked.
     seen: ropewalk_base::Seq,
     started: bool,
 }
@@ -98,7 +99,7 @@ impl Subscription {
         }
     }
 
-    /// Looks at what was committed since the last look.
+    /// Reads the commits since the last call.
     fn fetch(&mut self) -> Result<(), EventsError> {
         let snapshot = self.store.engine.snapshot();
         if self.started && snapshot.seq() == self.seen {

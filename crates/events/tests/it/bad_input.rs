@@ -1,4 +1,4 @@
-//! What must be refused, with a typed error that says what and where.
+//! Invalid input, which is rejected with a typed error that names the reason and the place.
 
 use ropewalk_base::Position;
 use ropewalk_engine::EngineError;
@@ -32,7 +32,7 @@ fn types_and_tags_over_the_limits() {
     assert!(refused(store.append(&[good.clone().metadata("k", long)], None)).contains("metadata"));
     let many = (0..=TEXT_BYTES_MAX).fold(good.clone(), |e, i| e.tag(i.to_string()));
     assert!(refused(store.append(&[many], None)).contains("more than 65535 tags"));
-    // At the limit all is well.
+    // Exactly at the limits the append succeeds.
     let limit = "x".repeat(TEXT_BYTES_MAX);
     store.append(&[Event::new(limit.clone()).tag(limit.clone())], None).unwrap();
     assert_eq!(positions(&store, &Query::from_tags([limit]), ReadOptions::default()), [1]);
@@ -59,7 +59,7 @@ fn a_batch_over_the_record_limit() {
 }
 
 #[test]
-fn queries_that_mean_nothing() {
+fn invalid_queries_are_rejected() {
     let store = Db::memory().store("s");
     let read = |query: Query| refused(store.read(&query, ReadOptions::default()).map(|_| ()));
     let empty_item = Query::from_tags(["t"]).or(QueryItem::default());
@@ -71,7 +71,7 @@ fn queries_that_mean_nothing() {
     assert!(read(Query::from_tags((0..2000).map(|i| i.to_string()))).contains("more than 1000"));
     assert!(read(Query::from_items(vec![QueryItem::new(["A"], [""; 0]); 2000])).contains("2000 items"));
     assert!(read(Query::from_items([QueryItem::default().tag_prefix("")])).contains("empty"));
-    // With a key only the sequencer could decide, and it does not look at every event.
+    // With a key only the sequencer could decide, and it does not scan every event.
     let prefix = Query::from_items([QueryItem::default().type_prefix("A")]);
     let options = AppendOptions {
         idempotency_key: Some("k".to_owned()),

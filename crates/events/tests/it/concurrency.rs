@@ -1,4 +1,4 @@
-//! Many threads at once: what DCB promises must hold whatever the interleaving.
+//! Many threads at once: DCB's guarantees hold in every interleaving.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

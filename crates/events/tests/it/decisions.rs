@@ -1,4 +1,4 @@
-//! Decision models: state and condition from one read, retried until they hold.
+//! Decision models: state and condition from one read, retried after conflicts.
 
 use std::collections::HashMap;
 
@@ -96,7 +96,7 @@ fn a_decision_without_events_appends_nothing() {
 }
 
 #[test]
-fn retries_end() {
+fn retries_are_limited() {
     let store = Db::memory().store("s");
     let rival = store.clone();
     let retry = RetryPolicy { attempts: 3, ..RetryPolicy::default() };

@@ -24,7 +24,7 @@ fn a_created_store_is_empty_and_known() {
 }
 
 #[test]
-fn everything_of_it_goes_and_the_next_one_begins_at_one() {
+fn delete_removes_everything_and_recreated_store_begins_at_one() {
     let env = Env::memory();
     let mut db = Db::manual(&env);
     for (round, then) in ["", "checkpoint", "compact", "reopen"].into_iter().enumerate() {
@@ -70,7 +70,7 @@ fn everything_of_it_goes_and_the_next_one_begins_at_one() {
 }
 
 #[test]
-fn older_snapshots_still_see_it_through_flush_and_merge() {
+fn older_snapshots_see_deleted_store_through_flush_and_merge() {
     let env = Env::memory();
     let db = Db::manual(&env);
     let store = db.store("s");
@@ -102,7 +102,7 @@ fn older_snapshots_still_see_it_through_flush_and_merge() {
 }
 
 #[test]
-fn the_bytes_come_back() {
+fn merge_reclaims_space_of_deleted_store() {
     let env = Env::memory();
     let db = Db::manual(&env);
     let store = db.store("s");
@@ -125,7 +125,7 @@ fn the_bytes_come_back() {
 }
 
 #[test]
-fn an_append_prepared_before_is_refused_or_comes_before() {
+fn append_prepared_before_delete_is_rejected_or_precedes_it() {
     let db = Db::memory();
     let store = db.store("s");
     store.append(&[event("A", &[])], None).unwrap();
@@ -133,7 +133,8 @@ fn an_append_prepared_before_is_refused_or_comes_before() {
     store.delete().unwrap();
     let refused = db.engine.commit(vec![Box::new(prepared)], Default::default()).map_err(EventsError::from);
     assert!(matches!(refused, Err(EventsError::UnknownStore { .. })), "{refused:?}");
-    // Writers and a deleter at once: every answer is a position of the store it went to, or a clean refusal.
+    // Concurrent writers and a deleter: every result is a position in the store it went to, or a typed
+    // rejection.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -153,7 +154,8 @@ fn an_append_prepared_before_is_refused_or_comes_before() {
     assert_eq!(positions(&store, &tagged("t"), ReadOptions::default()), (1..=head).collect::<Vec<_>>());
 }
 
-/// Appends, flushes, deletes, begins anew, merges; answers how many of the numbered steps were acknowledged.
+/// Appends, flushes, deletes, creates again, merges; returns how many of the numbered steps were
+/// acknowledged.
 fn story(env: &Env) -> Result<u32, (u32, EventsError)> {
     let model = std::sync::Arc::new(ropewalk_events::EventsModel::new(1));
     let options = ropewalk_engine::EngineOptions {
@@ -194,7 +196,7 @@ fn a_power_cut_at_any_operation_leaves_all_of_it_or_nothing() {
         let store = db.store("s");
         let found = crate::read(&store, &tagged("t"), ReadOptions::default());
         let kinds: Vec<&str> = found.iter().map(|event| event.event.event_type.as_str()).collect();
-        // After each acknowledged step: what must be there, and what the next one may have made of it.
+        // After each acknowledged step: the guaranteed state, and the possible effect of the next step.
         let states: [&[&str]; 5] = [&[], &["Old", "Old"], &["Old", "Old", "Old"], &[], &["New"]];
         let at = [0, 1, 1, 2, 3, 4, 4, 4][acknowledged as usize];
         let expected = &states[at..(at + 2).min(5)];

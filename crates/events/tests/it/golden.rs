@@ -1,7 +1,8 @@
 //! Runs `tests/golden/*.script`: operations and their outcome, written to be read. Update them with
 //! `UPDATE_GOLDENFILES=1` and review the change as text.
 //!
-//! An event is written `Type tag tag`, a query as items separated by `|`, each of `@Type` and tags; `all` is every event.
+//! An event is written `Type tag tag`, a query as items separated by `|`, each of `@Type` and tags; `all` is
+//! every event.
 
 use std::collections::HashMap;
 use std::error::Error;

@@ -37,7 +37,7 @@ impl Db {
         Self::open(&Env::memory(), EngineOptions::default())
     }
 
-    /// Background work only when asked, memtables of 64 KiB.
+    /// Background work only on request, memtables of 64 KiB.
     pub fn manual(env: &Env) -> Self {
         let options = EngineOptions {
             memory_budget: 1 << 19,

@@ -18,7 +18,7 @@ enum Step {
     Reopen,
 }
 
-/// Some begin like others.
+/// Some are prefixes of others.
 const TYPES: [&str; 5] = ["T", "T1", "T10", "T2", "U"];
 const TAGS: [&str; 6] = ["tag:0", "tag:1", "tag:10", "tag:11", "tag:2", "other"];
 const PREFIXES: [&str; 6] = ["T1", "T", "tag:1", "tag:", "o", "nothing"];

@@ -1,4 +1,4 @@
-//! Guarantees that other DCB stores were seen to break; ours hold.
+//! Guarantees that other DCB stores were observed to break; ours hold.
 
 use ropewalk_base::Position;
 use ropewalk_events::{AppendCondition, Query, QueryItem};

@@ -1,4 +1,4 @@
-//! What was acknowledged is there after reopening, wherever it was: log, frozen memory, runs.
+//! Acknowledged events survive reopening, whether they were in the log, frozen memory or runs.
 
 use ropewalk_base::Seq;
 use ropewalk_events::{AppendCondition, AppendOptions, Event, EventsError, Query, ReadOptions};
@@ -72,7 +72,7 @@ fn replayed_events_are_found_by_tag_and_type_before_and_after_new_ones() {
 }
 
 #[test]
-fn a_thousand_stores_come_back() {
+fn thousand_stores_survive_reopening() {
     let env = Env::memory();
     let db = Db::manual(&env);
     for i in 0..1000 {

@@ -1,4 +1,4 @@
-//! Catch-up and live subscriptions: everything once, in order, and a signal when there is no more.
+//! Catch-up and live subscriptions: everything once, in order, and a signal at the end of the catch-up.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{Db, event};
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
-fn catches_up_says_so_and_goes_on_live() {
+fn subscription_signals_catch_up_and_continues_live() {
     let db = Db::memory();
     let store = db.store("s");
     for i in 0..1200_u32 {
@@ -58,7 +58,7 @@ fn never_skips_under_concurrent_writers_and_resumes() {
             if let Some(Delivery::Event(event)) = subscription.next(LONG).unwrap() {
                 seen.push(event.position.0);
                 if seen.len() % 300 == 0 {
-                    // A new subscriber goes on where this one stopped.
+                    // A new subscriber resumes where this one stopped.
                     subscription = store.subscribe(&Query::all(), Some(event.position)).unwrap();
                 }
             }
@@ -69,7 +69,7 @@ fn never_skips_under_concurrent_writers_and_resumes() {
 }
 
 #[test]
-fn a_slow_subscriber_is_told_that_it_fell_behind() {
+fn slow_subscriber_receives_lag_signal() {
     let db = Db::memory();
     let store = db.store("s");
     let mut subscription = store.subscribe(&Query::all(), None).unwrap();

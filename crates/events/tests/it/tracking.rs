@@ -1,4 +1,4 @@
-//! Tracking beside events and without them, and retries that are told by the events' ids.
+//! Tracking with and without events, and retries that are detected by the events' ids.
 
 use ropewalk_base::Position;
 use ropewalk_engine::EngineOptions;
@@ -68,7 +68,7 @@ fn a_key_covers_an_append_without_events() {
 }
 
 #[test]
-fn a_condition_is_looked_at_before_tracking() {
+fn condition_is_checked_before_tracking() {
     let store = Db::memory().store("s");
     store.append_with(&[event("A", &[])], tracking(3)).unwrap();
     let options =
@@ -78,7 +78,7 @@ fn a_condition_is_looked_at_before_tracking() {
 }
 
 #[test]
-fn a_retry_is_told_by_its_ids() {
+fn retry_is_detected_by_event_ids() {
     let store = Db::memory().store("s");
     let once = |after: Option<u64>, tracked: Option<u64>| AppendOptions {
         conditions: vec![AppendCondition {
@@ -97,19 +97,19 @@ fn a_retry_is_told_by_its_ids() {
     store.append(&[event("Other", &["u"])], None).unwrap();
     let first = store.append_with(&both, once(Some(1), Some(9))).unwrap();
     assert_eq!((first.first, first.last), (Position(2), Position(3)));
-    // Again, with tracking that does not rise and from earlier on: the same positions, nothing written.
+    // Again, with tracking that does not rise and a lower `after`: the same positions, nothing written.
     for after in [None, Some(1)] {
         let again = store.append_with(&both, once(after, Some(9))).unwrap();
         assert_eq!((again.first, again.last), (Position(2), Position(3)));
     }
-    // What is not exactly those events is a conflict: other ids, another order, fewer, more, without ids.
+    // Any other events are a conflict: other ids, another order, fewer, more, without ids.
     conflict(&[with_id(1), with_id(3)], None);
     conflict(&[with_id(2), with_id(1)], None);
     conflict(&[with_id(1), with_id(2), with_id(3)], None);
     conflict(&[with_id(2)], Some(1));
     conflict(&[event("A", &["t"])], None);
     assert_eq!(store.append_with(&both[..1], once(None, None)).unwrap().last, Position(2));
-    // Later matches do not matter; without the option nothing is told.
+    // Later matches do not matter; without the option no retry is detected.
     store.append(&[with_id(4)], None).unwrap();
     assert_eq!(store.append_with(&both, once(None, None)).unwrap().last, Position(3));
     let plain = AppendOptions { repeat_by_id: false, ..once(None, None) };

@@ -53,7 +53,7 @@ fn reads_that_changed_refuse_the_transaction() {
         other => panic!("{other:?}"),
     };
     let since = put(b"b");
-    // A transaction holds its snapshot, which keeps the numbers of later commits in the runs.
+    // A transaction holds its snapshot, so the runs retain the numbers of later commits.
     let _snapshot = db.engine.snapshot();
     for flushed in [false, true] {
         let written = put(b"m");

@@ -1,11 +1,12 @@
 //! Years, months and days of a time: the proleptic Gregorian calendar in UTC, without leap seconds.
 
 const DAY: i64 = 86_400;
-/// Days from 1 March of the year -292,277,022,400, the first day that is counted, to 1970. Seconds since then are counted in 64 bits
-/// that wrap, as Prometheus does: the last seconds of an `i64` before that day come at the end.
+/// Days from 1 March of the year -292,277,022,400, the first day that is counted, to 1970. Seconds since then
+/// are counted in 64 bits that wrap, as in Prometheus: the last seconds of an `i64` before that day come at
+/// the end.
 const DAYS_BEFORE_1970: i64 = 106_751_991_073_400;
 
-/// A time, taken apart.
+/// A time as calendar fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Civil {
     pub(crate) year: i64,
@@ -28,7 +29,8 @@ impl Civil {
         let counted = seconds.wrapping_add(DAYS_BEFORE_1970 * DAY) as u64;
         let rest = (counted % DAY as u64) as i64;
         let days = (counted / DAY as u64) as i64 - DAYS_BEFORE_1970;
-        // Days are counted from 1 March of year 0, so that the leap day is the last of its year; an era has 400 years.
+        // Days are counted from 1 March of year 0, so that the leap day is the last of its year; an era has
+        // 400 years.
         let shifted = days.saturating_add(719_468);
         let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
         let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -67,7 +69,8 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// The whole seconds of a float, toward zero; the least there are for NaN and whatever has no place, as x86-64 converts.
+/// The whole seconds of a float, rounded toward zero; `i64::MIN` for NaN and values out of range, as x86-64
+/// converts.
 pub(crate) fn whole_seconds(seconds: f64) -> i64 {
     // The casts are exact: both are powers of two.
     if (i64::MIN as f64..-(i64::MIN as f64)).contains(&seconds) { seconds as i64 } else { i64::MIN }

@@ -1,6 +1,6 @@
-//! Compensated summation (Kahan's, as improved by Neumaier): the sum of many floats as if it had been made with twice the digits.
+//! Compensated summation (Kahan's, as improved by Neumaier): sums floats as if with twice the digits.
 
-/// Adds `value` to (sum, what the sum has lost). Infinite sums lose nothing.
+/// Adds `value` to (sum, compensation). Infinite sums have no compensation.
 #[inline]
 pub(crate) fn add(value: f64, (sum, lost): (f64, f64)) -> (f64, f64) {
     let total = sum + value;

@@ -1,8 +1,9 @@
 //! Label sets: one allocation each, shared by counting, compared and hashed by their bytes.
 //!
-//! A set is one string: for each label, sorted by name, `length name length value`. A length is written in base 64, lowest
-//! digit first, one ASCII character per digit, with 0x40 set on all but the last; so the whole is valid UTF-8 and is cut
-//! without checks of encoding. A label with an empty value is no label and is never stored.
+//! A set is one string: for each label, sorted by name, `length name length value`. A length is written in
+//! base 64, lowest digit first, one ASCII character per digit, with 0x40 set on all but the last; so the set
+//! is valid UTF-8 and is split without checks of encoding. A label with an empty value is absent and is never
+//! stored.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -23,12 +24,12 @@ pub(crate) const LABEL_VALUE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of all labels of a series to which a query has added some: twice what a store takes.
 pub(crate) const LABEL_SET_BYTES_MAX: usize = 256 << 10;
 
-/// An immutable, sorted label set. Clones share memory, and so does a set without its first labels: the metric name is
-/// almost always one of those.
+/// An immutable, sorted label set. Clones share memory, and so does a set without its first labels: the
+/// metric name is almost always one of those.
 #[derive(Clone)]
 pub struct Labels {
     text: Arc<str>,
-    /// Where the set begins in the text.
+    /// Offset of the set in the string.
     start: usize,
 }
 
@@ -63,7 +64,8 @@ impl Labels {
         Self::from(text)
     }
 
-    /// From pairs that are sorted by name, without equal names and without empty values. Cost: one allocation.
+    /// From pairs that are sorted by name, without equal names and without empty values. Cost: one
+    /// allocation.
     pub fn from_sorted<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut text = String::with_capacity(256);
         for (name, value) in pairs {
@@ -87,12 +89,12 @@ impl Labels {
         self.iter().take_while(|(n, _)| *n <= name).find(|(n, _)| *n == name).map_or("", |(_, value)| value)
     }
 
-    /// True when the label is there.
+    /// True when the set has the label.
     pub fn has(&self, name: &str) -> bool {
         !self.get(name).is_empty()
     }
 
-    /// The metric name, empty when there is none.
+    /// The metric name; empty when the set has none.
     pub fn name(&self) -> &str {
         self.get(METRIC_NAME)
     }
@@ -112,7 +114,7 @@ impl Labels {
         ropewalk_base::hash64(self.text().as_bytes())
     }
 
-    /// The labels for which `keep` says true. Shares memory when all stay.
+    /// The labels for which `keep` returns true. Shares memory when all are retained.
     pub fn filter(&self, mut keep: impl FnMut(&str) -> bool) -> Self {
         if self.iter().all(|(name, _)| keep(name)) {
             return self.clone();
@@ -120,8 +122,8 @@ impl Labels {
         Self::from_sorted(self.iter().filter(|(name, _)| keep(name)))
     }
 
-    /// Writes the labels for which `keep` says true into `key`, in the form in which sets are compared ([`Labels::is`]).
-    /// Names behind `last` are not asked about.
+    /// Writes the labels for which `keep` returns true into `key`, in the form that [`Labels::is`] compares.
+    /// `keep` is not called for names after `last`.
     pub(crate) fn key(&self, key: &mut String, last: Option<&str>, mut keep: impl FnMut(&str) -> bool) {
         key.clear();
         let labels = self.iter().take_while(|(name, _)| last.is_none_or(|last| *name <= last));
@@ -149,14 +151,14 @@ impl Labels {
         Self::from_sorted(before.chain(this).chain(after))
     }
 
-    /// Metric name, type and unit taken away: what is left of a series when its value is no longer that metric's.
+    /// The set without metric name, type and unit: the labels of a value that is no longer that metric's.
     pub fn without_name(&self) -> Self {
         let mut rest = self.iter();
         let mut behind = rest.clone();
         while rest.next().is_some_and(|(name, _)| is_metadata(name)) {
             behind = rest.clone();
         }
-        // Names are sorted, and those of metadata are neighbours: behind the last of them there is none.
+        // Names are sorted, and those of metadata are adjacent: none comes after the last of them.
         if behind.clone().take_while(|(name, _)| *name <= METRIC_UNIT).any(|(name, _)| is_metadata(name)) {
             return self.filter(|name| !is_metadata(name));
         }

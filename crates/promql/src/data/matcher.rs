@@ -1,8 +1,9 @@
-//! One condition on one label: equal, not equal, matches, does not match. Regular expressions are anchored at both ends and run
-//! in linear time, whatever their author wrote.
+//! One matcher on one label: equal, not equal, matches, does not match. Regular expressions are anchored at
+//! both ends and run in linear time, whatever the pattern.
 //!
-//! Compiled expressions take memory that no text shows: `\w{60}` is 4 MiB. So each is compiled within the least limit that it fits
-//! ([`SIZES`]), counted with that limit, and all of a query together have one sum ([`PATTERNS_BYTES_MAX`]).
+//! Compiled expressions take more memory than the pattern suggests: `\w{60}` is 4 MiB. So each is compiled
+//! within the smallest limit that it fits ([`SIZES`]) and counted with that limit, and the sum of a query is
+//! limited ([`PATTERNS_BYTES_MAX`]).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,18 +14,19 @@ use regex::{Captures, Regex, RegexBuilder};
 use crate::budget::{BudgetError, Stop};
 use crate::data::text;
 
-/// Bytes that a compiled regular expression may take: the first limit that it fits is the one that is counted.
+/// Bytes that a compiled regular expression may take: counted is the first limit that it fits.
 const SIZES: [usize; 5] = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
-/// Bytes of the states that a search builds while it runs, at least and at most, for each direction.
+/// Bytes of the states that a search builds while it runs, minimum and maximum, for each direction.
 const STATES_BYTES: (usize, usize) = (128 << 10, 2 << 20);
 /// Longest pattern, as in the store.
 const PATTERN_BYTES_MAX: usize = 64 << 10;
-/// Classes of Unicode in one pattern: each is thousands of bytes when it is parsed, before any limit of size applies.
+/// Limit of Unicode classes in one pattern: each takes thousands of bytes when it is parsed, before any size
+/// limit applies.
 const CLASSES_MAX: usize = 500;
-/// Bytes of all compiled regular expressions of a query, with what a search in them needs.
+/// Limit of bytes of all compiled regular expressions of a query, including what a search in them needs.
 pub const PATTERNS_BYTES_MAX: usize = 64 << 20;
 
-/// How a label is compared.
+/// Comparison operator of a matcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MatchOp {
     /// `=`
@@ -54,7 +56,7 @@ pub struct Matcher {
     name: String,
     op: MatchOp,
     value: String,
-    /// Shared: a copy of a [`Regex`] has caches of its own.
+    /// Shared: cloning a [`Regex`] would create separate caches.
     regex: Option<Arc<Compiled>>,
 }
 
@@ -63,7 +65,7 @@ pub struct Matcher {
 #[error("error parsing regexp: {0}")]
 pub struct RegexError(String);
 
-/// Why a pattern cannot be used.
+/// Reasons to reject a pattern.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatternError {
     #[error(transparent)]
@@ -79,7 +81,7 @@ pub(crate) struct Compiled {
     bytes: usize,
 }
 
-/// Where a pattern has to match.
+/// The part of a text that a pattern has to match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
     /// The whole text.
@@ -88,7 +90,7 @@ pub(crate) enum Part {
     Any,
 }
 
-/// The regular expressions of one query: equal ones are compiled once, and all have one sum of bytes.
+/// The regular expressions of one query: equal ones are compiled once, and their bytes are added up.
 #[derive(Debug, Default)]
 pub(crate) struct Patterns {
     known: HashMap<(Part, String), Arc<Compiled>>,
@@ -96,7 +98,7 @@ pub(crate) struct Patterns {
 }
 
 impl Patterns {
-    /// The compiled pattern. `stop` is asked before each that is new.
+    /// The compiled pattern. `stop` is called before each new compilation.
     pub(crate) fn compile(
         &mut self,
         part: Part,
@@ -123,7 +125,7 @@ impl Patterns {
     }
 }
 
-/// Refuses regular expressions that are too large together.
+/// Rejects regular expressions that are too large together.
 pub(crate) fn within_sum(bytes: usize) -> Result<(), BudgetError> {
     if bytes > PATTERNS_BYTES_MAX {
         return Err(BudgetError::Patterns { max: PATTERNS_BYTES_MAX as u64 });
@@ -147,7 +149,7 @@ impl Compiled {
         let text = match part {
             Part::Any => pattern.to_owned(),
             Part::Whole => {
-                // The pattern alone first: `a)(b` must not become valid by the parentheses around it.
+                // Compile the pattern alone first: `a)(b` must not become valid by the parentheses around it.
                 match build(pattern, SIZES.first().copied().unwrap_or_default()) {
                     Ok(_) | Err(regex::Error::CompiledTooBig(_)) => {}
                     Err(error) => return Err(explain(&error)),
@@ -156,11 +158,12 @@ impl Compiled {
             }
         };
         let mut last = RegexError("expression too large".to_owned());
-        // A program takes more than eight times the text: smaller limits need no try.
+        // A program is more than eight times as large as the pattern: skip smaller limits.
         for size in SIZES.into_iter().filter(|size| *size > text.len().saturating_mul(8)) {
             match build(&text, size) {
                 Ok(regex) => {
-                    // Captures need a place for each state of the program, once for now and once for next.
+                    // Captures need two slots for each state of the program, for the current and the next
+                    // position.
                     let bytes = size.saturating_mul(2 + regex.captures_len()) + 2 * states_bytes(size);
                     return Ok(Self { regex, bytes });
                 }
@@ -190,12 +193,13 @@ fn explain(error: &regex::Error) -> RegexError {
     })
 }
 
-/// Appends `template` with its `$1` and `${name}` filled in to `out`; false when that passes `max` bytes.
+/// Appends `template` with `$1` and `${name}` expanded to `out`; false when that passes `max` bytes.
 ///
-/// One reference at a time, so that a short template cannot name a long text a thousand times before its length is known.
+/// Expands one reference at a time, so that a short template cannot repeat a long text a thousand times
+/// before the length is checked.
 pub(crate) fn expand(captures: &Captures<'_>, mut template: &str, out: &mut String, max: usize) -> bool {
     while !template.is_empty() {
-        // Behind a reference or `$$` up to the next one; within braces a `$` is part of the name.
+        // From after a reference or `$$` to the next one; within braces a `$` is part of the name.
         let skip = match template.as_bytes() {
             [b'$', b'$', ..] => 2,
             [b'$', b'{', ..] => template.find('}').unwrap_or(1),
@@ -228,7 +232,7 @@ impl Matcher {
         Ok(Self { name, op, value, regex })
     }
 
-    /// As [`Matcher::new`], with the regular expression among those of a query.
+    /// As [`Matcher::new`], with the regular expression compiled in the patterns of a query.
     pub(crate) fn among(
         patterns: &mut Patterns,
         (name, op, value): (String, MatchOp, String),
@@ -266,7 +270,7 @@ impl Matcher {
         &self.value
     }
 
-    /// True when a label of this value is wanted; a series without the label has the empty value.
+    /// True when a label with this value matches; a series without the label has the empty value.
     pub fn matches(&self, value: &str) -> bool {
         match (self.op, &self.regex) {
             (MatchOp::Equal, _) => self.value == value,
@@ -304,7 +308,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn expand_gives_what_the_library_gives(template in "[a$1{}x ]{0,12}", text in "[ab]{0,4}") {
+        fn expand_equals_library(template in "[a$1{}x ]{0,12}", text in "[ab]{0,4}") {
             let regex = Regex::new("(?P<a>a*)(b*)").unwrap();
             let captures = regex.captures(&text).unwrap();
             let (mut wanted, mut given) = (String::new(), String::new());

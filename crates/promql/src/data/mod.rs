@@ -1,4 +1,4 @@
-//! Labels, matchers, histograms and samples, and the numbers and texts that they consist of.
+//! Labels, matchers, histograms and samples, and their numbers and strings.
 
 pub(crate) mod calendar;
 pub(crate) mod histogram;

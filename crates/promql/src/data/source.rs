@@ -1,17 +1,18 @@
-//! Where samples come from: the only way this crate reaches data.
+//! The reader trait for samples: the only way this crate reads data.
 //!
 //!   Source::select(matchers, start..=end) ─▶ SeriesSet ─▶ next() labels, then samples() into a buffer that is reused
 //!
 //! Invariants
-//! 1. The bounds of a [`Select`] are inclusive, in milliseconds, and already hold look-back, range, offset and `@`.
-//! 2. A set gives each label set once. Within a series times rise strictly. Series come in any order.
-//! 3. The staleness marker is a sample like any other: its bits are kept ([`STALE`]).
-//! 4. A source may give one or two rows in place of a run of samples that every window of the query holds as a whole, as [`Runs`]
-//!    says: then a day of samples costs what its aggregates cost.
-//! 5. A source calls [`Budget::sample`] for what it decodes and [`Budget::check`] now and then, so that limits, deadlines and
-//!    cancellation reach into long scans.
+//! 1. The bounds of a [`Select`] are inclusive, in milliseconds, and already include look-back, range, offset
+//!    and `@`.
+//! 2. A set returns each label set once. Within a series times rise strictly. Series come in any order.
+//! 3. The staleness marker is a sample like any other: its bits are preserved ([`STALE`]).
+//! 4. A source may return one or two rows in place of a run of samples that every window of the query
+//!    contains completely, as [`Runs`] defines: then a day of samples costs what its aggregates cost.
+//! 5. A source calls [`Budget::sample`] for decoded samples and [`Budget::check`] regularly, so that limits,
+//!    deadlines and cancellation apply within long scans.
 //!
-//! Not here: which samples a step sees (`select`), how a histogram is calculated with (`histogram`).
+//! Not here: which samples a step uses (`select`), histogram arithmetic (`histogram`).
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::data::histogram::Histogram;
 use crate::data::labels::Labels;
 use crate::data::matcher::Matcher;
 
-/// Bits of the NaN that says "this series ends here".
+/// Bits of the NaN that marks the end of a series.
 pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
 
 /// The staleness marker.
@@ -32,22 +33,22 @@ pub fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE_BITS
 }
 
-/// What one selector of a query asks of a [`Source`].
+/// The request of one selector to a [`Source`].
 #[derive(Debug, Clone, Copy)]
 pub struct Select<'a> {
     /// All must match. A label that a series does not have matches as the empty string.
     pub matchers: &'a [Matcher],
-    /// First millisecond wanted, inclusive.
+    /// First requested millisecond, inclusive.
     pub start_ms: i64,
-    /// Last millisecond wanted, inclusive. Below `start_ms`: nothing is wanted.
+    /// Last requested millisecond, inclusive. Below `start_ms`: nothing is requested.
     pub end_ms: i64,
-    /// What will become of the samples. A source may ignore all of it and answer right.
+    /// How the samples are used. A source may ignore it and still return correct results.
     pub hints: Hints<'a>,
 }
 
 impl Select<'_> {
-    /// The times at which a window of the query ends, and those in front of which one begins: a window at t has the samples in
-    /// (t - window, t]. Rising, each once; none where [`Hints::runs`] is [`Runs::Apart`].
+    /// The ends and exclusive beginnings of the query's windows: a window at t has the samples in
+    /// (t - window, t]. Rising, each once; empty where [`Hints::runs`] is [`Runs::Apart`].
     pub fn borders(&self) -> Vec<i64> {
         let Hints { step_ms, window_ms, runs, .. } = self.hints;
         if runs == Runs::Apart || self.end_ms < self.start_ms {
@@ -68,20 +69,22 @@ impl Select<'_> {
     }
 }
 
-/// What may stand for a run of two samples and more, all floats without start timestamps and none of them a staleness marker.
-/// The first row has the time of the first sample; [`Samples::counts`] says of how many samples each row tells.
+/// Rows that may replace a run of two or more samples, all floats without start timestamps and none a
+/// staleness marker. The first row has the time of the first sample; [`Samples::counts`] has the number of
+/// samples per row.
 ///
-/// With [`Runs::Ends`] and [`Runs::RisingEnds`] a source may also give, of samples that windows do part, only those at which one
-/// begins or ends, each telling of the samples from it to the next; with [`Runs::Last`] only those that are the last of a window.
-/// With the others, a row may stand for any run that no window parts, whatever lies around it.
+/// With [`Runs::Ends`] and [`Runs::RisingEnds`], a source may also thin out samples that are not in the same
+/// windows: it returns only those at which a window begins or ends, each representing the samples from it to
+/// the next. With [`Runs::Last`] it may return only the last sample of each window. With the others, a row
+/// may replace any run that no window border divides, whatever is around it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Runs {
-    /// Nothing: each sample is wanted.
+    /// Nothing: each sample is needed.
     #[default]
     Apart,
     /// One row with their sum, if it is finite.
     Sum,
-    /// One row with the least value, the earliest of equals, leaving NaNs out; not if all are NaN.
+    /// One row with the least value, the earliest of equals, ignoring NaNs; not if all are NaN.
     Least,
     /// One row with the greatest value, in the same way.
     Greatest,
@@ -89,32 +92,35 @@ pub enum Runs {
     Ends,
     /// The first and the last sample, if no value is less than the one before it.
     RisingEnds,
-    /// Any sample, staleness markers too, that is the last at one of [`Select::borders`]; a row stands for itself.
+    /// Any sample, including a staleness marker, that is the last at one of [`Select::borders`]; a row
+    /// represents itself only.
     Last,
 }
 
-/// What the query does with the samples, for sources that hold aggregates or prune columns.
+/// How the query uses the samples, for sources that have aggregates or prune columns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hints<'a> {
     /// Distance of the steps in milliseconds; 0 when there is one step.
     pub step_ms: i64,
     /// Length of the range of a range selector in milliseconds; 0 for an instant selector.
     pub range_ms: i64,
-    /// Name of the function or aggregation right around the selector, as in `rate` or `sum`.
+    /// Name of the function or aggregation directly around the selector, as in `rate` or `sum`.
     pub func: Option<&'a str>,
-    /// Labels of the aggregation right around the selector.
+    /// Labels of the aggregation directly around the selector.
     pub grouping: &'a [String],
     /// `by (grouping)` when true, `without (grouping)` when false.
     pub by: bool,
-    /// How far a window reaches back in milliseconds: the range of a range selector, or what an instant selector looks back.
+    /// Reach of a window in milliseconds: the range of a range selector, or the look-back of an instant
+    /// selector.
     pub window_ms: i64,
-    /// What may stand for samples that no window parts.
+    /// Rows that may replace samples that no window border divides.
     pub runs: Runs,
-    /// True when the query reads start timestamps: only then must [`Samples::starts_ms`] be filled.
+    /// True when the query reads start timestamps: otherwise [`Samples::starts_ms`] may be left empty.
     pub starts: bool,
 }
 
-/// Samples of one series, by column: row `i` is (`times_ms[i]`, `values[i]`), or a histogram where `histograms[i]` is one.
+/// Samples of one series, by column: row `i` is (`times_ms[i]`, `values[i]`), or a histogram where
+/// `histograms[i]` is one.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
     /// Milliseconds since 1970, rising strictly.
@@ -123,14 +129,15 @@ pub struct Samples {
     pub values: Vec<f64>,
     /// Empty when all rows are floats, else as long as `times_ms`.
     pub histograms: Vec<Option<Arc<Histogram>>>,
-    /// Start timestamps, 0 for none. Empty when no row has one, or when [`Hints::starts`] is false; else as long as `times_ms`.
+    /// Start timestamps, 0 for none. Empty when no row has one, or when [`Hints::starts`] is false; else as
+    /// long as `times_ms`.
     pub starts_ms: Vec<i64>,
-    /// How many samples each row stands for. Empty when each is one sample, else as long as `times_ms`.
+    /// Number of samples per row. Empty when each row is one sample, else as long as `times_ms`.
     pub counts: Vec<u32>,
 }
 
 impl Samples {
-    /// Forgets the rows and keeps the memory.
+    /// Removes the rows and retains the memory.
     pub fn clear(&mut self) {
         self.times_ms.clear();
         self.values.clear();
@@ -199,7 +206,7 @@ impl Samples {
         }
     }
 
-    /// Adds a whole chunk of floats, as decoded.
+    /// Adds a decoded chunk of floats.
     pub fn extend(&mut self, times_ms: &[i64], values: &[f64]) {
         self.times_ms.extend_from_slice(times_ms);
         self.values.extend_from_slice(values);
@@ -215,12 +222,13 @@ impl Samples {
     }
 }
 
-/// Something that holds series: a storage, a snapshot of it, or a test's memory. One query sees one state of it.
+/// A provider of series: a storage, a snapshot of it, or a test's memory. A query reads one state of it.
 pub trait Source {
-    /// The series that match, with their samples in the bounds. Cost: whatever finding the series costs; samples are read later.
+    /// The matching series, with their samples in the bounds. Cost: that of finding the series; samples are
+    /// read later.
     ///
     /// # Errors
-    /// What the storage says, or what `budget` says.
+    /// An error of the storage or of `budget`.
     fn select<'s>(
         &'s self,
         request: &Select<'_>,
@@ -236,14 +244,14 @@ pub trait SeriesSet {
     /// As [`Source::select`].
     fn next(&mut self) -> Result<Option<Labels>, SourceError>;
 
-    /// Appends the samples of the series that `next` gave last to `into` (which the caller has cleared).
+    /// Appends the samples of the series that `next` returned last to `into` (which the caller has cleared).
     ///
     /// # Errors
     /// As [`Source::select`].
     fn samples(&mut self, into: &mut Samples) -> Result<(), SourceError>;
 }
 
-/// Why a source could not answer.
+/// Errors of a source.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
@@ -282,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_parted_where_nothing_is_asked_for() {
+    fn borders_are_empty_without_a_request() {
         let hints = Hints { window_ms: 100, runs: Runs::Ends, ..Hints::default() };
         let select = Select { matchers: &[], start_ms: 1, end_ms: 0, hints };
         assert_eq!(select.borders(), []);

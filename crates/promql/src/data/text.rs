@@ -1,5 +1,5 @@
-//! How PromQL writes things: quoted strings, numbers, durations, names. Shared by lexer, printer, errors and label values, because
-//! clients compare these texts.
+//! PromQL's notation: quoted strings, numbers, durations, names. Shared by lexer, printer, errors and label
+//! values, because clients compare these texts.
 
 use std::fmt::Write as _;
 
@@ -55,10 +55,10 @@ fn quote_char(c: char, out: &mut String) {
     }
 }
 
-/// The bytes that a quoted string stands for: `"` and `'` with escapes, backquotes raw. The result need not be UTF-8 (`\xff`).
+/// Decodes a quoted string: `"` and `'` with escapes, backquotes raw. The result need not be UTF-8 (`\xff`).
 ///
 /// # Errors
-/// A word for what is wrong.
+/// A word for the mistake.
 pub(crate) fn unquote(quoted: &str) -> Result<Vec<u8>, &'static str> {
     const SYNTAX: &str = "invalid syntax";
     let quote = quoted.chars().next().ok_or(SYNTAX)?;
@@ -135,7 +135,8 @@ fn special(value: f64) -> Option<&'static str> {
     }
 }
 
-/// A sample value as the API writes it: the shortest digits that read back the same, never an exponent; `NaN`, `+Inf`, `-Inf`.
+/// A sample value as the API writes it: the shortest digits that read back the same, never an exponent;
+/// `NaN`, `+Inf`, `-Inf`.
 pub fn float(value: f64) -> String {
     special(value).map_or_else(|| format!("{value}"), str::to_owned)
 }
@@ -155,7 +156,7 @@ pub(crate) fn float_g(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// A quantile as a label value: as OpenMetrics writes floats, always with a point or an exponent.
+/// A quantile as a label value: in OpenMetrics' float format, always with a point or an exponent.
 pub(crate) fn float_open_metrics(value: f64) -> String {
     let text = float_g(value);
     if text.contains(['e', '.']) || !value.is_finite() { text } else { format!("{text}.0") }
@@ -171,7 +172,7 @@ const UNITS: [(&str, i64, bool); 7] = [
     ("ms", 1, false),
 ];
 
-/// A duration of milliseconds, as `1h30m`. Years and weeks only when nothing is left over.
+/// A duration of milliseconds, as `1h30m`. Years and weeks only without a remainder.
 pub fn duration(ms: i64) -> String {
     if ms == 0 {
         return "0s".to_owned();
@@ -191,7 +192,7 @@ pub fn duration(ms: i64) -> String {
     out
 }
 
-/// Milliseconds of `1h30m` and the like: units from large to small, each at most once.
+/// Milliseconds of a duration such as `1h30m`: units from large to small, each at most once.
 ///
 /// # Errors
 /// The text of the error.
@@ -234,7 +235,7 @@ pub fn parse_duration(text: &str) -> Result<i64, String> {
     Ok(total)
 }
 
-/// A number as PromQL writes it: decimal, hexadecimal, octal, with underscores between digits, `Inf`, `NaN`.
+/// Parses a number of PromQL: decimal, hexadecimal, octal, with underscores between digits, `Inf`, `NaN`.
 pub(crate) fn parse_number(text: &str) -> Option<f64> {
     let lower = text.to_ascii_lowercase();
     let (negative, digits) = match lower.strip_prefix('-') {
@@ -249,7 +250,7 @@ pub(crate) fn parse_number(text: &str) -> Option<f64> {
     Some(if negative { -value } else { value })
 }
 
-/// The number before `K`, `Mi`, `GB` and their like, and how many of it are meant.
+/// Parses a number with a multiplier such as `K`, `Mi` or `GB`.
 pub(crate) fn parse_multiple(text: &str) -> Option<f64> {
     let text = text.strip_suffix('B').unwrap_or(text);
     let (text, base) = text.strip_suffix('i').map_or((text, 1000.0_f64), |text| (text, 1024.0));
@@ -280,7 +281,7 @@ fn parse_digits(digits: &str) -> Option<f64> {
     }
     if digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit() || b == b'_')
     {
-        // A leading zero means octal; what is no octal number is read as decimal.
+        // A leading zero means octal; a number that is not octal is read as decimal.
         let body = underscores_removed(digits, true)?;
         if let Ok(n) = i64::from_str_radix(&body, 8) {
             return Some(n as f64);

@@ -1,4 +1,4 @@
-//! `sum`, `avg` and the others that can be made while the series pass by: a running state per group and step.
+//! Streaming aggregations such as `sum` and `avg`: a running state per group and step.
 //!
 //! Not here: those that need all values of a step at once (`choose`).
 
@@ -18,7 +18,7 @@ use crate::data::labels::{Labels, METRIC_NAME};
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
-/// Gives the group of a series.
+/// Assigns series to groups.
 pub(super) struct Grouping<'e> {
     labels: &'e [String],
     without: bool,
@@ -36,13 +36,13 @@ impl<'e> Grouping<'e> {
         if self.without {
             return self.groups.place(labels, None, |name| name != METRIC_NAME && !listed(name));
         }
-        // Without a list, no name comes up to the least.
+        // Without grouping labels, no name is compared.
         let last = self.labels.iter().max().map_or("", String::as_str);
         self.groups.place(labels, Some(last), listed)
     }
 }
 
-/// Bytes of a group beside its labels and values.
+/// Bytes of a group in addition to its labels and values.
 const GROUP_BYTES: usize = 320;
 
 /// The running state of one group.
@@ -51,13 +51,13 @@ struct Group {
     drop_name: bool,
     /// Per step: the sum, the smallest, the sum of squared differences, ...
     value: Vec<f64>,
-    /// Per step: what the sum lost, or the mean.
+    /// Per step: the compensation of the sum, or the mean.
     aside: Vec<f64>,
     /// Per step: how many floats.
     floats: Vec<u32>,
     /// Per step: how many histograms; empty without any.
     histograms: Vec<HistogramState>,
-    /// Steps at which a sum became infinite and the average goes on as a mean; empty without any.
+    /// Steps at which a sum became infinite and the average continues as a running mean; empty without any.
     means: Vec<bool>,
 }
 
@@ -181,7 +181,7 @@ impl Eval<'_> {
         }
     }
 
-    /// Gives the series of all vectors that are aggregated.
+    /// Passes the series of all aggregated vectors to `each`.
     pub(super) fn each_member(
         &self,
         aggregate: &Aggregate,
@@ -221,7 +221,7 @@ impl Eval<'_> {
         })?;
         for group in groups {
             self.budget.work(steps.count)?;
-            // It is taken apart, and the row that it becomes is counted where it is stored.
+            // The state is taken apart; the resulting row is counted where it is stored.
             held.shrink(steps.count * 20);
             let mut row = self.finish(aggregate, group, steps);
             if !row.is_empty() {
@@ -264,11 +264,11 @@ impl Eval<'_> {
             state.reset |= histogram.hint == ResetHint::Reset;
             state.not_reset |= histogram.hint == ResetHint::NotReset;
             if *floats > 0 && state.count == 1 {
-                // There are floats in this group: the result will be none.
+                // The group has floats, too, so it has no result.
                 continue;
             }
             if state.count == 1 {
-                // Its buckets, and what they have lost.
+                // Its buckets and their compensation.
                 held.grow(2 * histogram.bytes())?;
             }
             match state.add(op, histogram) {

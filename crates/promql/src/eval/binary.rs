@@ -1,7 +1,7 @@
-//! Operators: between a vector and a scalar, and between the series of two vectors that belong together.
+//! Binary operators: between a vector and a scalar, and between matching series of two vectors.
 //!
-//! Which series belong together is decided once per series by its signature, the labels that matter; per step it only remains to
-//! see which of them have a value.
+//! Series are matched once by their signature, the labels used for matching; per step only the presence of
+//! values is checked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Outcome {
     }
 }
 
-/// Labels of a series that decide about its partners.
+/// The labels of a series that are used for matching.
 fn signature(matching: &Matching, labels: &Labels) -> Labels {
     let listed = |name: &str| matching.labels.iter().any(|label| label == name);
     labels.filter(|name| if matching.on { listed(name) } else { name != METRIC_NAME && !listed(name) })
@@ -48,7 +48,7 @@ pub(super) struct Sides<'a> {
     held: Holding<'a>,
 }
 
-/// Bytes of a series in [`Sides`] and the lists made of it.
+/// Bytes of a series in [`Sides`] and the lists derived from it.
 const SIDE_BYTES: usize = 64;
 
 impl<'a> Sides<'a> {
@@ -133,7 +133,7 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// A vector and a scalar; `swapped` when the scalar stands on the left.
+    /// A vector and a scalar; `swapped` when the scalar is on the left.
     fn with_scalar(
         &self,
         binary: &Binary,
@@ -171,7 +171,7 @@ impl<'a> Eval<'a> {
                     if binary.bool {
                         row.set(step, Cell::Float(if outcome.keep { 1.0 } else { 0.0 }));
                     } else if outcome.keep {
-                        // A comparison gives the vector's value, on whichever side it stands.
+                        // A comparison returns the vector's value, whichever side it is on.
                         row.set(step, if binary.op.compares() && swapped { cell } else { outcome.cell });
                     }
                 }
@@ -181,7 +181,7 @@ impl<'a> Eval<'a> {
         if renames { self.unnamed(vector, sink, run) } else { run(sink) }
     }
 
-    /// An operator between two samples; `None` (and said so) when there is no result.
+    /// An operator between two samples; `None`, with an annotation, when there is no result.
     fn apply(&self, op: BinaryOp, a: &Cell, b: &Cell, span: Span) -> Option<Outcome> {
         use BinaryOp::{Add, Div, Equal, Mul, NotEqual, Sub, TrimLower, TrimUpper};
         let types = |left, right| {
@@ -292,7 +292,7 @@ impl<'a> Eval<'a> {
         if (left.list.is_empty() || right.list.is_empty()) && !filled {
             return Ok(());
         }
-        // `many` is the side of which several series may share a partner of side `one`.
+        // `many` is the side on which several series may share a partner of side `one`.
         let swapped = matching.card == Cardinality::OneToMany;
         let (many, one) = if swapped { (&right.list, &left.list) } else { (&left.list, &right.list) };
         let mut join = Join {
@@ -315,7 +315,7 @@ impl<'a> Eval<'a> {
     }
 }
 
-/// An operator between two vectors, while it runs.
+/// The state of an operator between two vectors.
 struct Join<'j, 'a> {
     eval: &'j Eval<'a>,
     binary: &'j Binary,
@@ -324,17 +324,17 @@ struct Join<'j, 'a> {
     swapped: bool,
     span: Span,
     results: Rows<'a>,
-    /// Results by their labels and whether their name is to go.
+    /// Results by their labels and whether their name is to be removed.
     places: HashMap<(Labels, bool), usize>,
-    /// For each result and step: the signature (from 1) whose match took the place, 0 for none.
+    /// For each result and step: the signature (from 1) of the match stored there, 0 for none.
     taken: Vec<Vec<u32>>,
     steps: Steps,
 }
 
 impl Join<'_, '_> {
-    /// On the side of one, only one series of a signature may have a value at a step.
+    /// On the "one" side, only one series of a signature may have a value at a step.
     fn check_one_side(&self, many: &[Row], one: &[Row], filled: bool) -> Result<(), Error> {
-        // Steps at which the other side has a value, found when they matter.
+        // Steps at which the other side has a value, computed on first use.
         let mut any_many: Option<Vec<bool>> = None;
         for (list, labels) in self.sides.by_signature(&self.sides.right).iter().zip(&self.sides.signatures) {
             if list.len() < 2 {
@@ -369,14 +369,15 @@ impl Join<'_, '_> {
     fn run(&mut self, many: &[Row], one: &[Row]) -> Result<(), Error> {
         let partners = self.sides.by_signature(&self.sides.right);
         let one_to_one = self.matching.card == Cardinality::OneToOne;
-        // As Prometheus has it: `fill_right` is for the side of one, also when `group_right` makes that the left.
+        // As in Prometheus, `fill_right` applies to the "one" side, also when `group_right` makes that the
+        // left.
         let (fill_many, fill_one) = (self.matching.fill_left, self.matching.fill_right);
-        // Which signatures have found a match at which steps.
+        // For each signature, the steps with a match.
         let mut matched: Vec<Vec<bool>> = vec![Vec::new(); self.sides.signatures.len()];
         for (row, signature) in many.iter().zip(self.sides.left.clone()) {
             let candidates = partners.get(signature).map(Vec::as_slice).unwrap_or_default();
             self.eval.budget.work(self.steps.count.saturating_mul(1 + candidates.len()))?;
-            // The partner of the step before, and where its results go.
+            // The partner of the previous step, and the index of its result.
             let mut last: Option<(Option<usize>, usize)> = None;
             for step in 0..self.steps.count {
                 let Some(cell) = row.cell(step) else { continue };

@@ -1,5 +1,5 @@
-//! `histogram_quantile` and `histogram_fraction`: over native histograms, and over classic ones, whose buckets are series that differ
-//! in their `le` label.
+//! `histogram_quantile` and `histogram_fraction`: over native histograms, and over classic ones, whose
+//! buckets are series that differ in their `le` label.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 use crate::syntax::position::Span;
 
-/// Relative difference of neighbouring buckets that is taken for a rounding error.
+/// Relative difference of adjacent buckets that counts as a rounding error.
 const SMALL_DELTA: f64 = 1e-12;
 
 /// A cumulative bucket of a classic histogram.
@@ -44,7 +44,7 @@ struct Histograms<'a> {
     arg: Span,
 }
 
-/// What one histogram is at one step.
+/// Kind and value of one histogram at one step.
 enum Shape<'h> {
     Native(&'h Arc<Histogram>),
     Classic(&'h mut Vec<Bucket>),
@@ -125,7 +125,7 @@ impl<'a> Eval<'a> {
         match shape {
             Shape::Native(histogram) => {
                 let quantile = histogram.quantile(q);
-                // The name is known as long as it has not been taken away.
+                // The name is known unless it has been removed.
                 let labels = self.without_name(&group.labels);
                 let name = labels.name();
                 if quantile.is_nan {
@@ -189,7 +189,7 @@ impl<'a> Eval<'a> {
         for q in quantiles {
             let values = self.scalar(q, steps)?;
             self.check_quantiles(&values, q.span());
-            // The label follows the quantile, should that change from step to step.
+            // The label follows the quantile, which may change from step to step.
             let mut kinds = values.to_vec();
             kinds.sort_by(f64::total_cmp);
             kinds.dedup_by(|a, b| a.to_bits() == b.to_bits());
@@ -271,7 +271,8 @@ fn coalesce(buckets: &mut Vec<Bucket>) {
     });
 }
 
-/// Lifts counts that are below the one before: cumulative counts cannot fall. Tiny differences are levelled without a word.
+/// Raises counts below their predecessor: cumulative counts cannot fall. Tiny differences are corrected
+/// without an annotation.
 fn make_monotonic(buckets: &mut [Bucket]) -> Option<Forced> {
     let mut forced: Option<Forced> = None;
     let mut rest = buckets.iter_mut();

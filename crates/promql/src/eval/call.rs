@@ -1,4 +1,4 @@
-//! Calls of functions that give vectors: which kind each is.
+//! Dispatch of function calls that return vectors.
 
 use std::collections::{HashMap, HashSet};
 
@@ -96,7 +96,8 @@ impl Eval<'_> {
             let descending = call.function.name.ends_with("_desc");
             if by_label {
                 let mut names = labels.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-                // Without labels that no series has, a comparison costs no more than the series have labels.
+                // Drop labels that no series has, so that a comparison costs no more than the series have
+                // labels.
                 let mut there = HashSet::new();
                 for row in &rows.list {
                     self.budget.work(1 + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
@@ -121,7 +122,7 @@ impl Eval<'_> {
     }
 }
 
-/// The text of a text argument.
+/// The value of a string argument.
 pub(super) fn text(expr: &Expr) -> Result<&str, Error> {
     match expr.bare() {
         Expr::Text(text) => std::str::from_utf8(&text.value).or_else(|_| {
@@ -131,7 +132,7 @@ pub(super) fn text(expr: &Expr) -> Result<&str, Error> {
     }
 }
 
-/// The labels that a missing series would surely have: those compared for equality, each once.
+/// The labels that a missing series is known to have: those compared for equality, each once.
 pub(super) fn labels_of_absence(expr: Option<&Expr>) -> Labels {
     let matchers = match expr.map(Expr::bare) {
         Some(Expr::Selector(e)) if e.others.is_empty() => &e.matchers,
@@ -150,7 +151,7 @@ pub(super) fn labels_of_absence(expr: Option<&Expr>) -> Labels {
     )
 }
 
-/// Compares texts as people do: numbers in them by their value.
+/// Natural sort order: numbers in texts compare by value.
 fn natural_order(a: &str, b: &str) -> std::cmp::Ordering {
     let (mut a, mut b) = (chunks(a), chunks(b));
     loop {
@@ -168,7 +169,7 @@ fn natural_order(a: &str, b: &str) -> std::cmp::Ordering {
     }
 }
 
-/// Digits and other characters in turn.
+/// Alternating chunks of digits and other characters.
 fn chunks(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let digits = text.chars().next()?.is_ascii_digit();

@@ -1,5 +1,5 @@
-//! Aggregations that need all values of a group and step at once: `topk`, `bottomk`, `limitk`, `limit_ratio`, `quantile`,
-//! `count_values`.
+//! Aggregations that need all values of a group and step at once: `topk`, `bottomk`, `limitk`, `limit_ratio`,
+//! `quantile`, `count_values`.
 
 use std::cmp::Ordering;
 
@@ -18,7 +18,7 @@ use crate::data::text;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
-/// Orders values, NaN after all others whichever way.
+/// Orders values, with NaN last in either direction.
 pub(super) fn nan_last(a: f64, b: f64, descending: bool) -> Ordering {
     match (a.is_nan(), b.is_nan()) {
         (true, true) => Ordering::Equal,
@@ -55,7 +55,8 @@ impl<'a> Eval<'a> {
     }
 }
 
-/// The hash by which Prometheus chooses, so that both choose the same series: XXH64 of names and values, each after its length.
+/// Prometheus' sampling hash, so that both choose the same series: XXH64 of names and values, each after its
+/// length.
 fn sampling_hash(labels: &Labels) -> u64 {
     let mut bytes = Vec::with_capacity(256);
     for part in labels.iter().flat_map(|(name, value)| [name, value]) {
@@ -127,12 +128,12 @@ impl Eval<'_> {
         {
             self.note(&Note::HistogramIgnored { aggregation: op.name() }, aggregate.span);
         }
-        // The first step's choice in its order, and which rows are chosen at which steps.
+        // The chosen rows of the first step in their order, and for each row the steps at which it is chosen.
         let mut order: Vec<usize> = Vec::new();
         let _held = self.budget.holding(rows.list.len().saturating_mul(steps.count + 48))?;
         let mut kept: Vec<Vec<bool>> = vec![vec![false; steps.count]; rows.list.len()];
         let mut groups = self.grouped(aggregate, &rows.list)?;
-        // Of equals the first by labels, so that a choice does not depend on what other steps there are.
+        // Equal values are ordered by labels, so that a choice does not depend on other steps.
         let labels = |index: usize| rows.list.get(index).map(|row| &row.labels);
         if op == AggregateOp::Limitk {
             for (_, members) in &mut groups.list {
@@ -196,7 +197,7 @@ impl Eval<'_> {
         self.give(std::mem::take(&mut rows.list), sink)
     }
 
-    /// A part of the series, chosen by the hash of their labels: always the same ones.
+    /// A share of the series, chosen by the hash of their labels: always the same ones.
     fn limit_ratio(
         &self,
         param: &Expr,
@@ -275,7 +276,7 @@ impl Eval<'_> {
         Ok(())
     }
 
-    /// How many series of each group have each value.
+    /// The number of series of each group with each value.
     fn count_values(
         &self,
         aggregate: &Aggregate,

@@ -1,16 +1,17 @@
-//! Windows whose value is put together from values of their parts: sum, average, smallest, largest, count.
+//! Incremental window functions, folded from segments: sum, average, smallest, largest, count.
 //!
 //!   samples   ┃ a ┃  b  ┃ c ┃ d ┃      each window is a run of segments; each segment is folded once, however many windows
 //!   windows   ┗━━━━━━━━━━━━━┛   ┃      hold it. A day's average every hour reads a sample once, not 24 times.
 //!                 ┗━━━━━━━━━━━━━┛
 //!
-//! Sums are compensated within segments and across them, so that they lose no more than a sum of all samples would.
+//! Sums are compensated within segments and across them, so that they lose no more than a sum of all samples
+//! would.
 
 use super::number::Numbers;
 use crate::data::kahan::add as kahan;
 use crate::data::source::Samples;
 
-/// How a window is put together.
+/// A function that can be folded from segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fold {
     Sum,
@@ -32,7 +33,7 @@ impl Fold {
         })
     }
 
-    /// The value of a run of samples: (sum, what it lost), or (the extreme, 0).
+    /// The fold of a run of samples: (sum, its compensation), or (the extreme, 0).
     fn of(self, values: &[f64]) -> (f64, f64) {
         match self {
             Fold::Sum | Fold::Average => compensated(values),
@@ -61,12 +62,12 @@ impl Fold {
         }
     }
 
-    /// Of `count` samples, for which `values` stand.
+    /// Finishes a fold of `count` samples, which the rows `values` represent.
     fn finish(self, (value, lost): (f64, f64), values: &[f64], count: usize) -> f64 {
         match self {
             Fold::Sum if value.is_infinite() => value,
             Fold::Sum => value + lost,
-            // A sum beyond all numbers: the mean is made step by step.
+            // The sum overflows: calculate a running mean instead.
             Fold::Average if !value.is_finite() && count == values.len() => super::window::mean(values),
             Fold::Average if !value.is_finite() => {
                 let parts = values.iter().map(|value| value / count as f64);
@@ -79,8 +80,8 @@ impl Fold {
     }
 }
 
-/// The smaller; the earlier of equals, so that 0 and -0 do not depend on where segments end. Forgets NaN unless there is
-/// nothing else.
+/// The smaller; the earlier of equals, so that 0 and -0 do not depend on segment borders. Ignores NaN unless
+/// there is nothing else.
 fn smaller(earlier: f64, later: f64) -> f64 {
     if later < earlier || earlier.is_nan() { later } else { earlier }
 }
@@ -90,10 +91,10 @@ fn larger(earlier: f64, later: f64) -> f64 {
     if later > earlier || earlier.is_nan() { later } else { earlier }
 }
 
-/// Numbers that are folded beside each other, none of which waits for another.
+/// Accumulators that are updated in parallel, independent of each other.
 const LANES: usize = 8;
 
-/// What `better` chooses of all.
+/// The best value by `better`.
 #[inline]
 fn extreme(values: &[f64], better: impl Fn(f64, f64) -> f64) -> f64 {
     let (chunks, rest) = values.as_chunks::<LANES>();
@@ -104,11 +105,11 @@ fn extreme(values: &[f64], better: impl Fn(f64, f64) -> f64) -> f64 {
         }
     }
     let best = lanes.iter().chain(rest).copied().fold(f64::NAN, &better);
-    // Which of equal zeros was the earlier, and what NaN was the last: lanes do not know.
+    // Lanes lose the order of equal zeros, and which NaN was the last.
     if best == 0.0 || best.is_nan() { values.iter().copied().fold(f64::NAN, better) } else { best }
 }
 
-/// The sum, and what it has lost. Source: the error-free sum of two numbers, Knuth, TAOCP volume 2, 4.2.2.
+/// The sum and its compensation. Source: the error-free sum of two numbers, Knuth, TAOCP volume 2, 4.2.2.
 fn compensated(values: &[f64]) -> (f64, f64) {
     let (chunks, rest) = values.as_chunks::<LANES>();
     let (mut sums, mut lost) = ([0.0; LANES], [0.0; LANES]);
@@ -123,11 +124,11 @@ fn compensated(values: &[f64]) -> (f64, f64) {
     let lanes = sums.iter().chain(rest).copied();
     let (sum, carried) = lanes.fold((0.0, 0.0), |total, value| kahan(value, total));
     let lost = carried + lost.iter().sum::<f64>();
-    // Beyond all numbers nothing is lost.
+    // An infinite sum has no compensation.
     (sum, if sum.is_finite() { lost } else { 0.0 })
 }
 
-/// Memory for [`windows`], used again for each series.
+/// Buffers for [`windows`], reused for each series.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     cuts: Vec<usize>,
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_stand_for_as_many_samples_as_they_say() {
+    fn rows_count_for_the_samples_they_represent() {
         let mut runs = samples(&[10.0, 3.0, 5.0]);
         runs.counts = vec![4, 1, 2];
         let all = [(0, 1), (0, 3), (0, 3), (1, 3)];
@@ -200,7 +201,7 @@ mod tests {
             windows(fold, &runs, &all, &mut floats, &mut Scratch::default());
             assert_eq!(floats, wanted, "{fold:?}");
         }
-        // A sum beyond all numbers.
+        // A sum that overflows.
         let mut huge = samples(&[1.6e308, 1.6e308]);
         huge.counts = vec![2, 2];
         let mut floats = [f64::NAN];
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earlier_of_equal_zeros_stays() {
+    fn earlier_of_equal_zeros_is_returned() {
         let values = [0.0, -0.0, 0.0, -0.0, -1.0, -0.0];
         let overlapping = [(0, 4), (0, 5), (1, 5), (1, 6), (3, 6)];
         for (fold, wanted) in
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_give_what_samples_give() {
+    fn segments_equal_samples() {
         let values: Vec<f64> = (0..500).map(|i| f64::from((i * 7919) % 1000) / 7.0 - 50.0).collect();
         let overlapping: Vec<(usize, usize)> = (0..40).map(|i| (i * 5, i * 5 + 300)).collect();
         for fold in [Fold::Sum, Fold::Average, Fold::Min, Fold::Max, Fold::Count] {
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_between_large_numbers() {
+    fn sum_of_large_numbers_is_compensated() {
         let values = [1.0, 1e100, 1.0, -1e100];
         assert_eq!(Fold::Sum.finish(Fold::Sum.of(&values), &values, 4), 2.0);
         let mut floats = [0.0; 3];

@@ -1,5 +1,5 @@
-//! Which group a series belongs to, by some of its labels: they are written side by side into one buffer and looked up by hash,
-//! so that only a new group costs memory.
+//! Grouping of series by some of their labels: the key is written to one buffer and looked up by hash, so
+//! that only a new group allocates.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -22,7 +22,7 @@ impl Hasher for Hashed {
     }
 }
 
-/// Groups in the order in which they were met.
+/// Groups in order of their first series.
 #[derive(Default)]
 pub(super) struct Groups {
     places: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
@@ -31,8 +31,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// The number of the group of the labels for which `keep` says true, and its labels when it is new. Names behind `last` are
-    /// not asked about.
+    /// The number of the group of the labels for which `keep` returns true, and its labels when it is new.
+    /// `keep` is not called for names after `last`.
     pub(super) fn place(
         &mut self,
         labels: &Labels,
@@ -44,7 +44,7 @@ impl Groups {
         let hash = ropewalk_base::hash64(self.key.as_bytes());
         let mut place = *self.places.entry(hash).or_insert(next);
         if self.labels.get(place).is_some_and(|group| !group.is(&self.key)) {
-            // Two groups with one hash: rare enough for a search.
+            // Two groups with the same hash are rare: search them linearly.
             place = self.labels.iter().position(|group| group.is(&self.key)).unwrap_or(next);
         }
         if place < next {

@@ -1,4 +1,5 @@
-//! `info()`: adds to each series the labels of the info series (such as `target_info`) that have the same `instance` and `job`.
+//! `info()`: adds to each series the labels of the info series (such as `target_info`) with the same
+//! `instance` and `job`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,13 +17,13 @@ use crate::data::source::{Hints, Select};
 use crate::error::{Error, SAME_LABELS, refused};
 use crate::syntax::ast::*;
 
-/// Labels that say which info series belongs to a series.
+/// Labels that match an info series to a series.
 const IDENTIFYING: [&str; 2] = ["instance", "job"];
 
-/// Longest list of values that is asked for as a regular expression.
+/// Longest list of values that is selected by a regular expression.
 const VALUES_BYTES_MAX: usize = 32 << 10;
 
-/// The time at which a vector looks at its series: `@` (if any) and offset.
+/// The time at which a vector reads its series: `@` (if any) and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LooksAt {
     at: Option<i64>,
@@ -39,7 +40,7 @@ impl LooksAt {
     }
 }
 
-/// The one time at which all selectors of a vector look, if there is one.
+/// The time at which all selectors of a vector read, if it is the same for all.
 pub(crate) fn reference(expr: &Expr) -> Option<LooksAt> {
     let (mut found, mut free) = (Vec::new(), false);
     collect(expr, &mut Vec::new(), &mut found, &mut free);
@@ -78,7 +79,7 @@ fn collect<'e>(
         Expr::Call(call) if call.function.name == "info" => {
             return call.args.first().is_some_and(|arg| collect(arg, around, found, free));
         }
-        // At which times it looks is not followed.
+        // The times at which it reads are not analysed.
         Expr::Shifted(_) => false,
         Expr::Subquery(subquery) => {
             around.push(subquery);
@@ -107,7 +108,7 @@ fn fixed(at: Option<At>) -> Option<i64> {
     }
 }
 
-/// The conditions on names that are meant: some info series by default, none of the excluded ones.
+/// The matchers on the names of info series: `target_info` by default, none of the excluded ones.
 fn name_matchers(given: Vec<Matcher>) -> Vec<Matcher> {
     if given.is_empty() {
         return vec![Matcher::equal(METRIC_NAME, "target_info")];
@@ -223,7 +224,8 @@ impl Eval<'_> {
 }
 
 impl Eval<'_> {
-    /// The condition that a label has one of these values. Of many values, that it has one at all: series of others find no partner.
+    /// A matcher for these values of a label. For too many values it only requires the label: other series
+    /// find no partner.
     fn any_of(&self, name: &str, values: &BTreeSet<&str>) -> Result<Matcher, Error> {
         let length: usize = values.iter().map(|value| 2 * value.len() + 1).sum();
         let pattern = if length > VALUES_BYTES_MAX {
@@ -236,7 +238,8 @@ impl Eval<'_> {
     }
 }
 
-/// One set of conditions per combination of identifying labels that occurs: values where they are there, nothing where not.
+/// One set of matchers per combination of identifying labels that occurs: their values, or the label's
+/// absence.
 fn identities<'r>(base: &'r [Row], ignored: &[bool]) -> Vec<Vec<(&'static str, BTreeSet<&'r str>)>> {
     let mut found: BTreeMap<[bool; 2], [BTreeSet<&'r str>; 2]> = BTreeMap::new();
     for (row, _) in base.iter().zip(ignored).filter(|(_, ignored)| !**ignored) {
@@ -297,7 +300,7 @@ impl Identities {
     }
 }
 
-/// The labels of a series with those of its info series; `None` when it has none and conditions ask for some.
+/// The labels of a series with those of its info series; `None` when it has none and `data` requires some.
 fn enriched(base: &Labels, infos: &[&Labels], data: &[Matcher]) -> Result<Option<Labels>, Error> {
     let mut added: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, value) in infos.iter().flat_map(|info| info.iter()) {

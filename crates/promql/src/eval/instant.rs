@@ -1,4 +1,4 @@
-//! Functions that turn each sample into another one, and look at nothing else.
+//! Functions that map each sample separately.
 
 use super::Around;
 use super::Eval;
@@ -111,7 +111,7 @@ impl Eval<'_> {
         })
     }
 
-    /// `hour()` and its like without an argument: of the time of the step.
+    /// `hour()` and similar functions without an argument: of the time of the step.
     pub(super) fn date_of_step(&self, name: &str, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         let Some(change) = of_date(name) else { return refused(format!("function {name} gives no vector")) };
         let floats = steps.times().map(|ms| change((ms / 1000) as f64)).collect();
@@ -166,7 +166,7 @@ impl Eval<'_> {
             row.histograms.clear();
             for (place, to) in row.floats.iter_mut().zip(to.iter()) {
                 if !is_absent(*place) {
-                    // By the inverse: fewer results that are a little off.
+                    // Dividing by the inverse gives fewer inexact results.
                     let inverse = 1.0 / to;
                     *place = (*place * inverse + 0.5).floor() / inverse;
                 }
@@ -175,7 +175,7 @@ impl Eval<'_> {
         })
     }
 
-    /// The time of the sample when a selector is right inside, else that of the step.
+    /// The time of the sample for a selector, else that of the step.
     pub(super) fn timestamp(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         let _held = self.budget.holding(steps.count * 8)?;
         let mut row = Row::default();
@@ -201,7 +201,8 @@ impl Eval<'_> {
         }
     }
 
-    /// The start timestamp of the sample, 0 when it has none; nothing for what is no selector, or when they are switched off.
+    /// The start timestamp of the sample, 0 when it has none; no result if the argument is not a selector or
+    /// start timestamps are switched off.
     pub(super) fn start_timestamp(&self, vector: &Expr, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         let Expr::Selector(selector) = vector.bare() else { return Ok(()) };
         if !self.options.start_timestamps {

@@ -1,4 +1,4 @@
-//! `label_replace` and `label_join`: labels made from labels.
+//! `label_replace` and `label_join`: labels derived from labels.
 
 use super::Around;
 use super::Eval;
@@ -58,7 +58,7 @@ impl Eval<'_> {
         })
     }
 
-    /// Sets a label of each series to what `value` makes of its labels, if anything.
+    /// Sets a label of each series to the result of `value`, if any.
     fn relabel(
         &self,
         vector: &Expr,
@@ -70,12 +70,12 @@ impl Eval<'_> {
         let mut rows: Rows<'_> = self.rows(vector, steps, Around::default())?;
         let Rows { list, held } = &mut rows;
         for row in list {
-            // A search costs a step for each byte, at least.
+            // A search costs at least one step for each byte.
             self.budget.work(1 + row.labels.bytes())?;
             if let Some(value) = value(&row.labels)? {
                 row.labels = self.relabeled(&row.labels, target, &value)?;
                 held.grow(row.labels.bytes())?;
-                // A name that was made on purpose stays.
+                // A name that was set explicitly is retained.
                 row.drop_name &= target != METRIC_NAME;
             }
         }

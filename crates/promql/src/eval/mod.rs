@@ -1,16 +1,17 @@
 //! Evaluation: each part of an expression over all steps at once, one series at a time.
 //!
-//!   Source ─▶ selector ─▶ range function ─▶ aggregation ─▶ answer      rows are pushed from left to right
+//!   Source ─▶ selector ─▶ range function ─▶ aggregation ─▶ result       rows are pushed from left to right
 //!                └─ samples of one series ─┘      └─ one row of steps ─┘
 //!
 //! Invariants
-//! 1. An operator hands a [`Row`] to its sink and may use the row's memory again when the sink returns; a sink that wants to keep
-//!    it takes it. So a sum over thousands of series holds one of them at a time.
-//! 2. What depends on labels alone is done once per series, never per step.
-//! 3. Values do not depend on what is marked invariant, nor on how steps are put together: a range query gives at each step what an
-//!    instant query would.
+//! 1. An operator passes a [`Row`] to its sink and may reuse the row's memory when the sink returns; a sink
+//!    that retains the row moves it out. So a sum over thousands of series holds one of them at a time.
+//! 2. Work that depends on labels only is done once per series, never per step.
+//! 3. Values do not depend on invariant marks, nor on how steps are grouped: a range query returns at each
+//!    step the result of an instant query.
 //!
-//! Not here: which times a selector reads (`select`), range functions (`range`), operators between vectors (`binary`).
+//! Not here: which times a selector reads (`select`), range functions (`range`), operators between vectors
+//! (`binary`).
 
 mod aggregate;
 mod binary;
@@ -52,10 +53,10 @@ use crate::options::Options;
 use crate::syntax::ast::*;
 use crate::syntax::position::Span;
 
-/// What an operator does with each row.
+/// The consumer of an operator's rows.
 pub(crate) type Sink<'s> = &'s mut dyn FnMut(&mut Row) -> Result<(), Error>;
 
-/// What is right around an expression, for the hints of selectors.
+/// The direct parent of an expression, for the hints of selectors.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Around<'a> {
     pub(crate) func: Option<&'a str>,
@@ -73,7 +74,7 @@ pub(crate) struct Eval<'a> {
     pub(crate) notes: &'a RefCell<Annotations>,
     /// The regular expressions of its functions.
     pub(crate) patterns: &'a RefCell<Patterns>,
-    /// The function or operator that is evaluated leaves names as they are.
+    /// The evaluated function or operator retains metric names.
     pub(crate) keep_name: bool,
 }
 
@@ -82,7 +83,7 @@ impl<'a> Eval<'a> {
         self.notes.borrow_mut().add(note, span);
     }
 
-    /// Gives the series of a vector expression to `sink`, one by one. Rows may be empty.
+    /// Passes the series of a vector expression to `sink`, one by one. Rows may be empty.
     pub(crate) fn each_row(
         &self,
         expr: &Expr,
@@ -106,19 +107,20 @@ impl<'a> Eval<'a> {
             Expr::Aggregate(e) => self.aggregate(e, steps, sink),
             Expr::Binary(e) => self.keeping(e.keep_name).binary(e, steps, sink),
             Expr::Shifted(e) => self.shifted(e, steps, around, sink),
-            // Types are checked by the parser: what is left are scalars, texts and ranges, where no vector can stand.
+            // The parser has checked types: the rest are scalars, strings and ranges, which are not allowed
+            // as vectors.
             Expr::Number(_) | Expr::Text(_) | Expr::Matrix(_) | Expr::Subquery(_) => {
                 refused("expected an expression of type instant vector")
             }
         }
     }
 
-    /// For a function or operator that leaves names as they are, or does not.
+    /// A copy that retains metric names, or does not.
     pub(crate) fn keeping(&self, keep_name: bool) -> Self {
         Self { keep_name, ..*self }
     }
 
-    /// An expression at other times than those of the steps.
+    /// Evaluates an expression at shifted times.
     fn shifted(
         &self,
         shifted: &Shifted,
@@ -150,7 +152,7 @@ impl<'a> Eval<'a> {
         Ok(rows)
     }
 
-    /// Gives rows to a sink.
+    /// Passes rows to a sink.
     pub(crate) fn give(&self, rows: impl IntoIterator<Item = Row>, sink: Sink<'_>) -> Result<(), Error> {
         for mut row in rows {
             self.budget.work(row.steps())?;
@@ -159,7 +161,7 @@ impl<'a> Eval<'a> {
         Ok(())
     }
 
-    /// A label set with one label changed. The caller counts what it stores of it.
+    /// A label set with one label changed. The caller counts the memory if it stores the set.
     ///
     /// # Errors
     /// A value, or a set, over its limit; a stop.
@@ -175,7 +177,7 @@ impl<'a> Eval<'a> {
         Ok(labels.with(name, value))
     }
 
-    /// A regular expression of a function, among those of the query.
+    /// A regular expression of a function, compiled in the patterns of the query.
     pub(crate) fn pattern(&self, function: &str, part: Part, pattern: &str) -> Result<Arc<Compiled>, Error> {
         let compiled = self.patterns.borrow_mut().compile(part, pattern, &|| self.budget.stopped());
         compiled.or_else(|error| match error {
@@ -187,7 +189,8 @@ impl<'a> Eval<'a> {
         })
     }
 
-    /// The value is no longer that of the metric: its name goes, now or at the end of the query.
+    /// Removes the metric name, now or at the end of the query, since the value is no longer that of the
+    /// metric.
     pub(crate) fn drop_name(&self, row: &mut Row) {
         if self.keep_name {
             return;
@@ -208,7 +211,8 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// Runs an operator that takes names away. When that can make two series equal, they are put together before they go on.
+    /// Runs an operator that removes names. If that can make two series equal, they are merged before they
+    /// are passed on.
     pub(crate) fn unnamed(
         &self,
         from: &Expr,
@@ -251,10 +255,10 @@ impl<'a> Eval<'a> {
 /// Bytes of labels that cost as much time as one step.
 const LABEL_BYTES_PER_WORK: usize = 64;
 
-/// Bytes of a label set in a table, beside its text.
+/// Bytes of a label set in a table, in addition to its text.
 const KNOWN_BYTES: usize = 96;
 
-/// Refuses a label value over the limit.
+/// Rejects a label value over the limit.
 pub(crate) fn check_label_value(value: &str) -> Result<(), Error> {
     if value.len() > LABEL_VALUE_BYTES_MAX {
         let bytes = value.len();
@@ -265,7 +269,7 @@ pub(crate) fn check_label_value(value: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// True when all series of the expression surely have the same metric name, or none.
+/// True when all series of the expression are known to have the same metric name, or none.
 fn names_are_equal(expr: &Expr) -> bool {
     use crate::data::labels::METRIC_NAME;
     use crate::data::matcher::MatchOp;

@@ -1,8 +1,8 @@
-//! How many samples the rows of a window stand for.
+//! Number of samples that the rows of a window represent.
 
-/// Sums over [`crate::data::source::Samples::counts`].
+/// Prefix sums over [`crate::data::source::Samples::counts`].
 pub(super) struct Numbers {
-    /// Of the rows in front of each row, and of all; empty when each row is one sample.
+    /// Of the rows before each row, and of all; empty when each row is one sample.
     totals: Vec<usize>,
 }
 
@@ -17,7 +17,7 @@ impl Numbers {
         Self { totals }
     }
 
-    /// Samples of the rows from one to in front of another.
+    /// Samples of the rows from `from` to before `to`.
     #[inline]
     pub(super) fn within(&self, from: usize, to: usize) -> usize {
         match (self.totals.get(from), self.totals.get(to)) {

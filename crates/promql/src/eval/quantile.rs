@@ -1,6 +1,6 @@
 //! Quantiles of plain values.
 
-/// The `q`-quantile, interpolated between neighbours. Sorts the values, NaN first.
+/// The `q`-quantile, interpolated between adjacent values. Sorts the values, NaN first.
 pub(super) fn quantile(q: f64, values: &mut [f64]) -> f64 {
     if values.is_empty() || q.is_nan() {
         return f64::NAN;

@@ -1,6 +1,7 @@
 //! Range functions: the series of a range selector or subquery, and a window of their samples at each step.
 //!
-//! The two borders of the window only move forward, so all windows of a series are found in one pass over its times.
+//! Both borders of the window only move forward, so all windows of a series are found in one pass over its
+//! times.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::data::source::{Hints, Runs, Samples, Select};
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
-/// The samples of one series of a range, floats and histograms apart.
+/// The samples of one series of a range, floats and histograms separated.
 #[derive(Debug, Default)]
 struct Track {
     samples: Samples,
@@ -76,7 +77,7 @@ impl Border {
     }
 }
 
-/// Which range an argument reads.
+/// The range that an argument reads.
 pub(crate) struct Range<'e> {
     pub(crate) expr: &'e Expr,
     pub(crate) range_ms: i64,
@@ -105,7 +106,7 @@ impl<'e> Range<'e> {
 }
 
 impl Eval<'_> {
-    /// Gives each series of a range to `each`: labels, whether the name is to go, samples.
+    /// Passes each series of a range to `each`: labels, whether the name is to be removed, samples.
     pub(crate) fn each_range(
         &self,
         range: &Range<'_>,
@@ -118,7 +119,7 @@ impl Eval<'_> {
         match range.expr {
             Expr::Subquery(e) => {
                 let inner = self.subquery_steps(e, first, last)?;
-                // Samples of 16 bytes, and as many that a function has taken over.
+                // Samples of 16 bytes, and as many that a function has moved out.
                 let _held = self.budget.holding(inner.count * 32)?;
                 let mut held_histograms = self.budget.holding(0)?;
                 let mut samples = Samples::default();
@@ -170,7 +171,8 @@ impl Eval<'_> {
         }
     }
 
-    /// The steps of a subquery: multiples of its step, from after the beginning of the first range to the end of the last.
+    /// The steps of a subquery: multiples of its step, from after the beginning of the first range to the end
+    /// of the last.
     pub(crate) fn subquery_steps(&self, subquery: &Subquery, first: i64, last: i64) -> Result<Steps, Error> {
         let step_ms = match subquery.step.ms() {
             0 => self.options.subquery_step_ms,
@@ -204,7 +206,7 @@ impl Eval<'_> {
         self.unnamed(from, sink, |sink| self.each_window(call, function, &range, &scalars, steps, sink))
     }
 
-    /// A function that gives several series for each: all of them, told apart by a label, or the one that is asked for.
+    /// A function that returns several series for each: all, distinguished by a label, or the requested one.
     fn each_part(
         &self,
         call: &Call,
@@ -257,7 +259,7 @@ impl Eval<'_> {
         let around = Around { func: Some(call.function.name), runs, ..Around::default() };
         let (before, after) = self.widening(range.edges);
         let (mut track, mut row) = (Track::default(), Row::default());
-        // A value for each step, and where its window begins and ends.
+        // A value for each step, and the borders of its window.
         let _held = self.budget.holding(steps.count * 24)?;
         let mut held_histograms = self.budget.holding(0)?;
         let mut params = vec![0.0; scalars.len()];
@@ -312,7 +314,7 @@ impl Eval<'_> {
                 if size == 0 || after_ms == until_ms {
                     continue;
                 }
-                // At each step: a window may hold any number of samples.
+                // Checked at each step: a window may hold any number of samples.
                 self.budget.work(size)?;
                 for (param, values) in params.iter_mut().zip(scalars) {
                     *param = values.get(step).copied().unwrap_or(f64::NAN);
@@ -346,7 +348,7 @@ impl Eval<'_> {
         })
     }
 
-    /// How much further than its range a selector looks, to each side.
+    /// How far a selector reads beyond its range, to each side.
     fn widening(&self, edges: Edges) -> (i64, i64) {
         match edges {
             Edges::Plain => (0, 0),
@@ -355,7 +357,7 @@ impl Eval<'_> {
         }
     }
 
-    /// Says when the rate of something is taken that does not look like a counter.
+    /// Adds an annotation when a rate is calculated of a metric whose name does not look like a counter's.
     fn note_non_counter(&self, row: &Row, labels: &Labels, place: &Place) {
         let name = labels.name();
         if name.is_empty() || row.floats.iter().all(|value| super::row::is_absent(*value)) {
@@ -399,7 +401,7 @@ impl Eval<'_> {
     }
 }
 
-/// What may stand for samples that a range function only ever sees together.
+/// Rows that may replace samples that a range function only ever reads together.
 fn runs(function: &str) -> Runs {
     match function {
         "avg_over_time" | "count_over_time" | "sum_over_time" => Runs::Sum,
@@ -412,11 +414,11 @@ fn runs(function: &str) -> Runs {
     }
 }
 
-/// Where values fall: the time after, the value before.
+/// The positions where values fall: the time after, the value before.
 fn find_falls(samples: &Samples, falls: &mut Vec<(i64, f64)>) {
     let Samples { times_ms, values, .. } = samples;
     let pairs = || values.iter().zip(values.iter().skip(1));
-    // Most counters never do; without a way out early, many are compared at a time.
+    // Most counters never fall; without an early exit, the comparison is vectorized.
     if pairs().fold(false, |any, (before, now)| any | (now < before)) {
         let timed = times_ms.iter().skip(1).zip(pairs());
         let fallen = timed.filter(|(_, (before, now))| now < before);
@@ -436,7 +438,7 @@ fn check_edges(edges: Edges, function: &str) -> Result<(), Error> {
     refused(format!("{word} modifier can only be used with: {} - not with {function}", allowed.join(", ")))
 }
 
-/// Between the steps of a subquery anything may have happened: what is known of resets between neighbours is forgotten.
+/// Between the steps of a subquery resets may be missed: discards the hints about resets between neighbours.
 fn unhinted(histogram: &Arc<Histogram>) -> Arc<Histogram> {
     match histogram.hint {
         ResetHint::Unknown | ResetHint::Gauge => Arc::clone(histogram),

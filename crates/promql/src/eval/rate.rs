@@ -1,8 +1,10 @@
-//! `rate` and its family: how much a counter or gauge changed, with counter resets, and what is assumed at the borders of the range.
+//! `rate` and related functions: the change of a counter or gauge, with counter resets and extrapolation to
+//! the borders of the range.
 //!
-//! Plain ranges extrapolate from the samples inside to the borders, but not further than half an average distance beyond where the
-//! series seems to begin or end, and never to a counter below zero. A start timestamp inside the range is a sample of zero.
-//! Anchored ranges take the sample before the range as its beginning; smoothed ones draw lines across both borders.
+//! Plain ranges extrapolate from the samples inside to the borders, but not further than half an average
+//! distance beyond where the series seems to begin or end, and never to a counter below zero. A start
+//! timestamp inside the range is a sample of zero. Anchored ranges use the sample before the range as its
+//! beginning; smoothed ones interpolate across both borders.
 
 use std::sync::Arc;
 
@@ -18,23 +20,23 @@ use crate::error::Error;
 use crate::syntax::ast::Edges;
 use crate::syntax::position::Span;
 
-/// The value at `time` on the line through two points. A counter that fell has begun at zero.
+/// The value at `time` on the line through two points. A counter that fell restarted at zero.
 pub(super) fn on_line((t1, y1): (i64, f64), (t2, y2): (i64, f64), time: i64, counter: bool) -> f64 {
     let y1 = if counter && y2 < y1 { 0.0 } else { y1 };
     y1 + (y2 - y1) * time.saturating_sub(t1) as f64 / t2.saturating_sub(t1) as f64
 }
 
-/// True when the start timestamp of a sample says that its counter began anew after the sample before.
+/// True when a sample's start timestamp shows that its counter restarted after the previous sample.
 fn restarted(before: (i64, i64), now: (i64, i64)) -> bool {
     let ((start_before, time_before), (start, time)) = (before, now);
     if start == 0 || start >= time || start < time_before {
         return false;
     }
-    // A start right at the sample before means a delta, when the one before had a start of its own.
+    // A start right at the previous sample means a delta, when that one had a start timestamp, too.
     start > time_before || start_before <= time_before && start_before != 0 && start_before != time_before
 }
 
-/// True when a sample claims to have begun before the one before it ended.
+/// True when a sample claims to have begun before the previous one ended.
 fn overlaps(before: (i64, i64), start: i64) -> bool {
     start != 0 && start < before.1 && start != before.0
 }
@@ -69,7 +71,7 @@ pub(super) fn rate(
     })
 }
 
-/// A range of time: its beginning, exclusive, its end, and how long it says it is.
+/// A range of time: its beginning, exclusive, its end, and its nominal length.
 pub(super) struct Range {
     start_ms: i64,
     end_ms: i64,
@@ -82,7 +84,8 @@ impl Window<'_> {
     }
 }
 
-/// What is taken of plain ranges of floats without start timestamps: whether it is that of a counter, and per second.
+/// A function over plain ranges of floats without start timestamps: whether for counters, and whether per
+/// second.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plain {
     counter: bool,
@@ -99,8 +102,8 @@ impl Plain {
         })
     }
 
-    /// As [`rate`] for every window of a series, which is (first sample, one past the last) and the end of its range. Sets
-    /// the floats of those with two samples and more.
+    /// As [`rate`] for every window of a series, which is (first sample, one past the last) and the end of
+    /// its range. Sets the floats of those with two samples and more.
     pub(super) fn windows(
         self,
         samples: &Samples,
@@ -119,7 +122,7 @@ impl Plain {
             let ([first, .., last], [first_value, .., last_value]) = (times, values) else { continue };
             let mut change = last_value - first_value;
             if self.counter {
-                // The first samples of windows only move forward, and so do the falls behind them.
+                // The first samples of windows only move forward, and so do the falls after them.
                 while falls.get(next).is_some_and(|(time, _)| time <= first) {
                     next += 1;
                 }
@@ -138,7 +141,7 @@ impl Plain {
     }
 }
 
-/// The last value less the first, plus what was lost in resets.
+/// The last value less the first, plus the values before resets.
 fn float_change(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> f64 {
     let (Some(first), Some(last)) = (w.values.first(), w.values.last()) else { return f64::NAN };
     let mut change = last - first;
@@ -166,8 +169,9 @@ fn float_change(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> f64 {
     change
 }
 
-/// By how much to multiply the change between the first and last sample, and whether the first sample itself must be added because
-/// its counter began inside of the range. `to_zero` gives the distance of the first sample from zero, in sampled intervals.
+/// The factor for the change between the first and last sample, and whether the first sample itself must be
+/// added because its counter began inside of the range. `to_zero` returns the distance of the first sample
+/// from zero, in sampled intervals.
 #[inline]
 fn factor(
     span: &Range,
@@ -237,7 +241,7 @@ fn histogram_rate(eval: &Eval<'_>, w: &Window<'_>, counter: bool, per_second: bo
     Some(change)
 }
 
-/// Says what a histogram operation has to say; false when it failed.
+/// Adds the annotations of a histogram operation; false when it failed.
 fn noted(
     eval: &Eval<'_>,
     w: &Window<'_>,
@@ -258,7 +262,7 @@ fn noted(
     }
 }
 
-/// True when a counter began anew between two histograms.
+/// True when a counter restarted between two histograms.
 fn histogram_restarted(before: &HistogramPoint, now: &HistogramPoint) -> bool {
     restarted((before.start_ms, before.time_ms), (now.start_ms, now.time_ms))
 }
@@ -273,7 +277,7 @@ fn histogram_change(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> Option<Hi
     let mut before: Arc<Histogram> = Arc::clone(&first.histogram);
     let second = w.histograms.get(1)?;
     if counter && (histogram_restarted(first, second) || second.histogram.is_reset_from(&before)) {
-        // The first sample is from before a reset and its layout is of no interest.
+        // The first sample is from before a reset, so its layout does not matter.
         before = Arc::new(Histogram {
             schema: second.histogram.schema,
             custom: Arc::clone(&second.histogram.custom),
@@ -329,8 +333,8 @@ fn histogram_change(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> Option<Hi
     Some(change.compacted())
 }
 
-/// The samples of an extended range that matter: the last one at or before the range or else the first, to the last one in it or
-/// (smoothed) the first one at or after its end. `None` when nothing lies in the range.
+/// The relevant samples of an extended range: the last one at or before the range or else the first, to the
+/// last one in it or (smoothed) the first one at or after its end. `None` when none is in the range.
 fn extended_bounds(
     w: &Window<'_>,
     times: impl Fn(usize) -> i64,
@@ -338,7 +342,7 @@ fn extended_bounds(
     smoothed: bool,
 ) -> Option<(usize, usize)> {
     let mut last = len.checked_sub(1)?;
-    // Both searches leave the very last sample to be the answer when nothing before it is.
+    // Both searches exclude the very last sample, which is the result when none before it matches.
     let search =
         |found: &dyn Fn(i64) -> bool, last: usize| (0..last).find(|i| found(times(*i))).unwrap_or(last);
     let first = search(&|t| t > w.start_ms, last).saturating_sub(1);
@@ -348,7 +352,7 @@ fn extended_bounds(
     (times(last) > w.start_ms && !(smoothed && times(first) > w.end_ms)).then_some((first, last))
 }
 
-/// An extended range of floats: the samples that matter, and the values at the borders.
+/// An extended range of floats: the relevant samples, and the values at the borders.
 struct Border {
     first: usize,
     last: usize,
@@ -378,7 +382,7 @@ fn extended_float(w: &Window<'_>, counter: bool, per_second: bool) -> Option<f64
     let Border { first, last, left, right } = borders(w, counter)?;
     let mut change = right - left;
     if counter {
-        // Resets across the borders are in the values there already.
+        // Resets across the borders are already included in the values there.
         let inside = w.points().take(last + 1).skip(first);
         let inside =
             inside.filter(|(time, _)| *time > w.start_ms && *time < w.end_ms).map(|(_, value)| value);
@@ -394,7 +398,7 @@ fn extended_float(w: &Window<'_>, counter: bool, per_second: bool) -> Option<f64
 }
 
 impl Eval<'_> {
-    /// The histogram at `time` on the line between two.
+    /// Interpolates the histogram at `time` between two.
     pub(super) fn between(
         &self,
         (h1, t1): (&Histogram, i64),
@@ -479,7 +483,7 @@ fn extended_histogram(eval: &Eval<'_>, w: &Window<'_>, counter: bool, per_second
     Some(change.compacted())
 }
 
-/// What was counted before each reset between two borders; `None` when the histograms do not fit together.
+/// The counts before each reset between two borders; `None` when the histograms are incompatible.
 fn lost_in_resets(
     eval: &Eval<'_>,
     w: &Window<'_>,
@@ -492,11 +496,11 @@ fn lost_in_resets(
     if crosses_left {
         let (a, b) = (point(first)?, point(first + 1)?);
         if b.is_reset_from(a) {
-            // The line across the left border has that reset already.
+            // The interpolation at the left border already includes that reset.
             (from, before) = (first + 2, b);
         }
     }
-    // The last sample is represented by `right`, whose hint it shares.
+    // `right` represents the last sample, and has its hint.
     if from > last {
         return Some(None);
     }
@@ -531,8 +535,8 @@ enum Value<'w> {
     Histogram(&'w Histogram),
 }
 
-/// All samples of the window in order of time. In an anchored range, beginning with the last one at or before it; nothing when there
-/// is none inside.
+/// All samples of the window in order of time. In an anchored range, from the last one at or before its
+/// beginning; none if the range itself is empty.
 fn samples<'w>(w: &'w Window<'_>) -> Vec<Sample<'w>> {
     let floats = w.points().enumerate().map(|(i, (time, value))| Sample {
         time,
@@ -558,7 +562,7 @@ fn samples<'w>(w: &'w Window<'_>) -> Vec<Sample<'w>> {
     all
 }
 
-/// How often the counter was reset.
+/// The number of counter resets.
 pub(super) fn resets(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
     if w.is_plain() {
         return Ok(count_floats(w, |before, now| now < before));
@@ -573,7 +577,7 @@ pub(super) fn resets(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error
     }))
 }
 
-/// How often the value changed.
+/// The number of value changes.
 pub(super) fn changes(_: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
     if w.is_plain() {
         return Ok(count_floats(w, |before, now| now != before && !(now.is_nan() && before.is_nan())));
@@ -644,7 +648,8 @@ pub(super) fn instant(eval: &Eval<'_>, w: &Window<'_>, counter: bool) -> Result<
     })
 }
 
-/// The points of an extended range as a range selector shows them: its two borders, and the samples between them.
+/// The points of an extended range as a range selector returns them: its two borders, and the samples between
+/// them.
 pub(crate) fn extended_points(
     samples: &Samples,
     start_ms: i64,

@@ -10,7 +10,8 @@ use crate::data::labels::Labels;
 use crate::data::source::{STALE, is_stale};
 use crate::error::{Error, SAME_LABELS, refused};
 
-/// Marks a step without a value. No calculation gives these bits: they are those of a signalling NaN, and arithmetic quiets NaNs.
+/// Marks a step without a value. No calculation returns these bits: they are those of a signalling NaN, and
+/// arithmetic quiets NaNs.
 pub(crate) const ABSENT: f64 = STALE;
 
 /// True for a step without a float.
@@ -62,11 +63,11 @@ pub(crate) enum Cell {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
     pub(crate) labels: Labels,
-    /// The metric name is to be taken away at the end of the query.
+    /// The metric name is to be removed at the end of the query.
     pub(crate) drop_name: bool,
     /// One per step, [`ABSENT`] where there is no float.
     pub(crate) floats: Vec<f64>,
-    /// Empty when there are none, else one per step.
+    /// Empty without histograms, else one per step.
     pub(crate) histograms: Vec<Option<Arc<Histogram>>>,
 }
 
@@ -75,7 +76,7 @@ impl Row {
         Self { labels, drop_name, floats: vec![ABSENT; steps], histograms: Vec::new() }
     }
 
-    /// Makes it an empty row again.
+    /// Resets it to an empty row.
     pub(crate) fn reset(&mut self, labels: Labels, drop_name: bool, steps: usize) {
         self.labels = labels;
         self.drop_name = drop_name;
@@ -141,7 +142,7 @@ impl Row {
         }
     }
 
-    /// Applies a function to all floats, and forgets the histograms.
+    /// Applies a function to all floats, and removes the histograms.
     pub(crate) fn map_floats(&mut self, change: impl Fn(f64) -> f64) {
         self.histograms.clear();
         for value in self.floats.iter_mut().filter(|value| !is_absent(**value)) {
@@ -149,7 +150,7 @@ impl Row {
         }
     }
 
-    /// Moves the values of `other` into the free steps of this row; false when a step is taken by both.
+    /// Moves the values of `other` into the free steps of this row; false when both have a value at a step.
     pub(crate) fn absorb(&mut self, other: &Row) -> bool {
         for step in 0..self.steps() {
             if let Some(cell) = other.cell(step) {
@@ -182,10 +183,11 @@ impl Row {
     }
 }
 
-/// Bytes of a row beside its values and labels: itself in a list that has grown, and its place in a table while rows are merged.
+/// Bytes of a row in addition to its values and labels: its struct in a grown list, and its entry in a table
+/// while rows are merged.
 const ROW_BYTES: usize = 320;
 
-/// Rows that live at one time, counted in the budget while they do.
+/// Intermediate rows, counted in the budget until dropped.
 pub(crate) struct Rows<'a> {
     pub(crate) list: Vec<Row>,
     pub(crate) held: Holding<'a>,
@@ -202,7 +204,7 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Sets the value of a row that is here, and counts it.
+    /// Sets the value of a stored row, and counts its memory.
     pub(crate) fn set(&mut self, place: usize, step: usize, cell: Cell) -> Result<(), BudgetError> {
         let Some(row) = self.list.get_mut(place) else { return Ok(()) };
         if let Cell::Histogram(histogram) = &cell {
@@ -213,7 +215,7 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Puts rows of the same labels together.
+    /// Merges rows of the same labels.
     ///
     /// # Errors
     /// When two of them have a value at one step.
@@ -222,7 +224,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// One number for each step, counted in the budget while they live.
+/// One number for each step, counted in the budget until dropped.
 pub(crate) struct Numbers<'a> {
     list: Vec<f64>,
     _held: Holding<'a>,
@@ -254,12 +256,12 @@ impl DerefMut for Numbers<'_> {
     }
 }
 
-/// Puts rows of the same labels together, keeping the order of the first of each.
+/// Merges rows of the same labels, in order of the first of each.
 pub(crate) fn merge(rows: &mut Vec<Row>) -> Result<(), Error> {
     if rows.len() < 2 {
         return Ok(());
     }
-    // A name that will go does not make a series equal to one whose name stays.
+    // A series whose name will be removed does not equal one whose name is retained.
     let mut places: HashMap<(Labels, bool), usize> = HashMap::with_capacity(rows.len());
     let mut merged: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows.drain(..) {

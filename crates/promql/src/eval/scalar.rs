@@ -47,7 +47,7 @@ impl<'a> Eval<'a> {
             ("time", _) => self.numbers(steps.times().map(|ms| ms as f64 / 1000.0).collect()),
             ("pi", _) => self.numbers(vec![std::f64::consts::PI; steps.count]),
             ("scalar", [vector]) => {
-                // The one float of each step; NaN when there is none or more than one.
+                // The float of a step with a single value; NaN for none or several.
                 let _held = self.budget.holding(steps.count * size_of::<(f64, u8)>())?;
                 let mut values: Vec<(f64, u8)> = vec![(f64::NAN, 0); steps.count];
                 self.each_row(
@@ -91,7 +91,7 @@ pub(super) fn smallest(a: f64, b: f64) -> f64 {
     -largest(-a, -b)
 }
 
-/// An operator between two numbers; comparisons give 1 or 0.
+/// An operator between two numbers; comparisons return 1 or 0.
 fn number(op: BinaryOp, a: f64, b: f64) -> f64 {
     let truth = |yes: bool| if yes { 1.0 } else { 0.0 };
     match op {

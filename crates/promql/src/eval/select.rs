@@ -1,4 +1,4 @@
-//! Selectors: which samples a step sees.
+//! Selectors: the samples that each step uses.
 //!
 //!   instant   the last sample in (t - lookback, t], unless it is a staleness marker
 //!   range     all samples in (t - range, t], without staleness markers
@@ -21,7 +21,7 @@ use crate::data::source::{Hints, Runs, Samples, Select, is_stale};
 use crate::error::Error;
 use crate::syntax::ast::*;
 
-/// The times at which a selector looks, one per step.
+/// The times that a selector reads, one per step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reference {
     at: Option<i64>,
@@ -51,7 +51,7 @@ impl Reference {
     }
 }
 
-/// One sample, as an instant selector sees it.
+/// One sample of an instant selector.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) time_ms: i64,
@@ -60,7 +60,8 @@ pub(crate) struct Seen {
 }
 
 impl Eval<'_> {
-    /// Reads the series of a selector: labels, and samples in the bounds. `others` are further lists of conditions.
+    /// Reads the series of a selector: labels, and samples in the bounds. `others` are further lists of
+    /// matchers.
     pub(crate) fn each_series(
         &self,
         select: &Select<'_>,
@@ -71,7 +72,7 @@ impl Eval<'_> {
         self.budget.looks_at(select.end_ms);
         let mut samples = Samples::default();
         let (mut held, mut held_known) = (self.budget.holding(0)?, self.budget.holding(0)?);
-        // A series that meets two lists of conditions comes once.
+        // A series that matches two lists of matchers is returned once.
         let mut known = (!others.is_empty()).then(HashSet::new);
         for matchers in [select.matchers].into_iter().chain(others.iter().map(Vec::as_slice)) {
             let mut set = self.source.select(&Select { matchers, ..*select }, self.budget)?;
@@ -85,7 +86,7 @@ impl Eval<'_> {
                 }
                 samples.clear();
                 set.samples(&mut samples)?;
-                // Functions take them apart.
+                // Functions split floats from histograms, so the samples are counted twice.
                 held.set(samples.bytes().saturating_mul(2))?;
                 if totals && !samples.histograms.is_empty() {
                     resolve_resets(&mut samples);
@@ -159,13 +160,13 @@ impl Eval<'_> {
             if times.get(last).is_some_and(|at| *at > time.saturating_sub(lookback))
                 && let Some(value) = samples.values.get(last)
             {
-                // A staleness marker is a value that is absent.
+                // A staleness marker counts as an absent value.
                 *place = *value;
             }
         }
     }
 
-    /// Calls `each` with what every step sees.
+    /// Calls `each` with the sample of every step.
     pub(crate) fn look_back(
         &self,
         reference: &Reference,
@@ -193,7 +194,7 @@ impl Eval<'_> {
         }
     }
 
-    /// What each step of an instant selector sees, with the times of the samples.
+    /// The sample of each step of an instant selector, with its time.
     pub(crate) fn each_seen(
         &self,
         selector: &Selector,
@@ -215,7 +216,7 @@ impl Eval<'_> {
         })
     }
 
-    /// `smoothed`: the value on the line between the samples before and after.
+    /// `smoothed`: interpolates between the samples before and after.
     fn smooth(&self, selector: &Selector, reference: &Reference, samples: &mut Samples, row: &mut Row) {
         drop_stale(samples);
         let (times, lookback) = (&samples.times_ms, self.options.lookback_ms);
@@ -276,7 +277,8 @@ impl Eval<'_> {
     }
 }
 
-/// The first place from `from` on whose item does not hold; up to there all do. Cost: the logarithm of the distance.
+/// The first index from `from` on whose item does not hold; all before it do. Cost: the logarithm of the
+/// distance.
 pub(crate) fn gallop<T>(column: &[T], from: usize, holds: impl Fn(&T) -> bool) -> usize {
     let (mut low, mut stride) = (from, 1);
     while column.get(low + stride - 1).is_some_and(&holds) {
@@ -287,7 +289,7 @@ pub(crate) fn gallop<T>(column: &[T], from: usize, holds: impl Fn(&T) -> bool) -
     low + column.get(low..end).unwrap_or_default().partition_point(holds)
 }
 
-/// Fills in what is not known of resets between neighbouring histograms.
+/// Detects unknown resets between adjacent histograms.
 fn resolve_resets(samples: &mut Samples) {
     let mut before: Option<Arc<Histogram>> = None;
     for histogram in samples.histograms.iter_mut().flatten() {
@@ -300,9 +302,9 @@ fn resolve_resets(samples: &mut Samples) {
     }
 }
 
-/// Takes staleness markers out.
+/// Removes staleness markers.
 pub(crate) fn drop_stale(samples: &mut Samples) {
-    // Without a way out early: many at a time.
+    // No early exit, so that the comparison is vectorized.
     if !samples.values.iter().fold(false, |any, value| any | is_stale(*value)) {
         return;
     }

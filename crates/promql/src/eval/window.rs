@@ -1,4 +1,4 @@
-//! What range functions calculate from one window of one series. Rates are in `rate`.
+//! Range functions over one window of one series. Rates are in `rate`.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ pub(crate) struct HistogramPoint {
     pub(crate) histogram: Arc<Histogram>,
 }
 
-/// Where the call is, and what range it reads.
+/// Position of the call, and the range that it reads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// Place of the first argument.
+    /// Position of the first argument.
     pub(crate) first: Span,
     pub(crate) range_ms: i64,
     pub(crate) edges: Edges,
@@ -43,7 +43,8 @@ pub(crate) struct Window<'w> {
     pub(crate) end_ms: i64,
     /// The time of the step.
     pub(crate) step_ms: i64,
-    /// All falls of the series, by rising time: time after the fall, value before it. Only for rates of counters.
+    /// All falls of the series, by rising time: time after the fall, value before it. Only for rates of
+    /// counters.
     pub(crate) falls: &'w [(i64, f64)],
     /// Scalar arguments at this step.
     pub(crate) params: &'w [f64],
@@ -73,14 +74,14 @@ impl Window<'_> {
         self.starts.get(index).copied().unwrap_or(0)
     }
 
-    /// Says that the histograms in a mixed window are ignored.
+    /// Adds an annotation that the histograms in a mixed window are ignored.
     fn note_ignored(&self, eval: &Eval<'_>) {
         if !self.histograms.is_empty() {
             eval.note(&Note::HistogramIgnoredInRange { name: self.name() }, self.place.first);
         }
     }
 
-    /// True (and said so) when floats and histograms are mixed.
+    /// True, with an annotation, when floats and histograms are mixed.
     pub(crate) fn is_mixed(&self, eval: &Eval<'_>) -> bool {
         let mixed = !self.histograms.is_empty() && !self.times.is_empty();
         if mixed {
@@ -139,12 +140,12 @@ impl Function {
         Some(Self { apply, starts: matches!(name, "rate" | "irate" | "increase" | "resets") })
     }
 
-    /// One that looks at nothing but the samples.
+    /// A function that reads nothing but the samples.
     pub(super) fn of(apply: Apply) -> Self {
         Self { apply, starts: false }
     }
 
-    /// True when the falls of a counter matter.
+    /// True for functions that need the falls of a counter.
     pub(crate) fn reads_falls(name: &str) -> bool {
         matches!(name, "rate" | "increase")
     }
@@ -204,7 +205,7 @@ fn average(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Error> {
     float(mean(w.values))
 }
 
-/// The mean: of the sum as long as that is finite, from then on step by step.
+/// The mean: from the sum as long as that is finite, from then on a running mean.
 pub(super) fn mean(values: &[f64]) -> f64 {
     let mut rest = values.iter().copied();
     let mut total = (rest.next().unwrap_or(f64::NAN), 0.0);
@@ -226,7 +227,7 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     total.0 / count + total.1 / count
 }
 
-/// What adding up histograms says: which hints were seen, and what had to be reconciled.
+/// Hints and outcomes of adding up histograms, for annotations.
 #[derive(Debug, Default)]
 struct Seen {
     reset: bool,
@@ -298,7 +299,7 @@ fn histogram_average(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, Er
     Ok(Some(Cell::Histogram(Arc::new(mean.result()))))
 }
 
-/// The mean of histograms: of their sum as long as that is finite, from then on step by step.
+/// The mean of histograms: from their sum as long as that is finite, from then on a running mean.
 #[derive(Debug, Clone)]
 pub(super) struct HistogramMean {
     total: HistogramSum,
@@ -394,7 +395,7 @@ fn quantile_over_time(eval: &Eval<'_>, w: &Window<'_>) -> Result<Option<Cell>, E
     float(quantile(q, &mut w.values.to_vec()))
 }
 
-/// Slope and value at `time` of the line that fits best.
+/// Slope and value at `time` of the linear regression.
 fn regression(w: &Window<'_>, time: i64) -> (f64, f64) {
     let first = w.values.first().copied().unwrap_or(f64::NAN);
     if w.values.iter().all(|value| *value == first) {
@@ -414,7 +415,7 @@ fn regression(w: &Window<'_>, time: i64) -> (f64, f64) {
     (slope, y / n - slope * x / n)
 }
 
-/// False (and said so, when histograms are why) when there are too few floats for a line.
+/// False when there are too few floats for a line, with an annotation if histograms were ignored.
 fn has_two(eval: &Eval<'_>, w: &Window<'_>) -> bool {
     if !w.values.is_empty() {
         w.note_ignored(eval);

@@ -1,4 +1,4 @@
-//! What an `eval` expects, and whether an answer is that.
+//! The expectations of an `eval`, and their comparison with a result.
 
 use regex::Regex;
 
@@ -14,10 +14,10 @@ use crate::data::text::parse_duration;
 use crate::eval::nearly_equal;
 use crate::query::{Answer, Sample, Series, Value};
 
-/// Relative difference that is allowed.
+/// Allowed relative difference.
 const EPSILON: f64 = 1e-6;
 
-/// What a message must be.
+/// Expected text of a message.
 #[derive(Debug)]
 enum Pattern {
     Any,
@@ -35,7 +35,7 @@ impl Pattern {
     }
 }
 
-/// What an `eval` expects.
+/// The expectations of an `eval`.
 #[derive(Debug, Default)]
 pub(super) struct Expected {
     fail: Option<Pattern>,
@@ -45,7 +45,7 @@ pub(super) struct Expected {
     no_infos: bool,
     /// The order of the series matters.
     pub(super) ordered: bool,
-    /// The answer is of a type that range queries do not have.
+    /// The result has a type that range queries do not return.
     pub(super) only_instant: bool,
     text: Option<Vec<u8>>,
     scalar: Option<f64>,
@@ -108,7 +108,7 @@ impl Expected {
         Ok(())
     }
 
-    /// Compares an answer.
+    /// Compares a result.
     pub(super) fn check(&self, answer: Result<Answer, String>) -> Result<(), String> {
         let answer = match (answer, &self.fail) {
             (Err(message), Some(pattern)) if pattern.matches(&message) => return Ok(()),

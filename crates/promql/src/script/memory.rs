@@ -1,4 +1,4 @@
-//! The plainest storage: series in a map.
+//! The simplest storage: series in a map.
 
 use std::collections::BTreeMap;
 

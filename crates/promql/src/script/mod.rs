@@ -1,11 +1,12 @@
-//! The script language of Prometheus' own query tests: `load` puts series into a storage, `eval` asks and says what must come out.
+//! The script language of Prometheus' query tests: `load` adds series to a storage, `eval` runs a query and
+//! lists the expected result.
 //!
-//!   text ─▶ commands ─▶ Storage (whoever is tested) ─▶ Query ─▶ compared with what is expected, ± 1e-6
+//!   text ─▶ commands ─▶ Storage (under test) ─▶ Query ─▶ compared with the expected result, ± 1e-6
 //!
-//! Each instant query is asked in several ways that must agree: as it is, as the middle step of a range query, and with all selectors
-//! pinned by `@` to the time of the query and evaluated at other times.
+//! Each instant query is run in several ways that must agree: unchanged, as the middle step of a range query,
+//! and with all selectors pinned by `@` to the time of the query and evaluated at other times.
 //!
-//! Here because crates that bring a storage run the same scripts over it.
+//! Public, so that crates with a storage run the same scripts over it.
 
 mod check;
 mod memory;
@@ -26,28 +27,28 @@ use check::Expected;
 pub use memory::Memory;
 use values::Item;
 
-/// A storage that a script can fill and ask.
+/// A storage that a script can fill and query.
 pub trait Storage {
-    /// Forgets everything.
+    /// Removes all series.
     ///
     /// # Errors
-    /// What went wrong, in words.
+    /// A description of the failure.
     fn clear(&mut self) -> Result<(), String>;
 
     /// Adds samples. Those of one series rise in time.
     ///
     /// # Errors
-    /// What went wrong, in words.
+    /// A description of the failure.
     fn load(&mut self, series: &[(Labels, Samples)]) -> Result<(), String>;
 
-    /// Calls `ask` with the present state.
+    /// Calls `ask` with the current state.
     ///
     /// # Errors
-    /// What went wrong, in words.
+    /// A description of the failure.
     fn read(&self, ask: &mut dyn FnMut(&dyn Source)) -> Result<(), String>;
 }
 
-/// The options under which the scripts are written: the whole language, all features.
+/// The options that scripts assume: the complete language, all features.
 pub fn options() -> Options {
     Options {
         parse: ParseOptions::ALL,
@@ -57,12 +58,12 @@ pub fn options() -> Options {
     }
 }
 
-/// An `eval` that did not give what it should.
+/// An `eval` with another result than expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Line of the script, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the difference.
     pub message: String,
 }
 
@@ -71,7 +72,7 @@ pub struct Failure {
 pub struct Report {
     /// How many `eval`s passed.
     pub passed: usize,
-    /// Those that did not, and lines that could not be understood.
+    /// Those that did not, and lines that could not be parsed.
     pub failures: Vec<Failure>,
 }
 
@@ -154,7 +155,7 @@ fn is_metric(text: &str) -> bool {
     !text.contains(' ') || text.ends_with('}')
 }
 
-/// What an `eval` asks.
+/// The query of an `eval`.
 struct Ask<'s> {
     expr: &'s str,
     start_ms: i64,
@@ -246,7 +247,8 @@ fn instant(text: &str, at_ms: i64, expected: &Expected, storage: &dyn Storage) -
     expected.check_middle(middle).map_err(|message| format!("{text} in range mode around {at_ms}: {message}"))
 }
 
-/// The expression with all selectors pinned to the time of the query, and the times at which it must give the same.
+/// The expression with all selectors pinned to the time of the query, and the times at which its result must
+/// be the same.
 fn pinned(text: &str, at_ms: i64) -> Result<Vec<(String, i64)>, String> {
     let Ok(mut expr) = parse(text, ParseOptions::ALL) else { return Ok(Vec::new()) };
     if pin(&mut expr, at_ms) {
@@ -258,7 +260,7 @@ fn pinned(text: &str, at_ms: i64) -> Result<Vec<(String, i64)>, String> {
     Ok(times.into_iter().map(|time| (text.clone(), time)).collect())
 }
 
-/// Pins selectors; true when a function depends on the time of the step anyway.
+/// Pins selectors; true when a function depends on the time of the step regardless.
 fn pin(expr: &mut Expr, at_ms: i64) -> bool {
     let set = |at: &mut Option<At>| {
         if !matches!(at, Some(At::Time(_))) {
@@ -277,7 +279,7 @@ fn pin(expr: &mut Expr, at_ms: i64) -> bool {
             false
         }
         Expr::Subquery(e) => {
-            // What is inside is as pinned as the subquery itself; only its functions matter.
+            // The inner expression is as pinned as the subquery itself; only its functions matter.
             set(&mut e.at);
             false
         }

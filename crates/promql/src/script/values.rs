@@ -8,7 +8,7 @@ use crate::data::source::{STALE, Samples};
 use crate::data::text::{parse_duration, parse_number};
 use crate::syntax::parser::parse_selector;
 
-/// One place in a sequence of values.
+/// One entry in a sequence of values.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
     Omitted,
@@ -253,8 +253,9 @@ fn signed_duration(text: &str) -> Result<i64, String> {
 /// How long a chunk of histograms lasts in Prometheus' head.
 const CHUNK_MS: i64 = 2 * 3_600_000;
 
-/// Gives histograms the hints that Prometheus' storage would: within a chunk nothing was reset, at its beginning nobody knows. A chunk
-/// ends where the layout changes, at a reset, at anything that is no histogram, and every two hours.
+/// Sets the reset hints of histograms as Prometheus' storage would: no reset within a chunk, unknown at its
+/// beginning. A chunk ends where the layout changes, at a reset, at any sample that is not a histogram, and
+/// every two hours.
 pub(super) fn give_hints(samples: &mut Samples) {
     let mut before: Option<(i64, Arc<Histogram>)> = None;
     for (time, place) in samples.times_ms.iter().zip(&mut samples.histograms) {

@@ -1,7 +1,7 @@
-//! The syntax tree of an expression. Every node knows its place in the text, because errors and annotations are reported with it.
+//! The syntax tree of an expression. Every node has its position in the text, for errors and annotations.
 //!
-//! What is written is kept as written (durations as expressions, `start()` as a word), so that a tree can be printed again; `plan`
-//! replaces it by numbers when the query's times are known.
+//! The tree preserves the notation (durations as expressions, `start()` as a word), so that it can be printed
+//! again; `plan` replaces it by numbers when the query's times are known.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::syntax::position::Span;
 pub enum ValueType {
     /// A number per step.
     Scalar,
-    /// A text.
+    /// A string.
     String,
     /// Series with one sample per step.
     Vector,
@@ -68,7 +68,7 @@ pub enum Expr {
     Paren(Box<Paren>),
     /// `sum(a) offset 5m`
     Shifted(Box<Shifted>),
-    /// Made by the planner: this part has the same value at every step, so it is evaluated once.
+    /// Created by the planner: this part has the same value at every step, so it is evaluated once.
     Invariant(Box<Expr>),
 }
 
@@ -79,20 +79,20 @@ pub struct Number {
     pub value: f64,
     /// Written as a duration (`5m`).
     pub duration: bool,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
-/// A text.
+/// A string literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text {
-    /// What the quotes stand for. Escapes can make bytes that are no UTF-8.
+    /// The unescaped value. Escapes can yield bytes that are not UTF-8.
     pub value: Vec<u8>,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
-/// A span of time in a selector: a plain one, or one to be calculated when the query's times are known.
+/// A duration in a selector: fixed, or calculated when the query's times are known.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Duration {
     /// Milliseconds.
@@ -102,10 +102,10 @@ pub enum Duration {
 }
 
 impl Duration {
-    /// Nothing: no offset, the default step.
+    /// Zero: no offset, the default step.
     pub const NONE: Duration = Duration::Fixed(0);
 
-    /// True for a range that is not written.
+    /// True for an omitted range.
     pub(crate) fn is_implicit(&self) -> bool {
         matches!(self, Duration::Expr(expr) if expr.kind == DurationKind::Window)
     }
@@ -119,18 +119,18 @@ impl Duration {
     }
 }
 
-/// A calculation with durations.
+/// An arithmetic expression of durations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DurationExpr {
-    /// What is calculated.
+    /// The operation.
     pub kind: DurationKind,
     /// Written in parentheses.
     pub wrapped: bool,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
-/// What a [`DurationExpr`] calculates.
+/// An operation of a [`DurationExpr`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum DurationKind {
     /// A number of seconds.
@@ -139,7 +139,7 @@ pub enum DurationKind {
     Step,
     /// `range()`: the query's end less its start.
     Range,
-    /// Nothing is written where a range could be: the step, or how far an instant selector looks back when there is one step.
+    /// The omitted range of MetricsQL: the step, or the look-back when there is one step.
     Window,
     /// `-a`
     Negative(Box<DurationExpr>),
@@ -168,7 +168,7 @@ pub enum Edges {
     /// Samples inside only; rates extrapolate.
     #[default]
     Plain,
-    /// The sample before the range stands for its beginning.
+    /// The sample before the range is its beginning.
     Anchored,
     /// Borders are interpolated between the samples around them.
     Smoothed,
@@ -177,11 +177,12 @@ pub enum Edges {
 /// A vector selector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selector {
-    /// The metric name before the braces; empty when there is none.
+    /// The metric name before the braces; empty when absent.
     pub name: String,
-    /// All conditions, the name's last.
+    /// All matchers, the name's last.
     pub matchers: Vec<Matcher>,
-    /// Further lists of conditions, each behind an `or`, with the name's in each: a series has to meet one of the lists.
+    /// Further lists of matchers, each after an `or` and including the name's: a series has to match one of
+    /// the lists.
     pub others: Vec<Vec<Matcher>>,
     /// `offset`
     pub offset: Duration,
@@ -189,29 +190,30 @@ pub struct Selector {
     pub at: Option<At>,
     /// `anchored`, `smoothed`
     pub edges: Edges,
-    /// Set by the planner: only counts and sums of histograms are needed, and resets between neighbours are told at once.
+    /// Set by the planner: only counts and sums of histograms are needed, and resets between neighbours are
+    /// detected on reading.
     pub totals: bool,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
 /// A range selector. Offset, `@` and edges are those of its vector selector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matrix {
-    /// What is selected.
+    /// The vector selector.
     pub selector: Selector,
-    /// How far back.
+    /// Length of the range.
     pub range: Duration,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
 /// A subquery.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subquery {
-    /// What is evaluated at each of its steps.
+    /// The expression evaluated at each of its steps.
     pub expr: Expr,
-    /// How far back.
+    /// Length of the range.
     pub range: Duration,
     /// Distance of the steps; `Fixed(0)` for the default.
     pub step: Duration,
@@ -219,20 +221,20 @@ pub struct Subquery {
     pub offset: Duration,
     /// `@`
     pub at: Option<At>,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
 /// A function call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Which function.
+    /// The function.
     pub function: &'static Function,
     /// Its arguments.
     pub args: Vec<Expr>,
     /// `keep_metric_names`
     pub keep_name: bool,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
@@ -271,7 +273,7 @@ pub enum AggregateOp {
     Zscore,
 }
 
-/// What `topk_max` and its like compare of each series: one value of all its steps.
+/// The value by which `topk_max` and similar aggregations rank a series, over all its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "they are parts of the words of the language")]
 pub enum Rank {
@@ -283,7 +285,7 @@ pub enum Rank {
 }
 
 impl AggregateOp {
-    /// Those of PromQL.
+    /// The aggregations of PromQL.
     pub const ALL: [AggregateOp; 14] = {
         use AggregateOp::*;
         [
@@ -304,7 +306,7 @@ impl AggregateOp {
         ]
     };
 
-    /// Those that MetricsQL has beside them.
+    /// The additional aggregations of MetricsQL.
     pub const OF_METRICSQL: [AggregateOp; 23] = {
         use AggregateOp::{
             Any, BottomkBy, Distinct, Geomean, Mad, Mode, OutliersIqr, OutliersMad, Outliersk, Quantiles,
@@ -343,7 +345,7 @@ impl AggregateOp {
         Self::OF_METRICSQL.into_iter().find(|op| op.name().eq_ignore_ascii_case(name))
     }
 
-    /// The word.
+    /// The keyword.
     pub fn name(self) -> &'static str {
         match self {
             AggregateOp::Sum => "sum",
@@ -421,7 +423,7 @@ impl AggregateOp {
         }
     }
 
-    /// How many [`Aggregate::more`] there may be.
+    /// Maximum number of [`Aggregate::more`].
     pub(crate) fn more_max(self) -> usize {
         match self {
             AggregateOp::TopkBy(_) | AggregateOp::BottomkBy(_) => 1,
@@ -431,7 +433,7 @@ impl AggregateOp {
         }
     }
 
-    /// True for those that must be switched on.
+    /// True for those that must be enabled.
     pub fn experimental(self) -> bool {
         matches!(self, AggregateOp::Limitk | AggregateOp::LimitRatio)
     }
@@ -440,21 +442,22 @@ impl AggregateOp {
 /// An aggregation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aggregate {
-    /// Which one.
+    /// The operator.
     pub op: AggregateOp,
-    /// What is aggregated.
+    /// The aggregated expression.
     pub expr: Expr,
     /// `k`, the quantile, the label.
     pub param: Option<Expr>,
-    /// Of `quantiles` the quantiles, of `topk_max` and its like the label of the rest; of the others further vectors.
+    /// For `quantiles` the quantiles, for `topk_max` and similar the label of the rest; for the others
+    /// further vectors.
     pub more: Vec<Expr>,
     /// Labels of `by` or `without`.
     pub grouping: Vec<String>,
     /// `without` instead of `by`.
     pub without: bool,
-    /// `limit`: groups at most.
+    /// `limit`: maximum number of groups.
     pub limit: Option<u64>,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
@@ -495,16 +498,16 @@ pub enum BinaryOp {
     And,
     Or,
     Unless,
-    /// Gaps of the left are filled with the right.
+    /// Gaps of the left side are filled with the right side.
     Default,
-    /// What of the left has a partner on the right.
+    /// The values of the left side that have a partner on the right.
     If,
-    /// What of the left has none.
+    /// The values of the left side that have no partner.
     IfNot,
 }
 
 impl BinaryOp {
-    /// Those of PromQL.
+    /// The operators of PromQL.
     pub const ALL: [BinaryOp; 18] = {
         use BinaryOp::*;
         [
@@ -529,7 +532,7 @@ impl BinaryOp {
         ]
     };
 
-    /// The sign or word.
+    /// The symbol or keyword.
     pub fn name(self) -> &'static str {
         match self {
             BinaryOp::Add => "+",
@@ -562,7 +565,7 @@ impl BinaryOp {
         all.into_iter().find(|op| op.name().eq_ignore_ascii_case(name))
     }
 
-    /// How strongly it binds, and whether it groups to the right.
+    /// The precedence, and whether it is right-associative.
     pub(crate) fn precedence(self) -> (u8, bool) {
         match self {
             BinaryOp::Default => (1, false),
@@ -583,7 +586,7 @@ impl BinaryOp {
         }
     }
 
-    /// `==` and its like.
+    /// Comparison operators.
     pub fn compares(self) -> bool {
         use BinaryOp::*;
         matches!(self, Equal | NotEqual | Greater | Less | GreaterEqual | LessEqual)
@@ -594,12 +597,12 @@ impl BinaryOp {
         matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Unless)
     }
 
-    /// `default`, `if`, `ifnot`, which look at whether there are values, not at what they are.
+    /// `default`, `if`, `ifnot`, which depend on the presence of values only.
     pub fn fills(self) -> bool {
         matches!(self, BinaryOp::Default | BinaryOp::If | BinaryOp::IfNot)
     }
 
-    /// True when the result is no longer what the metric name says.
+    /// True when the result is no longer the named metric.
     pub(crate) fn changes_meaning(self) -> bool {
         use BinaryOp::*;
         matches!(self, Add | Sub | Mul | Div | Mod | Pow | Atan2)
@@ -619,10 +622,10 @@ pub enum Cardinality {
     ManyToMany,
 }
 
-/// Which series of two vectors belong together.
+/// How series of two vectors are matched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matching {
-    /// How many of each side.
+    /// The cardinality of each side.
     pub card: Cardinality,
     /// Labels of `on` or `ignoring`.
     pub labels: Vec<String>,
@@ -639,7 +642,7 @@ pub struct Matching {
 /// A binary operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Binary {
-    /// Which one.
+    /// The operator.
     pub op: BinaryOp,
     /// The left side.
     pub left: Expr,
@@ -658,36 +661,36 @@ pub struct Binary {
 pub struct Unary {
     /// `-` instead of `+`.
     pub negative: bool,
-    /// What the sign belongs to.
+    /// The operand.
     pub expr: Expr,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
 /// Parentheses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Paren {
-    /// What is inside.
+    /// The expression inside.
     pub expr: Expr,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
 /// An expression evaluated at other times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shifted {
-    /// What is evaluated.
+    /// The shifted expression.
     pub expr: Expr,
     /// `offset`
     pub offset: Duration,
     /// `@`
     pub at: Option<At>,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
 impl Expr {
-    /// Its place in the text.
+    /// Its position in the text.
     pub fn span(&self) -> Span {
         match self {
             Expr::Number(e) => e.span,
@@ -724,7 +727,7 @@ impl Expr {
         }
     }
 
-    /// The expressions right inside, in order of the text.
+    /// The direct subexpressions, in order of the text.
     pub fn children(&self) -> Vec<&Expr> {
         match self {
             Expr::Number(_) | Expr::Text(_) | Expr::Selector(_) | Expr::Matrix(_) => Vec::new(),
@@ -739,8 +742,8 @@ impl Expr {
         }
     }
 
-    /// True when its value at a step depends on what there is at others, so that a range query does not give what instant queries
-    /// would. What is inside is not asked.
+    /// True when its value at a step depends on other steps, so that a range query differs from instant
+    /// queries. Subexpressions are not checked.
     pub fn across_steps(&self) -> bool {
         use AggregateOp::{Any, BottomkBy, OutliersIqr, OutliersMad, Outliersk, Quantiles, TopkBy};
         match self {
@@ -757,7 +760,7 @@ impl Expr {
         }
     }
 
-    /// Without the parentheses and marks around it.
+    /// The expression without enclosing parentheses and marks.
     pub(crate) fn bare(&self) -> &Expr {
         match self {
             Expr::Paren(e) => e.expr.bare(),

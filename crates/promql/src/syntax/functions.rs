@@ -1,4 +1,4 @@
-//! The functions of the language: names, arguments, results. What they calculate is in `eval`.
+//! The functions of the language: names, arguments, results. Their implementation is in `eval`.
 
 use crate::syntax::ast::ValueType::{self, Matrix, Scalar, String, Vector};
 
@@ -13,9 +13,9 @@ pub struct Function {
     pub variadic: Variadic,
     /// Type of its result.
     pub returns: ValueType,
-    /// Must be switched on.
+    /// Must be enabled.
     pub experimental: bool,
-    /// The value at a step depends on those at other steps, so a range query does not give what instant queries would.
+    /// The value at a step depends on other steps, so a range query differs from instant queries.
     pub across_steps: bool,
 }
 
@@ -26,7 +26,7 @@ pub enum Variadic {
     None,
     /// The last may be missing, or come up to this many times.
     UpTo(usize),
-    /// The last may be missing or repeat without bound.
+    /// The last may be missing or repeat without limit.
     Any,
 }
 
@@ -154,12 +154,12 @@ pub static FUNCTIONS: &[Function] = &[
     optional("year", &[Vector]),
 ];
 
-/// The functions that MetricsQL has beside these, by name.
+/// The additional functions of MetricsQL, by name.
 pub fn of_metricsql() -> &'static [Function] {
     crate::syntax::metricsql::FUNCTIONS
 }
 
-/// The function of a name; names are written in small letters.
+/// The function of a name; names are lower case.
 pub(crate) fn find(name: &str) -> Option<&'static Function> {
     find_in(FUNCTIONS, name)
 }

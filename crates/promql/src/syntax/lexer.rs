@@ -1,17 +1,17 @@
-//! From text to tokens. Three modes, switched by brackets: outside, inside braces (keywords are names there), inside square brackets
-//! (only durations and arithmetic).
+//! Splits text into tokens. Three modes, switched by brackets: outside, inside braces (keywords are names
+//! there), inside square brackets (only durations and arithmetic).
 //!
-//! All tokens are made at once; a text that is no PromQL ends in one [`Kind::Error`] token, which the parser reports when it gets
-//! there. Comments and white space are gone.
+//! All tokens are created at once; invalid text ends in one [`Kind::Error`] token, which the parser reports
+//! when it gets there. Comments and white space are dropped.
 
 use crate::data::text;
 use crate::syntax::ast::{AggregateOp, BinaryOp};
 use crate::syntax::position::Span;
 
-/// Tokens of a query: a tree takes hundreds of bytes for each.
+/// Limit of tokens of a query: a tree takes hundreds of bytes for each.
 const TOKENS_MAX: usize = 50_000;
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Kind {
     End,
@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     Special(Special),
 }
 
-/// Words with a meaning of their own.
+/// Keywords.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keyword {
     Offset,
@@ -72,7 +72,7 @@ pub(crate) enum Special {
     MinOf,
 }
 
-/// A token and its place.
+/// A token and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
@@ -81,7 +81,7 @@ pub(crate) struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// As errors name it.
+    /// The token's name in errors.
     pub(crate) fn describe(&self) -> String {
         match &self.kind {
             Kind::End => "end of input".to_owned(),
@@ -210,10 +210,10 @@ struct Lexer<'a> {
     parens: usize,
     brace: bool,
     bracket: bool,
-    /// Seen since the bracket was opened.
+    /// Whether it occurred since the bracket was opened.
     colon: bool,
     duration: bool,
-    /// In a bracket, and no number has come yet: then operators are what they are anywhere, but nothing else is.
+    /// In a bracket before the first number: operators are tokens as outside, but nothing else is.
     calculates: bool,
 }
 
@@ -421,7 +421,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// Within brackets, behind a number.
+    /// Within brackets, after a number.
     fn in_brackets(&mut self, c: char) -> Result<(), String> {
         match c {
             ':' if self.colon => Err("unexpected colon ':'".to_owned()),
@@ -435,7 +435,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads `step` and its like, if that is what stands here.
+    /// Reads `step` and similar words, if one is next.
     fn duration_word(&mut self) -> bool {
         self.eat_while(is_alpha);
         match special(&self.read().to_ascii_lowercase()) {
@@ -481,7 +481,7 @@ impl<'a> Lexer<'a> {
         there
     }
 
-    /// Reads what looks like a number, up to where it stops being one.
+    /// Reads the longest prefix that looks like a number.
     fn scan_number(&mut self) -> bool {
         let mut digits = "0123456789";
         if self.accept("0") && self.accept("xX") {
@@ -520,7 +520,7 @@ impl<'a> Lexer<'a> {
         self.at > self.start && !self.peek().is_some_and(is_alphanumeric)
     }
 
-    /// Reads what says how many of a number are meant: `K`, `Mi`, `GB`, `TiB`.
+    /// Reads the multiplier of a number: `K`, `Mi`, `GB`, `TiB`.
     fn scan_multiple(&mut self) -> bool {
         let number = self.at;
         if !self.read().ends_with(|c: char| c.is_ascii_digit() || c == '.') || !self.accept("KMGT") {
@@ -609,7 +609,7 @@ fn code_point(c: char) -> String {
     if c.is_control() { format!("U+{code:04X}") } else { format!("U+{code:04X} '{c}'") }
 }
 
-/// A character in single quotes; the end of the text has none.
+/// A character in single quotes; the end of the text without quotes.
 fn shown(c: Option<char>) -> String {
     match c {
         None => "'\\uffff'".to_owned(),

@@ -1,8 +1,8 @@
-//! Functions that MetricsQL, the language of VictoriaMetrics, has beside those of PromQL: names, arguments, results. What they
-//! calculate is in `eval::metricsql`.
+//! The functions that MetricsQL, the language of VictoriaMetrics, adds to PromQL: names, arguments, results.
+//! Their implementation is in `eval::metricsql`.
 //!
-//! Names that both languages have mean what PromQL means. Windows hold the samples of the range alone, as everywhere in PromQL; a
-//! step without a value is a gap.
+//! Names in both languages have PromQL's meaning. Windows contain the samples of the range only, as
+//! everywhere in PromQL; a step without a value is a gap.
 //! Source: the documentation of MetricsQL.
 
 use crate::syntax::ast::ValueType::{Matrix, Scalar, String, Vector};

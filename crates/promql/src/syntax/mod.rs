@@ -1,4 +1,4 @@
-//! Text to expression tree, and back.
+//! Parser and printer of expressions.
 
 pub mod ast;
 pub mod functions;

@@ -1,4 +1,4 @@
-//! Places in the text of a query: byte ranges, shown to people as line and column.
+//! Positions in the text of a query: byte ranges, displayed as line and column.
 
 /// A range of bytes in a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]

@@ -1,7 +1,7 @@
-//! An expression on several lines, as tools show it to people: what fits into a line stays on one, what does not is broken at its
-//! outermost part, and its parts are indented.
+//! Prints an expression on several lines: a part that fits stays on one line; others are broken at the
+//! outermost operator or call, with their parts indented.
 //!
-//! Where lines break and where they are indented is what Prometheus does, so that both show the same text.
+//! Line breaks and indentation are those of Prometheus, so that both print the same text.
 
 use std::fmt::{self, Write};
 
@@ -13,7 +13,7 @@ const LINE_BYTES_MAX: usize = 100;
 const KEEP_NAME: &str = " keep_metric_names";
 
 impl Expr {
-    /// The expression as text of several lines where it is long. It parses to the same tree.
+    /// The expression as text, on several lines if it is long. It parses to the same tree.
     pub fn pretty(&self) -> String {
         let mut out = String::new();
         put(self, 0, &mut out);
@@ -21,7 +21,7 @@ impl Expr {
     }
 }
 
-/// Room for so many bytes.
+/// Remaining bytes of a line.
 struct Room(usize);
 
 impl Write for Room {
@@ -39,7 +39,7 @@ fn indent(level: usize, out: &mut String) {
     out.extend(std::iter::repeat_n("  ", level));
 }
 
-/// Puts lines, the first of them indented, too.
+/// Writes an expression, starting with an indented line.
 fn put(expr: &Expr, level: usize, out: &mut String) {
     match expr {
         Expr::Invariant(e) => put(e, level, out),
@@ -94,7 +94,7 @@ fn put(expr: &Expr, level: usize, out: &mut String) {
     }
 }
 
-/// `(`, each on lines of its own, `)`.
+/// `(`, each item on a separate line, `)`.
 fn put_list<'e>(items: impl IntoIterator<Item = &'e Expr>, level: usize, out: &mut String) {
     out.push_str("(\n");
     for (index, item) in items.into_iter().enumerate() {

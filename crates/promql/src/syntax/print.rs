@@ -1,4 +1,4 @@
-//! From a syntax tree back to text, in the one form that tools show and compare. What is printed parses to the same tree.
+//! Prints a syntax tree in canonical form, which tools display and compare. It parses to the same tree.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -37,7 +37,7 @@ impl Display for Expr {
     }
 }
 
-/// What stands behind the expression of a subquery.
+/// The text after the expression of a subquery.
 pub(crate) struct Behind<'e>(pub(crate) &'e Subquery);
 
 impl Display for Behind<'_> {
@@ -52,7 +52,7 @@ impl Display for Behind<'_> {
     }
 }
 
-/// What stands between the two sides of an operator.
+/// The text between the two sides of an operator.
 pub(crate) struct Middle<'e>(pub(crate) &'e Binary);
 
 impl Display for Middle<'_> {
@@ -68,7 +68,7 @@ impl Display for Middle<'_> {
     }
 }
 
-/// What stands before the arguments of an aggregation.
+/// The text before the arguments of an aggregation.
 pub(crate) struct Head<'e>(pub(crate) &'e Aggregate);
 
 impl Display for Head<'_> {
@@ -209,7 +209,7 @@ impl Display for DurationExpr {
             DurationKind::Number(number) => number.fmt(out)?,
             DurationKind::Step => out.write_str("step()")?,
             DurationKind::Range => out.write_str("range()")?,
-            // What is not written is left out by the selector.
+            // The selector omits an implicit range.
             DurationKind::Window => {}
             DurationKind::Negative(expr) => write!(out, "-{expr}")?,
             DurationKind::Binary(op, left, right) => write!(out, "{left} {} {right}", op.name())?,

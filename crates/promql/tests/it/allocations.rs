@@ -1,7 +1,8 @@
-//! A global allocator that counts the bytes that each thread holds, so that a test can bound what a query or a command takes. Shared by the
-//! tests of PromQL and of documents.
+//! A global allocator that counts the bytes held by each thread, so that a test can bound the memory of a
+//! query or a command. Shared by the tests of PromQL and of documents.
 //!
-//! This file may use `unsafe` for one thing: `GlobalAlloc` is an unsafe trait. Every call goes to the system allocator unchanged.
+//! This file may use `unsafe` for one thing: `GlobalAlloc` is an unsafe trait. Every call goes to the system
+//! allocator unchanged.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -19,19 +20,19 @@ struct CountingAllocator;
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn count(bytes: i64) {
-    // A thread that ends may free after its counters are gone.
+    // A thread that ends may free memory after its counters are gone.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
     });
 }
 
-// SAFETY: every method passes its arguments to `System` unchanged and returns its answer; counting touches no memory of the caller
-// and does not allocate.
+// SAFETY: every method passes its arguments to `System` unchanged and returns its result; counting touches no
+// memory of the caller and does not allocate.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is System's.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`, which is System's.
         unsafe { System.alloc(layout) }
     }
 
@@ -48,7 +49,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both blocks may live while the bytes are copied.
+        // Both blocks may exist while the bytes are copied.
         count(size as i64);
         // SAFETY: as above; the pointer came from `System`.
         let moved = unsafe { System.realloc(pointer, layout, size) };
@@ -57,7 +58,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// The most bytes that `body` held at one time on this thread, beyond those held before; and its answer.
+/// Runs `body`: the peak of bytes that it held on this thread in addition to those held before, and its
+/// result.
 pub(crate) fn most_held<T>(body: impl FnOnce() -> T) -> (u64, T) {
     let before = HELD.get();
     MOST.set(before);

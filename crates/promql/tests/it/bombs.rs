@@ -1,9 +1,10 @@
-//! Hostile queries: short texts that ask for much. Each ends in an answer or a typed error, within the memory that it may take.
+//! Hostile queries: short texts that need much memory or time. Each ends in a result or a typed error, within
+//! its memory limit.
 //!
 //!   bombs/hand.txt, families × sizes, nested functions ─▶ parse ─▶ instant and range over hostile series ─▶ most bytes held
 //!
-//! Memory is counted by the allocator, never time: a query is stopped after a number of questions whether to stop, so that a
-//! loop which never asks is noticed.
+//! Only memory is measured, by the allocator, never time: the stop function ends a query after a number of
+//! calls, so that a loop that never calls it is noticed.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -16,18 +17,19 @@ use ropewalk_promql::{
 
 use crate::allocations::most_held;
 
-/// What one query may hold while it is evaluated.
+/// Memory limit of one query's evaluation.
 const QUERY_BYTES: u64 = 16 << 20;
-/// What no budget counts: one allocation that was made before it was counted, and what the allocator test sees twice while a list grows.
+/// Memory that no budget counts: one allocation that was made before it was counted, and the double
+/// allocation while a list grows.
 const SLACK_BYTES: u64 = 8 << 20;
-/// What parsing may hold: a tree of the largest text, and all regular expressions.
+/// Memory limit of parsing: a tree of the largest text, and all regular expressions.
 const PARSE_BYTES: u64 = PATTERNS_BYTES_MAX as u64 + (40 << 20);
-/// How often a query asks whether to stop before it is stopped.
+/// Number of calls of the stop function after which it stops the query.
 const ASKED_MAX: u32 = 1_000;
 const SERIES: usize = 1_000;
 const END_MS: i64 = 2_000_000;
 
-/// A small generator: the same numbers on every run.
+/// A small pseudorandom generator with a fixed seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -135,7 +137,7 @@ fn nested(numbers: &mut Numbers) -> String {
     written_out(&query)
 }
 
-/// The families of texts that grow, at several sizes.
+/// The families of growing texts, at several sizes.
 fn grown() -> Vec<String> {
     let mut all = Vec::new();
     for size in [10, 100, 1_000, 15_000] {
@@ -179,7 +181,8 @@ fn histogram(seed: usize) -> Arc<Histogram> {
     Arc::new(Histogram { schema: 3, count, sum: count, positive, ..Histogram::default() })
 }
 
-/// `m`: a thousand series; `h`: histograms; `long`: labels of 60 KB; `rand`: values that are all different; names of all kinds.
+/// `m`: a thousand series; `h`: histograms; `long`: labels of 60 KB; `rand`: values that are all different;
+/// names of all kinds.
 fn memory() -> Memory {
     let mut memory = Memory::default();
     let mut load = |labels: &[(&str, &str)], sample: &dyn Fn(i64, &mut Samples)| {
@@ -225,7 +228,7 @@ fn kind(error: &Error) -> &'static str {
     }
 }
 
-/// What a query took: bytes while it was parsed, bytes while it was evaluated, and how it ended.
+/// Runs a query: peak of bytes while it was parsed, while it was evaluated, and how it ended.
 fn take(text: &str, memory: &Memory) -> (u64, u64, String) {
     let (parsing, query) = most_held(|| Query::parse(text, options()));
     let query = match query {
@@ -293,7 +296,7 @@ fn aggregation_over_many_series_passes() {
         })
         .collect();
     memory.load(&series).unwrap();
-    // The default limits, and sums also within the memory of a single step for each group.
+    // The default limits; and sums fit even into the memory of a single step for each group.
     for (text, rows, limits) in [
         ("sum(up)", 1, Limits { memory_bytes_max: 64 << 10, ..Limits::default() }),
         ("sum by (job) (up)", 100, Limits { memory_bytes_max: 256 << 10, ..Limits::default() }),

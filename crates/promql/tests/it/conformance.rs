@@ -1,4 +1,4 @@
-//! Prometheus' own query tests, which lie beside the project and are no part of it.
+//! Prometheus' query tests, read from a folder outside of the repository.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Our own scripts, which read as a tour of the language, and the runner itself.
+//! Our scripts, which read as a tour of the language, and the runner itself.
 
 use ropewalk_promql::script::{Memory, run};
 
@@ -23,7 +23,7 @@ fn failure(script: &str) -> String {
 }
 
 #[test]
-fn the_runner_notices_what_is_wrong() {
+fn runner_reports_wrong_results() {
     let load = "load 1m\n  a{x=\"1\"} 1 2\n  h {{count:1 sum:2 buckets:[1]}}\n\n";
     for (eval, wanted) in [
         ("eval instant at 0 a\n  a{x=\"1\"} 2", "expected {__name__=\"a\", x=\"1\"} 2, got 1"),

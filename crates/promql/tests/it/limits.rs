@@ -1,4 +1,4 @@
-//! What a query may cost, and how it ends when it costs more.
+//! Cost limits of a query, and the errors beyond them.
 
 use std::cell::Cell;
 
@@ -49,13 +49,13 @@ fn every_limit_has_its_error() {
             other => panic!("{query}: {other:?}"),
         }
     }
-    // Right at the limits all is well, and a stream of series needs no memory for all of them.
+    // Exactly at the limits the query passes, and a stream of series does not hold all of them.
     let tight = Limits { samples_max: 1000, series_max: 10, steps_max: 100, memory_bytes_max: 12_000 };
     ask("sum(m)", tight, &go).unwrap();
 }
 
 #[test]
-fn a_stop_is_heard_soon() {
+fn stop_ends_query_soon() {
     for (stop, wanted) in [(Stop::Cancelled, BudgetError::Cancelled), (Stop::TimedOut, BudgetError::TimedOut)]
     {
         let asked = Cell::new(0);
@@ -80,9 +80,9 @@ fn a_stop_is_heard_soon() {
     }
 }
 
-/// The windows of one series hold more than the series does, and take long between one series and the next.
+/// The windows of one series hold more than the series does, and take long before the next series.
 #[test]
-fn a_stop_is_heard_between_the_windows_of_a_series() {
+fn stop_ends_query_between_windows_of_a_series() {
     let mut memory = Memory::default();
     let mut samples = Samples::default();
     for sample in 0..10_000 {
@@ -121,7 +121,7 @@ fn deep_and_long_texts_are_refused() {
 
 #[test]
 fn regular_expressions_cannot_explode() {
-    // Exponential for engines that try alternatives; here linear.
+    // Exponential in backtracking engines; linear here.
     let query = format!("m{{s=~\"{}\"}}", "(a*)*".repeat(50));
     ask(&query, Limits::default(), &|| None).unwrap();
     // Too large when compiled.
@@ -169,7 +169,7 @@ fn h7_conditions_of_templates_are_counted() {
     let query = format!("WITH (c0={{a=\"1\",b=\"2\"}}{chain}) m{{c39}}");
     assert!(query.len() < 800);
     assert!(refusal(&query).contains("templates stand for too much"), "{}", refusal(&query));
-    // So are texts, by their length.
+    // Strings count, too, by their length.
     let text =
         format!("WITH (t=\"{}\") union({}m)", "x".repeat(100_000), "label_set(m, \"a\", t), ".repeat(100));
     assert!(refusal(&text).contains("templates stand for too much"));
@@ -191,7 +191,7 @@ fn h7_label_join_is_bounded() {
     assert!(
         refusal(&format!("label_set(m, {many}\"a\", \"b\")")).contains("exceed the limit of 262144 bytes")
     );
-    // What they make counts in the query's memory.
+    // Their results count in the query's memory.
     let tight = Limits { memory_bytes_max: 100_000, ..Limits::default() };
     ask("label_set(m, \"a\", \"short\")", tight, &|| None).unwrap();
     let error = ask(&set, tight, &|| None).unwrap_err().to_string();
@@ -241,7 +241,7 @@ fn h6_regular_expressions_of_a_query_have_one_sum() {
     let close: String = (0..100).map(|n| format!(", \"s\", \"(\\\\w{{60}}{n})?.*\")")).collect();
     let error = refusal(&format!("{nested}m{close}"));
     assert!(error.contains("regular expressions of the query are too large together"), "{error}");
-    // Small ones, and equal ones, as many as anybody writes.
+    // Small ones, and equal ones, as many as realistic queries have.
     ask(&format!("m{{{}s=\"1\"}}", matchers(&|n| format!("(x{n}.*)?"))), Limits::default(), &|| None)
         .unwrap();
     let same = "m{s=~\"(\\\\w{60})?.*\"} or ".repeat(100);
@@ -286,7 +286,7 @@ fn h7_queries_share_memory() {
     let first = run().unwrap();
     let held = shared.used();
     assert!(held > 10 * 100 * 24 && held < 100_000, "{held} bytes for a thousand points");
-    // While another query holds nearly all of it, none is left; its answer returns what it held.
+    // While another query holds nearly all of it, none is left; dropping its result releases the memory.
     let mut other = Share::new(Some(shared.clone()));
     other.grow((1 << 20) - held as usize).unwrap();
     match run() {

@@ -1,11 +1,11 @@
-//! What MetricsQL adds to the language, beside the scripts.
+//! Syntax of MetricsQL that the scripts do not cover.
 
 use ropewalk_promql::script::Memory;
 use ropewalk_promql::script::Storage as _;
 use ropewalk_promql::{Labels, Options, ParseOptions, Query, Samples, Value, parse};
 
 #[test]
-fn promql_alone_refuses_it() {
+fn promql_rejects_metricsql() {
     for query in [
         "median(foo)",
         "any by (a) (foo)",
@@ -53,7 +53,7 @@ fn one_form() {
 }
 
 #[test]
-fn words_of_metricsql_are_names_elsewhere() {
+fn metricsql_keywords_are_valid_names() {
     for query in [
         "any",
         "default",
@@ -87,7 +87,7 @@ fn mistakes() {
         ),
         (
             "foo keep_metric_names",
-            "1:5: parse error: keep_metric_names belongs behind a function, or an operator in parentheses",
+            "1:5: parse error: keep_metric_names belongs after a function, or an operator in parentheses",
         ),
         (
             "{a=\"b\" or c=\"\"}",
@@ -119,7 +119,7 @@ fn templates_are_bounded() {
     assert!(error.contains("nested too deeply"), "{error}");
 }
 
-/// A range that is not written is the look-back where there is one step, and the step where there are several.
+/// An omitted range is the look-back where there is one step, and the step where there are several.
 #[test]
 fn ranges_that_are_not_written() {
     let mut memory = Memory::default();

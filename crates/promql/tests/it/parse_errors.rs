@@ -1,15 +1,15 @@
-//! What the parser says about mistakes, and where.
+//! Texts and positions of syntax errors.
 
 use ropewalk_promql::{Options, ParseOptions, Query, parse, parse_selector};
 
-/// As PromQL alone: MetricsQL gives some of these texts a meaning.
+/// The error of PromQL alone: in MetricsQL some of these texts are valid.
 fn error(query: &str) -> String {
     let promql = ParseOptions { metricsql: false, ..ParseOptions::ALL };
     parse(query, promql).map(|expr| expr.to_string()).expect_err(query).to_string()
 }
 
 #[test]
-fn words_and_places() {
+fn error_texts_and_positions() {
     for (query, wanted) in [
         ("", "unknown position: parse error: no expression found in input"),
         ("# only a comment", "1:1: parse error: no expression found in input"),

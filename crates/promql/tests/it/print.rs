@@ -1,4 +1,4 @@
-//! What is printed parses to what was printed.
+//! Printing and parsing are inverse.
 
 use proptest::prelude::*;
 use ropewalk_promql::{ParseOptions, parse};

@@ -1,4 +1,5 @@
-//! A range query gives at each step what an instant query gives at that time; and what the default options do.
+//! A range query returns at each step the result of an instant query at that time; and the effect of the
+//! default options.
 
 use proptest::prelude::*;
 use ropewalk_promql::script::{Memory, Storage, options};
@@ -161,7 +162,7 @@ proptest! {
     }
 }
 
-/// The answer under default options, as text.
+/// The result under default options, as text.
 fn ask(query: &str) -> String {
     let mut memory = Memory::default();
     for (name, value) in [("a", 1.0), ("b", 2.0)] {
@@ -192,7 +193,7 @@ fn names_go_at_once_by_default() {
     assert_eq!(ask("sum by (__name__) (abs(a))"), "{} Float(2.0)");
     assert_eq!(ask("last_over_time(a[2m])"), "{__name__=\"a\", x=\"1\"} Float(2.0)");
     assert_eq!(ask("max_over_time(a[2m])"), "{x=\"1\"} Float(2.0)");
-    // Two series that were told apart by their names alone.
+    // Two series that differ only in their names.
     for query in [
         "abs({x=\"1\"})",
         "rate({x=\"1\"}[2m])",

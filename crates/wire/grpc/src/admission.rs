@@ -1,4 +1,5 @@
-//! The door of the port: credentials and rights are checked before a body is read, and a body has bounds of bytes, memory and time.
+//! Admission of requests: credentials and rights are checked before a body is read, and a body has limits of
+//! bytes, memory and time.
 //!
 //! ```text
 //! headers ─▶ health or reflection? ─ no ─▶ caller known, with the rights of the call? ─▶ body, frame by frame: memory, deadline ─▶ call
@@ -29,7 +30,7 @@ use crate::{events, umadb};
 /// Largest request of a service that needs no credentials.
 const OPEN_BYTES_MAX: usize = 64 << 10;
 
-/// Lets a call in, or rejects it by its headers alone.
+/// Admits a call, or rejects it by its headers alone.
 pub(crate) async fn admit(
     State((service, store)): State<(Service, Arc<str>)>,
     mut request: Request,
@@ -82,7 +83,7 @@ fn authorize(
     service.authorize(caller, call.needs, store)
 }
 
-/// Keeps a reservation until the call has ended.
+/// Holds a reservation until the call has ended.
 #[derive(Clone)]
 struct Held(#[expect(dead_code, reason = "released when dropped")] Arc<Mutex<Reservation>>);
 
@@ -93,7 +94,7 @@ struct Bounds {
     to_status: ToStatus,
 }
 
-/// The same body, which ends with an error at the first bound that it meets.
+/// The same body, which ends with an error at the first exceeded limit.
 fn bounded(body: Body, bounds: Bounds) -> Body {
     let frames = unfold(Some((body, bounds, 0)), |state| async move {
         let (mut body, bounds, received) = state?;

@@ -6,9 +6,9 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
-/// The path under which UmaDB's service was known before it had versions; older clients still call it.
+/// The path of UmaDB's service before it had versions; older clients still call it.
 pub(crate) const OLD: &str = "/umadb.UmaDBService/";
-/// The path now.
+/// The current path.
 pub(crate) const NEW: &str = "/umadb.v1.DCB/";
 
 /// The DCB service under its older path.
@@ -29,7 +29,7 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for Alias<S> {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        // What does not become a path stays as it is, and the service answers that it does not know it.
+        // A URI that is not renamed is passed on, and the service rejects it as unknown.
         if let Some(uri) = renamed(request.uri()) {
             *request.uri_mut() = uri;
         }

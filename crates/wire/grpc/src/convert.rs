@@ -1,4 +1,4 @@
-//! From messages to the words of the database. What a client may not say becomes an error here, or in the database.
+//! Converts messages to the types of the database. Invalid messages become errors here, or in the database.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ fn id(text: &str) -> Result<Option<Uuid>, uuid::Error> {
     if text.is_empty() { Ok(None) } else { Uuid::parse_str(text).map(Some) }
 }
 
-/// The events of a UmaDB append; fails with the ordinal of the first event whose uuid is none.
+/// The events of a UmaDB append; fails with the ordinal of the first event with an invalid UUID.
 pub(crate) fn umadb_events(events: Vec<umadb::Event>) -> Result<Vec<Event>, usize> {
     let event = |(ordinal, event): (usize, umadb::Event)| {
         Ok(Event {
@@ -27,7 +27,7 @@ pub(crate) fn umadb_events(events: Vec<umadb::Event>) -> Result<Vec<Event>, usiz
     events.into_iter().enumerate().map(event).collect()
 }
 
-/// An item without types and tags matches everything there, and so does then the whole query.
+/// In UmaDB an item without types and tags matches everything, and so does then the complete query.
 pub(crate) fn umadb_query(query: Option<umadb::Query>) -> Query {
     let items = query.map(|query| query.items).unwrap_or_default();
     if items.iter().any(|item| item.types.is_empty() && item.tags.is_empty()) {
@@ -63,7 +63,7 @@ pub(crate) fn query(query: Option<ours::Query>) -> Query {
     Query::from_items(items.into_iter().map(|item| QueryItem::new(item.types, item.tags)))
 }
 
-/// A condition must say what it is about: a forgotten query would be one on every event.
+/// A condition must have a query: an omitted one would match every event.
 pub(crate) fn conditions(conditions: Vec<ours::AppendCondition>) -> Result<Vec<AppendCondition>, WireError> {
     let condition = |(ordinal, condition): (usize, ours::AppendCondition)| {
         let missing = || WireError::invalid(format!("condition {ordinal} has no query"));
@@ -77,7 +77,7 @@ pub(crate) fn tracking(tracking: ours::UpstreamPosition) -> Tracking {
     Tracking { source: tracking.source, position: tracking.position }
 }
 
-/// Milliseconds within which an `ASYNC` append is synced, unless it says so itself.
+/// Default sync interval of an `ASYNC` append, in milliseconds.
 const ASYNC_MILLIS: u32 = 100;
 const ASYNC_MILLIS_MAX: u32 = 60_000;
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_without_words_is_everything_only_for_umadb() {
+    fn empty_item_matches_everything_only_for_umadb() {
         let item = |types: &[&str]| umadb::QueryItem {
             types: types.iter().map(|t| (*t).to_owned()).collect(),
             tags: Vec::new(),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn durability_takes_no_senseless_options() {
+    fn durability_rejects_contradictory_options() {
         let millis = |n| Durability::Async { interval: Duration::from_millis(n) };
         assert_eq!(durability(0, None).unwrap(), Durability::Sync);
         assert_eq!(durability(1, None).unwrap(), Durability::Buffered);

@@ -1,4 +1,4 @@
-//! `ropewalk.events.v1.Events`: what the database can do with events, call by call.
+//! `ropewalk.events.v1.Events`: the operations on events, call by call.
 
 use core::ops::RangeInclusive;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::streams::{self, FollowPlan, FrameStream, ReadPlan};
 
 pub(crate) const PROTOCOL: Protocol = Protocol { name: "grpc", status: status::events };
 
-/// Events of one message, unless the client says otherwise, and what it may say.
+/// Events per message: the default, and below it the limit of a client's choice.
 const BATCH_EVENTS: u32 = 1024;
 const BATCH_EVENTS_ALLOWED: RangeInclusive<u32> = 1..=65_536;
 
@@ -25,7 +25,7 @@ const BATCH_EVENTS_ALLOWED: RangeInclusive<u32> = 1..=65_536;
 pub(crate) struct Events(pub(crate) Service, pub(crate) Arc<str>);
 
 impl Events {
-    /// Authenticates and runs a call with one answer.
+    /// Authenticates and runs a call with one response.
     async fn call<T, R, F>(
         &self,
         operation: &'static str,

@@ -1,16 +1,17 @@
-//! Events on the wire: written once, from where the store keeps them into the bytes of a protobuf message.
+//! Encodes stored events once, from the store's memory into the bytes of a protobuf message.
 //!
 //!   SequencedEventRef (in place) ─▶ FrameWriter ─▶ Frame (message bytes) ─▶ Codec ─▶ HTTP/2
 //!
-//! Both protocols put the same fields at the same numbers, so one writer serves both; ours adds commit and time.
+//! Both protocols use the same field numbers, so one writer serves both; ours adds commit and time.
 //! ```text
 //! message        1 events*: SequencedEvent │ 2 head (of a read)
 //! SequencedEvent 1 position │ 2 event │ 3 tracking{1 source, 2 position} │ 4 seq │ 5 recorded_at_micros (ours)
 //! Event          1 type │ 2 tags* │ 3 data │ 4 id as text │ 5 metadata*{1 key, 2 value}
 //! ```
 //! Invariants
-//! 1. The bytes are those that prost would write (checked by tests): minimal varints, default values left out.
-//! 2. A frame stays below [`FRAME_BYTES_MAX`] unless it holds a single event.
+//! 1. The bytes are those that prost would write (checked by tests): minimal varints, default values left
+//!    out.
+//! 2. A frame stays below [`FRAME_BYTES_MAX`] unless it contains a single event.
 
 use core::marker::PhantomData;
 
@@ -19,7 +20,7 @@ use ropewalk::{Position, SequencedEventRef};
 use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Clients refuse messages over 4 MiB unless told otherwise; the rest is room for the head.
+/// Clients reject messages over 4 MiB by default; the difference leaves space for the head.
 pub(crate) const FRAME_BYTES_MAX: usize = (4 << 20) - 1024;
 
 /// The encoded message of a response.
@@ -27,7 +28,7 @@ pub(crate) const FRAME_BYTES_MAX: usize = (4 << 20) - 1024;
 pub(crate) struct Frame(pub(crate) Bytes);
 
 impl Frame {
-    /// A message of one number, which may be zero.
+    /// A message with a single number field, which may be zero.
     pub(crate) fn signal(field: u8, position: Position) -> Self {
         let mut bytes = vec![field << 3];
         put_varint(&mut bytes, position.0);
@@ -35,7 +36,7 @@ impl Frame {
     }
 }
 
-/// Which fields an event shows.
+/// The protocol, which determines the encoded fields of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// `umadb.v1`.
@@ -44,7 +45,7 @@ pub(crate) enum Dialect {
     Events,
 }
 
-/// What a message of a read says in its field `head`.
+/// The content of the field `head` in a message of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
     /// Nothing.
@@ -220,7 +221,7 @@ fn put_text(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     }
 }
 
-/// What a response can be: a frame, or any message of prost.
+/// An encodable response: a frame, or any message of prost.
 pub(crate) trait Encode: Send + 'static {
     /// Bytes to reserve for a response whose size is not known yet.
     const RESERVE: usize;
@@ -242,7 +243,7 @@ impl Encode for Frame {
 }
 
 impl<T: prost::Message + 'static> Encode for T {
-    // Answers of calls without events are a few numbers.
+    // Responses without events are a few numbers.
     const RESERVE: usize = 64;
 
     fn encode(self, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
@@ -261,7 +262,7 @@ impl<E, D> Default for Codec<E, D> {
 
 /// Bytes reserved for a request before its length is known; most are small.
 const REQUEST_RESERVE: usize = 1024;
-/// Small messages that are ready together go out together, up to this many bytes.
+/// Small messages that are ready at the same time are sent together, up to this many bytes.
 const TOGETHER_BYTES: usize = 32 << 10;
 
 impl<E: Encode, D: prost::Message + Default + Send + 'static> tonic::codec::Codec for Codec<E, D> {

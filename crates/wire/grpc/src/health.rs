@@ -6,11 +6,11 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::health_reporter;
 
-/// The names under which health is asked for; the empty one is the server.
+/// The service names of health checks; the empty one is the server.
 const NAMES: [&str; 3] = ["", "umadb.v1.DCB", "ropewalk.events.v1.Events"];
 
-/// `grpc.health.v1.Health`: serving until the database writes nothing any more or the server stops, then not serving; and watches
-/// end with the server's stop.
+/// `grpc.health.v1.Health`: serving until the database stops writing or the server stops, then not serving.
+/// Watches end when the server stops.
 pub(crate) async fn health(service: &Service) -> HealthServer<impl Health + use<>> {
     let (mut reporter, server) = health_reporter();
     let status = if service.readiness().is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };

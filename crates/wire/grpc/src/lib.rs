@@ -1,12 +1,13 @@
-//! gRPC: the protocol of UmaDB, so that its clients work unchanged, and our own for what it cannot say.
+//! gRPC: the protocol of UmaDB, so that its clients work unchanged, and our own with additional features.
 //!
 //!   admission: credentials, the rights of the call, then the body within bounds
 //!   routes ─┬─▶ umadb.v1.DCB, umadb.UmaDBService (its older path)
 //!           ├─▶ ropewalk.events.v1.Events
 //!           └─▶ grpc.health.v1, grpc.reflection.v1 and v1alpha
 //!
-//! Read `rights` for the table of calls, `umadb` and `events` for what they mean, `frame` for how events reach the wire with one copy, `status` for
-//! what a failed call carries, `request` for who asks and of which store. docs/grpc.md is the page for users.
+//! Read `rights` for the table of calls, `umadb` and `events` for their semantics, `frame` for how events are
+//! encoded with one copy, `status` for the errors of failed calls, `request` for caller and store.
+//! docs/grpc.md is the page for users.
 #![deny(missing_docs)]
 
 mod admission;
@@ -48,7 +49,7 @@ pub mod proto {
     }
 }
 
-/// Servers whose event-bearing answers are frames.
+/// Servers whose responses with events are frames.
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::upper_case_acronyms)] // generated
 mod server {
     pub(crate) mod umadb {

@@ -1,4 +1,4 @@
-//! One call: who asks, how long it may take, and its row in the metrics.
+//! One call: its caller, its time limit, and its row in the metrics.
 
 use core::future::Future;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub(crate) struct Protocol {
     pub(crate) status: ToStatus,
 }
 
-/// Who sent `request`, as the admission layer found.
+/// The caller of `request`, as found by the admission layer.
 pub(crate) fn caller<T>(request: &Request<T>) -> Result<Caller, WireError> {
     let caller = request.extensions().get::<Caller>().cloned();
     caller.ok_or_else(|| WireError::new(Code::Unauthenticated, "credentials are needed"))
@@ -32,10 +32,10 @@ pub(crate) fn store<'a>(of_port: &'a str, headers: &'a HeaderMap) -> Result<&'a 
     }
 }
 
-/// Who sent a call of another protocol on the same port, from its headers, as the calls of this crate find it.
+/// The caller of another protocol's call on the same port, found from its headers like those of this crate.
 ///
 /// # Errors
-/// The status to answer: UNAUTHENTICATED, or that there were too many failures from this address.
+/// The status to return: UNAUTHENTICATED, or that there were too many failures from this address.
 pub async fn known_caller(
     service: &Service,
     headers: &HeaderMap,
@@ -68,7 +68,7 @@ pub(crate) async fn authenticate(
     service.access().authenticate(Credentials::Password { user, password }, peer).await
 }
 
-/// Runs a call with one answer.
+/// Runs a call with one response.
 pub(crate) async fn unary<R>(
     service: &Service,
     protocol: Protocol,

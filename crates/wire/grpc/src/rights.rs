@@ -1,7 +1,7 @@
-//! Every call with the rights that it needs. They are checked by the headers alone, before a message is read.
+//! Every call with the rights it needs. They are checked by the headers alone, before a message is read.
 //!
-//! A call without a row is not served. Calls of `ropewalk.events.v1` name their store in the message, so the right on that store is
-//! checked again when the message is there.
+//! A call without a row is not served. Calls of `ropewalk.events.v1` name their store in the message, so the
+//! right on that store is checked again when the message has arrived.
 
 use ropewalk_wire::{Needs, Operation, Resource};
 
@@ -54,7 +54,7 @@ static CALLS: &[Call] = &[
     call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "reflection", Needs::PUBLIC),
 ];
 
-/// The row of a path; that of UmaDB's older service is the one of the newer.
+/// The row of a path; UmaDB's older service shares that of the newer.
 pub(crate) fn find(path: &str) -> Option<&'static Call> {
     let method = path.strip_prefix(alias::OLD);
     let is_it = |call: &&Call| match method {
@@ -64,7 +64,7 @@ pub(crate) fn find(path: &str) -> Option<&'static Call> {
     CALLS.iter().find(is_it)
 }
 
-/// Every call with the rights that it needs, named by its path.
+/// Every call with the rights it needs, named by its path.
 pub fn operations() -> Vec<Operation> {
     let mut operations = Vec::new();
     for call in CALLS {

@@ -13,15 +13,15 @@ use crate::umadb::Umadb;
 
 pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// What a message may weigh beyond the bytes of an append: field numbers, lengths, conditions.
+/// Allowance for a message beyond the bytes of an append: field numbers, lengths, conditions.
 const MESSAGE_ROOM: usize = 1 << 20;
 
-/// What is served beside the event services and health, and the store of the port.
+/// Optional services of a port, and its default store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrpcSettings {
     /// The event store of calls that name none. Default: the service's default store, `None`.
     pub store: Option<String>,
-    /// Answers the reflection protocols, so that tools need no proto files. Default true.
+    /// Serves the reflection protocols, so that tools need no proto files. Default true.
     pub reflection: bool,
 }
 
@@ -31,8 +31,8 @@ impl Default for GrpcSettings {
     }
 }
 
-/// The services of one port. For throttling by address, a connection puts tonic's `TcpConnectInfo` into its requests.
-/// Health ends with the service's stop signal, so this is called in the runtime that serves.
+/// The services of one port. For throttling by address, a connection puts tonic's `TcpConnectInfo` into its
+/// requests. Health ends with the service's stop signal, so this is called in the runtime that serves.
 pub async fn routes(service: &Service, settings: &GrpcSettings) -> Routes {
     let message_bytes = service.limits().request_bytes.saturating_add(MESSAGE_ROOM);
     let store: Arc<str> = settings.store.as_deref().unwrap_or(service.default_store()).into();

@@ -1,11 +1,11 @@
-//! What a failed call carries. Each protocol has its table from [`Code`] to gRPC's codes, and its own details.
+//! Status of a failed call. Each protocol has a table from [`Code`] to gRPC's codes, and specific details.
 //!
 //! ```text
-//! umadb.v1            details = ErrorResponse{message, error_type}, as they are; without them (stopping, timeout) the
-//!                     clients look at gRPC's code
+//! umadb.v1            details = ErrorResponse{message, error_type}, not wrapped; without them (stopping, timeout)
+//!                       the clients use gRPC's code
 //! ropewalk.events.v1  details = google.rpc.Status{code, message, [Error]}; Error.code is the stable name
 //! ```
-//! A pause before trying again goes into `grpc-retry-pushback-ms`, which gRPC's own retry policies honour.
+//! A pause before a retry is sent as `grpc-retry-pushback-ms`, which gRPC's retry policies honour.
 
 use bytes::Bytes;
 use prost::Message;
@@ -17,7 +17,7 @@ use crate::proto::ropewalk::events::v1::{Conflict, Error};
 use crate::proto::umadb::v1::ErrorResponse;
 use crate::proto::umadb::v1::error_response::ErrorType;
 
-/// A protocol's way to say what went wrong.
+/// Converts an error to a protocol's status.
 pub(crate) type ToStatus = fn(&WireError) -> Status;
 
 fn grpc(code: Code) -> Grpc {
@@ -48,12 +48,12 @@ fn with_pause(error: &WireError, mut status: Status) -> Status {
     status
 }
 
-/// Without details, for protocols that know none.
+/// Without details, for protocols that define none.
 pub(crate) fn plain(error: &WireError) -> Status {
     with_pause(error, Status::new(grpc(error.code), error.message.clone()))
 }
 
-/// For `umadb.v1`. The words at the beginning are those that its clients and their users know.
+/// For `umadb.v1`. The messages begin with the texts of UmaDB, which its clients and users know.
 pub(crate) fn umadb(error: &WireError) -> Status {
     let (kind, words) = match error.code {
         Code::ConditionFailed | Code::IdempotencyMismatch | Code::KeyConflict => {
@@ -76,19 +76,19 @@ pub(crate) fn umadb(error: &WireError) -> Status {
             return with_pause(error, Status::new(grpc(error.code), &*error.message));
         }
     };
-    // The k6 adapter of dcb.events knows a conflict by this word, with a capital.
+    // The k6 adapter of dcb.events detects a conflict by this word, with a capital.
     let mark = if kind == ErrorType::Integrity { " [IntegrityError]" } else { "" };
     with_pause(error, umadb_status(grpc(error.code), kind, format!("{words}{}{mark}", error.message)))
 }
 
 fn umadb_status(code: Grpc, kind: ErrorType, message: String) -> Status {
-    // A conflict between transactions has no code of its own there.
+    // UmaDB has no separate code for a conflict between transactions.
     let code = if code == Grpc::Aborted { Grpc::FailedPrecondition } else { code };
     let details = ErrorResponse { message: message.clone(), error_type: kind.into() };
     Status::with_details(code, message, details.encode_to_vec().into())
 }
 
-/// An event's id that is not a UUID: UmaDB takes it for damage, and so do its clients.
+/// An event's id that is not a UUID: UmaDB and its clients treat it as corruption.
 pub(crate) fn umadb_bad_uuid(ordinal: usize) -> Status {
     let message = format!("deserialization error: event {ordinal}: the uuid does not parse");
     umadb_status(Grpc::DataLoss, ErrorType::Corruption, message)

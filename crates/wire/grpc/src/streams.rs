@@ -1,5 +1,5 @@
-//! Responses that are streams of frames. A stream is pulled by the connection: nothing is read before the client has
-//! room for it, nothing is queued, and a client that goes away drops the stream and with it the read.
+//! Streaming responses of frames. The connection pulls from a stream: nothing is read before the client can
+//! receive it, nothing is queued, and a disconnecting client drops the stream and with it the read.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,8 +16,8 @@ use crate::request::Protocol;
 /// A response.
 pub(crate) type FrameStream = Pin<Box<dyn Stream<Item = Result<Frame, Status>> + Send>>;
 
-/// Bytes of events, as stored, that are fetched for one frame: large enough that a frame's own cost vanishes, small
-/// enough that many slow readers need little memory.
+/// Bytes of stored events that are fetched for one frame: large enough that a frame's overhead is negligible,
+/// small enough that many slow readers need little memory.
 const FETCH_BYTES: usize = 256 << 10;
 
 /// A response without a message.
@@ -25,13 +25,13 @@ pub(crate) fn nothing() -> FrameStream {
     Box::pin(stream::empty())
 }
 
-/// What a read sends.
+/// Parameters of a read's response.
 pub(crate) struct ReadPlan {
     pub(crate) dialect: Dialect,
     pub(crate) head: Head,
     /// Events of one frame.
     pub(crate) events: usize,
-    /// The head that is told when there is no event.
+    /// The head to send when there is no event.
     pub(crate) empty_head: Option<Position>,
 }
 
@@ -78,7 +78,7 @@ impl Read {
     }
 }
 
-/// The frames of a read; the timer ends with the last.
+/// The frames of a read; the timer ends with the last one.
 pub(crate) fn read(
     service: &Service,
     protocol: Protocol,
@@ -109,11 +109,11 @@ pub(crate) fn read(
     }))
 }
 
-/// What a subscription sends.
+/// Parameters of a subscription's response.
 #[derive(Clone, Copy)]
 pub(crate) struct FollowPlan {
     pub(crate) dialect: Dialect,
-    /// Events of one frame at most.
+    /// Limit of events of one frame.
     pub(crate) events: usize,
 }
 
@@ -140,11 +140,11 @@ impl Follow {
         let dialect = self.plan.dialect;
         match followed {
             Followed::Events(batch) if batch.events().len() <= self.plan.events => {
-                // One frame, written by the first subscription that sends this batch.
+                // One frame, encoded by the first subscription that sends this batch.
                 let slot = if dialect == Dialect::Umadb { Slot::Umadb } else { Slot::Grpc };
                 let shared = batch.frame(slot, |batch| match &*frames(dialect, batch.events()) {
                     [one] => one.0.clone(),
-                    // With a very large event there are several, and each subscription writes its own.
+                    // A very large event yields several frames, and each subscription encodes them.
                     _ => Bytes::new(),
                 });
                 if shared.is_empty() {
@@ -176,8 +176,8 @@ fn frames<'a>(dialect: Dialect, events: impl Iterator<Item = ropewalk::Sequenced
     writer.finish()
 }
 
-/// The frames of a subscription. When the server stops, the stream ends: well for UmaDB's clients, who know it so, and
-/// with a reason for ours.
+/// The frames of a subscription. When the server stops, the stream ends: without an error for UmaDB's
+/// clients, as they expect, and with a reason for ours.
 pub(crate) fn follow(protocol: Protocol, following: Following, plan: FollowPlan) -> FrameStream {
     let follow = Follow { protocol, following, plan, ready: VecDeque::new(), ended: false };
     Box::pin(stream::unfold(follow, async |mut follow| {

@@ -2,8 +2,8 @@
 //!
 //! - The header `x-store` names the store; without it, the port's store.
 //! - A query that is missing or has no items, or an item without types and tags, matches everything.
-//! - An append may carry tracking alone; its position is then zero, as is that of an append of nothing at all.
-//! - A conditional append that is repeated with the same ids on all its events gets its first answer.
+//! - An append may carry tracking alone; its position is then zero, as is that of an empty append.
+//! - A conditional append that is repeated with the same ids on all its events gets its first result.
 //! - A subscription after the last possible position ends at once; a read with limit zero sends nothing.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::streams::{self, FollowPlan, FrameStream, ReadPlan};
 
 pub(crate) const PROTOCOL: Protocol = Protocol { name: "umadb", status: status::umadb };
 
-/// Events of one message, unless the client says otherwise, and at most.
+/// Events per message: default and limit.
 const BATCH_EVENTS: u32 = 1024;
 const BATCH_EVENTS_MAX: u32 = 4096;
 
@@ -97,7 +97,7 @@ impl Umadb {
             let appended = self.0.append(&caller, store, &events, options).await?;
             return Ok(proto::AppendResponse { position: appended.last.0 });
         }
-        // Nothing to write; what is left is whether the condition holds.
+        // Nothing to write; it only remains to check the condition.
         for AppendCondition { fail_if_events_match, after } in options.conditions {
             if self.0.exists(&caller, store, &fail_if_events_match, after).await? {
                 return Err(WireError::new(Code::ConditionFailed, "an event matches the condition's query"));

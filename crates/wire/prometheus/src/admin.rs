@@ -1,4 +1,4 @@
-//! `/api/v1/admin/tsdb`: deletion, freeing what it leaves, and copies.
+//! `/api/v1/admin/tsdb`: deletion, reclaiming deleted space, and backups.
 
 use axum::Extension;
 use axum::extract::State;
@@ -11,7 +11,7 @@ use crate::answer::{ApiError, Notes, put_labels, success};
 use crate::names::selectors;
 use crate::params::Params;
 
-/// `delete_series`: hides the samples at once and for good; 204.
+/// `delete_series`: hides the samples immediately and permanently; 204.
 pub(crate) async fn delete_series(State(app): State<App>, params: Params) -> Result<StatusCode, ApiError> {
     let from = params.time("start")?.unwrap_or(i64::MIN);
     let to = params.time("end")?.unwrap_or(i64::MAX);
@@ -30,7 +30,7 @@ pub(crate) async fn delete_series(State(app): State<App>, params: Params) -> Res
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `clean_tombstones`: writes out what is in memory and merges files, so that what was deleted leaves the disk; 204.
+/// `clean_tombstones`: flushes memory and compacts files, so that deleted data leaves the disk; 204.
 pub(crate) async fn clean(State(app): State<App>) -> Result<StatusCode, ApiError> {
     let db = app.service.database().clone();
     let done = app.wait_for(move || db.checkpoint().and_then(|()| db.compact())).await?;
@@ -38,7 +38,8 @@ pub(crate) async fn clean(State(app): State<App>) -> Result<StatusCode, ApiError
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `snapshot`: a backup of the whole database, of which Prometheus's snapshot is one part; answers its name.
+/// `snapshot`: a backup of the complete database, of which Prometheus' snapshot is one part; returns its
+/// name.
 pub(crate) async fn snapshot(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,

@@ -1,4 +1,4 @@
-//! The envelope of every answer of the API, and its errors.
+//! The JSON envelope of every API response, and its errors.
 //!
 //!   {"status":"success","data":…,"warnings":[…],"infos":[…]}      {"status":"error","errorType":"bad_data","error":"…"}
 
@@ -10,7 +10,7 @@ use ropewalk::promql::BudgetError;
 use ropewalk::series::SeriesError;
 use ropewalk_wire::{Code, WireError};
 
-/// Why there is no answer, by the names of Prometheus.
+/// Kinds of errors, by the names of Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     BadData,
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Internal,
     Unavailable,
     NotFound,
-    /// The rest is ours: Prometheus knows no users and no limits of this sort.
+    /// The rest is specific to this server: Prometheus has no users and no such limits.
     Forbidden,
     TooLarge,
     TooMany,
@@ -69,7 +69,7 @@ impl ApiError {
         Self::bad(format!("invalid parameter {name:?}: {why}"))
     }
 
-    /// The same error as plain text, for clients that write: they show or log the body as it is.
+    /// The same error as plain text, for writing clients, which display or log the body unchanged.
     pub(crate) fn into_text(self) -> Response {
         let mut text = self.message.clone();
         text.push('\n');
@@ -152,7 +152,7 @@ impl IntoResponse for Plain {
     }
 }
 
-/// What is said about an answer, beside it.
+/// Warnings and infos sent with a response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Notes {
     pub(crate) warnings: Vec<String>,
@@ -165,10 +165,10 @@ impl Notes {
     }
 }
 
-/// Begins the envelope; `data` follows.
+/// Start of the envelope; `data` follows.
 pub(crate) const HEAD: &[u8] = b"{\"status\":\"success\",\"data\":";
 
-/// Ends the envelope.
+/// Writes the end of the envelope.
 pub(crate) fn put_tail(out: &mut Vec<u8>, notes: &Notes) {
     for (name, list) in [("warnings", &notes.warnings), ("infos", &notes.infos)] {
         if !list.is_empty() {
@@ -181,7 +181,7 @@ pub(crate) fn put_tail(out: &mut Vec<u8>, notes: &Notes) {
     out.push(b'}');
 }
 
-/// A whole answer, for those that are small.
+/// A complete response in memory, for small ones.
 pub(crate) fn success(notes: &Notes, data: impl FnOnce(&mut Vec<u8>)) -> Response {
     let mut out = HEAD.to_vec();
     data(&mut out);
@@ -189,7 +189,7 @@ pub(crate) fn success(notes: &Notes, data: impl FnOnce(&mut Vec<u8>)) -> Respons
     json(Body::from(out))
 }
 
-/// A body that is JSON.
+/// Wraps a JSON body.
 pub(crate) fn json(body: Body) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -14,10 +14,10 @@ use crate::answer::{ApiError, Kind};
 
 /// Largest window of a zstd body, as a power of two: 8 MiB, what RFC 8878 asks every decoder to have.
 pub(crate) const ZSTD_WINDOW_LOG_MAX: u32 = 23;
-/// Memory of an unpacked body that a thread keeps for the next.
+/// Buffer for unpacked bodies that a thread retains for its next request.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// How a body is packed.
+/// Compression of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Identity,
@@ -28,7 +28,7 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    /// What the header says; `None` for something that is not known.
+    /// Reads the `Content-Encoding` header; `None` for an unknown encoding.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(CONTENT_ENCODING).iter();
         let Some(value) = values.next() else { return Some(Self::Identity) };
@@ -46,10 +46,10 @@ impl Encoding {
 }
 
 impl Encoding {
-    /// Of a text, or of anything else but remote write.
+    /// The encoding of a text body, that is, of anything but remote write.
     ///
     /// # Errors
-    /// The header names no encoding that texts have.
+    /// The header names an encoding that text bodies do not support.
     pub(crate) fn of_text(headers: &HeaderMap) -> Result<Self, ApiError> {
         let refuse = || ApiError::new(Kind::MediaType, "Content-Encoding: gzip and zstd are possible");
         Self::of(headers).filter(|encoding| *encoding != Self::Snappy).ok_or_else(refuse)
@@ -60,7 +60,7 @@ fn too_large(bytes_max: usize) -> ApiError {
     ApiError::new(Kind::TooLarge, format!("the body is over the limit of {bytes_max} bytes"))
 }
 
-/// The body as it came.
+/// Reads the body as received, without decompressing it.
 ///
 /// # Errors
 /// Over the limit of bytes or time.
@@ -88,8 +88,8 @@ pub(crate) async fn read(app: &App, request: Request) -> Result<Bytes, ApiError>
     Ok(reservation.hold(bytes))
 }
 
-/// Shows `look` a snappy body unpacked, in memory that the thread keeps: requests of one kind come again and again, and fresh
-/// memory for each would be zeroed by the system before it is written.
+/// Decompresses a snappy body into a buffer that the thread reuses, and passes it to `look`. A fresh buffer
+/// would be zeroed by the system for each request.
 ///
 /// # Errors
 /// Malformed, or over the limit of `bytes_max` bytes.
@@ -101,7 +101,7 @@ pub(crate) fn with_snappy<T>(
     thread_local! {
         static KEPT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    // The length stands in front, so that a bomb is seen before it is unpacked.
+    // The length comes first, so that a decompression bomb is rejected before it is unpacked.
     let length = snap::raw::decompress_len(bytes).map_err(|error| failed(&error))?;
     if length > bytes_max {
         return Err(too_large(bytes_max));
@@ -124,7 +124,7 @@ fn failed(error: &dyn std::fmt::Display) -> ApiError {
     ApiError::bad(format!("the body could not be inflated: {error}"))
 }
 
-/// Unpacks a body to at most `bytes_max` bytes, whatever it says of itself.
+/// Decompresses a body to at most `bytes_max` bytes, whatever length it declares.
 ///
 /// # Errors
 /// Malformed, or over the limit.
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(inflate(Encoding::Snappy, &snappy, 1 << 19).unwrap_err().kind, Kind::TooLarge);
         let zstd = zstd::encode_all(&zeros[..], 1).unwrap();
         assert_eq!(inflate(Encoding::Zstd, &zstd, 1 << 19).unwrap_err().kind, Kind::TooLarge);
-        // Says four gigabytes and holds nothing.
+        // Declares four gigabytes and contains nothing.
         assert_eq!(
             inflate(Encoding::Snappy, b"\xff\xff\xff\xff\x0f", 1 << 20).unwrap_err().kind,
             Kind::TooLarge

@@ -1,11 +1,11 @@
-//! Answers that are kept for as long as they stay right.
+//! Cache of complete query responses, invalidated by commits.
 //!
-//!   question ─▶ kept? ─▶ has a commit since touched what it looked at? ── no ─▶ the same bytes again
-//!                 └─ no, or yes ─▶ evaluated anew, and kept with the commit that it saw and the latest time that it looked at
+//!   query ─▶ cached? ─▶ has a later commit changed a time it read? ── no ─▶ the same bytes again
+//!               └─ no, or yes ─▶ evaluated, and cached with its snapshot's commit and the latest time it read
 //!
-//! Nothing expires and nothing is guessed: an answer about the past stays right until somebody writes or deletes there, and the
-//! store knows how far back each commit reached. So a dashboard that asks again costs a look-up, and a late sample is seen by
-//! the next question.
+//! Entries have no expiry time: a response about the past stays valid until a commit writes or deletes there,
+//! and the store knows how far back each commit reached. So a repeated dashboard query costs a lookup, and
+//! the next query sees a late sample.
 
 use axum::body::Bytes;
 use quick_cache::Weighter;
@@ -13,18 +13,18 @@ use quick_cache::sync::Cache;
 use ropewalk::Seq;
 use ropewalk::series::SeriesStore;
 
-/// Longer answers are not kept.
+/// Longer responses are not cached.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Roughly, of an answer and its question: how many the cache is laid out for.
+/// Rough size of a response and its query, from which the cache's number of entries is estimated.
 const BYTES_USUAL: u64 = 16 << 10;
 
-/// One answer.
+/// A cached response.
 #[derive(Debug, Clone)]
 struct Kept {
     body: Bytes,
-    /// The last commit that it saw.
+    /// Last commit visible to its snapshot.
     seq: Seq,
-    /// The latest time that it looked at; `None` when it looked at nothing.
+    /// Latest time that it read; `None` when it read nothing.
     upto_ms: Option<i64>,
 }
 
@@ -37,18 +37,18 @@ impl Weighter<String, Kept> for Bytewise {
     }
 }
 
-/// Bounded by bytes; the least used go first.
+/// Bounded by bytes; evicts the least used entries first.
 #[derive(Debug)]
 pub(crate) struct Answers(Option<Cache<String, Kept, Bytewise>>);
 
 impl Answers {
-    /// Keeps at most `bytes`; with 0, nothing.
+    /// Caches at most `bytes`; with 0, nothing.
     pub(crate) fn new(bytes: u64) -> Self {
         let items = (bytes / BYTES_USUAL).clamp(16, 1 << 20) as usize;
         Self((bytes > 0).then(|| Cache::with_weighter(items, bytes, Bytewise)))
     }
 
-    /// The answer, if it is kept and still right.
+    /// The response, if it is cached and still valid.
     pub(crate) fn get(&self, question: &str, store: &SeriesStore) -> Option<Bytes> {
         let kept = self.0.as_ref()?.get(question)?;
         let right =
@@ -56,7 +56,7 @@ impl Answers {
         right.then_some(kept.body)
     }
 
-    /// Keeps an answer that was evaluated at commit `seq` and looked at times up to `upto_ms`.
+    /// Caches a response that was evaluated at commit `seq` and read times up to `upto_ms`.
     pub(crate) fn keep(&self, question: String, body: &Bytes, seq: Seq, upto_ms: Option<i64>) {
         if let Some(cache) = self.0.as_ref().filter(|_| body.len() <= ANSWER_BYTES_MAX) {
             cache.insert(question, Kept { body: body.clone(), seq, upto_ms });

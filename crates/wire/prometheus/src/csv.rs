@@ -1,13 +1,14 @@
-//! Rows of fields parted by commas, the way VictoriaMetrics reads them: `POST /api/v1/import/csv?format=…`.
+//! Import of comma-separated rows, as in VictoriaMetrics: `POST /api/v1/import/csv?format=…`.
 //!
 //! ```text
 //! format=2:metric:ask,3:metric:bid,1:label:ticker,4:time:unix_s
 //! GOOG,1.23,1.25,1583865146     ─▶  ask{ticker="GOOG"} 1.23    bid{ticker="GOOG"} 1.25
 //! ```
-//! Columns count from 1 and are `metric:NAME`, `label:NAME` or `time:FORM`, the form one of `unix_s`, `unix_ms`, `unix_ns`,
-//! `rfc3339`; columns that `format` does not name are not looked at. Without a time, a row has that of the request; an empty
-//! value is no sample. A field may stand in quotes, in which two are one; a row is a line. The whole text is one commit: a row that
-//! cannot be read refuses all of it, with its number. `extra_label=name=value` adds a label.
+//! Columns count from 1 and are `metric:NAME`, `label:NAME` or `time:FORM`, with the form `unix_s`,
+//! `unix_ms`, `unix_ns` or `rfc3339`; columns that `format` does not name are ignored. A row without a time
+//! gets that of the request; an empty value adds no sample. A field may be quoted, with `""` for a quote; a
+//! row is one line. The text is one commit: an unreadable row rejects all of it, and the error has its line
+//! number. `extra_label=name=value` adds a label.
 
 use std::borrow::Cow;
 
@@ -24,7 +25,7 @@ use crate::ingest::{self, Read};
 use crate::labels::{LabelSet, METRIC_NAME, Rejected};
 use crate::number::parse_float;
 
-/// What a column holds.
+/// The content of a column.
 #[derive(Debug, PartialEq)]
 enum Column {
     Metric(String),
@@ -32,7 +33,7 @@ enum Column {
     Time(Form),
 }
 
-/// How times are written.
+/// The formats of times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Seconds,
@@ -55,7 +56,7 @@ impl Form {
     }
 }
 
-/// What the columns are, each with its place from 0.
+/// The named columns, each with its index from 0.
 #[derive(Debug, PartialEq)]
 struct Format(Vec<(usize, Column)>);
 
@@ -94,10 +95,10 @@ impl Format {
         Ok((place, column))
     }
 
-    /// Reads a text.
+    /// Reads all rows.
     ///
     /// # Errors
-    /// The first row that cannot be read, or whose labels cannot be taken.
+    /// The first row that cannot be read, or whose labels are invalid.
     fn read(&self, text: &str, extra: &[(String, String)], now_ms: i64) -> Result<SampleBatch, String> {
         let mut batch = SampleBatch::new();
         for (number, row) in (1..).zip(text.lines()).filter(|(_, row)| !row.is_empty()) {
@@ -160,12 +161,12 @@ fn fields(row: &str) -> Result<Vec<Cow<'_, str>>, String> {
         match behind.strip_prefix(',') {
             Some(next) => rest = next,
             None if behind.is_empty() => return Ok(all),
-            None => return Err("a comma is missing behind a quoted field".to_owned()),
+            None => return Err("a comma is missing after a quoted field".to_owned()),
         }
     }
 }
 
-/// A field of which the first quote is gone, and what stands behind its last.
+/// Reads a field after its opening quote; returns it and the text after its closing quote.
 fn quoted_field(mut rest: &str) -> Result<(Cow<'_, str>, &str), String> {
     let mut field = String::new();
     loop {
@@ -198,8 +199,7 @@ pub(crate) async fn import(
             other => return Err(ApiError::parameter(other, "there is format and extra_label").into()),
         }
     }
-    let format =
-        format.ok_or_else(|| ApiError::parameter("format", "what the columns are has to be said"))?;
+    let format = format.ok_or_else(|| ApiError::parameter("format", "the columns have to be named"))?;
     let now_ms = crate::now_ms();
     let read = move |text: &str| {
         let batch = format.read(text, &extra, now_ms).map_err(ApiError::bad)?;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_that_are_none() {
+    fn rejects_invalid_formats() {
         for (text, why) in [
             ("1:metric", "is needed"),
             ("0:metric:a", "from 1"),

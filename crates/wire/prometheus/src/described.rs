@@ -1,5 +1,5 @@
-//! Type, unit and help of metrics on their way in. Clients send them again and again, some with every request, so what was
-//! stored lately is remembered, and only what is new is written.
+//! Type, unit and help of incoming metrics. Clients send them repeatedly, some with every request, so
+//! recently stored ones are cached and only changes are written.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,14 +11,14 @@ use crate::App;
 use crate::answer::ApiError;
 use crate::ingest::Refused;
 
-/// Metrics that are remembered; beyond it the memory begins anew.
+/// Limit of cached metrics; the cache is cleared when it is reached.
 const METRICS_MAX: usize = 100_000;
 
-/// What was stored lately.
+/// Cache of the recently stored metadata.
 #[derive(Debug, Default)]
 pub(crate) struct Described(Mutex<HashMap<String, Metadata>>);
 
-/// The type that a message of remote write means by a number.
+/// The metric type of a remote write number.
 pub(crate) fn metric_type(number: u64) -> MetricType {
     match number {
         1 => MetricType::Counter,
@@ -42,7 +42,7 @@ impl Descriptions {
         self.0.entry(metric.to_owned()).or_default()
     }
 
-    /// Adds a whole one, unless it is over the limits.
+    /// Adds a complete description, unless it is over the limits.
     pub(crate) fn add(&mut self, metric: &str, metadata: Metadata, refused: &mut Refused) {
         if metric.is_empty() || metadata.help.len() > HELP_BYTES_MAX || metadata.unit.len() > UNIT_BYTES_MAX {
             let why = || {
@@ -74,7 +74,7 @@ impl Described {
     }
 }
 
-/// Stores what is new of it; durable when it returns. The caller's right has been looked at.
+/// Stores the new or changed ones; durable when it returns. The caller's right has been checked before.
 pub(crate) async fn store(app: &App, all: Descriptions) -> Result<(), ApiError> {
     let fresh = app.described.fresh(all);
     if fresh.is_empty() {

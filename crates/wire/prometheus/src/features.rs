@@ -1,5 +1,5 @@
-//! `features`: what is there, in the categories and by the names of Prometheus. What Prometheus has and is not there stands as
-//! `false`; what MetricsQL adds has categories of its own.
+//! `features`: the supported features, in the categories and by the names of Prometheus. Unsupported features
+//! of Prometheus are listed as `false`; those of MetricsQL have separate categories.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use ropewalk::promql::functions::{FUNCTIONS, Function, of_metricsql};
 use crate::App;
 use crate::answer::{ApiError, Notes, success};
 
-/// Words of the language, and what it knows beside functions and operators.
+/// Features of the language other than functions and operators, by name.
 const LANGUAGE: [(&str, bool); 21] = [
     ("anchored", true),
     ("at_modifier", true),
@@ -66,7 +66,7 @@ const DISCOVERY: [(&str, bool); 3] = [("file", true), ("http", true), ("static",
 const STORAGE: [(&str, bool); 4] =
     [("exemplar_storage", true), ("isolation", true), ("native_histograms", true), ("st_storage", true)];
 
-/// Functions in the texts of alerts.
+/// Functions in the templates of alerts.
 const TEMPLATES: [(&str, bool); 8] = [
     ("humanize", true),
     ("humanize1024", true),

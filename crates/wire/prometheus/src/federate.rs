@@ -1,8 +1,10 @@
-//! `/federate`: the newest sample of each series that matches, in the text format, for another Prometheus to scrape.
+//! `/federate`: the newest sample of each matching series, in the text format, for another Prometheus to
+//! scrape.
 //!
-//! A sample is there with its own time, when it is younger than the look-back and no staleness marker. Native histograms have no
-//! place in a text and are left out, as in Prometheus. Each series carries the external labels of the configuration that it lacks, and
-//! an `instance`, empty where it has none, so that who scrapes with `honor_labels` does not take us for it.
+//! A sample is included with its own time, when it is younger than the look-back and not a staleness marker.
+//! Native histograms are left out, as in Prometheus: the text format cannot represent them. Each series
+//! carries the external labels of the configuration that it lacks, and an `instance`, empty where it has
+//! none, so that a scraper with `honor_labels` does not set this server as the instance.
 
 use std::collections::BTreeMap;
 

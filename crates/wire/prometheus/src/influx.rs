@@ -1,11 +1,12 @@
-//! The line protocol of InfluxDB: `POST /write` (version 1) and `POST /api/v2/write` (version 2), as Telegraf sends it.
+//! The line protocol of InfluxDB: `POST /write` (version 1) and `POST /api/v2/write` (version 2), as Telegraf
+//! sends it.
 //!
 //! ```text
 //! cpu,host=a usage=0.5,idle=3i 1435781451781000000   ─▶  cpu_usage{host="a"} 0.5    cpu_idle{host="a"} 3
 //! ```
-//! A field is a series of its own, called `measurement_field`; true is 1 and false is 0; the parameter `db` becomes a label unless
-//! there is a tag of that name. Times are cut to milliseconds. A text in a field has no place among numbers: it is not written,
-//! nor is a line that cannot be read, and the answer is 400 and says so, while the rest is written.
+//! Each field is a separate series, called `measurement_field`; true is 1 and false is 0; the parameter `db`
+//! becomes a label unless there is a tag of that name. Times are truncated to milliseconds. String fields and
+//! unreadable lines are rejected: the response is 400 with the reason, and the rest is written.
 
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -28,9 +29,9 @@ pub(crate) async fn write(
     ingest::import(&app, &caller, request, move |text| Ok(decode(text, &context))).await
 }
 
-/// What the parameters say.
+/// The request's parameters.
 struct Context {
-    /// Of one unit of the given times.
+    /// Nanoseconds of one unit of the given times.
     nanos: i128,
     database: String,
     now_ms: i64,
@@ -51,13 +52,13 @@ fn context(query: &str) -> Result<Context, ApiError> {
                     _ => {
                         return Err(ApiError::parameter(
                             "precision",
-                            format!("{value:?} is none of ns, us, ms, s, m, h"),
+                            format!("{value:?} is not one of ns, us, ms, s, m, h"),
                         ));
                     }
                 }
             }
             "db" => context.database = value.into_owned(),
-            // Where it is kept is the server's matter, and who writes stands in the header.
+            // Bucket, retention and organization are the server's; credentials are in the header.
             _ => {}
         }
     }
@@ -83,12 +84,12 @@ fn decode(text: &str, context: &Context) -> Read {
 struct Point {
     measurement: String,
     tags: Vec<(String, String)>,
-    /// Without a value where it is a text.
+    /// The value is `None` for a string.
     fields: Vec<(String, Option<f64>)>,
     time_ms: i64,
 }
 
-/// Takes characters up to one of `ends`, outside of which a backslash makes the next one plain.
+/// Reads characters up to one of `ends`; a backslash makes the next one literal.
 fn until(rest: &mut &str, ends: &[char]) -> String {
     let mut text = String::new();
     let mut chars = rest.char_indices();
@@ -184,7 +185,7 @@ impl Point {
     }
 }
 
-/// The value of a field; `None` for a text.
+/// The value of a field; `None` for a string.
 fn field(rest: &mut &str) -> Result<Option<f64>, &'static str> {
     if take(rest, '"') {
         let mut escaped = false;
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejects_malformed_input() {
         for line in [
             "cpu",
             "cpu ",

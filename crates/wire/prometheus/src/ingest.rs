@@ -1,4 +1,4 @@
-//! From a batch to an answer, for everything that writes samples.
+//! From a batch to a response, for all ingest protocols.
 
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -11,7 +11,7 @@ use crate::answer::{ApiError, Kind};
 use crate::body::{self, Encoding};
 use crate::described::{self, Descriptions};
 
-/// What of a request was not taken, while the rest was.
+/// The rejected part of a request whose rest was taken.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     count: u64,
@@ -30,20 +30,20 @@ impl Refused {
         self.add(1, || format!("a sample at {time_ms} ms lies before {floor_ms} ms, where retention ends"));
     }
 
-    /// How much was not taken, and why the first of it.
+    /// The number of rejected samples, and the reason of the first.
     pub(crate) fn into_parts(self) -> Option<(u64, String)> {
         let Self { count, first } = self;
         first.map(|why| (count, why))
     }
 
-    /// The answer, if something was not taken.
+    /// The error response, if something was rejected.
     pub(crate) fn into_error(self) -> Option<ApiError> {
         let (count, why) = self.into_parts()?;
         Some(ApiError::bad(format!("partial write: {count} not taken, the rest is written; first: {why}")))
     }
 }
 
-/// What was read of what somebody writes.
+/// The decoded content of a write request.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) batch: SampleBatch,
@@ -51,11 +51,11 @@ pub(crate) struct Read {
     pub(crate) refused: Refused,
 }
 
-/// The frame of every import of a text: the body, packed or not, becomes a batch where that may take its time, and one commit. 204,
-/// or what was not taken.
+/// Common handler of text imports: decompresses and decodes the body off the async threads, and appends it as
+/// one commit. 204, or the rejected part.
 ///
 /// # Errors
-/// The caller may not; what `read` says, and nothing was written then; a part was not taken.
+/// The caller lacks the right; `read` fails, and nothing was written; or a part was rejected.
 pub(crate) async fn import(
     app: &App,
     caller: &Caller,
@@ -73,7 +73,7 @@ pub(crate) async fn import(
     store_pushed(app, caller, read).await?.into_error().map_or(Ok(StatusCode::NO_CONTENT), Err)
 }
 
-/// Stores what a client pushed; answers what of it was not taken.
+/// Stores what a client pushed; returns the rejected part.
 ///
 /// # Errors
 /// As [`append`].
@@ -86,7 +86,7 @@ pub(crate) async fn store_pushed(app: &App, caller: &Caller, read: Read) -> Resu
     Ok(refused)
 }
 
-/// Stores what the server has read by itself.
+/// Stores samples that the server itself collected.
 ///
 /// # Errors
 /// As [`append`].
@@ -97,7 +97,7 @@ pub(crate) async fn store_own(app: &App, read: Read) -> Result<(), ApiError> {
     described::store(app, read.metadata).await
 }
 
-/// As [`append`], for what clients push: its labels are changed before as the configuration asks.
+/// As [`append`], for client pushes: relabels them first as configured.
 ///
 /// # Errors
 /// As [`append`].
@@ -111,12 +111,13 @@ pub(crate) async fn push(
     append(app, caller, batch).await
 }
 
-/// True when something here decides by labels what becomes of a series.
+/// True when relabelling or drop rules need the labels of pushed series.
 pub(crate) fn looks_at_labels(app: &App) -> bool {
     !app.kept.drops().is_empty() || app.jobs.config().relabels_pushed()
 }
 
-/// As [`append`], for a batch that names series by their numbers: false when one of them is gone, and nothing was written.
+/// As [`append`], for a batch that names series by their numbers: false when one of them was deleted, and
+/// nothing was written.
 ///
 /// # Errors
 /// As [`append`].
@@ -137,13 +138,13 @@ pub(crate) async fn append_numbered(
     }
 }
 
-/// How often a batch is tried again that met the deletion of one of its series.
+/// Retries of a batch that met the deletion of one of its series.
 const TRIES: usize = 8;
 
 /// Appends a batch as one commit; durable when it returns.
 ///
 /// # Errors
-/// Nothing was written then.
+/// Nothing was written.
 pub(crate) async fn append(app: &App, caller: &Caller, mut batch: SampleBatch) -> Result<(), ApiError> {
     let drops = app.kept.drops();
     if !drops.is_empty() {
@@ -164,10 +165,10 @@ pub(crate) async fn append(app: &App, caller: &Caller, mut batch: SampleBatch) -
     store.submit(&batch, Durability::Sync).map_err(refusal)?.await.map(drop).map_err(refusal)
 }
 
-/// What the store says when it takes nothing of a batch.
+/// Converts a store error that rejects the complete batch.
 fn refusal(error: SeriesError) -> ApiError {
     match error {
-        // The samples of a series that is there are as welcome as ever, so the client shall keep them and try again.
+        // Samples of existing series are still accepted, so the client should retry later.
         SeriesError::CardinalityLimit { .. } | SeriesError::MetricLimit { .. } => {
             ApiError::new(Kind::TooMany, error.to_string())
         }

@@ -1,10 +1,11 @@
-//! Series as lines of JSON, the form in which VictoriaMetrics exports them: `POST /api/v1/import`.
+//! Import of series as JSON lines, VictoriaMetrics' export format: `POST /api/v1/import`.
 //!
 //! ```text
 //! {"metric":{"__name__":"up","job":"a"},"values":[1,0.5,null,"Infinity"],"timestamps":[1000,2000,3000,4000]}
 //! ```
-//! The whole text is one commit: a line that cannot be read refuses all of it, with its number. Times are milliseconds; what JSON
-//! has no number for is a text (`NaN`, `Infinity`, `-Infinity`), and `null` is NaN. `extra_label=name=value` adds a label.
+//! The text is one commit: an unreadable line rejects all of it, and the error has its line number. Times are
+//! milliseconds; numbers that JSON lacks are strings (`NaN`, `Infinity`, `-Infinity`), and `null` is NaN.
+//! `extra_label=name=value` adds a label.
 
 use std::collections::BTreeMap;
 
@@ -46,10 +47,10 @@ impl Number {
     }
 }
 
-/// Reads a text.
+/// Reads all lines.
 ///
 /// # Errors
-/// The first line that cannot be read, or whose labels cannot be taken.
+/// The first line that cannot be read, or whose labels are invalid.
 fn read(text: &str, extra: &[(String, String)]) -> Result<SampleBatch, String> {
     let mut batch = SampleBatch::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {

@@ -1,6 +1,6 @@
-//! Label sets on their way in: slices of the request, brought into the stored form without a text of their own.
+//! Label sets on ingest: slices of the request, converted to the stored form without intermediate strings.
 //!
-//!   (name, value) slices ─▶ in order? no repetition? UTF-8? ─▶ `length name length value` … ─▶ `SampleBatch::series_bytes`
+//!   (name, value) slices ─▶ sorted? unique? UTF-8? ─▶ `length name length value` … ─▶ `series_bytes`
 //!
 //! Clients send labels in order, so that sorting is the exception. Empty values are the same as no label.
 
@@ -9,11 +9,11 @@ use ropewalk::series::{LABEL_NAME_BYTES_MAX, LABEL_SET_BYTES_MAX, LABEL_VALUE_BY
 /// The name of the label that holds the metric's name.
 pub(crate) const METRIC_NAME: &str = "__name__";
 
-/// Why a series is not taken. The others of its request are.
+/// Why a series is rejected. The others of its request are not affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rejected(pub(crate) String);
 
-/// Labels of one series, collected and brought into order. Used again and again.
+/// Labels of one series, collected and sorted. Reused for many series.
 #[derive(Debug, Default)]
 pub(crate) struct LabelSet<'a> {
     pairs: Vec<(&'a [u8], &'a [u8])>,
@@ -35,10 +35,10 @@ impl<'a> LabelSet<'a> {
         self.pairs.iter().find(|(n, _)| *n == name.as_bytes()).map(|(_, value)| *value)
     }
 
-    /// The labels as texts, in the order in which they were pushed.
+    /// The labels as strings, in the order in which they were pushed.
     ///
     /// # Errors
-    /// Bytes that are no UTF-8.
+    /// Bytes that are not UTF-8.
     pub(crate) fn texts(&self) -> Result<Vec<(&'a str, &'a str)>, Rejected> {
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| self.rejected("a label is not UTF-8"));
         self.pairs.iter().map(|(name, value)| Ok((text(name)?, text(value)?))).collect()
@@ -47,7 +47,7 @@ impl<'a> LabelSet<'a> {
     /// The stored form.
     ///
     /// # Errors
-    /// An empty or repeated name, bytes that are no UTF-8, or no metric name.
+    /// An empty or repeated name, bytes that are not UTF-8, or no metric name.
     pub(crate) fn stored(&mut self) -> Result<&[u8], Rejected> {
         if !self.pairs.is_sorted_by(|a, b| a.0 < b.0) {
             self.pairs.sort_by(|a, b| a.0.cmp(b.0));
@@ -83,7 +83,8 @@ impl<'a> LabelSet<'a> {
         if !named {
             return Err(self.rejected("there is no metric name"));
         }
-        // Lengths below 128 are ASCII and part the texts, so that one look over all of them is as good as one over each.
+        // Lengths below 128 are ASCII and separate the strings, so one check of all bytes equals one check
+        // per string.
         let valid = match short {
             true => std::str::from_utf8(&self.bytes).is_ok(),
             false => self.pairs.iter().all(|(name, value)| is_utf8(name) && is_utf8(value)),
@@ -141,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken() {
+    fn rejects_invalid_labels() {
         let refused = |pairs: &[(&'static [u8], &'static [u8])]| stored(pairs).unwrap_err();
         assert!(refused(&[(b"job", b"a")]).contains("no metric name"));
         assert!(refused(&[(b"__name__", b"")]).contains("no metric name"));
         assert!(refused(&[(b"__name__", b"a"), (b"__name__", b"b")]).contains("twice"));
         assert!(refused(&[(b"__name__", b"a"), (b"", b"b")]).contains("empty"));
         assert!(refused(&[(b"__name__", b"a\xff")]).contains("UTF-8"));
-        // Each half of the letter in a text of its own.
+        // Each half of the letter is in a separate string.
         assert!(refused(&[(b"__name__", b"a\xc3"), (b"b", b"\xb6")]).contains("UTF-8"));
         let long = [0xff; 200].to_vec().leak();
         assert!(refused(&[(b"__name__", long)]).contains("UTF-8"));

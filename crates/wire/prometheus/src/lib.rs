@@ -1,11 +1,12 @@
-//! Prometheus on the wire: what pushes samples, what asks for them, what reads them back, over one series store.
+//! Prometheus' HTTP protocols: ingest, queries and remote read over one series store.
 //!
-//!   remote write, text, line protocol, OTLP ─▶ ingest ─▶ SampleBatch ─▶ one commit, durable when it is answered
+//!   remote write, text, line protocol, OTLP ─▶ ingest ─▶ SampleBatch ─▶ one commit, durable once acknowledged
 //!   query, query_range ─▶ PromQL over one snapshot ─▶ JSON      labels, series, status ─▶ JSON
 //!   remote read ─▶ samples or chunks                             federate ─▶ text
 //!
-//! Read `write` for ingest, `query` for the language, `names` for what Grafana's pickers ask, `answer` for the envelope that
-//! all of them share. The listener, users and the general limits are those of the HTTP port: see [`Prometheus::routes`]. `routes` has the right of each.
+//! Read `write` for ingest, `query` for the language, `names` for the lookups of Grafana's pickers, `answer`
+//! for the response envelope. The listener, users and the general limits are those of the HTTP port: see
+//! [`Prometheus::routes`]. `routes` lists the right that each operation needs.
 #![deny(missing_docs)]
 
 mod admin;
@@ -66,10 +67,10 @@ use jobs::kept::Kept;
 use steps::Evaluated;
 use turn::Turns;
 
-/// Requests that wait for the disk at the same time.
+/// Concurrent requests that wait for the disk.
 const WAITING_MAX: usize = 16;
 
-/// What every handler has at hand. Each request takes several clones.
+/// Shared state of the handlers. Each request clones it several times.
 #[derive(Clone)]
 pub(crate) struct App(Arc<Parts>);
 
@@ -84,24 +85,24 @@ impl Deref for App {
 pub(crate) struct Parts {
     pub(crate) service: Service,
     pub(crate) settings: Arc<PrometheusSettings>,
-    /// Questions that are worked on, and requests that are decoded, at the same time.
+    /// Scheduler slots: bounds concurrent queries and decoding requests.
     turns: Arc<Turns>,
-    /// What waits for the disk at the same time.
+    /// Bounds concurrent requests that wait for the disk.
     waiting: Arc<Semaphore>,
-    /// Answers that are still right.
+    /// Cache of complete responses that are still valid.
     pub(crate) answers: Arc<Answers>,
     pub(crate) evaluated: Arc<Evaluated>,
-    /// Series that remote write knows.
+    /// Series cache of remote write.
     known: Arc<write::known::Known>,
-    /// What deltas of OTLP have added up to.
+    /// Running totals of OTLP deltas.
     pub(crate) totals: Arc<otlp::Totals>,
-    /// What is known of metrics.
+    /// Cache of metric metadata.
     described: Arc<Described>,
-    /// What the server does by itself.
+    /// Scraping, rules and alerts of the server.
     pub(crate) jobs: Arc<Jobs>,
-    /// Rules that clients set.
+    /// Rules that clients set, stored in the database.
     pub(crate) kept: Arc<Kept>,
-    /// What all queries and long answers may hold together.
+    /// Memory limit over all queries and long responses.
     pub(crate) memory: Arc<SharedMemory>,
     started: std::time::SystemTime,
 }
@@ -115,7 +116,7 @@ impl App {
             service.metrics().config_read(true);
         }
         let jobs = Arc::new(Jobs::new(config));
-        // Whole answers for those who ask again, and steps for those whose window moves.
+        // Complete responses for repeated requests, and steps for moving windows.
         let answers = Arc::new(Answers::new(settings.answer_bytes / 2));
         let evaluated = Arc::new(Evaluated::new(settings.answer_bytes / 2));
         let kept = Arc::new(Kept::open(service.database())?);
@@ -138,13 +139,13 @@ impl App {
         })))
     }
 
-    /// The store that all of this is about.
+    /// The series store of this server.
     pub(crate) fn store(&self) -> Result<SeriesStore, ApiError> {
         let store = self.service.database().series(&self.settings.store);
         store.map_err(|error| WireError::from(error).into())
     }
 
-    /// Answers a question, or takes in what a client wrote, where that may take its time and block.
+    /// Runs CPU work that may block, such as a query or a decoding, on a blocking thread in a scheduler slot.
     pub(crate) async fn off_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -153,7 +154,7 @@ impl App {
         run(turn, work).await
     }
 
-    /// Does what waits for the disk more than it works: it takes no turn.
+    /// Runs work that mostly waits for the disk; it takes no scheduler slot.
     pub(crate) async fn wait_for<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -164,7 +165,7 @@ impl App {
     }
 }
 
-/// Works on a thread that may block, and then gives back what was held meanwhile.
+/// Runs work on a thread that may block, and releases `held` when it is done.
 async fn run<H: Send + 'static, T: Send + 'static>(
     held: H,
     work: impl FnOnce() -> T + Send + 'static,
@@ -174,48 +175,49 @@ async fn run<H: Send + 'static, T: Send + 'static>(
         drop(held);
         done
     };
-    let broken = |_| ApiError::new(Kind::Internal, "the request could not be worked on");
+    let broken = |_| ApiError::new(Kind::Internal, "the request could not be processed");
     tokio::task::spawn_blocking(work).await.map_err(broken)
 }
 
-/// Prometheus over one store of a service: its routes, and what it does by itself.
+/// Prometheus over one store of a service: its routes and its background jobs.
 #[derive(Clone)]
 pub struct Prometheus(App);
 
 impl Prometheus {
-    /// Over `service`; `config` says what it does by itself.
+    /// Over `service`; `config` defines the background jobs.
     ///
     /// # Errors
-    /// What is kept of it in the database cannot be read.
+    /// The rules stored in the database cannot be read.
     pub fn new(service: Service, settings: PrometheusSettings, config: Config) -> Result<Self, WireError> {
         Ok(Self(App::new(service, settings, config)?))
     }
 
-    /// The routes that need a caller: the request must carry a [`Caller`] as extension.
+    /// The routes that require a caller: the request must carry a [`Caller`] as extension.
     pub fn routes(&self) -> Router {
         routes::router(routes::http(), &self.0)
     }
 
-    /// The memory that all queries and their answers share, for other surfaces that evaluate queries.
+    /// The memory limit shared by all queries and their results, for other surfaces that evaluate queries.
     pub fn memory(&self) -> Arc<SharedMemory> {
         self.0.memory.clone()
     }
 
-    /// The calls for the port of gRPC, OTLP's `MetricsService/Export` and Flight's `DoPut`: the request must carry a [`Caller`] as extension.
+    /// The gRPC calls, OTLP's `MetricsService/Export` and Flight's `DoPut`: the request must carry a
+    /// [`Caller`] as extension.
     pub fn calls(&self) -> Router {
         routes::router(routes::grpc(), &self.0)
     }
 
-    /// Scrapes, evaluates rules and tells of alerts, until the server stops.
+    /// Scrapes, evaluates rules and sends alerts, until the server stops.
     pub async fn run(self) {
         jobs::run(self.0).await;
     }
 
-    /// Reads the file of the configuration again, with all that it names, and does what it says now. Rules, alerts and targets
-    /// that are still there go on.
+    /// Reads the configuration file and all files that it names again, and applies it. Rules, alerts and
+    /// targets that are still configured continue without a break.
     ///
     /// # Errors
-    /// As [`Config::read`]; everything stays as it was then.
+    /// As [`Config::read`]; the running configuration then stays in force.
     pub async fn reload(&self) -> Result<(), ConfigError> {
         jobs::reload(self.0.clone()).await
     }
@@ -226,12 +228,13 @@ impl Prometheus {
     }
 }
 
-/// Every operation of [`Prometheus::routes`], [`Prometheus::calls`] and [`open_routes`], with the rights that it needs.
+/// Every operation of [`Prometheus::routes`], [`Prometheus::calls`] and [`open_routes`], with the rights it
+/// needs.
 pub fn operations() -> Vec<Operation> {
     routes::operations()
 }
 
-/// The routes for everybody: whether the server lives, and whether it takes requests.
+/// The routes without authentication: whether the server lives, and whether it takes requests.
 pub fn open_routes(service: Service) -> Router {
     let [healthy, ready] = routes::OPEN;
     Router::new()
@@ -240,7 +243,7 @@ pub fn open_routes(service: Service) -> Router {
         .with_state(service)
 }
 
-/// This moment in milliseconds since 1970.
+/// The current time in milliseconds since 1970.
 pub(crate) fn now_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

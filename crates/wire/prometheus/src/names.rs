@@ -1,7 +1,7 @@
-//! What there is to ask about: names of labels, their values, series. Pickers and completion live of it.
+//! Metadata queries: label names, label values and series, for pickers and completion.
 //!
-//! With `start` or `end`, a series counts when it has a sample between them: exactly, not by the block that a sample happens
-//! to lie in.
+//! With `start` or `end`, a series counts when it has a sample between them: exactly, not at the granularity
+//! of blocks.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +15,21 @@ use crate::answer::{ApiError, HEAD, Kind, Notes, put_labels, put_list, put_tail,
 use crate::params::Params;
 use crate::stream;
 
-/// Which series are meant.
+/// The requested series.
 pub(crate) struct Wanted {
-    /// One list of conditions for each selector; any of them may hold. Without a selector every series is meant.
+    /// One list of matchers for each selector; a series has to match one of the lists. Without a selector
+    /// every series matches.
     pub(crate) selectors: Vec<Vec<Matcher>>,
     /// Times between which there must be a sample.
     pub(crate) between: Option<(i64, i64)>,
 }
 
-/// The conditions of a selector such as `up{job="a"}`, as `match[]` has them.
+/// The matchers of a selector such as `up{job="a"}`, as in `match[]`.
 pub(crate) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
     of_text(text).map_err(|why| ApiError::parameter("match[]", why))
 }
 
-/// As [`selector`], with the error in words.
+/// As [`selector`], with a text as the error.
 fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
     checked(&promql::parse_selector(text).map_err(|error| error.to_string())?)
 }
@@ -41,7 +42,7 @@ fn checked(parsed: &[promql::Matcher]) -> Result<Vec<Matcher>, String> {
     Ok(matchers)
 }
 
-/// Conditions of the language as those of the store.
+/// Converts the language's matchers to the store's.
 pub(crate) fn matchers(parsed: &[promql::Matcher]) -> Result<Vec<Matcher>, ApiError> {
     parsed.iter().map(matcher).collect()
 }
@@ -56,9 +57,9 @@ fn matcher(parsed: &promql::Matcher) -> Result<Matcher, ApiError> {
     Matcher::new(parsed.name(), op, parsed.value()).map_err(|error| ApiError::bad(error.to_string()))
 }
 
-/// All selectors of a request, with the error in words.
+/// All selectors of a request, with a text as the error.
 ///
-/// Each may have as many regular expressions as a query, and so have all together.
+/// Each selector may have as many regular expressions as a query, and so may all together.
 pub(crate) fn of_texts<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Vec<Vec<Matcher>>, String> {
     let (mut all, mut bytes) = (Vec::new(), 0);
     for text in texts {
@@ -75,12 +76,12 @@ pub(crate) fn selectors(params: &Params) -> Result<Vec<Vec<Matcher>>, ApiError> 
     of_texts(params.all("match[]")).map_err(|why| ApiError::parameter("match[]", why))
 }
 
-/// Bytes of the regular expressions of conditions when they are compiled.
+/// Bytes of the compiled regular expressions of matchers.
 pub(crate) fn pattern_bytes(matchers: &[promql::Matcher]) -> usize {
     matchers.iter().map(promql::Matcher::pattern_bytes).sum()
 }
 
-/// Refuses regular expressions of one request that are too large together.
+/// Rejects a request whose regular expressions are too large together.
 pub(crate) fn check_pattern_bytes(bytes: usize) -> Result<(), ApiError> {
     if bytes > PATTERNS_BYTES_MAX {
         return Err(BudgetError::Patterns { max: PATTERNS_BYTES_MAX as u64 }.into());
@@ -88,7 +89,7 @@ pub(crate) fn check_pattern_bytes(bytes: usize) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Times between which there must be a sample, when the parameters say so.
+/// Times between which there must be a sample, if the request has them.
 fn between(params: &Params) -> Result<Option<(i64, i64)>, ApiError> {
     Ok(match (params.time("start")?, params.time("end")?) {
         (None, None) => None,
@@ -97,13 +98,14 @@ fn between(params: &Params) -> Result<Option<(i64, i64)>, ApiError> {
 }
 
 impl Wanted {
-    /// What the parameters say. Nothing lies between an end and a later start. Regular expressions take their time to compile.
+    /// Reads the parameters. No sample lies between an end and a later start. Compiles regular expressions,
+    /// which takes CPU time.
     fn of(params: &Params) -> Result<Self, ApiError> {
         let between = between(params)?;
         Ok(Self { selectors: of_texts(params.all("match[]")).map_err(ApiError::bad)?, between })
     }
 
-    /// Shows the labels of each series to `look`; one that matches two selectors may come twice.
+    /// Passes the labels of each series to `look`; one that matches two selectors may come twice.
     fn each(
         &self,
         series: &SeriesAt<'_>,
@@ -120,7 +122,7 @@ impl Wanted {
             let mut selection = series.select(matchers, from, to)?;
             while selection.next().is_some() {
                 if self.between.is_some() && selection.aggregate()?.is_none() {
-                    // Without samples, or with others than numbers.
+                    // No aggregate: no samples, or samples other than floats. Read them.
                     samples.clear();
                     if selection.samples(&mut samples)? == 0 {
                         continue;
@@ -142,12 +144,12 @@ pub(crate) async fn on_snapshot<T: Send + 'static>(
     app.off_thread(move || work(&snapshot.series(&store))).await?
 }
 
-/// Takes memory for a label or a set of labels from what all queries share.
+/// Reserves memory for a label or a set of labels from the limit shared by all queries.
 fn take(share: &mut Share, bytes: usize) -> Result<(), ApiError> {
     Ok(share.grow(LISTED_BYTES + bytes)?)
 }
 
-/// Bytes of a text or a label set in a list or tree, beside its own.
+/// Memory of a string or a label set in a list or tree, in addition to its bytes.
 const LISTED_BYTES: usize = 64;
 
 fn list_of_texts(mut texts: Vec<String>, limit: usize) -> Response {
@@ -204,8 +206,8 @@ pub(crate) async fn values(
     Ok(list_of_texts(values.await?, limit))
 }
 
-/// A name as clients put it into a path: with `U__` in front, `_xx_` stands for the character of that hexadecimal number, and
-/// `__` for `_`. What is escaped wrongly is a name as it is; an empty one is none.
+/// Decodes a name in a path: after `U__`, `_xx_` is the character with that hexadecimal number, and `__` is
+/// `_`. A name with invalid escapes is taken literally; an empty one is rejected.
 fn unescape(name: &str) -> Option<String> {
     let plain = || Some(name.to_owned()).filter(|name| !name.is_empty());
     match name.strip_prefix("U__") {
@@ -241,7 +243,7 @@ pub(crate) async fn series(State(app): State<App>, params: Params) -> Result<Res
     let limit = params.limit("limit")?;
     let mut share = Share::new(Some(app.memory.clone()));
     let found = on_snapshot(&app, move |series| {
-        // In its own words for selectors, as in Prometheus.
+        // The error text for selectors is Prometheus'.
         let selectors = selectors(&params)?;
         let wanted = Wanted { selectors, between: between(&params)? };
         let mut found: Vec<promql::Labels> = Vec::new();
@@ -264,7 +266,7 @@ pub(crate) async fn series(State(app): State<App>, params: Params) -> Result<Res
     Ok(stream::list(head, found, |out, labels| put_labels(out, labels.iter()), tail, share).into_response())
 }
 
-/// `DELETE /api/v1/series`, which Prometheus has given up.
+/// `DELETE /api/v1/series`, which Prometheus has removed.
 pub(crate) async fn refuse_delete() -> ApiError {
     ApiError::new(Kind::Internal, "not implemented; see admin/tsdb/delete_series")
 }

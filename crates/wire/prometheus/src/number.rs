@@ -1,8 +1,10 @@
-//! Numbers as Prometheus writes them: Go's shortest form, `+Inf`, `-Inf`, `NaN`; times as seconds with up to three decimals.
+//! Formats numbers as Prometheus does: Go's shortest form, `+Inf`, `-Inf`, `NaN`; times as seconds with up to
+//! three decimals.
 
 use std::io::Write;
 
-/// A float in the form that Go's `strconv` gives for `f` with the least digits; very large and very small ones as `e`.
+/// A float as Go's `strconv` formats it with `f` and the least digits; very large and very small ones with
+/// `e`.
 pub(crate) fn put_float(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         return out.extend_from_slice(b"NaN");
@@ -36,7 +38,7 @@ fn two_digits(out: &mut Vec<u8>, start: usize) {
     out.extend_from_slice(digits);
 }
 
-/// A float as OpenMetrics writes bounds: at least one decimal, or an exponent where Go's `g` has one.
+/// A float as OpenMetrics formats bounds: at least one decimal, or an exponent where Go's `g` has one.
 pub(crate) fn open_metrics_float(value: f64) -> String {
     let mut out = Vec::new();
     let exponent =
@@ -75,7 +77,7 @@ pub(crate) fn put_time(out: &mut Vec<u8>, time_ms: i64) {
     }
 }
 
-/// A number as Prometheus reads it in texts: decimal, `Inf`, `NaN` in any case.
+/// Parses a number as Prometheus does: decimal, `Inf`, `NaN` in any case.
 pub(crate) fn parse_float(text: &str) -> Option<f64> {
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
     let named = body.starts_with(|c: char| c.is_ascii_alphabetic());

@@ -1,6 +1,6 @@
-//! Parameters of a request: of the query string, and of a form in the body, which comes first.
+//! Parameters of a request: of a form in the body, then of the query string.
 //!
-//! A parameter that Prometheus does not know is passed over, as Prometheus does: its clients send some of their own.
+//! Unknown parameters are ignored, as in Prometheus: its clients send additional ones.
 
 use axum::extract::{FromRequest, Request};
 use axum::http::Method;
@@ -11,7 +11,7 @@ use crate::answer::{ApiError, Kind};
 use crate::body;
 use crate::time::{self, NotTime};
 
-/// Names and values in the order in which they came.
+/// Names and values in the order of the request.
 #[derive(Debug, Default)]
 pub(crate) struct Params(Vec<(String, String)>);
 
@@ -37,7 +37,7 @@ impl FromRequest<App> for Params {
 }
 
 impl Params {
-    /// The first value of `name`; an empty one counts as none.
+    /// The first value of `name`; an empty one counts as absent.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|v| !v.is_empty())
     }
@@ -47,10 +47,10 @@ impl Params {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A moment in milliseconds that may be left out.
+    /// An optional time in milliseconds.
     ///
     /// # Errors
-    /// It is no time.
+    /// It is not a time.
     pub(crate) fn time(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let parse = |text| {
             time::parse_time(text).map_err(|NotTime(why)| {
@@ -60,19 +60,19 @@ impl Params {
         self.get(name).map(parse).transpose()
     }
 
-    /// A moment that must be there.
+    /// A required time.
     ///
     /// # Errors
-    /// It is missing, or no time.
+    /// It is missing, or not a time.
     pub(crate) fn needed_time(&self, name: &str) -> Result<i64, ApiError> {
         let text = self.get(name).unwrap_or_default();
         time::parse_time(text).map_err(|NotTime(why)| ApiError::parameter(name, why))
     }
 
-    /// `lookback_delta` in milliseconds; none, zero or less for the usual one.
+    /// `lookback_delta` in milliseconds; `None`, zero or less for the default.
     ///
     /// # Errors
-    /// It is no duration.
+    /// It is not a duration.
     pub(crate) fn lookback_delta(&self) -> Result<Option<i64>, ApiError> {
         let parse = |text| {
             time::parse_duration(text).map_err(|NotTime(why)| {
@@ -85,26 +85,26 @@ impl Params {
     /// A duration in milliseconds.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not a duration.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let parse = |text| time::parse_duration(text).map_err(|NotTime(why)| ApiError::parameter(name, why));
         self.get(name).map(parse).transpose()
     }
 
-    /// A whole number.
+    /// An integer.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not an integer.
     pub(crate) fn whole(&self, name: &str) -> Result<Option<i64>, ApiError> {
         let parse =
             |text: &str| text.parse::<i64>().map_err(|_| ApiError::bad(format!("{name} must be a number")));
         self.get(name).map(parse).transpose()
     }
 
-    /// `limit`: how many at most; none or 0 for all.
+    /// `limit`; absent or 0 for no limit.
     ///
     /// # Errors
-    /// It is no whole number from 0.
+    /// It is not an integer from 0.
     pub(crate) fn limit(&self, name: &str) -> Result<usize, ApiError> {
         let Some(text) = self.get(name) else { return Ok(usize::MAX) };
         match text.parse::<i64>() {

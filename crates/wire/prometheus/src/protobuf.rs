@@ -1,17 +1,17 @@
-//! Protobuf, read in place: a message is an iterator over its fields, a nested message is a slice.
+//! Zero-copy protobuf reader: a message is an iterator over its fields, a nested message is a slice.
 //!
 //!   bytes ─▶ Fields ─▶ (number, Value) … ─▶ Value::bytes ─▶ Fields …
 //!
-//! Nothing is copied and nothing allocated, so that a request of a million labels costs no million strings. Fields that
-//! are not known are stepped over, as protobuf asks of every reader; groups, which no message of ours has, are refused.
+//! Nothing is copied or allocated, so that a request of a million labels does not allocate a million strings.
+//! Unknown fields are skipped, as protobuf requires; groups, which no message here has, are rejected.
 //! Source: the encoding page of the protobuf documentation.
 
-/// The bytes are no such message.
+/// The bytes are not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed protobuf: {0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// What a field holds, by its wire type.
+/// The value of a field, by its wire type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Value<'a> {
     Varint(u64),
@@ -101,12 +101,12 @@ pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// The fields of a message that are still to come.
+/// The remaining fields of a message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The next field: its number and what it holds. `None` at the end.
+    /// The next field: its number and value. `None` at the end.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
         if self.0.is_empty() {
@@ -138,7 +138,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Takes one varint off.
+/// Reads one varint.
 #[inline]
 pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     if let Some((&first, rest)) = bytes.split_first()
@@ -147,7 +147,7 @@ pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
         *bytes = rest;
         return Ok(u64::from(first));
     }
-    // Up to eight bytes at once: the first that has no top bit ends it; seven bits of each move together.
+    // Up to eight bytes at once: the first without a top bit ends it; seven bits of each move together.
     if let Some(word) = bytes.first_chunk().map(|word| u64::from_le_bytes(*word))
         && let ends = !word & 0x8080_8080_8080_8080
         && ends != 0
@@ -204,7 +204,7 @@ pub(crate) fn put_double(out: &mut Vec<u8>, number: u32, value: f64) {
     out.extend_from_slice(&value.to_bits().to_le_bytes());
 }
 
-/// Writes a field that holds bytes, a text or a message.
+/// Writes a field that holds bytes, a string or a message.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, bytes.len() as u64);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn rejects_malformed_messages() {
         for bytes in [
             &b"\x80"[..],
             b"\x00",
@@ -259,7 +259,7 @@ mod tests {
             let mut rest = &bytes[..];
             prop_assert_eq!(varint(&mut rest), Ok(value));
             prop_assert!(rest.is_empty());
-            // And with something behind, which is read otherwise.
+            // With bytes after it, the fast path reads it.
             bytes.extend([0xff; 8]);
             let mut rest = &bytes[..];
             prop_assert_eq!(varint(&mut rest), Ok(value));

@@ -1,9 +1,9 @@
-//! The language over HTTP: `query`, `query_range`, `query_exemplars`, `format_query`.
+//! Queries over HTTP: `query`, `query_range`, `query_exemplars`, `format_query`.
 //!
-//!   parameters ─▶ checked as Prometheus checks them, in its order and its words ─▶ one snapshot ─▶ a thread that may block ─▶ JSON
+//!   parameters ─▶ checked as Prometheus checks them, in its order and wording ─▶ one snapshot ─▶ a thread that may block ─▶ JSON
 //!
-//! A query ends when its time is up, when its client has gone (the handler is dropped, which sets a flag that the evaluator looks
-//! at), and when the server stops.
+//! A query ends when its time is up, when its client has disconnected (the dropped handler sets a flag that
+//! the evaluator checks), and when the server stops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use crate::stream::{self, List};
 use crate::turn::Turn;
 use crate::value::{put_matrix_row, put_value, put_vector_row};
 
-/// Points of one series that a range query may ask for, as in Prometheus.
+/// Limit of points per series of a range query, as in Prometheus.
 const POINTS_MAX: i64 = 11_000;
 
-/// Tells the evaluator that nobody waits any longer.
+/// Tells the evaluator on drop that the client has disconnected.
 struct Gone(Arc<AtomicBool>);
 
 impl Drop for Gone {
@@ -57,7 +57,7 @@ fn options(app: &App, params: &Params) -> Result<Options, ApiError> {
     Ok(Options { lookback_ms, limits, ..Options::default() })
 }
 
-/// How long the query may take: what the request says, within what the server allows.
+/// Time limit of the query: the request's, capped by the server's.
 fn time_limit(app: &App, params: &Params) -> Result<Duration, ApiError> {
     let most = app.settings.query_time;
     let Some(ms) = params.duration("timeout")? else { return Ok(most) };
@@ -70,7 +70,7 @@ fn query_error(error: Error) -> ApiError {
         Error::Times(why) => ApiError::parameter("query", why),
         Error::Budget(error) => error.into(),
         Error::Storage(inner) => match inner.downcast_ref::<SeriesError>() {
-            // The store looks more closely at conditions than the language does.
+            // The store validates matchers more strictly than the language does.
             Some(error @ SeriesError::InvalidMatcher { .. }) => ApiError::parameter("query", error),
             _ => {
                 tracing::error!(error = %inner, "a query could not read");
@@ -81,14 +81,14 @@ fn query_error(error: Error) -> ApiError {
     }
 }
 
-/// When a query is evaluated.
+/// Times at which a query is evaluated.
 #[derive(Debug, Clone, Copy)]
 enum At {
     Time(i64),
     Steps(i64, i64, i64),
 }
 
-/// Works on a query on a thread that may block. `work` gets the question whether to stop, and when the query came.
+/// Runs `work` on a thread that may block, with the stop check and the arrival time of the query.
 async fn run<T: Send + 'static>(
     app: &App,
     time_limit: Duration,
@@ -111,11 +111,11 @@ async fn run<T: Send + 'static>(
         };
         work(&stop, started)
     };
-    let broken = |_| ApiError::new(Kind::Internal, "the query could not be worked on");
+    let broken = |_| ApiError::new(Kind::Internal, "the query could not be processed");
     tokio::task::spawn_blocking(work).await.map_err(broken)?
 }
 
-/// A query of the server's own, at one time.
+/// Evaluates a query of the server's own jobs at one time.
 pub(crate) async fn evaluate_at(app: &App, query: Query, at_ms: i64) -> Result<Answer, ApiError> {
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let query = query.sharing(app.memory.clone());
@@ -125,7 +125,7 @@ pub(crate) async fn evaluate_at(app: &App, query: Query, at_ms: i64) -> Result<A
     run(app, app.settings.query_time, work).await
 }
 
-/// Shows `look` the query of a request, parsed where that may take its time.
+/// Parses the query of a request on a thread that may block, and passes it to `look`.
 pub(crate) async fn parsed<T: Send + 'static>(
     app: &App,
     params: Params,
@@ -138,7 +138,7 @@ pub(crate) async fn parsed<T: Send + 'static>(
     run(app, app.settings.query_time, work).await
 }
 
-/// `query`: at one time.
+/// `query`: evaluation at one time.
 pub(crate) async fn instant(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let limit = params.limit("limit")?;
     let time_ms = params.time("time")?.unwrap_or_else(crate::now_ms);
@@ -146,7 +146,7 @@ pub(crate) async fn instant(State(app): State<App>, params: Params) -> Result<Re
     answer(&app, &params, At::Time(time_ms), limit, time_limit).await
 }
 
-/// The answer that is kept, or a new one.
+/// The cached response, or a new one.
 async fn answer(
     app: &App,
     params: &Params,
@@ -157,7 +157,7 @@ async fn answer(
     let options = options(app, params)?;
     let text = params.get("query").unwrap_or_default();
     let stats = params.get("stats").map(str::to_owned);
-    // `nocache=1`, as VictoriaMetrics calls it: evaluated anew. Statistics are of one evaluation.
+    // `nocache=1`, as in VictoriaMetrics, bypasses the cache. Statistics belong to one evaluation.
     let kept = stats.is_none() && params.get("nocache").is_none_or(|value| value != "1");
     let question = format!("{at:?} {limit} {}\n{text}", options.lookback_ms);
     let store = app.store()?;
@@ -165,11 +165,11 @@ async fn answer(
         return Ok(json(Body::from(body)));
     }
     let (within, text) = (app.clone(), text.to_owned());
-    // Long texts take their time to be parsed, and long answers to be written.
+    // Parsing long queries and writing long responses take CPU time.
     let work = move |stop: &dyn Fn() -> Option<Stop>, started: Instant| {
         let query = Query::parse_until(&text, options, stop).map_err(query_error)?;
         let query = query.sharing(within.memory.clone());
-        // The cache is read after the snapshot was taken, so that its answer is valid for the snapshot.
+        // The cache is read after the snapshot was taken, so that its result is valid for the snapshot.
         let snapshot = within.service.database().snapshot();
         let plan = match at {
             At::Steps(start_ms, end_ms, step_ms) if kept => {
@@ -208,7 +208,7 @@ async fn answer(
     Ok(run(app, time_limit, work).await?.into_response())
 }
 
-/// `query_range`: at steps.
+/// `query_range`: evaluation at steps.
 pub(crate) async fn range(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let limit = params.limit("limit")?;
     let start_ms = params.needed_time("start")?;
@@ -231,7 +231,7 @@ pub(crate) async fn range(State(app): State<App>, params: Params) -> Result<Resp
     answer(&app, &params, At::Steps(start_ms, end_ms, step_ms), limit, time_limit).await
 }
 
-/// Leaves at most `limit` items, and says so.
+/// Truncates to `limit` items, and adds a warning.
 fn cut<T>(items: &mut Vec<T>, limit: usize, notes: &mut Notes) {
     if items.len() > limit {
         items.truncate(limit);
@@ -239,10 +239,10 @@ fn cut<T>(items: &mut Vec<T>, limit: usize, notes: &mut Notes) {
     }
 }
 
-/// Warnings of an answer, and infos: of each kind so many, and how many more there would be.
+/// Limit of warnings and of infos in a response; the rest is only counted.
 const NOTES_MAX: usize = 10;
 
-/// What there is to say about an answer.
+/// The annotations of a result as warnings and infos.
 fn notes(annotations: Vec<Annotation>) -> Notes {
     let of = |severity: Severity, word: &str| {
         let mut texts: Vec<String> = annotations
@@ -259,8 +259,8 @@ fn notes(annotations: Vec<Annotation>) -> Notes {
     Notes { warnings: of(Severity::Warning, "warning"), infos: of(Severity::Info, "info") }
 }
 
-/// What a query has cost, in the shape of Prometheus. What it counts and we do not is 0; `peakSamples` are the most bytes held at
-/// one time, in samples of 16 bytes.
+/// Cost of a query, in Prometheus' JSON. Counters that we lack are 0; `peakSamples` is the peak of bytes
+/// held, in samples of 16 bytes.
 fn statistics(spent: Spent, took: Duration) -> serde_json::Value {
     let seconds = took.as_secs_f64();
     serde_json::json!({
@@ -327,7 +327,7 @@ fn respond(
         }
         Value::Matrix(mut rows) => {
             cut(&mut rows, limit, &mut notes);
-            // A series is written as one piece.
+            // A series is written as one chunk.
             let longest = rows.iter().map(|series| series.samples.len()).max().unwrap_or(0);
             share.grow(longest * POINT_BYTES)?;
             let tail = end(&notes);
@@ -339,10 +339,10 @@ fn respond(
 /// Bytes of a point as text, roughly.
 const POINT_BYTES: usize = 40;
 
-/// Exemplars that an answer may hold.
+/// Limit of exemplars in a response.
 const EXEMPLARS_MAX: usize = 100_000;
 
-/// The conditions of every selector in an expression.
+/// Collects the matchers of every selector in an expression.
 fn selectors<'e>(expr: &'e Expr, found: &mut Vec<&'e [promql::Matcher]>) {
     match expr {
         Expr::Selector(selector) => found.extend(lists(selector)),

@@ -4,8 +4,9 @@
 //!                                                └▶ frames of ChunkedReadResponse             (STREAMED_XOR_CHUNKS)
 //!   frame: uvarint length │ CRC-32C of the data, big-endian │ data
 //!
-//! The first form that the client accepts and that can hold the samples is sent: native histograms have no XOR chunks, so they go
-//! as samples. Series come sorted by labels. Staleness markers are samples.
+//! The first format that the client accepts and that can represent the samples is sent: native histograms
+//! have no XOR chunks, so they are sent as samples. Series are sorted by labels. Staleness markers are
+//! samples.
 //! Source: "Remote Read API" of the Prometheus documentation.
 
 use std::convert::Infallible;
@@ -44,7 +45,7 @@ enum Form {
     Chunks,
 }
 
-/// A request: its queries, and the forms that it takes, best first.
+/// Decodes a request: its queries, and the accepted response formats, best first.
 fn decode(bytes: &[u8]) -> Result<(Vec<Query>, Vec<Form>), ApiError> {
     let (mut queries, mut forms) = (Vec::new(), Vec::new());
     let malformed = |error: Malformed| ApiError::bad(error.to_string());
@@ -114,7 +115,7 @@ fn query(mut fields: Fields<'_>, patterns: &mut usize) -> Result<Query, ApiError
     Ok(query)
 }
 
-/// What was found for one query, in the form in which it is sent.
+/// The result of one query, encoded for the response.
 struct Found {
     /// Labels, and the message without them.
     series: Vec<(Labels, Vec<u8>)>,
@@ -147,7 +148,7 @@ fn find(
             Form::Samples => rows(&samples),
             Form::Chunks => chunks(&samples),
         };
-        // The message, and the body that it becomes a part of.
+        // The message, and its copy in the response body.
         share.grow(2 * message.capacity())?;
         found.series.extend(selection.labels().map(|labels| (labels, message)));
     }
@@ -252,7 +253,7 @@ fn series_message(labels: &Labels, rest: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The body of an answer of samples, before it is packed.
+/// The body of a SAMPLES response, before compression.
 fn samples_body(found: Vec<Found>) -> Vec<u8> {
     let mut out = Vec::new();
     for found in found {
@@ -265,7 +266,8 @@ fn samples_body(found: Vec<Found>) -> Vec<u8> {
     out
 }
 
-/// The frames of an answer of chunks: one for each series, since Prometheus reads the first series of a frame alone.
+/// The frames of a chunked response: one for each series, since Prometheus reads only the first series of a
+/// frame.
 fn frames(found: Vec<Found>) -> Vec<Bytes> {
     let mut frames = Vec::new();
     for (index, found) in found.into_iter().enumerate() {

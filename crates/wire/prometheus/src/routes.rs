@@ -1,6 +1,7 @@
-//! Every route with the rights that it needs. They are checked before the body is read and before anything in it is parsed.
+//! Every route with the rights it needs. They are checked before the body is read and before anything in it
+//! is parsed.
 //!
-//! A handler without a row here is not served, and checks nothing itself.
+//! A handler without a row here is not served, and handlers check no rights themselves.
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -22,7 +23,7 @@ const READ: Needs = Needs::read(STORE);
 const APPEND: Needs = Needs::append(STORE);
 const ADMIN: Needs = Needs::admin(STORE);
 
-/// One row: its path and methods, the rights that it needs, the form of a refusal, and the handler.
+/// One row: its path and methods, the rights it needs, the format of errors, and the handler.
 pub(crate) struct Route {
     path: &'static str,
     methods: Methods,
@@ -72,7 +73,7 @@ fn api<T: 'static>(
     Route { path, methods, needs, refuse: ApiError::into_response, handler: on(methods.filter(), handler) }
 }
 
-/// For clients that write: they show or log the body as it is.
+/// For writing clients: they display or log the body unchanged.
 fn text<T: 'static>(
     path: &'static str,
     methods: Methods,
@@ -111,7 +112,7 @@ pub(crate) fn http() -> Vec<Route> {
         api("/api/v1/status/buildinfo", Get, READ, status::build_info),
         api("/api/v1/status/runtimeinfo", Get, READ, status::runtime_info),
         api("/api/v1/status/flags", Get, READ, status::flags),
-        // The file may hold passwords.
+        // The configuration file may contain passwords.
         api("/api/v1/status/config", Get, ADMIN, status::config),
         api("/api/v1/status/tsdb", Get, READ, status::tsdb),
         api("/api/v1/status/walreplay", Get, READ, status::replayed),
@@ -119,7 +120,7 @@ pub(crate) fn http() -> Vec<Route> {
         api("/api/v1/features", Get, READ, features::features),
         api("/api/v1/admin/tsdb/delete_series", PostPut, ADMIN, admin::delete_series),
         api("/api/v1/admin/tsdb/clean_tombstones", PostPut, ADMIN, admin::clean),
-        // The copy is of all stores.
+        // The copy contains all stores.
         api("/api/v1/admin/tsdb/snapshot", PostPut, Needs::admin(Resource::AllStores), admin::snapshot),
         text("/api/v1/import", Post, APPEND, json_lines::import),
         text("/api/v1/import/csv", Post, APPEND, csv::import),
@@ -143,7 +144,7 @@ pub(crate) fn grpc() -> Vec<Route> {
     vec![call(otlp::grpc::PATH, otlp::grpc::export), call(flight::PATH, flight::do_put)]
 }
 
-/// Every row as operations; a call of gRPC is named by its path.
+/// Every row as operations; a gRPC call is named by its path.
 pub(crate) fn operations() -> Vec<Operation> {
     let mut operations = Vec::new();
     for Route { path, methods, needs, .. } in http() {
@@ -160,7 +161,7 @@ pub(crate) fn operations() -> Vec<Operation> {
 /// Paths of the routes that need no credentials.
 pub(crate) const OPEN: [&str; 2] = ["/-/healthy", "/-/ready"];
 
-/// A router of the rows, each behind the check of its rights.
+/// A router of the rows, each with the check of its rights.
 pub(crate) fn router(routes: Vec<Route>, app: &App) -> Router {
     let rows = routes.into_iter().fold(Router::new(), |router, route| {
         let guard = Guard { app: app.clone(), needs: route.needs, refuse: route.refuse };

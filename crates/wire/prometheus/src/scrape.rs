@@ -1,5 +1,5 @@
-//! The server's own metrics as series, from the first minute on: what `/metrics` shows, appended every few seconds with
-//! `job="ropewalk"` and `instance`, so that PromQL can ask for it.
+//! The server's metrics as series: the samples of `/metrics`, appended every few seconds with
+//! `job="ropewalk"` and `instance`, so that PromQL can query them.
 
 use std::time::Duration;
 

@@ -7,22 +7,22 @@ use crate::otlp::Deltas;
 pub struct PrometheusSettings {
     /// The series store that is written and read. Default `default`.
     pub store: String,
-    /// How long a query may take; a request may ask for less. Default 2 minutes.
+    /// Time limit of a query; a request may set a shorter one. Default 2 minutes.
     pub query_time: Duration,
-    /// Samples that a query may read. Default 50 million.
+    /// Limit of samples that a query reads. Default 50 million.
     pub query_samples: u64,
-    /// Bytes that a query may hold at one time. Default 1 GiB.
+    /// Memory limit of a query. Default 1 GiB.
     pub query_bytes: u64,
-    /// Bytes that all queries and their answers may hold at one time. Default 2 GiB.
+    /// Memory limit of all queries and their results together. Default 2 GiB.
     pub queries_bytes: u64,
-    /// Bytes of answers that are kept for as long as they stay right; 0 keeps none. Default 64 MiB.
+    /// Bytes of the cache of query results; 0 disables it. Default 64 MiB.
     pub answer_bytes: u64,
-    /// How old a sample may be that an instant selector sees. Default 5 minutes.
+    /// Maximum age of a sample for instant selectors. Default 5 minutes.
     pub lookback: Duration,
-    /// What becomes of OTLP metrics that are deltas. Default: they are refused.
+    /// Handling of delta OTLP metrics. Default: rejected.
     pub otlp_deltas: Deltas,
-    /// Queries that are worked on, and requests that are decoded, at the same time; more take turns with them. Default: one
-    /// more than processors, so that none is idle while a turn is handed on.
+    /// Scheduler slots for queries and decoding requests; further requests wait for a slot. Default: one more
+    /// than processors, so that none is idle while a slot is handed over.
     pub queries: usize,
 }
 

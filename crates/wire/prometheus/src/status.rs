@@ -1,4 +1,4 @@
-//! What the server says of itself under `/api/v1`.
+//! Status endpoints under `/api/v1`.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,8 +13,9 @@ use crate::answer::{ApiError, Notes, put_labels, put_list, put_text, success};
 use crate::names;
 use crate::params::Params;
 
-/// The version of Prometheus whose language and API these are. Clients look at it to know what they may ask: Grafana whether names
-/// may be UTF-8 and label values be asked for by selector. The tests compare us with this version.
+/// The version of Prometheus whose language and API this is. Clients derive features from it: Grafana whether
+/// names may be UTF-8 and whether label values can be requested by selector. The tests compare the server
+/// with this version.
 pub(crate) const API_VERSION: &str = "3.15.0";
 
 fn texts(pairs: &[(&str, &str)]) -> Response {
@@ -59,17 +60,17 @@ pub(crate) async fn flags(State(app): State<App>) -> Result<Response, ApiError> 
     ]))
 }
 
-/// `status/walreplay`: how far reading the log at the start is. It is done before anybody can ask.
+/// `status/walreplay`: progress of the log replay at startup. It is complete before requests are accepted.
 pub(crate) async fn replayed() -> Response {
     success(&Notes::default(), |out| out.extend_from_slice(br#"{"min":0,"max":0,"current":0}"#))
 }
 
-/// `notifications`: what the server has to say to people. It says it in its log.
+/// `notifications`: always empty; the server reports in its log.
 pub(crate) async fn notifications() -> Response {
     success(&Notes::default(), |out| out.extend_from_slice(b"[]"))
 }
 
-/// `status/config`: the file as it was read. It may hold passwords.
+/// `status/config`: the configuration file as it was read. It may contain passwords.
 pub(crate) async fn config(State(app): State<App>) -> Result<Response, ApiError> {
     let config = app.jobs.config();
     let text = config.text.as_str();
@@ -78,7 +79,7 @@ pub(crate) async fn config(State(app): State<App>) -> Result<Response, ApiError>
 
 /// `metadata`: type, help and unit of metrics, as they were sent.
 pub(crate) async fn metadata(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
-    // There is one for each metric, so that any limit on their number per metric is kept.
+    // A metric has a single entry, so any limit per metric is met.
     params.whole("limit_per_metric")?;
     let limit =
         params.whole("limit")?.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
@@ -102,15 +103,15 @@ pub(crate) async fn metadata(State(app): State<App>, params: Params) -> Result<R
     }))
 }
 
-/// `targets/metadata`: not kept by target; `metadata` has it by metric.
+/// `targets/metadata`: always empty, since metadata is not stored by target; `metadata` has it by metric.
 pub(crate) async fn targets_metadata() -> Response {
     success(&Notes::default(), |out| out.extend_from_slice(b"[]"))
 }
 
-/// Rows of each list that may be asked for.
+/// Limit of the rows of each list.
 const TOP_MAX: usize = 10_000;
 
-/// Which labels and metrics make the series.
+/// `status/tsdb`: the labels and metrics with the most series.
 pub(crate) async fn tsdb(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let top = match params.get("limit").map(str::parse::<usize>) {
         None => 10,
@@ -162,7 +163,7 @@ pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next
     response
 }
 
-/// Names for metrics, few and fixed.
+/// Names of operations in metrics, few and fixed.
 fn operation(path: &str) -> &'static str {
     match path.strip_prefix("/api/v1/").unwrap_or(path) {
         "write" => "remote_write",

@@ -1,14 +1,14 @@
-//! Steps of range queries that were evaluated before, so that a window that moves costs its new steps alone.
+//! Cache of the steps of range queries, so that a moving window evaluates its new steps only.
 //!
 //! ```text
-//! kept      ├──┼──┼──┼──┤              same expression, same step, same phase
-//! asked           ├──┼──┼──┼──┼──┤
-//!                 └─ taken ─┘└ new ┘   taken: steps at which nothing that they looked at has changed since
+//! cached     ├──┼──┼──┼──┤              same expression, same step, same phase
+//! requested        ├──┼──┼──┼──┼──┤
+//!                  └─ taken ─┘└ new ┘   taken: cached steps whose input has not changed since
 //! ```
-//! A step of a range query has the value that an instant query has at that time, whatever the steps around it, as long as no `@`
-//! ties the expression to a fixed time and nothing in it depends on where the query begins and ends. How far ahead of its step an expression looks is the same for every step, so the
-//! oldest change since tells up to which step the kept ones are right. Results with warnings or infos are not kept: nobody knows
-//! which step they belong to.
+//! A step of a range query has the value of an instant query at that time, independent of the other steps,
+//! unless an `@` ties the expression to a fixed time or it depends on where the query begins and ends. An
+//! expression reads equally far ahead at every step, so the oldest change since the evaluation limits which
+//! cached steps are valid. Results with warnings or infos are not cached: their steps are not known.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use ropewalk::promql::ast::{Duration, DurationExpr, DurationKind, Expr, Selector
 use ropewalk::promql::{Answer, Options, Sample, Series, Share, Spent, Value};
 use ropewalk::series::SeriesStore;
 
-/// Larger results are not kept.
+/// Larger results are not cached.
 const RESULT_BYTES_MAX: u64 = 8 << 20;
-/// Roughly, of one result.
+/// Rough size of one result.
 const BYTES_USUAL: u64 = 64 << 10;
 
 /// The steps of a query.
@@ -33,26 +33,26 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// The last time that is a step.
+    /// The last step at or before `end_ms`.
     fn last(self) -> i64 {
         self.start_ms + (self.end_ms - self.start_ms) / self.step_ms * self.step_ms
     }
 
-    /// What tells these steps from those of another grid; `None` where sums would overflow.
+    /// Offset of the step grid; equal grids have equal phases. `None` where sums would overflow.
     fn phase(self) -> Option<i64> {
         let small = self.start_ms.unsigned_abs().max(self.end_ms.unsigned_abs()) < 1 << 60;
         (small && self.step_ms > 0).then(|| self.start_ms.rem_euclid(self.step_ms))
     }
 }
 
-/// What was evaluated.
+/// Evaluated steps of one query.
 #[derive(Debug, Clone)]
 struct Kept {
     start_ms: i64,
     last_ms: i64,
-    /// The last commit that it saw.
+    /// Last commit visible to its snapshot.
     seq: Seq,
-    /// How far behind its step the latest time lies that a step looked at; below zero when it lies ahead.
+    /// Distance from each step back to the latest time it read; negative when it read ahead.
     behind_ms: i64,
     series: Arc<Vec<Series>>,
 }
@@ -72,23 +72,23 @@ impl Weighter<String, Kept> for Bytewise {
     }
 }
 
-/// Results by question; the least used go first.
+/// Results by query; evicts the least used first.
 #[derive(Debug)]
 pub(crate) struct Evaluated(Option<Cache<String, Kept, Bytewise>>);
 
-/// Steps that are taken as they are, and those that are to be evaluated.
+/// Division of a query into cached steps and steps to evaluate.
 #[derive(Debug)]
 pub(crate) struct Plan {
     question: String,
     asked: Steps,
     taken: Option<(Kept, i64)>,
     slack_ms: i64,
-    /// What is missing; `None` when nothing is.
+    /// Steps to evaluate; `None` when all are cached.
     pub(crate) missing: Option<Steps>,
 }
 
 impl Plan {
-    /// The answer when nothing is missing.
+    /// The result when all steps are cached.
     pub(crate) fn whole(&self) -> Answer {
         let Some((kept, last_ms)) = &self.taken else {
             return Answer {
@@ -110,7 +110,7 @@ fn is_free(expr: &Expr) -> bool {
     let own = match expr {
         Expr::Selector(e) => selector(e),
         Expr::Matrix(e) => selector(&e.selector) && is_fixed(&e.range),
-        // How long its own steps are has to be known here.
+        // The step width of a subquery has to be known here.
         Expr::Subquery(e) => {
             e.at.is_none()
                 && is_fixed(&e.offset)
@@ -142,7 +142,7 @@ fn is_fixed(duration: &Duration) -> bool {
     }
 }
 
-/// Steps of a subquery lie on a grid of their own, so the steps around it look ahead by different amounts: by so much at most.
+/// Upper bound on how much the reach of steps differs: a subquery's steps lie on a separate grid.
 fn slack_ms(expr: &Expr) -> i64 {
     let own = match expr {
         Expr::Subquery(subquery) => match subquery.step.ms() {
@@ -155,13 +155,13 @@ fn slack_ms(expr: &Expr) -> i64 {
 }
 
 impl Evaluated {
-    /// Keeps at most `bytes`; with 0, nothing.
+    /// Caches at most `bytes`; with 0, nothing.
     pub(crate) fn new(bytes: u64) -> Self {
         let items = (bytes / BYTES_USUAL).clamp(16, 1 << 20) as usize;
         Self((bytes > 0).then(|| Cache::with_weighter(items, bytes, Bytewise)))
     }
 
-    /// What there is of a query and what is missing. `None` for a query that cannot be taken apart.
+    /// Divides a query into cached and missing steps. `None` for a query whose steps depend on each other.
     pub(crate) fn plan(
         &self,
         expr: &Expr,
@@ -179,7 +179,7 @@ impl Evaluated {
         }
         let mut last_ms = kept.last_ms.min(asked.last());
         if let Some(oldest) = store.oldest_change(kept.seq) {
-            // Steps that looked at times before the oldest change: step - behind < oldest.
+            // Valid steps read only times before the oldest change: step - `behind_ms` < oldest.
             let right = oldest.saturating_add(kept.behind_ms).saturating_sub(1);
             if right < asked.start_ms {
                 return Some(plan);
@@ -193,7 +193,7 @@ impl Evaluated {
         Some(plan)
     }
 
-    /// The whole answer of what was taken and what was evaluated at commit `seq`; kept for the next time.
+    /// Joins the cached steps with those evaluated at commit `seq`, and caches the result.
     pub(crate) fn finish(&self, plan: Plan, answer: Answer, seq: Seq) -> Answer {
         let Plan { question, asked, taken, slack_ms, missing } = plan;
         let Answer { value, annotations: notes, mut spent, share } = answer;

@@ -1,7 +1,7 @@
-//! Answers that may be long, sent while they are written: a list of items in an envelope, a piece of text at a time.
+//! Streamed responses: a list of items in an envelope, encoded chunk by chunk.
 //!
-//! What is short leaves as one piece with its length, and can be kept. Of what is long only that much, and then one piece
-//! at a time, is in memory beside the items.
+//! A short response is sent as one chunk with its length, and can be cached. Of a long one, only one chunk at
+//! a time is in memory in addition to the items.
 
 use std::convert::Infallible;
 
@@ -11,10 +11,10 @@ use ropewalk::promql::Share;
 
 use crate::cache::ANSWER_BYTES_MAX;
 
-/// A piece of a long answer is sent once it has this size.
+/// A chunk of a long response is sent once it has this size.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// An answer, as a whole where it is short.
+/// A response, complete where it is short.
 pub(crate) enum List {
     Short(Bytes),
     Long(Response),
@@ -29,7 +29,7 @@ impl List {
     }
 }
 
-/// `head`, the items parted by commas, then what `tail` writes.
+/// `head`, the items separated by commas, then what `tail` writes.
 pub(crate) fn list<T: Send + 'static>(
     head: Vec<u8>,
     items: Vec<T>,
@@ -62,7 +62,7 @@ struct Pieces<T> {
     put: fn(&mut Vec<u8>, &T),
     tail: Option<Vec<u8>>,
     piece_bytes: usize,
-    /// The memory of the items, until the last of them is sent.
+    /// Memory reservation of the items, released after the last of them is sent.
     _share: Share,
 }
 

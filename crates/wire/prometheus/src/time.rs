@@ -1,10 +1,10 @@
-//! Times and durations as the parameters of the API spell them: seconds with decimals, RFC 3339, `1h30m`.
+//! Parser of times and durations in API parameters: seconds with decimals, RFC 3339, `1h30m`.
 
-/// What cannot be read.
+/// The error for a text that is not a time or duration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotTime(pub(crate) String);
 
-/// The earliest time that Prometheus knows, as it writes it.
+/// The earliest time that Prometheus supports, as it prints it.
 const EARLIEST: &str = "-292273086-05-16T16:47:06Z";
 /// The latest.
 const LATEST: &str = "292277025-08-18T07:12:54.999999999Z";
@@ -12,11 +12,11 @@ const LATEST: &str = "292277025-08-18T07:12:54.999999999Z";
 pub(crate) const EARLIEST_MS: i64 = -9_223_309_901_257_974_000;
 pub(crate) const LATEST_MS: i64 = 9_223_309_901_257_974_999;
 
-/// A moment in milliseconds since 1970: seconds as a number, or RFC 3339.
+/// A time in milliseconds since 1970: seconds as a number, or RFC 3339.
 pub(crate) fn parse_time(text: &str) -> Result<i64, NotTime> {
     let refuse = || NotTime(format!("cannot parse {text:?} to a valid timestamp"));
     if let Some(seconds) = crate::number::parse_float(text) {
-        // The part behind the point by itself: halves of a millisecond are what they seem.
+        // Round the fraction by itself, so that halves of a millisecond are exact.
         let ms = seconds.trunc() * 1000.0 + (seconds.fract() * 1000.0).round();
         let inside = ms.is_finite() && ms.abs() < LATEST_MS as f64;
         return inside.then_some(ms as i64).ok_or_else(refuse);
@@ -28,7 +28,7 @@ pub(crate) fn parse_time(text: &str) -> Result<i64, NotTime> {
     }
 }
 
-/// Units of a duration from long to short, in milliseconds. Each may stand once, in this order.
+/// Units of a duration from long to short, in milliseconds. Each may occur once, in this order.
 const UNITS: [(&str, i64); 7] = [
     ("y", 365 * 86_400_000),
     ("w", 7 * 86_400_000),
@@ -71,7 +71,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<i64, NotTime> {
     Ok(total)
 }
 
-/// A duration as Prometheus writes it: `1m30s`, `90d`, `500ms`; years and weeks only where nothing is left over.
+/// A duration as Prometheus prints it: `1m30s`, `90d`, `500ms`; years and weeks only without a remainder.
 pub(crate) fn duration(time: std::time::Duration) -> String {
     let mut rest = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     let mut out = String::new();

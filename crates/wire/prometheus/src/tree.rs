@@ -1,6 +1,7 @@
-//! `parse_query`: the syntax tree of an expression as JSON, in the words of Prometheus.
+//! `parse_query`: the syntax tree of an expression as JSON, by the names of Prometheus.
 //!
-//! What is not fixed before the query's times are known (`offset (step() * 2)`) stands in `…Expr` beside a number that is 0.
+//! Values that depend on the query's times (`offset (step() * 2)`) are in `…Expr`, with a 0 in the plain
+//! field.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -103,7 +104,7 @@ fn tree(expr: &Expr) -> Value {
             json!({ "type": "unaryExpr", "op": op, "expr": self::tree(&unary.expr) })
         }
         Expr::Paren(paren) => json!({ "type": "parenExpr", "expr": self::tree(&paren.expr) }),
-        // Marks of the planner, which nobody has asked yet.
+        // Marks of the planner, which has not run on this tree.
         Expr::Invariant(inner) => self::tree(inner),
     }
 }
@@ -154,7 +155,7 @@ fn put(tree: &mut Value, name: &str, value: Value) {
     }
 }
 
-/// For what only MetricsQL has: it is not there where PromQL is meant.
+/// A field of MetricsQL, absent for plain PromQL.
 fn put_if(tree: &mut Value, name: &str, is_there: bool, value: impl FnOnce() -> Value) {
     if is_there {
         put(tree, name, value());
@@ -194,7 +195,7 @@ fn duration_tree(expr: &DurationExpr) -> Value {
     let number = |number: &Number| json!({ "type": "numberLiteral", "val": format_float(number.value), "duration": number.duration });
     match &expr.kind {
         DurationKind::Number(literal) if !expr.wrapped => number(literal),
-        // Parentheses around a literal alone are those of a sum of one.
+        // A literal in parentheses has the form of a sum without a left operand.
         DurationKind::Number(literal) => {
             let mut tree = of(BinaryOp::Add.name(), None, None);
             put(&mut tree, "rhs", number(literal));

@@ -1,17 +1,18 @@
-//! Turns: who works, in which order, and for how long without a break.
+//! Scheduler slots ("turns"): which request may use a CPU, in which order, and for how long.
 //!
 //! ```text
-//! what is written, what is short  due now ─────────────┐
-//! question, or one that           due HEAD_START later ┴▶ the one that is due first ─▶ works for a slice ─▶ another is due before? its turn
-//! goes on
+//!   write, short request         due now ─────────────┐
+//!   new query, preempted query   due HEAD_START later ┴▶ earliest due runs a slice ─▶ another due earlier? yield
 //! ```
-//! Short are look-ups of names and labels, answers that are kept, remote reads and federation.
-//! Who comes first is next, but for the head start of what is written or short: writers wait for little, and a question never longer
-//! for them than that. A question that takes long passes its turn on after a slice and queues as one that comes then, so a
-//! short one waits for slices and not for the whole of it. There is one turn more than there are processors: while a turn is
-//! handed from thread to thread no processor is idle. Figures: docs/decisions/0020.
+//! Short requests are lookups of names and labels, cached responses, remote reads and federation.
+//! Slots are given in order of arrival, but writes and short requests get a head start: they hardly wait, and
+//! each of them delays a query by at most `HEAD_START`. A long query yields its slot after a slice and queues
+//! like a new one, so a short query waits for slices and not for all of it. There is one slot more than there
+//! are processors: no processor is idle while a slot passes from thread to thread. Measurements:
+//! docs/decisions/0020.
 //!
-//! Not here: threads. What has a turn works on the thread that it has; what waits takes none, but for a question that goes on.
+//! Not here: threads. A task with a slot works on its caller's thread. Waiting tasks are parked futures; only
+//! a query that yielded its slot blocks its thread while it waits.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
@@ -21,17 +22,17 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-/// How long a question works before others have their turn.
+/// Time that a query works before others get its slot.
 const SLICE: Duration = Duration::from_millis(24);
-/// How long a question that waits lets what is written go first.
+/// Time by which a waiting query lets later writes overtake it.
 const HEAD_START: Duration = Duration::from_millis(3);
 
-/// When a question is due that comes now.
+/// Due time of a query that arrives now.
 fn question_due() -> Instant {
     Instant::now() + HEAD_START
 }
 
-/// All turns.
+/// The scheduler: free slots and the queue of waiting requests.
 #[derive(Debug)]
 pub(crate) struct Turns(Mutex<State>);
 
@@ -39,7 +40,7 @@ pub(crate) struct Turns(Mutex<State>);
 struct State {
     free: usize,
     waiting: BinaryHeap<Waiting>,
-    /// How many have ever waited.
+    /// Number of requests that have ever waited; orders requests with the same due time.
     count: u64,
 }
 
@@ -51,7 +52,7 @@ struct Waiting {
 }
 
 impl Ord for Waiting {
-    /// The greatest is the one that is due first, then the one that came first.
+    /// The greatest is due first; of two with the same due time, the one that arrived first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
     }
@@ -71,7 +72,7 @@ impl PartialEq for Waiting {
 
 impl Eq for Waiting {}
 
-/// A turn; given back when dropped.
+/// A slot; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Held(Option<Arc<Turns>>);
 
@@ -84,7 +85,7 @@ impl Drop for Held {
 }
 
 impl Turns {
-    /// So many turns; one at least.
+    /// Creates `turns` slots, at least one.
     pub(crate) fn new(turns: usize) -> Arc<Self> {
         let state = State { free: turns.max(1), waiting: BinaryHeap::new(), count: 0 };
         Arc::new(Self(Mutex::new(state)))
@@ -94,7 +95,7 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A turn at once, or where it will come from.
+    /// Takes a free slot, or queues and returns the channel that will deliver one.
     fn ask(self: &Arc<Self>, due: Instant) -> Result<Held, oneshot::Receiver<Held>> {
         let mut state = self.state();
         if state.free > 0 {
@@ -108,12 +109,12 @@ impl Turns {
         Err(told)
     }
 
-    /// A turn for what is written.
+    /// Waits for a slot for a write or a short request.
     pub(crate) async fn next(self: &Arc<Self>) -> Held {
         self.due(Instant::now()).await
     }
 
-    /// A turn for a question.
+    /// Waits for a slot for a query.
     pub(crate) async fn next_question(self: &Arc<Self>) -> Held {
         self.due(question_due()).await
     }
@@ -121,7 +122,7 @@ impl Turns {
     async fn due(self: &Arc<Self>, due: Instant) -> Held {
         match self.ask(due) {
             Ok(held) => held,
-            // Nobody forgets who waits.
+            // The queue never drops a waiting sender, so the receive cannot fail.
             Err(told) => told.await.unwrap_or(Held(None)),
         }
     }
@@ -138,19 +139,19 @@ impl Turns {
             };
             match next.tell.send(Held(Some(self.clone()))) {
                 Ok(()) => return,
-                // It waits no longer: the next one.
+                // The receiver is gone: offer the slot to the next one.
                 Err(mut held) => held.0 = None,
             }
         }
     }
 
-    /// True when somebody is due before `due`.
+    /// True when a waiting request is due before `due`.
     fn is_behind(&self, due: Instant) -> bool {
         self.state().waiting.peek().is_some_and(|first| first.due < due)
     }
 }
 
-/// The turn of a question, passed on now and then. Lives on a thread that may block.
+/// The slot of a running query, yielded now and then. Lives on a thread that may block.
 pub(crate) struct Turn {
     turns: Arc<Turns>,
     held: RefCell<Option<Held>>,
@@ -163,7 +164,7 @@ impl Turn {
         Self { turns, held, since }
     }
 
-    /// Lets others work when the slice is over and they are due before us; returns when it is our turn again.
+    /// Yields the slot when the slice is over and another request is due earlier; returns with a slot.
     pub(crate) fn pass(&self) {
         if self.since.get().elapsed() < SLICE {
             return;
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_is_due_first_is_next() {
+    fn earliest_due_request_gets_slot_first() {
         let (turns, base) = (Turns::new(1), Instant::now());
         let held = turns.ask(base).unwrap();
         let mut told: Vec<_> = [30, 10, 20, 10].map(|ms| turns.ask(at(base, ms)).unwrap_err()).into();
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_goes_before_questions_that_wait() {
+    async fn writes_overtake_waiting_queries() {
         let turns = Turns::new(1);
         let held = turns.next().await;
         let order = std::sync::Mutex::new(Vec::new());
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_passed_over() {
+    fn abandoned_waiter_is_skipped() {
         let (turns, base) = (Turns::new(2), Instant::now());
         let held = [turns.ask(base).unwrap(), turns.ask(base).unwrap()];
         let gone: Vec<_> = (0..5).map(|_| turns.ask(base).unwrap_err()).collect();
@@ -233,7 +234,7 @@ mod tests {
         let [first, second] = held;
         drop(first);
         assert!(waits.try_recv().is_err());
-        // It was told and never looked.
+        // The slot was delivered and never received.
         drop(told_and_gone);
         let its = waits.try_recv().unwrap();
         drop(second);
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_question_lets_others_in() {
+    fn long_query_yields_slot_after_slice() {
         let turns = Turns::new(1);
         let turn = Turn::new(turns.clone(), turns.ask(Instant::now()).unwrap());
         let mut told = turns.ask(Instant::now()).unwrap_err();
@@ -252,7 +253,7 @@ mod tests {
                     std::thread::yield_now();
                 }
             });
-            // Returns when the other is done.
+            // Returns when the other request has finished.
             std::thread::sleep(SLICE);
             turn.pass();
         });

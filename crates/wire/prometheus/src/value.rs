@@ -1,4 +1,4 @@
-//! Values of queries as JSON, the way Prometheus prints them.
+//! Query results as JSON, as Prometheus prints them.
 //!
 //! ```text
 //! scalar, string  [time,"value"]
@@ -14,7 +14,7 @@ use ropewalk::series;
 use crate::answer::{put_labels, put_list};
 use crate::number::{put_float, put_time};
 
-/// A histogram as the store has it.
+/// Converts a histogram to the store's form.
 pub(crate) fn stored_histogram(from: &Histogram) -> series::Histogram {
     let buckets = |side: &[ropewalk::promql::Bucket]| {
         side.iter().map(|bucket| series::Bucket { index: bucket.index, count: bucket.count }).collect()

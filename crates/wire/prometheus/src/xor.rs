@@ -1,5 +1,5 @@
-//! Float chunks as Prometheus exchanges them (encoding `XOR`): times as differences of differences, values as XOR with the one
-//! before, both by the bit.
+//! Float chunks as Prometheus exchanges them (encoding `XOR`): times as deltas of deltas, values as XOR with
+//! the previous one, both bit-packed.
 //!
 //! ```text
 //! u16 count │ varint time │ 64 bits value │ uvarint difference │ value │ (difference of differences │ value) …
@@ -10,7 +10,7 @@
 
 use crate::protobuf::{put_varint, zigzag};
 
-/// Bits, the first one highest.
+/// A bit buffer, most significant bit first.
 #[derive(Debug, Default)]
 struct Bits {
     bytes: Vec<u8>,
@@ -36,13 +36,13 @@ impl Bits {
         }
     }
 
-    /// Whole bytes, wherever the last bit stands.
+    /// Writes complete bytes at any bit offset.
     fn put_bytes(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.put(u64::from(*byte), 8));
     }
 }
 
-/// Window of bits that the value before used: zeros in front and behind.
+/// Significant bits of the previous XOR: leading and trailing zeros.
 #[derive(Clone, Copy)]
 struct Window(u32, u32);
 
@@ -64,7 +64,7 @@ fn put_value(bits: &mut Bits, xor: u64, window: &mut Option<Window>) {
     let length = 64 - leading - trailing;
     bits.put(1, 1);
     bits.put(u64::from(leading), 5);
-    // All 64 are written as 0; none never happens.
+    // A length of 64 is written as 0; a length of 0 never occurs.
     bits.put(u64::from(length & 63), 6);
     bits.put(xor >> trailing, length);
 }
@@ -92,7 +92,7 @@ fn put_difference(bits: &mut Bits, dod: i64) {
     }
 }
 
-/// A chunk of samples, times rising; at most 65,535 of them are looked at.
+/// Encodes a chunk of samples with rising times; at most the first 65,535.
 pub(crate) fn encode(times_ms: &[i64], values: &[f64]) -> Vec<u8> {
     let count = times_ms.len().min(values.len()).min(usize::from(u16::MAX));
     let mut bits = Bits { bytes: (count as u16).to_be_bytes().to_vec(), free: 0 };

@@ -1,4 +1,5 @@
-//! Adding, subtracting, scaling. Two histograms are first brought to one layout that both can be put into without guessing.
+//! Addition, subtraction and scaling. Two histograms are first converted to the finest layout that both can
+//! be converted to exactly.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,16 +9,16 @@ use super::Histogram;
 use super::ResetHint;
 use crate::data::kahan::add as kahan;
 
-/// One histogram has exponential buckets, the other custom ones: nothing can be calculated from the two.
+/// Error: one histogram has exponential buckets, the other custom ones, so they cannot be combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Incompatible;
 
-/// What was noticed while two histograms were put together.
+/// Findings while two histograms were combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Outcome {
-    /// One says there was a counter reset, the other that there was none.
+    /// One hint says there was a counter reset, the other that there was not.
     pub(crate) collision: bool,
-    /// Custom bounds differed and only the common ones were kept.
+    /// Custom bounds differed, and only the common ones were retained.
     pub(crate) reconciled: bool,
 }
 
@@ -26,7 +27,7 @@ fn coarser(index: i32, from: i8, to: i8) -> i32 {
     (index.saturating_sub(1) >> (i32::from(from) - i32::from(to)).clamp(0, 31)) + 1
 }
 
-/// Renames buckets by a function that keeps their order, adding up those that get the same index.
+/// Reindexes buckets by a monotonic function, adding up those that get the same index.
 fn renamed(buckets: &[Bucket], index: impl Fn(i32) -> i32) -> Vec<Bucket> {
     let mut out: Vec<Bucket> = Vec::with_capacity(buckets.len());
     for bucket in buckets {
@@ -101,7 +102,8 @@ impl Histogram {
             || self.positive.iter().chain(&self.negative).any(|b| b.count.is_infinite())
     }
 
-    /// Adds `other`, in the coarser of the two layouts; false, and nothing is done, when only one of them has custom bounds.
+    /// Adds `other`, in the coarser of the two layouts; false, without an effect, when only one of them has
+    /// custom bounds.
     pub fn accumulate(&mut self, other: &Self) -> bool {
         self.add(other).is_ok()
     }
@@ -126,7 +128,7 @@ impl Histogram {
         Ok(outcome)
     }
 
-    /// Brings this, its compensation and `other` to one layout, and sets the hint of a sum of the two.
+    /// Converts this, its compensation and `other` to one layout, and sets the hint of their sum.
     fn align<'o>(
         &mut self,
         other: &'o Histogram,
@@ -171,7 +173,7 @@ impl Histogram {
         Ok((other, outcome))
     }
 
-    /// The hint of a sum; true when the two contradict each other.
+    /// Sets the hint of a sum; true when the two contradict each other.
     fn join_hint(&mut self, other: ResetHint) -> bool {
         use ResetHint::{Gauge, NotReset, Reset, Unknown};
         let (hint, collision) = match (self.hint, other) {
@@ -196,7 +198,7 @@ impl Histogram {
         self.schema = schema;
     }
 
-    /// Puts custom buckets into fewer bounds, which must be among the present ones.
+    /// Merges custom buckets into fewer bounds, which must be a subset of the present ones.
     pub(super) fn with_bounds(&mut self, bounds: &Arc<[f64]>) {
         let old = Arc::clone(&self.custom);
         let target = |index: i32| {
@@ -208,7 +210,7 @@ impl Histogram {
         self.custom = Arc::clone(bounds);
     }
 
-    /// Widens the zero bucket to at least `threshold`; further where that is within a populated bucket.
+    /// Widens the zero bucket to at least `threshold`; further if that lies within a populated bucket.
     pub(super) fn widen_zero(&mut self, threshold: f64) {
         let mut threshold = threshold;
         loop {
@@ -249,7 +251,7 @@ pub(super) fn intersection(a: &[f64], b: &[f64]) -> Arc<[f64]> {
     a.iter().copied().filter(|bound| b.binary_search_by(|other| other.total_cmp(bound)).is_ok()).collect()
 }
 
-/// A running sum of histograms that keeps what rounding would lose.
+/// A compensated running sum of histograms.
 #[derive(Debug, Clone)]
 pub(crate) struct HistogramSum {
     pub(crate) value: Histogram,
@@ -257,7 +259,7 @@ pub(crate) struct HistogramSum {
 }
 
 impl HistogramSum {
-    /// Begins with one histogram.
+    /// Starts with one histogram.
     pub(crate) fn new(first: &Histogram) -> Self {
         let lost = Histogram {
             hint: first.hint,
@@ -293,11 +295,12 @@ impl HistogramSum {
         self.lost.divide(by);
     }
 
-    /// The sum, with what was lost.
+    /// The compensated sum.
     pub(crate) fn total(self) -> Histogram {
         let Self { mut value, mut lost } = self;
         lost.hint = value.hint;
-        // The two have one layout, so this cannot fail; a histogram without the correction would still be right.
+        // The two have one layout, so this cannot fail; a histogram without the correction would still be
+        // right.
         let _ = value.add(&lost);
         value
     }

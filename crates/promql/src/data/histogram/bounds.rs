@@ -1,7 +1,8 @@
-//! Bounds of exponential buckets, to the last bit those of Prometheus: they are read as text, by people and as labels.
+//! Bounds of exponential buckets, bit-identical to Prometheus': clients read them as text and as labels.
 //!
-//! A bound is a fraction of 0.5 and more, from a table, times a power of two. In the table of schema s every second bound is that of
-//! schema s - 1, and those between are the one before times 2^(2^-s); to calculate each by itself would be nearer to the truth.
+//! A bound is a fraction from 0.5 on, from a table, times a power of two. In the table of schema s every
+//! second bound is that of schema s - 1, and each one between is the previous times 2^(2^-s), as in
+//! Prometheus; calculating each directly would be more exact.
 
 /// 2^(2^-s) of the schemas 1 to 8, rounded as Prometheus rounds them.
 #[expect(clippy::approx_constant, reason = "the root of two as it is there, not as it is")]

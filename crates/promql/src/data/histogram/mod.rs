@@ -6,9 +6,11 @@
 //!
 //! Invariants
 //! 1. Buckets are sorted by index, each index once. Empty buckets may be left out and mean the same.
-//! 2. Arithmetic keeps the coarser of two layouts: schemas are reduced, zero buckets widened, custom bounds intersected.
+//! 2. Arithmetic keeps the coarser of two layouts: schemas are reduced, zero buckets widened, custom bounds
+//!    intersected.
 //!
-//! Not here: adding and subtracting (`arithmetic`), counter resets (`reset`), trimming (`trim`), quantiles (`statistics`).
+//! Not here: adding and subtracting (`arithmetic`), counter resets (`reset`), trimming (`trim`), quantiles
+//! (`statistics`).
 
 mod arithmetic;
 mod bounds;
@@ -27,24 +29,24 @@ use crate::data::text::float_g;
 /// The schema of histograms with custom bounds.
 pub const CUSTOM_SCHEMA: i8 = -53;
 
-/// What is known about a counter reset between a histogram and the one before it in its series.
+/// Whether a counter reset lies between a histogram and the previous one of its series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum ResetHint {
-    /// Nothing: it has to be found out.
+    /// Not known: it has to be detected.
     #[default]
     Unknown,
-    /// There was one.
+    /// There was a reset.
     Reset,
-    /// There was none.
+    /// There was no reset.
     NotReset,
-    /// It is a gauge: there are none.
+    /// It is a gauge, which has no resets.
     Gauge,
 }
 
 /// The observations of one bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bucket {
-    /// Which bucket, see the module.
+    /// Index of the bucket, see the module.
     pub index: i32,
     /// Observations in this bucket alone.
     pub count: f64,
@@ -53,7 +55,7 @@ pub struct Bucket {
 /// A native histogram with float counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
-    /// About a counter reset before it.
+    /// Counter reset before it.
     pub hint: ResetHint,
     /// Layout of the buckets: -4..=8, or [`CUSTOM_SCHEMA`].
     pub schema: i8,
@@ -144,7 +146,7 @@ impl Histogram {
         Bounded { lower, upper, count: self.zero_count, lower_inclusive: true, upper_inclusive: true }
     }
 
-    /// All buckets from the lowest to the highest; those beside the zero bucket end where it begins.
+    /// All buckets from the lowest to the highest; those adjacent to the zero bucket end where it begins.
     pub fn buckets(&self) -> Vec<Bounded> {
         let threshold = self.zero_threshold;
         let cut = |mut bucket: Bounded| {
@@ -162,7 +164,7 @@ impl Histogram {
         negative.chain(zero).chain(positive).collect()
     }
 
-    /// Leaves out empty buckets.
+    /// Removes empty buckets.
     pub fn compact(&mut self) {
         self.positive.retain(|bucket| bucket.count != 0.0);
         self.negative.retain(|bucket| bucket.count != 0.0);

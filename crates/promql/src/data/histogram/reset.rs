@@ -1,4 +1,4 @@
-//! Whether a counter was reset between two histograms of a series: something that can only grow has become smaller.
+//! Detection of counter resets between two histograms of a series: a count that can only grow has decreased.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ impl Histogram {
         match self.hint {
             ResetHint::Reset => true,
             ResetHint::NotReset => false,
-            // What is called a gauge and used as a counter is treated as one.
+            // A gauge that is used as a counter is treated as one.
             ResetHint::Unknown | ResetHint::Gauge => self.has_shrunk_from(previous),
         }
     }
@@ -45,7 +45,7 @@ impl Histogram {
         if self.zero_threshold > previous.zero_threshold {
             before.to_mut().widen_zero(self.zero_threshold);
             if before.zero_threshold != self.zero_threshold {
-                // The new threshold is inside of a bucket that was populated.
+                // The new threshold is inside of a populated bucket.
                 return true;
             }
         }
@@ -59,7 +59,7 @@ impl Histogram {
     }
 }
 
-/// True when a bucket that was populated is now gone or has fewer observations.
+/// True when a populated bucket is now missing or has fewer observations.
 fn shrunk(now: &[Bucket], before: &[Bucket]) -> bool {
     let mut now = now.iter().peekable();
     before.iter().filter(|b| b.count != 0.0).any(|before| {

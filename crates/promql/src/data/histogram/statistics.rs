@@ -1,11 +1,12 @@
-//! What a histogram says about its observations: quantiles, fractions, variance. Inside a bucket observations are taken to lie evenly:
-//! on a linear scale for custom buckets and the zero bucket, on a logarithmic one for exponential buckets.
+//! Statistics of a histogram: quantiles, fractions, variance. Observations are assumed to lie evenly in a
+//! bucket: on a linear scale for custom buckets and the zero bucket, on a logarithmic one for exponential
+//! buckets.
 
 use super::Bounded;
 use super::Histogram;
 use crate::data::kahan::add as kahan;
 
-/// A quantile, and what NaN observations have done to it.
+/// A quantile, and how NaN observations affect it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Quantile {
     pub(crate) value: f64,
@@ -19,7 +20,7 @@ pub(crate) struct Quantile {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fraction {
     pub(crate) value: f64,
-    /// There are NaNs, which are in no fraction.
+    /// There are NaNs, which no fraction includes.
     pub(crate) has_nans: bool,
 }
 
@@ -160,7 +161,7 @@ impl Histogram {
         Fraction { value: (at_most(upper_rank) - at_most(lower_rank)) / self.count, has_nans }
     }
 
-    /// The variance, each observation taken to lie in the middle of its bucket.
+    /// The variance, with each observation assumed in the middle of its bucket.
     pub(crate) fn variance(&self) -> f64 {
         let mean = self.sum / self.count;
         let mut total = (0.0, 0.0);

@@ -1,11 +1,12 @@
-//! The operators `</` and `>/`: what a histogram would be if the observations above or below a value had not been made. Buckets that
-//! hold the value are split by interpolation, and the sum is estimated from the middles of what is left.
+//! The operators `</` and `>/`: a histogram without the observations above or below a value. The bucket that
+//! contains the value is split by interpolation, and the sum is estimated from the middles of the remaining
+//! buckets.
 
 use super::Bounded;
 use super::Histogram;
 
 impl Histogram {
-    /// Keeps the observations below `at` when `below`, else those above.
+    /// Retains the observations below `at` when `below`, else those above.
     pub(crate) fn trim(&mut self, at: f64, below: bool) {
         let custom = self.is_custom();
         let (mut count, mut sum, mut trimmed) = (0.0, 0.0, false);
@@ -40,7 +41,7 @@ impl Histogram {
     }
 }
 
-/// How much of the bucket stays, and the middle of that.
+/// The part of the bucket that is retained, and the middle of that.
 fn trim_bucket(b: Bounded, at: f64, below: bool, positive: bool, custom: bool) -> (f64, f64) {
     let (all, some) = if below { (b.upper <= at, b.lower < at) } else { (b.lower >= at, b.upper > at) };
     if all {
@@ -53,7 +54,8 @@ fn trim_bucket(b: Bounded, at: f64, below: bool, positive: bool, custom: bool) -
         return trim_open_below(b, at, below);
     }
     if b.upper == f64::INFINITY {
-        // Nobody knows how the observations lie in the last bucket: they count as lying right above the value.
+        // The distribution in the last bucket is unknown: its observations count as lying right above the
+        // value.
         return if below { (0.0, 0.0) } else { (b.count, at) };
     }
     let under = b.count * b.fraction_below(at, custom);
@@ -64,7 +66,8 @@ fn trim_bucket(b: Bounded, at: f64, below: bool, positive: bool, custom: bool) -
     }
 }
 
-/// A first bucket without a lower bound. With a positive upper bound it is taken to begin at zero, as quantiles do.
+/// A first bucket without a lower bound. With a positive upper bound it is assumed to begin at zero, as for
+/// quantiles.
 fn trim_open_below(b: Bounded, at: f64, below: bool) -> (f64, f64) {
     let finite = b.upper.is_finite();
     if below {
@@ -79,7 +82,8 @@ fn trim_open_below(b: Bounded, at: f64, below: bool) -> (f64, f64) {
     (0.0, 0.0)
 }
 
-/// The zero bucket, which ends at zero on a side where there are no other buckets. `has` says: positive ones, negative ones.
+/// The zero bucket, which ends at zero on a side where there are no other buckets. `has` says: positive ones,
+/// negative ones.
 fn trim_zero(zero: Bounded, at: f64, below: bool, has: [bool; 2]) -> (f64, f64) {
     let lower = if has == [true, false] { 0.0 } else { zero.lower };
     let upper = if has == [false, true] { 0.0 } else { zero.upper };

@@ -1,6 +1,7 @@
-//! Functions that look at all steps of a series at once: gaps filled, one value for the whole query, values that add up.
+//! Functions over all steps of a series at once: filling gaps, one value for the complete query, running
+//! totals.
 //!
-//! A series that has no value at any step stays as it is.
+//! A series without a value at any step is unchanged.
 
 use super::super::Around;
 use super::super::Eval;
@@ -28,7 +29,7 @@ impl Eval<'_> {
         let run = |sink: Sink<'_>| {
             self.each_row(vector, steps, Around::default(), &mut |row| {
                 row.histograms.clear();
-                // A sum is no longer what the name says; the others are still of its kind.
+                // A sum is no longer the named metric; the other results still are of its kind.
                 if sums {
                     self.drop_name(row);
                 }
@@ -139,20 +140,20 @@ fn present(values: &[f64]) -> Vec<f64> {
     values.iter().copied().filter(|value| !is_absent(*value)).collect()
 }
 
-/// Changes each value that is there, in order.
+/// Changes each present value, in order.
 fn each(values: &mut [f64], mut change: impl FnMut(f64) -> f64) {
     for value in values.iter_mut().filter(|value| !is_absent(**value)) {
         *value = change(*value);
     }
 }
 
-/// As [`each`]; a gap behind a value has that value.
+/// As [`each`]; a gap after a value is filled with that value.
 fn running(values: &mut [f64], change: impl FnMut(f64) -> f64) {
     each(values, change);
     keep(values.iter_mut());
 }
 
-/// Takes away the values of which `far` says so.
+/// Removes the values for which `far` returns true.
 fn trim(values: &mut [f64], far: impl Fn(f64) -> bool) {
     for value in values.iter_mut().filter(|value| !is_absent(**value)) {
         if far(*value) {
@@ -181,7 +182,7 @@ fn keep<'v>(values: impl Iterator<Item = &'v mut f64>) {
     }
 }
 
-/// Fills gaps between values with what lies on the line between them.
+/// Fills gaps between values by linear interpolation.
 fn interpolate(values: &mut [f64]) {
     let mut before: Option<(usize, f64)> = None;
     for at in 0..values.len() {
@@ -200,7 +201,7 @@ fn mean(values: &mut [f64]) -> f64 {
     super::super::window::mean(values)
 }
 
-/// Of the values as the whole, not as a sample of it.
+/// The population variance.
 fn variance(values: &[f64]) -> f64 {
     let middle = super::super::window::mean(values);
     values.iter().map(|value| (value - middle) * (value - middle)).sum::<f64>() / values.len() as f64
@@ -213,7 +214,7 @@ fn deviation(values: &mut [f64]) -> f64 {
     quantile(0.5, values)
 }
 
-/// Values between 0, the least, and 1, the greatest; none where all are equal.
+/// Scales values to 0, the least, to 1, the greatest; none where all are equal.
 fn normalize(values: &mut [f64]) {
     let there = present(values);
     let least = there.iter().copied().fold(f64::NAN, f64::min);
@@ -223,7 +224,7 @@ fn normalize(values: &mut [f64]) {
     }
 }
 
-/// The line that fits best, at every step.
+/// Linear regression, at every step.
 fn regression(values: &mut [f64], steps: Steps) {
     let seconds = |step: usize| (steps.time(step) - steps.start_ms) as f64 / 1000.0;
     let points = values.iter().enumerate().filter(|(_, value)| !is_absent(**value));

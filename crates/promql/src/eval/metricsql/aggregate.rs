@@ -1,7 +1,8 @@
-//! Aggregations of MetricsQL. Some give a value per group (`median`), some change each series (`share`), some choose series by all of
-//! their steps (`topk_max`, `outliersk`).
+//! Aggregations of MetricsQL. Some return a value per group (`median`), some change each series (`share`),
+//! some choose series by all of their steps (`topk_max`, `outliersk`).
 //!
-//! Histograms are left out. Where any series of a group would do, it is the first by labels, so that answers repeat.
+//! Histograms are ignored. Where any series of a group would do, it is the first by labels, so that results
+//! are deterministic.
 
 use super::super::Around;
 use super::super::Eval;
@@ -56,7 +57,7 @@ impl<'a> Eval<'a> {
                     each_step(&mut rows.list, members, steps, change);
                 }
                 if aggregate.op == Zscore {
-                    // It is no longer what the name says.
+                    // It is no longer the named metric.
                     rows.list.iter_mut().for_each(|row| self.keeping(false).drop_name(row));
                     rows.merge()?;
                 }
@@ -161,7 +162,7 @@ impl<'a> Eval<'a> {
         Ok(())
     }
 
-    /// The series that come first by one value of all their steps, and one for the sum of the rest where it is asked for.
+    /// The series that rank first by one value of all their steps, and optionally the sum of the rest.
     fn ranked(
         &self,
         aggregate: &Aggregate,
@@ -192,7 +193,7 @@ impl<'a> Eval<'a> {
             for (place, (_, member)) in ranked.iter().enumerate() {
                 let Some(row) = rows.list.get_mut(*member) else { continue };
                 for (step, k) in params.iter().enumerate() {
-                    // What is below zero, or no number, is 0.
+                    // Negative numbers and NaN count as 0.
                     if place < *k as usize {
                         continue;
                     }
@@ -222,7 +223,7 @@ fn at_step(rows: &[Row], members: &[usize], step: usize) -> Vec<f64> {
     members.iter().filter_map(|member| rows.get(*member)?.float(step)).collect()
 }
 
-/// Lets only the rows of these numbers, which rise, live.
+/// Retains only the rows of these numbers, which rise.
 fn keep(rows: &mut Vec<Row>, numbers: &[usize]) {
     let mut index = 0;
     rows.retain(|_| {
@@ -239,7 +240,7 @@ fn single(op: AggregateOp) -> Option<fn(&mut Vec<f64>) -> f64> {
         AggregateOp::Mad => |values| deviation(values),
         AggregateOp::Median => |values| quantile(0.5, values),
         AggregateOp::Mode => |values| {
-            // The least of those that come most often.
+            // The least of the most frequent values.
             let runs = runs(values);
             let most = runs.iter().map(|(_, times)| *times).max().unwrap_or(0);
             runs.iter().find(|(_, times)| *times == most).map_or(f64::NAN, |(value, _)| *value)
@@ -249,7 +250,7 @@ fn single(op: AggregateOp) -> Option<fn(&mut Vec<f64>) -> f64> {
     })
 }
 
-/// Each value and how often it comes, the least first.
+/// Each value and its frequency, the least first.
 fn runs(values: &mut [f64]) -> Vec<(f64, usize)> {
     values.sort_by(f64::total_cmp);
     values.chunk_by(|a, b| a == b).filter_map(|run| Some((*run.first()?, run.len()))).collect()
@@ -275,7 +276,7 @@ fn each_step(rows: &mut [Row], members: &[usize], steps: Steps, change: fn(&mut 
     }
 }
 
-/// Parts of the sum; what is below zero has none.
+/// Shares of the sum; negative values have none.
 fn shares(values: &mut [f64]) {
     let sum: f64 = values.iter().filter(|value| **value >= 0.0).sum();
     for value in values.iter_mut().filter(|value| !is_absent(**value)) {

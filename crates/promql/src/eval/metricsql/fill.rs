@@ -1,6 +1,6 @@
-//! `default`, `if`, `ifnot`: operators that look at whether there are values.
+//! `default`, `if`, `ifnot`: operators on the presence of values.
 //!
-//! A scalar is a series without labels that has a gap where it is NaN; on the right it belongs to every series.
+//! A scalar is a series without labels that has a gap where it is NaN; on the right it matches every series.
 
 use super::super::Around;
 use super::super::Eval;

@@ -28,7 +28,7 @@ impl Eval<'_> {
         let mut rows = self.rows(vector, steps, Around::default())?;
         let mut changed = Vec::new();
         for mut row in std::mem::take(&mut rows.list) {
-            // A search costs a step for each byte, at least.
+            // A search costs at least one step for each byte.
             self.budget.work(1 + texts.len() + row.labels.bytes())?;
             let before = row.labels.clone();
             if change.apply(self, &mut row)? {
@@ -42,28 +42,28 @@ impl Eval<'_> {
         self.put_together(rows, sink)
     }
 
-    /// Sets a label, or takes it away.
+    /// Sets a label, or removes it.
     fn set_label(&self, row: &mut Row, label: &str, value: &str) -> Result<(), Error> {
         if row.labels.get(label) == value {
             return Ok(());
         }
         row.labels = self.relabeled(&row.labels, label, value)?;
-        // A name that was made on purpose stays.
+        // A name that was set explicitly is retained.
         row.drop_name &= label != METRIC_NAME;
         Ok(())
     }
 }
 
-/// What becomes of a series.
+/// A change of a series' labels.
 enum Change<'t> {
-    /// Labels, in turn, with what they are set to.
+    /// Label names alternating with their new values.
     Set(Vec<(&'t str, &'t str)>),
-    /// From one label to another, in turn, and whether the first one goes.
+    /// Source and destination labels, alternating, and whether the source is removed.
     Copy(Vec<(&'t str, &'t str)>, bool),
     Delete(&'t [&'t str]),
     Keep(&'t [&'t str]),
     Case(&'t [&'t str], fn(&str) -> String),
-    /// A label, and which values of it become which others.
+    /// A label, and the mapping of its values.
     Map(&'t str, Vec<(&'t str, &'t str)>),
     Match(&'t str, Arc<Compiled>, bool),
     Replace(&'t str, Arc<Compiled>, &'t str),
@@ -105,7 +105,7 @@ impl<'t> Change<'t> {
         })
     }
 
-    /// Changes a series; false when it goes.
+    /// Changes a series; false when it is dropped.
     fn apply(&self, eval: &Eval<'_>, row: &mut Row) -> Result<bool, Error> {
         let set = |row: &mut Row, label: &str, value: &str| eval.set_label(row, label, value);
         match self {

@@ -1,5 +1,6 @@
-//! What MetricsQL has and PromQL has not: functions over windows of samples (`window`), over all steps of a series (`across`), over
-//! labels (`label`); aggregations (`aggregate`); operators that fill gaps and make them (`fill`).
+//! Extensions of MetricsQL: functions over windows of samples (`window`), over all steps of a series
+//! (`across`), over labels (`label`); aggregations (`aggregate`); operators that fill or create gaps
+//! (`fill`).
 
 mod across;
 mod aggregate;
@@ -27,7 +28,7 @@ impl Eval<'_> {
             ("drop_common_labels", vectors) => self.drop_common_labels(vectors, steps, sink),
             ("limit_offset", [limit, offset, vector]) => {
                 let first = |expr| Ok::<_, Error>(self.scalar(expr, steps)?.first().copied().unwrap_or(0.0));
-                // What is below zero, or no number, is 0.
+                // Negative numbers and NaN count as 0.
                 let (limit, offset) = (first(limit)? as usize, first(offset)? as usize);
                 let mut rows = self.rows(vector, steps, Around::default())?;
                 rows.list.sort_by(|a, b| a.labels.cmp(&b.labels));
@@ -52,7 +53,7 @@ impl Eval<'_> {
         let mut held = self.budget.holding(0)?;
         for vector in vectors {
             self.each_row(vector, steps, Around::default(), &mut |row| {
-                // A name that will go does not make a series equal to one whose name stays.
+                // A series whose name will be removed does not equal one whose name is retained.
                 if row.is_empty() || !known.insert((row.labels.clone(), row.drop_name)) {
                     return Ok(());
                 }
@@ -87,7 +88,7 @@ impl Eval<'_> {
         self.put_together(rows, sink)
     }
 
-    /// Gives rows whose labels were changed.
+    /// Passes on rows whose labels were changed.
     fn put_together(&self, mut rows: Rows<'_>, sink: Sink<'_>) -> Result<(), Error> {
         rows.merge()?;
         let list: Vec<Row> = std::mem::take(&mut rows.list);

@@ -1,4 +1,4 @@
-//! What functions of MetricsQL calculate from one window of one series: its floats, whatever histograms there are beside them.
+//! MetricsQL functions over one window of one series: its floats only; histograms are ignored.
 
 use super::super::quantile::quantile;
 use super::super::row::Cell;
@@ -39,7 +39,7 @@ pub(crate) fn window(name: &str) -> Option<Apply> {
         "lifetime" => |_, w| some(span(w)),
         "median_over_time" => |_, w| float(w, |w| quantile(0.5, &mut w.values.to_vec())),
         "mode_over_time" => |_, w| {
-            // The least of those that come most often.
+            // The least of the most frequent values.
             let mut most: Option<(usize, f64)> = None;
             for (value, times) in runs(w) {
                 if most.is_none_or(|(before, _)| times > before) {
@@ -84,7 +84,7 @@ pub(crate) fn window(name: &str) -> Option<Apply> {
     })
 }
 
-/// The values that a function of the rollup family gives, each a series of its own.
+/// The values of a rollup function, each a separate series.
 pub(crate) fn parts(name: &str) -> Option<&'static [(&'static str, Apply)]> {
     Some(match name {
         "rollup" => &[
@@ -127,7 +127,7 @@ pub(crate) fn parts(name: &str) -> Option<&'static [(&'static str, Apply)]> {
     })
 }
 
-/// True when the result is still of the metric's kind, so that its name stays.
+/// True when the result is still of the metric's kind, so that its name is retained.
 pub(crate) fn keeps_name(name: &str) -> bool {
     matches!(
         name,
@@ -140,7 +140,7 @@ pub(crate) fn keeps_name(name: &str) -> bool {
     )
 }
 
-/// Two samples that follow each other.
+/// Two consecutive samples.
 #[derive(Clone, Copy)]
 struct Pair {
     from: f64,
@@ -159,7 +159,7 @@ impl Pair {
         (self.seconds > 0.0).then(|| (self.to - self.from) / self.seconds)
     }
 
-    /// Of a counter, which begins anew where it falls.
+    /// Increase of a counter, which restarts at zero where it falls.
     fn increase(self) -> f64 {
         if self.to < self.from { self.to } else { self.to - self.from }
     }
@@ -169,7 +169,7 @@ fn pairs<'w>(w: &'w Window<'_>) -> impl Iterator<Item = Pair> + 'w {
     w.points().zip(w.points().skip(1)).map(|(from, to)| Pair::new(from, to))
 }
 
-/// Each value and how often it comes, the least first.
+/// Each value and its frequency, the least first.
 fn runs(w: &Window<'_>) -> impl Iterator<Item = (f64, usize)> {
     let mut values = w.values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -182,7 +182,7 @@ fn seconds(from_ms: i64, to_ms: i64) -> f64 {
     to_ms.saturating_sub(from_ms) as f64 / 1000.0
 }
 
-/// Seconds between the first sample and the last, of two at least.
+/// Seconds between the first sample and the last, if there are two or more.
 fn span(w: &Window<'_>) -> Option<f64> {
     let (first, last) = (w.times.first()?, w.times.last()?);
     (w.times.len() > 1).then(|| seconds(*first, *last))
@@ -225,7 +225,7 @@ fn float(w: &Window<'_>, value: impl FnOnce(&Window<'_>) -> f64) -> Given {
     some((!w.values.is_empty()).then(|| value(w)))
 }
 
-/// A value of what neighbours give, if there are any.
+/// A value of the results for consecutive samples, if there are any.
 fn of_pairs(w: &Window<'_>, one: fn(Pair) -> f64, all: fn(&[f64]) -> f64) -> Given {
     let values: Vec<f64> = pairs(w).map(one).collect();
     some((!values.is_empty()).then(|| all(&values)))

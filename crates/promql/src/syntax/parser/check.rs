@@ -1,4 +1,4 @@
-//! Types: which expression may stand where.
+//! Type checks of the tree.
 
 use std::collections::HashSet;
 
@@ -59,7 +59,7 @@ fn expect_type(expr: &Expr, wanted: ValueType, context: &str) -> Result<(), Faul
     )
 }
 
-/// The regular expressions of each list of conditions: a source compiles those of a list together, each condition for itself.
+/// Checks the regular expressions of each list of matchers, since a source compiles every matcher of a list.
 pub(super) fn check_patterns(selector: &Selector) -> Result<(), Fault> {
     for matchers in [&selector.matchers].into_iter().chain(&selector.others) {
         let distinct: HashSet<_> =
@@ -150,7 +150,8 @@ fn call(e: &Call, query: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A binary operation as the parser makes it: matching only between vectors, many-to-many for set operators.
+/// A binary operation as the parser creates it: matching only between vectors, many-to-many for set
+/// operators.
 pub(super) fn binary(op: BinaryOp, left: Expr, right: Expr, bool: bool, mut matching: Matching) -> Expr {
     if (op.is_set() || op.fills()) && matching.card == Cardinality::OneToOne {
         matching.card = Cardinality::ManyToMany;
@@ -204,7 +205,7 @@ fn binary_types(e: &Binary, query: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The place of the operator and its modifiers: what is between the two sides, without white space.
+/// The position of the operator and its modifiers: the text between the two sides, without white space.
 fn operator(e: &Binary, query: &str) -> Span {
     let (from, to) = (e.left.span().end, e.right.span().start);
     let between = query.get(from..to).unwrap_or_default();

@@ -10,13 +10,13 @@ use crate::syntax::position::Span;
 /// Largest duration in seconds: its nanoseconds fit 64 bits.
 pub(crate) const SECONDS_MAX: f64 = 9_223_372_036.854_775;
 
-/// Milliseconds of a number of seconds, by way of nanoseconds.
+/// Converts seconds to milliseconds, via nanoseconds.
 pub(crate) fn seconds_to_ms(seconds: f64) -> i64 {
     (seconds * 1e9).round() as i64 / 1_000_000
 }
 
 impl Parser<'_> {
-    /// A duration in brackets. `context` and `expected` are the words for a mistake in it.
+    /// A duration in brackets. `context` and `expected` are used in the text of a syntax error.
     pub(super) fn positive_duration(&mut self, context: &str, expected: &str) -> Result<Duration, Fault> {
         let expr = self.duration(0, context, expected)?;
         match &expr.kind {
@@ -30,7 +30,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The duration after `offset`: no operators outside of parentheses, they belong to the expression around.
+    /// The duration after `offset`: operators outside of parentheses belong to the enclosing expression.
     pub(super) fn offset_duration(&mut self) -> Result<Duration, Fault> {
         let (context, expected) = ("offset", "number, duration, step(), or range()");
         let sign = match self.token().kind {
@@ -120,7 +120,7 @@ impl Parser<'_> {
                 }
                 let close = self.next().span;
                 self.experimental(inner.span)?;
-                // Two pairs of parentheses say no more than one.
+                // Double parentheses mean the same as single ones.
                 Ok(DurationExpr { wrapped: true, span: start.to(close), ..inner })
             }
             Kind::Special(word @ (Special::MaxOf | Special::MinOf)) => {

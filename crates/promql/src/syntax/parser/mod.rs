@@ -1,10 +1,10 @@
-//! From tokens to a syntax tree: recursive descent with binding strengths for operators.
+//! Parser from tokens to a syntax tree: recursive descent with operator precedence.
 //!
-//! Errors stop the parser at the first one and name the place. Their words are those that users of Prometheus know: what was
-//! unexpected, in which part of the language, and what would have been right.
+//! Parsing stops at the first error, which has a position. Error texts follow Prometheus: the unexpected
+//! token, the part of the language, and what was expected.
 //!
-//! Not here: types of arguments and operands (`check`), durations (`durations`), selectors and their modifiers (`selector`), `WITH`
-//! (`templates`).
+//! Not here: types of arguments and operands (`check`), durations (`durations`), selectors and their
+//! modifiers (`selector`), `WITH` (`templates`).
 
 mod check;
 mod durations;
@@ -32,7 +32,8 @@ const PART_BYTES: usize = 384;
 /// Longest query text.
 const QUERY_BYTES_MAX: usize = 1 << 20;
 
-/// Which parts of the language are understood. The default is everything: no part changes what a text means that is valid without it.
+/// Accepted parts of the language. The default is all: no part changes the meaning of a text that is valid
+/// without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParseOptions {
     /// Functions and aggregations that Prometheus calls experimental.
@@ -43,7 +44,7 @@ pub struct ParseOptions {
     pub extended_ranges: bool,
     /// `fill`, `fill_left`, `fill_right`
     pub fill_modifiers: bool,
-    /// What MetricsQL has and PromQL has not
+    /// The extensions of MetricsQL
     pub metricsql: bool,
 }
 
@@ -54,7 +55,7 @@ impl Default for ParseOptions {
 }
 
 impl ParseOptions {
-    /// The whole language.
+    /// The complete language.
     pub const ALL: ParseOptions = ParseOptions {
         experimental_functions: true,
         duration_expressions: true,
@@ -63,7 +64,7 @@ impl ParseOptions {
         metricsql: true,
     };
 
-    /// What Prometheus 3.15 understands without feature flags.
+    /// The language of Prometheus 3.15 without feature flags.
     pub const PLAIN: ParseOptions = ParseOptions {
         experimental_functions: false,
         duration_expressions: true,
@@ -73,35 +74,35 @@ impl ParseOptions {
     };
 }
 
-/// A text that is no valid expression.
+/// A text that is not a valid expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: parse error: {message}")]
 pub struct ParseError {
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
-    /// Where.
+    /// Its position.
     pub span: Span,
-    /// Where, as `line:column`.
+    /// Its position as `line:column`.
     pub place: String,
 }
 
 /// Parses an expression and checks its types.
 ///
 /// # Errors
-/// The first mistake.
+/// The first syntax error.
 pub fn parse(query: &str, options: ParseOptions) -> Result<Expr, ParseError> {
     let parsed = parse_until(query, options, &|| None);
     parsed.map(|parsed| parsed.expr).map_err(|fault| fault.into_error(query))
 }
 
-/// An expression with the bytes that are counted for it: of the tree, and of its regular expressions.
+/// An expression with the bytes counted for its tree and its regular expressions.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) expr: Expr,
     pub(crate) bytes: usize,
 }
 
-/// Why there is no expression.
+/// Reasons for a parse to fail.
 #[derive(Debug)]
 pub(crate) enum ParseFault {
     Parse(ParseError),
@@ -124,7 +125,7 @@ fn fault_at(query: &str, fault: Fault) -> ParseError {
     ParseError { place: fault.span.line_column(query), message: fault.message, span: fault.span }
 }
 
-/// As [`parse`]; `stop` is asked before each regular expression that is compiled.
+/// As [`parse`]; `stop` is called before each regular expression is compiled.
 pub(crate) fn parse_until(
     query: &str,
     options: ParseOptions,
@@ -143,10 +144,10 @@ pub(crate) fn parse_until(
     })
 }
 
-/// Parses a vector selector without modifiers, as in `match[]` parameters: its conditions, the name's last.
+/// Parses a vector selector without modifiers, as in `match[]` parameters: its matchers, the name's last.
 ///
 /// # Errors
-/// The first mistake, or no condition at all.
+/// The first syntax error, or a selector without a matcher.
 pub fn parse_selector(query: &str) -> Result<Vec<Matcher>, ParseError> {
     let parsed = with_parser(query, (ParseOptions::PLAIN, &|| None), |parser| {
         let selector = parser.vector_selector()?;
@@ -185,7 +186,7 @@ fn with_parser<T>(
     })
 }
 
-/// A mistake, before its line and column are known.
+/// A syntax error, before its line and column are known.
 #[derive(Debug)]
 struct Fault {
     message: String,
@@ -200,16 +201,16 @@ struct Parser<'a> {
     tokens: Vec<Token<'a>>,
     at: usize,
     options: ParseOptions,
-    /// Aggregations around here: mistakes in them are said to be in an aggregation.
+    /// Depth of enclosing aggregations: errors in them mention the aggregation.
     aggregations: usize,
     depth: usize,
-    /// What `WITH` has given names to, the innermost last.
+    /// The names defined by `WITH`, the innermost last.
     templates: Vec<Rc<Template>>,
-    /// Parts that templates have been replaced by.
+    /// Parts substituted for templates.
     filled_in: usize,
     patterns: Patterns,
     stop: &'a dyn Fn() -> Option<Stop>,
-    /// Why the query was stopped, when it was: the fault that ends the parser then says nothing of the text.
+    /// Why the query was stopped, if it was: the fault that ends the parser is then not about the text.
     stopped: Option<BudgetError>,
 }
 
@@ -263,7 +264,7 @@ impl<'a> Parser<'a> {
         fault(token.span, message)
     }
 
-    /// For mistakes in places without words of their own.
+    /// For errors without a specific context.
     fn unexpected_here<T>(&self) -> Result<T, Fault> {
         self.unexpected(if self.aggregations > 0 { "aggregation" } else { "" }, "")
     }
@@ -276,7 +277,7 @@ impl<'a> Parser<'a> {
         if self.is(&Kind::End) { Ok(()) } else { self.unexpected_here() }
     }
 
-    /// Refuses trees higher than the limit; `more` is for trees that grow without recursion of the parser.
+    /// Rejects trees higher than the limit; `more` is for trees that grow without recursion of the parser.
     fn check_depth(&self, more: usize) -> Result<(), Fault> {
         if self.depth + more > DEPTH_MAX {
             return fault(
@@ -319,7 +320,7 @@ impl<'a> Parser<'a> {
         Ok(left)
     }
 
-    /// The operator that the next token is.
+    /// The next token as an operator.
     fn operator(&self) -> Option<BinaryOp> {
         match self.token().kind {
             Kind::Operator(op) => Some(op),
@@ -329,7 +330,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// True when the next token is this word, which means something to MetricsQL where PromQL has no names.
+    /// True when the next token is this word of MetricsQL, at a position where PromQL has no names.
     fn is_word(&self, word: &str) -> bool {
         self.options.metricsql && self.is(&Kind::Identifier) && self.token().text.eq_ignore_ascii_case(word)
     }
@@ -395,7 +396,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The aggregation of MetricsQL that the next token names.
+    /// The next token as an aggregation of MetricsQL.
     fn aggregation_of_metricsql(&self) -> Option<AggregateOp> {
         AggregateOp::of_metricsql(self.token().text).filter(|_| self.options.metricsql)
     }
@@ -434,7 +435,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A text that will be a name or a label value: those are UTF-8.
+    /// A string for a name or a label value, which must be UTF-8.
     fn utf8(&mut self) -> Result<String, Fault> {
         let span = self.token().span;
         String::from_utf8(self.text()?).or_else(|error| {
@@ -500,7 +501,7 @@ impl<'a> Parser<'a> {
         let (wanted, given) = (1 + usize::from(op.has_param()), args.len());
         let mut args = args.into_iter();
         let param = if op.has_param() { args.next() } else { None };
-        // Of several quantiles the vector comes last.
+        // With several quantiles the vector comes last.
         let expr = if op == AggregateOp::Quantiles { args.next_back() } else { args.next() };
         let more: Vec<Expr> = args.collect();
         let more_max = if self.options.metricsql { op.more_max() } else { 0 };
@@ -519,7 +520,7 @@ impl<'a> Parser<'a> {
         Ok(Expr::Aggregate(Box::new(aggregate)))
     }
 
-    /// `limit 5`: groups of an aggregation at most.
+    /// `limit 5`: maximum number of groups of an aggregation.
     fn limit(&mut self) -> Result<u64, Fault> {
         self.next();
         let span = self.token().span;
@@ -533,7 +534,7 @@ impl<'a> Parser<'a> {
         Ok(value as u64)
     }
 
-    /// `by (...)` or `without (...)`, if there.
+    /// `by (...)` or `without (...)`, if present.
     fn grouping(&mut self) -> Result<Option<(bool, Vec<String>)>, Fault> {
         let without = match self.token().kind {
             Kind::Keyword(Keyword::By) => false,
@@ -577,7 +578,7 @@ impl<'a> Parser<'a> {
         Ok(name)
     }
 
-    /// What stands between an operator and its right side.
+    /// The modifiers between an operator and its right side.
     fn modifiers(&mut self) -> Result<(bool, Matching), Fault> {
         let mut matching = Matching {
             card: Cardinality::OneToOne,
@@ -656,7 +657,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Gives selectors a range where a function wants one and none is written.
+/// Adds an implicit range to selectors where a function needs one and none is written.
 fn with_windows(function: &functions::Function, args: Vec<Expr>) -> Vec<Expr> {
     let wants_range =
         |index: usize| function.args.get(index).or(function.args.last()) == Some(&ValueType::Matrix);

@@ -1,4 +1,4 @@
-//! Vector selectors, and what may stand after an expression: `[range]`, `[range:step]`, `offset`, `@`, `anchored`, `smoothed`.
+//! Vector selectors and postfix modifiers: `[range]`, `[range:step]`, `offset`, `@`, `anchored`, `smoothed`.
 
 use super::Fault;
 use super::Parser;
@@ -57,7 +57,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What stands in braces: lists of conditions, one at least.
+    /// The content of braces: one or more lists of matchers.
     fn conditions(&mut self) -> Result<Vec<Vec<Matcher>>, Fault> {
         self.next();
         let (mut lists, mut list) = (Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ impl Parser<'_> {
         Ok(lists)
     }
 
-    /// The conditions that a template stands for: a name alone.
+    /// The matchers of a template that is named in braces.
     fn conditions_by_name(&mut self) -> Result<Option<Vec<Matcher>>, Fault> {
         if !self.is(&Kind::Identifier)
             || matches!(
@@ -97,14 +97,14 @@ impl Parser<'_> {
         Ok(conditions)
     }
 
-    /// A selector that a template stands for, and the conditions in braces behind its name.
+    /// A selector from a template, and the matchers in braces after its name.
     pub(super) fn more_conditions(&mut self, mut selector: Selector) -> Result<Selector, Fault> {
         let open = self.token().span;
         let lists = self.conditions()?;
         let ([list], true) = (lists.as_slice(), selector.others.is_empty()) else {
             return fault(open, "conditions joined by \"or\" cannot be joined with others");
         };
-        // The name's stays the last.
+        // The name's matcher stays the last.
         let at = selector.matchers.len() - usize::from(!selector.name.is_empty());
         selector.matchers.splice(at..at, list.iter().cloned());
         Ok(selector)
@@ -203,7 +203,7 @@ impl Parser<'_> {
         Ok(Expr::Matrix(Box::new(Matrix { selector: *selector, range, span })))
     }
 
-    /// `keep_metric_names` behind a function, or an operator in parentheses.
+    /// `keep_metric_names` after a function, or an operator in parentheses.
     fn keep_name(&mut self, expr: &mut Expr) -> Result<(), Fault> {
         let word = self.next().span;
         let keep_name = match expr {
@@ -215,7 +215,7 @@ impl Parser<'_> {
             _ => {
                 return fault(
                     word,
-                    "keep_metric_names belongs behind a function, or an operator in parentheses",
+                    "keep_metric_names belongs after a function, or an operator in parentheses",
                 );
             }
         };
@@ -223,7 +223,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Makes an expression one that may be evaluated at other times, where only MetricsQL allows that.
+    /// Wraps an expression that may be evaluated at other times, where only MetricsQL allows that.
     fn shift(&self, expr: &mut Expr) {
         if self.options.metricsql
             && matches!(expr, Expr::Aggregate(_) | Expr::Call(_) | Expr::Paren(_))

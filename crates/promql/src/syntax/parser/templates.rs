@@ -1,8 +1,9 @@
-//! `WITH (name = expression, name(a, b) = expression) expression`: names that stand for expressions.
+//! `WITH (name = expression, name(a, b) = expression) expression`: named expressions.
 //!
-//! A definition sees those before it and those around it. One without parameters is read at once; of one with parameters the
-//! tokens are read at each use, when it is known what they stand for. What a name stood for is part of the tree as if it had been written
-//! there, in parentheses where it needs them. How much that may become is bounded.
+//! A definition can use those before it and those of enclosing scopes. One without parameters is parsed
+//! immediately; the tokens of one with parameters are parsed at each use, when its arguments are known. The
+//! expression replaces the name in the tree, in parentheses where needed. The size of the expansion is
+//! limited.
 
 use std::rc::Rc;
 
@@ -15,14 +16,14 @@ use crate::syntax::ast::*;
 use crate::syntax::lexer::Kind;
 use crate::syntax::position::Span;
 
-/// Parts of a tree that may come from templates: its nodes, conditions, labels, and pieces of its texts.
+/// Limit of parts that templates add to a tree: its nodes, matchers, labels, and chunks of its strings.
 const FILLED_IN_MAX: usize = 20_000;
-/// So many bytes of a text count as one part.
+/// Bytes of a string that count as one part.
 const TEXT_PIECE: usize = 64;
-/// Names that may be defined at one place.
+/// Limit of the names in scope.
 const TEMPLATES_MAX: usize = 1_000;
 
-/// Something that a name stands for.
+/// A named expression.
 #[derive(Debug)]
 pub(super) struct Template {
     name: String,
@@ -32,12 +33,12 @@ pub(super) struct Template {
 #[derive(Debug)]
 enum Body {
     Expr(Expr),
-    /// Parameters, first token, and how many templates the definition sees.
+    /// Parameters, first token, and how many templates are visible to the definition.
     Tokens(Vec<String>, usize, usize),
 }
 
 impl Parser<'_> {
-    /// The template that the next token names, where it is used as one: with arguments if it has parameters.
+    /// The template that the next token names, if it is used as one: with arguments if it has parameters.
     pub(super) fn template(&self) -> Option<Rc<Template>> {
         let found = self.templates.iter().rev().find(|template| template.name == self.token().text)?;
         let called = self.peek(1).kind == Kind::LeftParen;
@@ -98,7 +99,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Goes to the comma or parenthesis behind an expression.
+    /// Skips to the comma or parenthesis after an expression.
     fn skip_body(&mut self) -> Result<(), Fault> {
         let mut open = 0usize;
         loop {
@@ -113,7 +114,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What the name that comes next stands for.
+    /// The expression of the template that is named next.
     pub(super) fn fill_in(&mut self) -> Result<Expr, Fault> {
         let Some(template) = self.template() else { return self.unexpected_here() };
         let token = self.next();
@@ -168,12 +169,12 @@ impl Parser<'_> {
         self.templates = outside;
         self.at = behind;
         let expr = result?;
-        // Tokens that became nothing cost time, texts cost more than their tokens.
+        // Tokens cost time even without a result, and strings cost more than their tokens.
         self.count(read.max(parts(&expr)), span)?;
         Ok(expr)
     }
 
-    /// Bounds what templates make of a short text.
+    /// Limits the expansion of a short text by templates.
     fn count(&mut self, parts: usize, span: Span) -> Result<(), Fault> {
         self.filled_in += parts;
         if self.filled_in > FILLED_IN_MAX {
@@ -182,7 +183,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The conditions that a name within braces stands for.
+    /// The matchers of a template that is named within braces.
     pub(super) fn conditions_of_template(&mut self) -> Result<Option<Vec<Matcher>>, Fault> {
         let Some(template) = self.template_of_any_kind() else { return Ok(None) };
         match &template.body {
@@ -194,7 +195,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The text that a name stands for, where a condition has its value.
+    /// The string of a template that is named as a matcher's value.
     pub(super) fn text_of_template(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         if !self.is(&Kind::Identifier) {
             return Ok(None);
@@ -214,7 +215,7 @@ impl Parser<'_> {
     }
 }
 
-/// How much an expression is, whatever wrote it: all that a copy of it copies.
+/// The number of parts of an expression, all of which a copy duplicates.
 pub(super) fn parts(expr: &Expr) -> usize {
     let own = match expr {
         Expr::Text(text) => text.value.len() / TEXT_PIECE,

@@ -12,7 +12,7 @@ use tonic::{Code, Request, Status};
 
 use crate::{Server, within};
 
-/// Makes a token that may read the store `default`; from then on the server wants to know who asks.
+/// Creates a token that may read the store `default`; from then on the server requires credentials.
 pub(crate) async fn close(server: &Server) -> String {
     let roles = BTreeMap::from([("default".to_owned(), [Right::Read].into())]);
     let admin = Caller::everybody();
@@ -31,7 +31,7 @@ fn refused(status: &Status) -> (Code, ErrorType) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_opens_what_it_is_for() {
+async fn token_grants_only_its_rights() {
     let server = Server::start().await;
     within(server.umadb().head(HeadRequest {})).await.unwrap();
     let token = close(&server).await;
@@ -60,7 +60,7 @@ async fn a_token_opens_what_it_is_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_works_as_well() {
+async fn password_authenticates() {
     let server = Server::start().await;
     let roles = BTreeMap::from([("*".to_owned(), [Right::Admin].into())]);
     let access = server.service.access();
@@ -72,7 +72,7 @@ async fn a_password_works_as_well() {
     assert_eq!(refused(&status), (Code::Unauthenticated, ErrorType::Authentication));
 }
 
-/// Makes a token with these rights on one store.
+/// Creates a token with these rights on one store.
 async fn token(server: &Server, store: &str, right: Right) -> String {
     let roles = BTreeMap::from([(store.to_owned(), [right].into())]);
     let created = server.service.access().create_token(&Caller::everybody(), store, roles, None).await;
@@ -99,7 +99,7 @@ async fn d1_18_rights_are_those_on_the_store_of_the_port() {
     assert_eq!(head(&shop, &of_default, None).await, denied);
     assert_eq!(head(&main, &of_shop, None).await, denied);
     assert_eq!(head(&shop, &of_shop, None).await, Ok(()));
-    // The header is stronger than the port, and the right is that on its store.
+    // The header overrides the port, and the right is checked on the header's store.
     assert_eq!(head(&shop, &of_default, Some("default")).await, Ok(()));
     assert_eq!(head(&shop, &of_shop, Some("default")).await, denied);
     assert_eq!(head(&main, &of_shop, Some("shop")).await, Ok(()));

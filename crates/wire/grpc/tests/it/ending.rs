@@ -1,4 +1,4 @@
-//! How streams and servers end: a client that goes away, a server that stops.
+//! How streams and servers end: a client that disconnects, a server that stops.
 
 use ropewalk_grpc::proto::ropewalk::events::v1 as ours;
 use ropewalk_grpc::proto::umadb::v1::dcb_client::DcbClient;
@@ -18,7 +18,7 @@ fn gauge(server: &Server, name: &str, value: u64) -> bool {
 }
 
 #[tokio::test]
-async fn a_dropped_stream_frees_what_it_held() {
+async fn dropped_stream_releases_its_memory() {
     let server = Server::start().await;
     let mut streams = Vec::new();
     for _ in 0..20 {
@@ -39,7 +39,7 @@ async fn a_slow_reader_holds_a_batch_not_the_result() {
     }
     let mut stream = within(server.umadb().read(ReadRequest::default())).await.unwrap().into_inner();
     within(stream.message()).await.unwrap().unwrap();
-    // The server has read what the connection holds, and waits.
+    // The server has read as much as the connection buffers, and waits.
     let read = |server: &Server| {
         let text = server.service.metrics().render(server.service.database());
         let line = text.lines().find_map(|line| line.strip_prefix("ropewalk_events_read_total "));
@@ -72,7 +72,7 @@ async fn a_stop_ends_subscriptions_and_then_the_server() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_refuses_what_is_new() {
+async fn stopping_server_rejects_new_calls() {
     let server = Server::start().await;
     // Another connection, with an open call, so that it is not closed at once.
     let mut other = DcbClient::connect(server.address.clone()).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_stopping_server_refuses_what_is_new() {
     server.service.stop().begin();
     let status = within(other.head(HeadRequest {})).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
-    // A read that is not through must not look as if it were.
+    // An incomplete read must not look complete.
     let status = within(async {
         loop {
             match stream.message().await {

@@ -1,4 +1,4 @@
-//! `ropewalk.events.v1.Events`: what UmaDB's protocol cannot say, and errors that programs can read.
+//! `ropewalk.events.v1.Events`: features that UmaDB's protocol lacks, and machine-readable errors.
 
 use prost::Message;
 use ropewalk_grpc::proto::ropewalk::events::v1::events_client::EventsClient;
@@ -70,7 +70,7 @@ async fn an_event_with_everything() {
     let SequencedEvent { position, event: found, tracking: tracked, seq, recorded_at_micros } = last.clone();
     assert_eq!((position, found, tracked, seq), (1, Some(full), tracking, appended.seq));
     assert!(recorded_at_micros > 1_577_836_800_000_000, "{recorded_at_micros} is after 2020");
-    // What prost writes for one event, the frames say too.
+    // A frame of one event is what prost would write.
     let mut stream = within(server.events().read(ReadRequest::default())).await.unwrap().into_inner();
     let message = within(stream.message()).await.unwrap().unwrap();
     assert_eq!((message.events, message.head), (vec![last], 1));
@@ -103,7 +103,7 @@ async fn all_conditions_must_hold() {
     let (code, error) = refused(&server, request(&fails)).await;
     assert_eq!((code, error.code.as_str()), (Code::FailedPrecondition, "condition_failed"));
     assert_eq!(error.conflict, Some(Conflict { condition: 1, position: 1, item: Some(1) }));
-    // "Nothing at all may be there" must be said.
+    // A condition on all events must be explicit.
     let everything = AppendCondition { fail_if_events_match: Some(Query::default()), after: None };
     let (_, error) = refused(&server, request(&[everything])).await;
     assert_eq!(error.conflict, Some(Conflict { condition: 0, position: 1, item: None }));
@@ -146,7 +146,7 @@ async fn tracking_and_durability() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn rejects_invalid_arguments() {
     let server = Server::start().await;
     let (code, error) = refused(&server, plain(&[])).await;
     assert_eq!((code, error.code.as_str()), (Code::InvalidArgument, "invalid_argument"));
@@ -221,7 +221,7 @@ async fn stores_are_made_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_subscription_says_when_it_has_caught_up() {
+async fn subscription_signals_catch_up() {
     let server = Server::start().await;
     append(&server, plain(&[event("A", &["t"]), event("B", &[])])).await.unwrap();
     let request = SubscribeRequest { query: query(&[], &["t"]), ..Default::default() };

@@ -1,4 +1,4 @@
-//! Health and reflection, as probes and tools ask for them.
+//! Health and reflection, as used by probes and tools.
 
 use prost::Message;
 use ropewalk_grpc::proto::umadb::v1::HeadRequest;
@@ -44,7 +44,7 @@ async fn serving_until_the_stop() {
 }
 
 #[tokio::test]
-async fn a_database_that_writes_no_more_is_not_serving() {
+async fn stopped_database_is_not_serving() {
     let server = Server::start().await;
     let mut client = HealthClient::new(server.channel.clone());
     let mut watch = within(client.watch(about(""))).await.unwrap().into_inner();
@@ -80,7 +80,7 @@ async fn reflect(server: &Server, message: MessageRequest) -> MessageResponse {
 }
 
 #[tokio::test]
-async fn reflection_tells_the_services_and_their_files() {
+async fn reflection_lists_services_and_files() {
     let server = Server::start().await;
     let MessageResponse::ListServicesResponse(list) =
         reflect(&server, MessageRequest::ListServices(String::new())).await

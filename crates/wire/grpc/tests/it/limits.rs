@@ -1,4 +1,4 @@
-//! At a limit there is an answer at once, and room again afterwards.
+//! Calls over a limit fail immediately, and succeed again once capacity is free.
 
 use core::task::Poll;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ async fn too_much_in_one_append() {
     assert!(ErrorResponse::decode(status.details()).unwrap().message.contains("at most 10"), "{status}");
     let status = within(client.append(append(vec![event((1 << 20) + 1)]))).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
-    // Beyond that a message is not even taken in.
+    // A larger message is not even received.
     let status = within(client.append(append(vec![event(3 << 20)]))).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange);
     within(client.append(append(vec![event(100); 10]))).await.unwrap();
@@ -57,7 +57,7 @@ async fn too_many_appends_at_once() {
 #[tokio::test]
 async fn too_many_streams() {
     let server = Server::with(Limits { subscriptions: 1, reads: 1, ..Limits::default() }).await;
-    // More than the connection has room for, so that the read stays open.
+    // More than the connection can buffer, so that the read stays open.
     for _ in 0..12 {
         within(server.umadb().append(append(vec![event(1 << 20)]))).await.unwrap();
     }
@@ -84,7 +84,7 @@ async fn too_many_streams() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_message() {
+async fn malformed_bytes_are_rejected() {
     let server = Server::start().await;
     // Field 1 as a number instead of a message; a length beyond the end; text that is not UTF-8.
     for body in [&b"\x08\x01"[..], b"\x0a\x7f", b"\x0a\x03\x0a\x01\xff"] {
@@ -98,7 +98,7 @@ async fn bytes_that_are_no_message() {
     assert_eq!(within(server.umadb().head(HeadRequest {})).await.unwrap().into_inner().position, None);
 }
 
-/// Sends bytes as they are.
+/// Sends bytes unchanged.
 #[derive(Default, Clone, Copy)]
 struct Raw;
 
@@ -140,7 +140,7 @@ impl tonic::codec::Decoder for Raw {
     }
 }
 
-/// A body that announces 16 MiB, sends frames of 1 MiB and then waits; `read` counts its frames.
+/// A body that declares 16 MiB, sends frames of 1 MiB and then waits; `read` counts its frames.
 fn slow_body(frames: usize, read: &Arc<AtomicUsize>) -> Body {
     let read = read.clone();
     let mut sent = 0;
@@ -179,7 +179,7 @@ async fn c1_body_without_credentials_is_not_read() {
         let status = call(&server, path, slow_body(15, &read)).await;
         assert_eq!((status.as_deref(), read.load(Relaxed)), (Some("16"), 0), "{path}");
     }
-    // Services that need no credentials take small requests alone.
+    // Services that need no credentials accept small requests only.
     let read = Arc::default();
     let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
     call(&server, path, slow_body(15, &read)).await;

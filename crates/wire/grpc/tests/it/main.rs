@@ -1,4 +1,4 @@
-//! The gRPC services over real sockets: a client per test, a database in memory, a port of its own.
+//! The gRPC services over real sockets: a client per test, a database in memory, a separate port.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod access;
@@ -63,7 +63,7 @@ impl Server {
         EventsClient::new(self.channel.clone())
     }
 
-    /// The server ends by itself once it was told to stop.
+    /// Waits for the server to end after it was stopped.
     pub async fn ended(self) {
         drop(self.channel);
         within(self.serving).await.unwrap();

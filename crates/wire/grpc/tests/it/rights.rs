@@ -73,7 +73,7 @@ async fn code(
         Ok(response) => response.into_inner(),
         Err(status) => return status.code(),
     };
-    // Subscriptions have nothing to say; a call with one response says it, or why not.
+    // Subscriptions send no first message; a call with one response sends it, or an error.
     let first = tokio::time::timeout(core::time::Duration::from_millis(20), responses.next()).await;
     match first {
         Ok(Some(Err(status))) => status.code(),
@@ -81,7 +81,7 @@ async fn code(
     }
 }
 
-/// A request of any call: those of `ropewalk.events.v1` have the name of the store in front.
+/// A request of any call: those of `ropewalk.events.v1` begin with the name of the store.
 fn message(operation: &Operation) -> Bytes {
     let store = if operation.name.starts_with("/ropewalk.") { STORE } else { "" };
     HeadRequest { store: store.to_owned() }.encode_to_vec().into()
@@ -96,12 +96,12 @@ async fn every_call_is_refused_exactly_without_its_rights() {
         matrix::create_users(server.service.access()).await;
         for operation in &operations {
             let is_allowed = caller.is_allowed(operation.needs);
-            // Rights on another store are refused when the message has named its store.
+            // Rights on another store are checked when the message has named its store.
             let is_decoded = operation.needs.resource == Resource::Message && caller.name == OTHER_STORE;
             let code = if is_allowed || is_decoded {
                 code(&server, &operation.name, &caller, tokio_stream::once(message(operation))).await
             } else {
-                // Refused by the headers alone: no message is sent.
+                // Rejected by the headers alone: no message is sent.
                 code(&server, &operation.name, &caller, tokio_stream::pending()).await
             };
             let is_refused = [Code::PermissionDenied, Code::Unauthenticated].contains(&code);

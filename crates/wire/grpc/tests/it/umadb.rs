@@ -44,7 +44,7 @@ fn positions(messages: &[ReadResponse]) -> Vec<u64> {
     messages.iter().flat_map(|message| message.events.iter().map(|event| event.position)).collect()
 }
 
-/// The code, the kind in the details, and the text that both carry.
+/// The code, the kind in the details, and the message of both.
 fn failure(status: &Status) -> (Code, ErrorType, String) {
     let details = ErrorResponse::decode(status.details()).unwrap();
     assert_eq!(details.message, status.message());
@@ -52,7 +52,7 @@ fn failure(status: &Status) -> (Code, ErrorType, String) {
 }
 
 #[tokio::test]
-async fn events_come_back_as_they_went() {
+async fn read_returns_events_as_appended() {
     let server = Server::start().await;
     let entry = |key: &str, value: &str| MetadataEntry { key: key.to_owned(), value: value.to_owned() };
     let full = Event {
@@ -78,7 +78,7 @@ async fn events_come_back_as_they_went() {
 }
 
 #[tokio::test]
-async fn reads_start_turn_and_end_where_they_are_told() {
+async fn reads_honour_start_direction_and_limit() {
     let server = Server::start().await;
     let events: Vec<_> = (0..10).map(|n| event("A", &[if n % 2 == 0 { "even" } else { "odd" }])).collect();
     append(&server, plain(&events)).await.unwrap();
@@ -107,7 +107,8 @@ async fn the_head_of_a_read() {
     let empty = |head| [ReadResponse { events: Vec::new(), head }];
     assert_eq!(read(&server, all.clone()).await.unwrap(), empty(None));
     append(&server, plain(&vec![event("A", &["t"]); 5])).await.unwrap();
-    // Without a limit, the store's last position, in every message and in the one of a read that finds nothing.
+    // Without a limit, the store's last position, in every message and in the one of a read that finds
+    // nothing.
     let messages = read(&server, ReadRequest { batch_size: Some(2), ..all.clone() }).await.unwrap();
     assert_eq!(
         messages.iter().map(|m| (m.events.len(), m.head)).collect::<Vec<_>>(),
@@ -115,7 +116,7 @@ async fn the_head_of_a_read() {
     );
     let missing = ReadRequest { query: tagged(&["none"]), ..all.clone() };
     assert_eq!(read(&server, missing.clone()).await.unwrap(), empty(Some(5)));
-    // With a limit, the message's last event; nothing if there is none.
+    // With a limit, the message's last event; without an event, no head.
     let limited = ReadRequest { limit: Some(3), batch_size: Some(2), ..all.clone() };
     let messages = read(&server, limited).await.unwrap();
     assert_eq!(messages.iter().map(|m| m.head).collect::<Vec<_>>(), [Some(2), Some(3)]);
@@ -125,7 +126,7 @@ async fn the_head_of_a_read() {
 
 #[tokio::test]
 #[allow(deprecated)]
-async fn a_read_that_wants_to_subscribe_is_refused() {
+async fn read_with_subscribe_is_rejected() {
     let server = Server::start().await;
     let status =
         read(&server, ReadRequest { subscribe: Some(true), ..Default::default() }).await.unwrap_err();
@@ -146,7 +147,7 @@ async fn batches_are_clamped_and_split_below_four_mebibytes() {
     assert_eq!(sizes(None).await, Some(1024));
     assert_eq!(sizes(Some(0)).await, Some(1));
     assert_eq!(sizes(Some(u32::MAX)).await, Some(4096));
-    // A client with the usual limit reads what is large, also in one subscription's batch.
+    // A client with the default limit reads large events, also in one subscription's batch.
     let large = Event { data: vec![7; 700 << 10], ..event("L", &["large"]) };
     for _ in 0..10 {
         append(&server, plain(std::slice::from_ref(&large))).await.unwrap();
@@ -169,12 +170,12 @@ async fn batches_are_clamped_and_split_below_four_mebibytes() {
 }
 
 #[tokio::test]
-async fn an_event_that_fills_a_message_comes_in_its_own() {
+async fn event_of_message_size_is_sent_alone() {
     let server = Server::start().await;
     let sized = |bytes| Event { data: vec![7; bytes], ..event("L", &[]) };
     append(&server, plain(&[sized(900 << 10), sized(7 << 19), sized(1)])).await.unwrap();
     let mut client = ropewalk_grpc::proto::umadb::v1::dcb_client::DcbClient::new(server.channel.clone());
-    // The first to send a batch and the next: the usual limit of a client holds for both.
+    // The first subscription to send a batch, and the next: both respect a client's default limit.
     for _ in 0..2 {
         let mut stream = client.subscribe(SubscribeRequest::default()).await.unwrap().into_inner();
         for expected in [1, 2, 3] {
@@ -203,7 +204,7 @@ async fn conditions() {
 }
 
 #[tokio::test]
-async fn a_retry_with_the_same_uuids_gets_the_first_answer() {
+async fn retry_with_same_uuids_returns_first_position() {
     let server = Server::start().await;
     let with_uuid =
         |n: u8| Event { uuid: format!("00000000-0000-0000-0000-0000000000{n:02x}"), ..event("A", &["t"]) };
@@ -220,7 +221,7 @@ async fn a_retry_with_the_same_uuids_gets_the_first_answer() {
     {
         assert_eq!(failure(&append(&server, request(&others)).await.unwrap_err()).1, ErrorType::Integrity);
     }
-    assert_eq!(append(&server, plain(&both)).await.unwrap(), 4, "without a condition nothing is told");
+    assert_eq!(append(&server, plain(&both)).await.unwrap(), 4, "without a condition a repeat is appended");
 }
 
 #[tokio::test]
@@ -250,7 +251,7 @@ async fn tracking_rises_also_without_events() {
 }
 
 #[tokio::test]
-async fn an_append_of_nothing_only_asks() {
+async fn empty_append_only_checks_condition() {
     let server = Server::start().await;
     assert_eq!(append(&server, plain(&[])).await.unwrap(), 0);
     append(&server, plain(&[event("A", &["t"])])).await.unwrap();
@@ -317,7 +318,7 @@ async fn the_header_selects_the_store() {
 }
 
 #[tokio::test]
-async fn subscriptions_catch_up_and_go_on() {
+async fn subscriptions_catch_up_and_continue_live() {
     let server = Server::start().await;
     append(&server, plain(&vec![event("A", &["t"]); 5])).await.unwrap();
     let request = SubscribeRequest { query: tagged(&["t"]), after: Some(1), batch_size: Some(3) };

@@ -1,8 +1,8 @@
-//! Texts in the exposition formats of Prometheus, pushed: `POST /api/v1/import/prometheus`.
+//! Import of Prometheus' exposition formats: `POST /api/v1/import/prometheus`.
 //!
-//! The whole text is one commit: a line that cannot be read refuses all of it, with its number. Samples without a time get
-//! that of the request. `extra_label=name=value` adds a label to every series, `timestamp` (milliseconds) stands for the
-//! missing times.
+//! The text is one commit: an unreadable line rejects all of it, and the error has its line number. Samples
+//! without a time get that of the request, or of the parameter `timestamp` (milliseconds).
+//! `extra_label=name=value` adds a label to every series.
 
 mod parse;
 
@@ -27,7 +27,7 @@ pub(crate) use parse::Format;
 use parse::{Example, Item, Sample, parse};
 
 impl Format {
-    /// By the content type; the old text format when it is not said.
+    /// By the content type; without one, the old text format.
     pub(crate) fn of(content_type: &str) -> Self {
         match content_type.trim_start().starts_with("application/openmetrics-text") {
             true => Self::OpenMetrics,
@@ -40,7 +40,7 @@ fn format(headers: &HeaderMap) -> Format {
     Format::of(headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default())
 }
 
-/// A sample of a page that was scraped.
+/// A sample of a scraped page.
 pub(crate) struct Scraped<'s> {
     sample: &'s Sample<'s>,
     pub(crate) value: f64,
@@ -49,7 +49,7 @@ pub(crate) struct Scraped<'s> {
 
 impl Scraped<'_> {
     /// # Errors
-    /// A name that occurs twice: which of the values is meant, nobody knows.
+    /// A label name that occurs twice, since its value would be ambiguous.
     pub(crate) fn labels(&self) -> Result<BTreeMap<String, String>, String> {
         let mut labels = BTreeMap::new();
         for (name, value) in &self.sample.labels {
@@ -66,11 +66,11 @@ impl Scraped<'_> {
     }
 }
 
-/// Reads a page, sample by sample; answers what it says of its metrics. Bounds of buckets and quantiles have one form, as in
-/// Prometheus 3: `le="1"` of a histogram is `le="1.0"`.
+/// Reads a page, sample by sample; returns the descriptions of its metrics. Bounds of buckets and quantiles
+/// are normalized as in Prometheus 3: `le="1"` of a histogram becomes `le="1.0"`.
 ///
 /// # Errors
-/// The first line that cannot be read, or that `take` refuses.
+/// The first line that cannot be read, or that `take` rejects.
 pub(crate) fn each(
     text: &str,
     format: Format,
@@ -97,7 +97,7 @@ pub(crate) fn each(
     Ok(described)
 }
 
-/// Brings the number that a label holds into the form of OpenMetrics.
+/// Normalizes the number in a label to the form of OpenMetrics.
 fn one_form(sample: &mut Sample<'_>, label: &str) {
     for (_, value) in sample.labels.iter_mut().filter(|(name, _)| name == label) {
         if let Some(number) = parse_float(value) {
@@ -128,7 +128,7 @@ fn exemplar(example: &Example<'_>, at_ms: i64) -> Result<Exemplar, String> {
 /// Reads a text.
 ///
 /// # Errors
-/// The first line that cannot be read, or whose labels cannot be taken.
+/// The first line that cannot be read, or whose labels are invalid.
 pub(crate) fn read(
     text: &str,
     format: Format,

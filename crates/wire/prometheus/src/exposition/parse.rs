@@ -1,11 +1,11 @@
-//! Reads the text format 0.0.4 and OpenMetrics 1.0, with names in quotes for what is more than ASCII.
+//! Parser of the text format 0.0.4 and OpenMetrics 1.0, with quoted names for non-ASCII characters.
 //!
 //! ```text
 //! # TYPE name counter                     name{label="value"} 1.5 1435781451781
-//! # EOF (OpenMetrics only, and there it must be)      {"näme", label="value"} 1 # {trace_id="x"} 0.5
+//! # EOF (OpenMetrics only, required)       {"näme", label="value"} 1 # {trace_id="x"} 0.5
 //! ```
-//! Times are milliseconds in the one and seconds in the other. Source: "Exposition formats" of the Prometheus documentation, and
-//! the OpenMetrics 1.0 specification.
+//! Times are milliseconds in the text format and seconds in OpenMetrics. Source: "Exposition formats" of the
+//! Prometheus documentation, and the OpenMetrics 1.0 specification.
 
 use std::borrow::Cow;
 
@@ -13,14 +13,14 @@ use ropewalk::series::MetricType;
 
 use crate::number::parse_float;
 
-/// Which of the two.
+/// The two formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
     OpenMetrics,
 }
 
-/// One line with a value.
+/// One sample line.
 #[derive(Debug, Default)]
 pub(crate) struct Sample<'t> {
     /// In the order of the line, the metric name first.
@@ -30,7 +30,7 @@ pub(crate) struct Sample<'t> {
     pub(crate) exemplar: Option<Example<'t>>,
 }
 
-/// An exemplar behind a sample.
+/// An exemplar after a sample.
 #[derive(Debug)]
 pub(crate) struct Example<'t> {
     pub(crate) labels: Vec<(Cow<'t, str>, Cow<'t, str>)>,
@@ -38,7 +38,7 @@ pub(crate) struct Example<'t> {
     pub(crate) time_ms: Option<i64>,
 }
 
-/// What a line says.
+/// The content of one line.
 #[derive(Debug)]
 pub(crate) enum Item<'i, 't> {
     Sample(&'i mut Sample<'t>),
@@ -50,7 +50,7 @@ pub(crate) enum Item<'i, 't> {
 /// Reads `text` line by line.
 ///
 /// # Errors
-/// The first line that breaks a rule, or that `take` refuses: its number, and why.
+/// The first line that breaks a rule, or that `take` rejects: its number, and why.
 pub(crate) fn parse<'t>(
     text: &'t str,
     format: Format,
@@ -65,7 +65,7 @@ pub(crate) fn parse<'t>(
             continue;
         }
         if ended {
-            return Err(at("there is something behind # EOF".to_owned()));
+            return Err(at("there is text after # EOF".to_owned()));
         }
         if let Some(comment) = line.strip_prefix('#') {
             match comment_line(comment, format).map_err(at)? {
@@ -115,7 +115,7 @@ fn comment_line(comment: &str, format: Format) -> Result<Comment<'_>, String> {
     }))
 }
 
-/// A help text: `\n` and `\\` stand for what they mean.
+/// Resolves `\n` and `\\` in a help text.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -163,7 +163,7 @@ impl<'t> Line<'t> {
         if self.format == Format::OpenMetrics && self.take('#') {
             sample.exemplar = Some(self.exemplar()?);
         }
-        if self.rest.is_empty() { Ok(()) } else { Err(format!("{:?} stands behind the sample", self.rest)) }
+        if self.rest.is_empty() { Ok(()) } else { Err(format!("{:?} follows the sample", self.rest)) }
     }
 
     fn exemplar(&mut self) -> Result<Example<'t>, String> {
@@ -201,7 +201,7 @@ impl<'t> Line<'t> {
         rest.is_some()
     }
 
-    /// Letters, digits, `_` and `:`, as many as there are.
+    /// Reads letters, digits, `_` and `:`, as many as there are.
     fn identifier(&mut self) -> &'t str {
         let inside = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
         let length = self.rest.find(|c| !inside(c)).unwrap_or(self.rest.len());
@@ -219,7 +219,7 @@ impl<'t> Line<'t> {
         token
     }
 
-    /// What stands between braces; a text alone is the metric's name.
+    /// The labels between braces; a quoted string without a value is the metric's name.
     fn labels(&mut self, into: &mut Vec<(Cow<'t, str>, Cow<'t, str>)>) -> Result<(), String> {
         loop {
             self.spaces();
@@ -322,12 +322,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejects_malformed_input() {
         for (line, why) in [
             ("up", "\"\" is no number"),
             ("up x", "\"x\" is no number"),
             ("up 1 x", "\"x\" is no time"),
-            ("up 1 1 1", "behind the sample"),
+            ("up 1 1 1", "follows the sample"),
             ("up 1 1.5", "is no time"),
             ("{job=\"a\"} 1", "a metric name is needed"),
             ("0up 1", "a metric name is needed"),
@@ -339,7 +339,7 @@ mod tests {
             ("up{\"x\",\"y\"} 1", "has no value"),
             ("up{job=a} 1", "in quotes"),
             ("# TYPE up thing", "no type \"thing\""),
-            ("up 1 # {a=\"b\"} 1", "behind the sample"),
+            ("up 1 # {a=\"b\"} 1", "follows the sample"),
         ] {
             let error = read(&format!("ok 1\n{line}\n"), Format::Text).unwrap_err();
             assert!(error.starts_with("line 2: ") && error.contains(why), "{line}: {error}");

@@ -1,8 +1,9 @@
-//! Batches of Arrow as samples.
+//! Converts Arrow record batches to samples.
 //!
-//! A batch lists, column by column, where in its body the buffers are: which rows are null, and then numbers, or offsets and
-//! bytes of texts, or indexes into a dictionary that came before, or, of a map, offsets into a column of keys and one of values. Nothing is believed: each buffer is cut out of the body by
-//! checked arithmetic, and each row out of its buffers.
+//! A batch lists, column by column, where the buffers are in its body: the validity bits, and then numbers,
+//! or offsets and bytes of strings, or indexes into an earlier dictionary, or, for a map, offsets into a
+//! column of keys and one of values. Nothing is trusted: each buffer is cut out of the body by checked
+//! arithmetic, and each row out of its buffers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,18 +15,18 @@ use crate::labels::{LabelSet, METRIC_NAME};
 
 use super::unpack::{Unpacked, cut};
 
-/// Bytes of labels that the rows of a batch may have together, for each byte that a message may have: dictionaries make many of few.
+/// Limit of label bytes of all rows of a batch, per byte of the message limit: dictionaries expand.
 const LABEL_BYTES_PER_BYTE: usize = 16;
 /// Bytes of the offsets of maps.
 const MAP_OFFSETS: usize = 4;
-/// What a row costs beside its labels.
+/// Memory of a row in addition to its labels.
 const GROUP_BYTES: usize = 16;
 
 fn bad(what: impl Into<String>) -> ApiError {
     ApiError::bad(what)
 }
 
-/// Milliseconds of a column of times.
+/// Unit of a column of times.
 #[derive(Debug, Clone, Copy)]
 enum Unit {
     Seconds,
@@ -55,11 +56,11 @@ impl Unit {
     }
 }
 
-/// How the texts of a column are laid out: 4 or 8 bytes for an offset.
+/// Width of a column's string offsets: 4 or 8 bytes.
 #[derive(Debug, Clone, Copy)]
 struct Offsets(usize);
 
-/// Indexes into a dictionary: 1 to 8 bytes.
+/// Width of a column's dictionary indexes: 1 to 8 bytes.
 #[derive(Debug, Clone, Copy)]
 struct Index {
     dictionary: i64,
@@ -103,7 +104,7 @@ struct Dictionary {
 
 impl Layout {
     /// # Errors
-    /// A column is missing, or of a type that has no place here.
+    /// A column is missing, or of an unsupported type.
     pub(super) fn new(schema: &Schema<'_>, metric: Option<String>) -> Result<Self, ApiError> {
         if schema.endianness() != Endianness::Little {
             return Err(bad("numbers have to be little-endian"));
@@ -115,7 +116,7 @@ impl Layout {
         for field in schema.fields().into_iter().flatten() {
             let name = field.name().unwrap_or_default();
             if name.is_empty() || !names.insert(name) {
-                return Err(bad(format!("a column is called {name:?}, as another one is or none can be")));
+                return Err(bad(format!("the column name {name:?} is invalid or used twice")));
             }
             let column = match name {
                 "timestamp" => {
@@ -175,7 +176,7 @@ impl Layout {
         self.dictionaries.values().map(|dictionary| dictionary.bytes).sum()
     }
 
-    /// Takes in a dictionary, or more of one. All of them together have at most `bytes_max` bytes.
+    /// Adds a dictionary, or a delta to one. All of them together have at most `bytes_max` bytes.
     pub(super) fn dictionary(
         &mut self,
         batch: &DictionaryBatch<'_>,
@@ -241,7 +242,7 @@ impl Layout {
             read: Read::default(),
             budget: bytes_max.saturating_mul(LABEL_BYTES_PER_BYTE),
         };
-        // Rows of one series that follow each other are looked up once.
+        // Consecutive rows of one series share one lookup.
         let (mut group, mut here) = (Given::default(), Given::default());
         let mut from = 0;
         for row in 0..buffers.rows {
@@ -281,7 +282,7 @@ impl Given<'_> {
     }
 }
 
-/// Samples as they are put together.
+/// Builds the batch of samples.
 struct Rows<'a> {
     metric: Option<&'a str>,
     read: Read,
@@ -295,8 +296,8 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// True when two rows are of one series. Equal bytes in two places cost what looking at them does; those of a dictionary are
-    /// in one place.
+    /// True when two rows are of one series. Comparing equal bytes in two places is charged to the budget;
+    /// equal values of a dictionary are in one place.
     fn is_same(&mut self, one: &Given<'_>, other: &Given<'_>) -> Result<bool, ApiError> {
         if one.pairs.len() != other.pairs.len() {
             return Ok(false);
@@ -320,7 +321,7 @@ impl Rows<'_> {
         Ok(true)
     }
 
-    /// Rows of one series.
+    /// Adds consecutive rows of one series.
     fn add(
         &mut self,
         labels: &[(&str, Labels<'_>)],
@@ -329,7 +330,7 @@ impl Rows<'_> {
         rows: std::ops::Range<usize>,
     ) -> Result<(), ApiError> {
         let mut set = LabelSet::default();
-        // The name in a map goes before that of the path.
+        // A name in a map overrides that of the path.
         let is_named = given.pairs.iter().any(|(name, _)| *name == METRIC_NAME.as_bytes());
         let metric =
             self.metric.filter(|_| !is_named).map(|metric| (METRIC_NAME.as_bytes(), metric.as_bytes()));
@@ -418,7 +419,7 @@ impl<'a> Map<'a> {
             .ok_or_else(|| bad(format!("the map of row {row} lies outside its entries")))?;
         for entry in from..to {
             let key = self.keys.get(entry)?.ok_or_else(|| bad(format!("a key of row {row} is null")))?;
-            // Null is no label.
+            // A null value is no label.
             if let Some(value) = self.values.get(entry)? {
                 pairs.push((key, value));
             }
@@ -489,7 +490,7 @@ impl<'a> Buffers<'a> {
         Ok(Self { rows, body, nodes: nodes.collect(), places, node: 0, place: 0 })
     }
 
-    /// Begins a column of as many rows as the batch has; answers how many of them are null.
+    /// Begins a column of as many rows as the batch has; returns its number of nulls.
     fn column(&mut self) -> Result<i64, ApiError> {
         let (rows, nulls) = self.node()?;
         if rows != self.rows {
@@ -498,7 +499,7 @@ impl<'a> Buffers<'a> {
         Ok(nulls)
     }
 
-    /// Begins a column; answers how many rows it has, and how many of them are null.
+    /// Begins a column; returns its numbers of rows and nulls.
     fn node(&mut self) -> Result<(usize, i64), ApiError> {
         let node = self.nodes.get(self.node).copied();
         let (rows, nulls) = node.ok_or_else(|| bad("a batch has fewer columns than its schema"))?;
@@ -558,7 +559,7 @@ impl<'a> Buffers<'a> {
         let valid = self.valid(self.rows, nulls)?;
         let offsets = self.buffer()?;
         rising(offsets, self.rows, MAP_OFFSETS)?;
-        // The entries are a column of structures, which has no numbers of its own.
+        // The entries are a struct column, which has no buffer of numbers.
         let (entries, nulls) = self.node()?;
         self.buffer()?;
         let mut column = |offsets| {
@@ -587,7 +588,8 @@ fn map(field: &Field<'_>) -> Result<Column, ApiError> {
     Ok(Column::Map { keys, values })
 }
 
-/// The unit of the column of times. Beside a map, as mytsdb's clients send it, int64 counts milliseconds without a word.
+/// Unit of the column of times. In a stream with a map, as mytsdb's clients send it, int64 without metadata
+/// means milliseconds.
 fn unit(field: &Field<'_>, has_map: bool) -> Result<Unit, ApiError> {
     let needed = "a timestamp, or int64 with the metadata `unit` of s, ms, us or ns";
     if field.dictionary().is_some() {

@@ -1,16 +1,18 @@
-//! Samples by columns: the call `DoPut` of Arrow Flight, on the port of gRPC.
+//! Columnar ingest: the call `DoPut` of Arrow Flight, on the gRPC port.
 //!
 //! ```text
 //! FlightData: schema ─▶ Layout      dictionaries ─▶ Layout      batch ─▶ columns ─▶ SampleBatch ─▶ one commit ─▶ PutResult
 //! ```
 //!
-//! Columns: `timestamp` (of any unit), `value` (float64); every other column is a label, as text or as a dictionary of texts, or
-//! labels of each row, as a map of texts to texts. The one element of the descriptor's path is the name of the metric; without it
-//! there is a column `__name__`, or the map has it. Buffers may be compressed. A batch is durable when the answer counts it. The answers count everything since the stream began, as JSON: `{"batches":2,"samples":4000,"rejected":0}`;
-//! to a client that does not read them not each of them is sent, only the last for certain.
+//! Columns: `timestamp` (of any unit), `value` (float64); every other column is a label, as string or
+//! dictionary of strings, or holds the labels of each row, as a map of strings to strings. The metric's name
+//! is the only element of the descriptor's path, or a column `__name__`, or in the map. Buffers may be
+//! compressed. A batch is durable when a response counts it. Responses count everything since the stream
+//! began, as JSON: `{"batches":2,"samples":4000,"rejected":0}`; if the client does not read them, some are
+//! skipped, but never the last.
 //!
-//! The messages of gRPC and Flight are a few fields each and read by hand, those of Arrow by its own crate, its flatbuffers
-//! only: buffers are looked at in place and every offset is checked here.
+//! The messages of gRPC and Flight have a few fields each and are decoded by hand. Arrow's are read with its
+//! own crate's flatbuffers only: buffers are read in place and every offset is checked here.
 //! Source: Arrow's columnar format (IPC) and Flight's protocol definition.
 
 mod columns;
@@ -43,12 +45,12 @@ use columns::Layout;
 /// The route of the call.
 pub(crate) const PATH: &str = "/arrow.flight.protocol.FlightService/DoPut";
 
-/// Answers that wait for the client to take them.
+/// Responses queued for the client.
 const ANSWERS_MAX: usize = 64;
 /// Field of a message that holds the buffers.
 const DATA_BODY: u32 = 1000;
 
-/// What goes back.
+/// Items of the response stream.
 enum Said {
     /// A message, framed.
     Counted(Bytes),
@@ -75,10 +77,10 @@ pub(crate) async fn do_put(
         retained: 0,
         encoding,
     };
-    // A task of its own: batches are taken whether or not the client reads what is said of them.
+    // A separate task, so that batches are stored whether or not the client reads the responses.
     tokio::spawn(async move {
         let outcome = take_all(&app, &caller, messages, &say).await;
-        // Nobody may be there any more.
+        // The client may have disconnected.
         let _ = say.send(Said::End(outcome)).await;
     });
     let frames = unfold(said, |mut said| async move {
@@ -93,13 +95,13 @@ pub(crate) async fn do_put(
     response
 }
 
-/// Everything that a stream has brought.
+/// Totals since the stream began.
 #[derive(Default)]
 struct Counts {
     batches: u64,
     samples: u64,
     rejected: u64,
-    /// Why the first of them.
+    /// The reason of the first rejection.
     why: Option<String>,
 }
 
@@ -163,13 +165,13 @@ async fn take_all(
     Ok(())
 }
 
-/// The messages of a call, as they come: each with a deadline, and with memory that grows with the bytes that arrived.
+/// The messages of a call: each with a deadline, and with memory that grows with the bytes that arrived.
 struct Messages {
     body: Body,
     held: BytesMut,
-    /// Covers a message until it is stored, and what later messages need of earlier ones.
+    /// Covers a message until it is stored, and the state that later messages need.
     reservation: Reservation,
-    /// Bytes of the latter.
+    /// Bytes of that state.
     retained: usize,
     /// Time from one message to the end of the next.
     time: Duration,
@@ -178,7 +180,7 @@ struct Messages {
 }
 
 impl Messages {
-    /// The next message and how it is packed, if it is; `None` at the end.
+    /// The next message and its compression, if any; `None` at the end.
     ///
     /// # Errors
     /// It is too large, too late, or there is no memory for it.
@@ -188,7 +190,7 @@ impl Messages {
         tokio::time::timeout(time, self.receive()).await.map_err(|_| late())?
     }
 
-    /// The last message was stored; of it and earlier ones so many bytes are needed later.
+    /// Releases the memory of a stored message, but for the `retained` bytes that later messages need.
     fn release(&mut self, retained: usize) {
         self.retained = retained;
         self.reservation.shrink_to(retained + self.held.len());
@@ -231,10 +233,10 @@ impl Messages {
     }
 }
 
-/// What of a stream later messages need.
+/// State of a stream that later messages need.
 #[derive(Default)]
 struct Incoming {
-    /// Name of the metric, as the descriptor says it.
+    /// Name of the metric from the descriptor.
     metric: Option<String>,
     described: bool,
     layout: Option<Layout>,
@@ -246,7 +248,7 @@ impl Incoming {
         self.layout.as_ref().map_or(0, Layout::bytes)
     }
 
-    /// The samples of a message, if it is one of samples, and how many rows they came from.
+    /// The samples of a message, if it is a record batch, and how many rows they came from.
     fn take(
         &mut self,
         packed: Option<Encoding>,
@@ -306,7 +308,7 @@ impl Incoming {
         }
         if let [_, second, ..] = path.as_slice() {
             let what =
-                format!("the descriptor's path goes on with {second:?}; it is the metric's name alone");
+                format!("the descriptor's path has the extra element {second:?} after the metric's name");
             return Err(ApiError::bad(what));
         }
         self.metric = path.first().filter(|name| !name.is_empty()).map(|name| (*name).to_owned());

@@ -1,4 +1,4 @@
-//! The buffers of a batch, unpacked where they are compressed: each for itself, behind eight bytes that say how long it is.
+//! Decompresses the buffers of a batch: each separately, after eight bytes with its length.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -9,10 +9,10 @@ use lz4_flex::frame::FrameDecoder;
 use crate::answer::{ApiError, Kind};
 use crate::body::ZSTD_WINDOW_LOG_MAX;
 
-/// Says of a buffer that it is not compressed, though its batch is.
+/// Length that marks an uncompressed buffer in a compressed batch.
 const AS_IT_IS: i64 = -1;
 
-/// The body of a message, and where in it the buffers are.
+/// The body of a message, and the positions of its buffers.
 pub(super) struct Unpacked<'a> {
     pub(super) body: Cow<'a, [u8]>,
     /// Offset and length of each buffer.
@@ -21,7 +21,7 @@ pub(super) struct Unpacked<'a> {
 
 impl<'a> Unpacked<'a> {
     /// # Errors
-    /// What is compressed is malformed, or over the limit of `bytes_max` bytes together.
+    /// A compressed buffer is malformed, or they exceed the limit of `bytes_max` bytes together.
     pub(super) fn new(batch: &RecordBatch<'_>, body: &'a [u8], bytes_max: usize) -> Result<Self, ApiError> {
         let places = batch.buffers().into_iter().flatten().map(|buffer| (buffer.offset(), buffer.length()));
         let places: Vec<(i64, i64)> = places.collect();
@@ -49,7 +49,7 @@ impl<'a> Unpacked<'a> {
                 let what = format!("the buffers of a batch have over {bytes_max} bytes");
                 return Err(ApiError::new(Kind::TooLarge, what));
             }
-            // One byte more than there may be, to see that there are no more.
+            // One byte more than allowed, to detect data beyond the declared length.
             let most = length as u64 + 1;
             let read = if *head == AS_IT_IS.to_le_bytes() || length == 0 {
                 all.extend_from_slice(packed.get(..length).unwrap_or_default());
@@ -79,7 +79,7 @@ impl<'a> Unpacked<'a> {
 /// A part of the body.
 ///
 /// # Errors
-/// It lies outside.
+/// It lies outside the body.
 pub(super) fn cut(body: &[u8], (offset, length): (i64, i64)) -> Result<&[u8], ApiError> {
     let from = usize::try_from(offset).ok();
     let to = from.zip(usize::try_from(length).ok()).and_then(|(from, length)| from.checked_add(length));

@@ -1,12 +1,12 @@
-//! Alerts: what a rule gives is an alert, pending until it has lasted, firing after that, resolved when it is gone.
+//! Alerts: the series that an alerting rule returns are pending, then firing, and resolved when they end.
 //!
 //! ```text
 //!            given               given for `for`              gone, and `keep_firing_for` is over
-//! nothing ──────────▶ pending ───────────────────▶ firing ────────────────────▶ resolved (told for 15 minutes)
-//!                        └── gone: nothing was
+//! nothing ──────────▶ pending ───────────────────▶ firing ────────────────────▶ resolved (sent for 15 min)
+//!                        └── gone: removed
 //! ```
-//! While they last they are series, too: `ALERTS` with their state, and `ALERTS_FOR_STATE` with the second in which they began.
-//! From the latter a server that was stopped learns how long its alerts have lasted (see [`resumed`]).
+//! Active alerts are series, too: `ALERTS` with their state, and `ALERTS_FOR_STATE` with their start in
+//! seconds. From the latter a restarted server restores how long its alerts have lasted (see [`resumed`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -18,19 +18,21 @@ use super::rules::{Rule, Stored};
 use super::template::{Known, Template};
 use crate::labels::METRIC_NAME;
 
-/// How long the end of an alert is told.
+/// How long the end of an alert is sent to Alertmanager.
 const RESOLVED_TOLD_MS: i64 = 15 * 60 * 1000;
 
-/// Alerts that last shorter are not remembered over a stop, as in Prometheus, and remembered ones are given so long.
+/// Alerts with a shorter `for` are not restored after a restart, as in Prometheus; restored alerts wait at
+/// least this long before they fire.
 const GRACE_MS: i64 = 10 * 60 * 1000;
-/// A longer stop is the end of all alerts.
+/// After a longer downtime no alerts are restored.
 pub(super) const STOP_MS_MAX: i64 = 60 * 60 * 1000;
 
-/// When alerts began that a server had before it was stopped, by their labels.
+/// Start times of the alerts before a restart, by their labels.
 pub(super) type Remembered = HashMap<BTreeMap<String, String>, i64>;
 
-/// When an alert counts as begun that began at `since_ms` and was last seen at `down_ms`, for a rule that holds it back for
-/// `hold_ms`: the time of the stop does not count, unless it fired before; `None` when it begins anew.
+/// The start time of a restored alert that began at `since_ms` and was last seen at `down_ms`, for a rule
+/// with the `for` duration `hold_ms`. The downtime does not count, unless the alert fired before; `None` when
+/// it is to start again.
 pub(super) fn resumed(hold_ms: i64, since_ms: i64, down_ms: i64, at_ms: i64) -> Option<i64> {
     let left = hold_ms - (down_ms - since_ms);
     match left {
@@ -41,18 +43,18 @@ pub(super) fn resumed(hold_ms: i64, since_ms: i64, down_ms: i64, at_ms: i64) -> 
     }
 }
 
-/// What makes a rule an alert.
+/// The alerting part of a rule.
 #[derive(Debug, Clone)]
 pub(crate) struct AlertRule {
     pub(crate) hold: Duration,
     pub(crate) keep: Duration,
     pub(crate) labels: Vec<(String, Template)>,
     pub(crate) annotations: Vec<(String, Template)>,
-    /// As they are written.
+    /// As they are written in the rule file.
     pub(crate) annotation_texts: BTreeMap<String, String>,
 }
 
-/// Where an alert stands.
+/// State of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Pending,
@@ -82,9 +84,9 @@ pub(crate) struct Alert {
     pub(crate) active_ms: i64,
     pub(crate) fired_ms: i64,
     pub(crate) resolved_ms: i64,
-    /// When the rule gave it last.
+    /// The last evaluation that returned it.
     seen_ms: i64,
-    /// When it was told last.
+    /// When it was last sent to Alertmanager.
     pub(crate) told_ms: i64,
     end_told: bool,
 }
@@ -101,7 +103,8 @@ impl Alerting {
         Self { external, alerts: Mutex::default() }
     }
 
-    /// Takes what a rule gave, and answers the series of its alerts. What begins now is looked for in `remembered`.
+    /// Applies the result of a rule, and returns the series of its alerts. The start times of new alerts are
+    /// taken from `remembered`.
     pub(super) fn update(
         &self,
         number: usize,
@@ -181,7 +184,7 @@ impl Alerting {
         (all, annotations.collect())
     }
 
-    /// Goes on with the alerts of another rule, under another number.
+    /// Takes over the alerts of another rule, which may have another number.
     pub(super) fn succeed(&self, number: usize, rule: &Rule, before: &Self, its_number: usize) {
         let alerts = before.alerts.lock().unwrap_or_else(PoisonError::into_inner).get(&its_number).cloned();
         let query = rule.query.expr().to_string();
@@ -189,7 +192,7 @@ impl Alerting {
         self.alerts.lock().unwrap_or_else(PoisonError::into_inner).insert(number, alerts.collect());
     }
 
-    /// True when texts are filled in with these external labels.
+    /// True when templates are rendered with these external labels.
     pub(super) fn has_external(&self, external: &BTreeMap<String, String>) -> bool {
         self.external == *external
     }
@@ -201,7 +204,7 @@ impl Alerting {
         of_rule.filter(|alert| alert.state != State::Resolved).cloned().collect()
     }
 
-    /// What is to be told now: firing alerts again after `again`, and ends. They count as told.
+    /// Alerts due to be sent: firing ones again after `again_ms`, and ended ones. Marks them as sent.
     pub(super) fn to_tell(&self, at_ms: i64, again_ms: i64) -> Vec<Alert> {
         let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
         let due = |alert: &Alert| match alert.state {
@@ -241,12 +244,13 @@ mod tests {
     use ropewalk::promql::{Options, Query};
 
     #[test]
-    fn a_stop_does_not_count() {
+    fn downtime_does_not_count_toward_for() {
         let minute = 60_000;
         let resumed = |hold: i64, since: i64, down: i64, at: i64| {
             resumed(hold * minute, since * minute, down * minute, at * minute).map(|ms| ms / minute)
         };
-        // It fired before; it still has to wait for twenty minutes; for five, which become ten; it is too short to matter.
+        // It fired before; it still has to wait for twenty minutes; for five, which become ten; `for` is too
+        // short to be restored.
         assert_eq!(resumed(30, 0, 40, 50), Some(0));
         assert_eq!(resumed(30, 0, 10, 50), Some(40));
         assert_eq!(resumed(30, 0, 25, 50), Some(30));

@@ -1,5 +1,5 @@
-//! The HTTP that the server speaks as a client: to targets, discovery and Alertmanager. One request, one connection, all of it
-//! within one time limit and one limit of bytes, redirections among it.
+//! The server's HTTP client: for targets, discovery and Alertmanager. One request, one connection, one time
+//! limit and one byte limit, which include redirections.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,33 +18,33 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::body::{Encoding, inflate};
 
-/// What came back.
+/// A response.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) content_type: String,
     pub(crate) body: Vec<u8>,
 }
 
-/// What is asked.
+/// A request.
 pub(crate) struct Ask<'a> {
     pub(crate) method: Method,
     pub(crate) url: &'a str,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Bytes,
-    /// Bytes of the answer, packed and unpacked.
+    /// Limit of the response's bytes, compressed and uncompressed.
     pub(crate) bytes_max: usize,
     pub(crate) time: Duration,
-    /// Goes on where an answer sends it to. Who it is, is told to the first host alone.
+    /// Follows redirections. The credentials are sent to the first host only.
     pub(crate) follow: bool,
 }
 
 /// As in Go, and so in Prometheus.
 const REDIRECTIONS_MAX: usize = 10;
 
-/// Asks, whatever the status of the answer.
+/// Sends a request; any status is a success.
 ///
 /// # Errors
-/// In words: no connection, no answer in time, an answer that is too long.
+/// As text: no connection, no response in time, a response that is too long.
 pub(crate) async fn ask(ask: Ask<'_>) -> Result<Answer, String> {
     let time = ask.time;
     tokio::time::timeout(time, follow(&ask)).await.map_err(|_| format!("no answer within {time:?}"))?
@@ -65,7 +65,7 @@ async fn follow(ask: &Ask<'_>) -> Result<Answer, String> {
     Err(format!("stopped after {REDIRECTIONS_MAX} redirects"))
 }
 
-/// Where `place` leads, as seen from `uri`.
+/// The target of a redirection from `uri` to `place`.
 fn joined(uri: &Uri, place: &str) -> Result<Uri, String> {
     let place = place.split('#').next().unwrap_or_default();
     let (scheme, host) = (uri.scheme_str().unwrap_or("http"), uri.authority().map_or("", |a| a.as_str()));
@@ -115,7 +115,7 @@ where
 {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
-    // Ends with the answer, or with the sender when nobody waits any longer.
+    // Ends with the response, or when the caller drops the sender.
     tokio::spawn(connection);
     sender.send_request(request).await.map_err(|error| error.to_string())
 }
@@ -132,7 +132,7 @@ async fn read(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, 
     Ok(Answer { status: head.status, content_type: text(head.headers.get("content-type")), body })
 }
 
-/// Trusts whom the system trusts.
+/// Trusts the root certificates of the system.
 fn tls_config() -> Result<Arc<ClientConfig>, String> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = CONFIG.get() {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_an_answer_sends_to() {
+    fn redirect_resolves_against_request_url() {
         let from: Uri = "http://a:1/x/metrics?q=1".parse().unwrap();
         for (place, whole) in [
             ("/m", "http://a:1/m"),

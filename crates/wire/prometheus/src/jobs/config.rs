@@ -1,7 +1,7 @@
-//! The file of `prometheus.config`: what to scrape, which rules to evaluate, whom to tell, in the YAML of Prometheus.
+//! The file of `prometheus.config`: scrape jobs, rules and Alertmanagers, in the YAML of Prometheus.
 //!
-//! What is not there is refused by name when the file is read, so that nobody waits for what will not happen: of discovery
-//! there are `static_configs`, `file_sd_configs` and `http_sd_configs`; remote write and remote read are for others.
+//! Unsupported fields are rejected by name when the file is read. Supported discovery is `static_configs`,
+//! `file_sd_configs` and `http_sd_configs`; remote write and remote read are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::relabel::{Relabel, RelabelConfig, relabel};
 use crate::ingest::Refused;
 use crate::labels::METRIC_NAME;
 
-/// A file that cannot be used.
+/// A configuration file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {what}")]
 pub struct ConfigError {
@@ -48,7 +48,7 @@ impl Span {
     }
 }
 
-/// The file.
+/// The configuration file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct File {
@@ -56,7 +56,7 @@ struct File {
     rule_files: Vec<PathBuf>,
     scrape_configs: Vec<ScrapeConfig>,
     alerting: Alerting,
-    /// Ours: Prometheus has no such list, since it changes labels where they are sent.
+    /// Ours: Prometheus has no such list, since it relabels before it sends.
     ingest_relabel_configs: Vec<RelabelConfig>,
 }
 
@@ -80,7 +80,7 @@ impl Default for Global {
     }
 }
 
-/// Targets with labels of their own.
+/// Targets that share additional labels.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TargetGroup {
@@ -200,7 +200,7 @@ struct AlertmanagerConfig {
     api_version: Option<String>,
 }
 
-/// One job: its targets and how they are asked.
+/// One scrape job, ready to run: its targets and how they are scraped.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) name: String,
@@ -221,12 +221,12 @@ pub(crate) struct Job {
     pub(crate) urls: Vec<HttpSd>,
     pub(crate) relabel: Vec<Relabel>,
     pub(crate) metric_relabel: Vec<Relabel>,
-    /// As it is written.
+    /// As it is written in the file.
     written: ScrapeConfig,
 }
 
 impl Job {
-    /// True when both do the same: what is written, what it takes from elsewhere, and the secrets.
+    /// True when both do the same: the written form, the global defaults that it takes, and the secrets.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let of = |job: &Self| (job.interval, job.timeout);
         of(self) == of(other)
@@ -236,10 +236,10 @@ impl Job {
     }
 }
 
-/// Everything that the file asks for.
+/// The complete configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// Where it was read, if it was.
+    /// The file that it was read from, if any.
     pub(crate) path: Option<PathBuf>,
     pub(crate) text: String,
     pub(crate) jobs: Vec<Job>,
@@ -250,7 +250,7 @@ pub struct Config {
     ingest_relabel: Vec<Relabel>,
 }
 
-/// Somebody who is told of alerts.
+/// An Alertmanager to which alerts are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Alertmanager {
     pub(crate) url: String,
@@ -261,7 +261,7 @@ impl Config {
     /// Reads the file and the rule files that it names, which are relative to it.
     ///
     /// # Errors
-    /// A file that is not there or is no such YAML, an unknown field, a rule that is no PromQL.
+    /// A missing file or invalid YAML, an unknown field, a rule whose expression is not valid PromQL.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let (text, file): (String, File) = yaml(path)?;
         let here = path.parent().unwrap_or(Path::new("."));
@@ -285,7 +285,7 @@ impl Config {
         let mut known = BTreeSet::new();
         for pattern in &file.rule_files {
             for rules in paths(&here.join(pattern))? {
-                // A file that two patterns mean is one.
+                // A file that matches two patterns is read once.
                 if !known.insert(rules.clone()) {
                     continue;
                 }
@@ -307,7 +307,7 @@ impl Config {
         !self.ingest_relabel.is_empty()
     }
 
-    /// Changes the labels of what clients push, and takes out what is dropped or has no metric name any more.
+    /// Relabels what clients push, and removes series that are dropped or lose their metric name.
     pub(crate) fn relabel_pushed(&self, batch: &mut SampleBatch, refused: &mut Refused) {
         if self.ingest_relabel.is_empty() {
             return;
@@ -323,14 +323,14 @@ impl Config {
     }
 }
 
-/// A text and what it says.
+/// Reads a YAML file: its text and its value.
 pub(super) fn yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<(String, T), ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError::new(path, error))?;
     let value = serde_saphyr::from_str(&text).map_err(|error| ConfigError::new(path, error))?;
     Ok((text, value))
 }
 
-/// The files that a path means, whose last part may hold one `*`.
+/// The files that match a path whose last part may contain one `*`.
 pub(super) fn paths(pattern: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((before, after)) = name.split_once('*') else { return Ok(vec![pattern.to_owned()]) };

@@ -1,12 +1,12 @@
-//! Rules that clients set while the server runs, kept in the database: what to drop on its way in, and metrics to derive.
+//! Rules that clients set at run time, stored in the database: series to drop on ingest, and derived metrics.
 //!
 //! ```text
 //! POST   /api/v1/config/drop-rules        body: a selector, such as {__name__=~"go_.*"}
 //! POST   /api/v1/config/derived-metrics   body: name|query|interval_ms
-//! GET shows them; DELETE takes one away, with the selector or the name as body
+//! GET lists them; DELETE removes one, with the selector or the name as body
 //! ```
-//! Durable when they are answered, in force with the next request or evaluation. The two paths and the bodies of POST are those of
-//! mytsdb.
+//! A change is durable when it is acknowledged, and applies from the next request or evaluation. The two
+//! paths and the bodies of POST are those of mytsdb.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -29,12 +29,12 @@ use crate::{body, names};
 const KEYSPACE: &str = "prometheus";
 const DROPS: &[u8] = b"drop-rules";
 const DERIVED: &[u8] = b"derived-metrics";
-/// Rules of each kind; each costs with every series that comes in, or with every interval.
+/// Limit of rules of each kind: each costs time for every incoming series, or at every interval.
 const RULES_MAX: usize = 1000;
 /// Shortest interval of a derived metric.
 const INTERVAL_MS_MIN: u64 = 100;
 
-/// Which series are dropped.
+/// The drop rules.
 #[derive(Debug, Default)]
 pub(crate) struct Drops {
     rules: Vec<(String, Vec<Matcher>)>,
@@ -50,31 +50,31 @@ impl Drops {
         self.rules.is_empty()
     }
 
-    /// True when one of the rules means the series.
+    /// True when one of the rules matches the series.
     pub(crate) fn drops(&self, labels: LabelsRef<'_>) -> bool {
         let means = |matcher: &Matcher| matcher.matches(labels.get(matcher.name()).unwrap_or_default());
         self.rules.iter().any(|(_, matchers)| matchers.iter().all(means))
     }
 }
 
-/// How a metric is derived.
+/// A derived metric's query and interval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Derived {
     query: String,
     interval_ms: u64,
 }
 
-/// All of them.
+/// All rules set by clients.
 pub(crate) struct Kept {
     keyspace: Keyspace,
     drops: RwLock<Arc<Drops>>,
     derived: watch::Sender<BTreeMap<String, Derived>>,
-    /// One change at a time.
+    /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
 }
 
 impl Kept {
-    /// Reads what was kept.
+    /// Reads the stored rules.
     pub(crate) fn open(db: &Database) -> Result<Self, WireError> {
         let keyspace = db.keyspace(KEYSPACE, KeyspaceOptions::default())?;
         let snapshot = db.snapshot();
@@ -109,7 +109,7 @@ fn read<T: Default + for<'de> Deserialize<'de>>(
 ) -> Result<T, WireError> {
     let Some(value) = snapshot.get(keyspace, key)? else { return Ok(T::default()) };
     serde_json::from_slice(&value)
-        .map_err(|error| WireError::new(Code::Internal, format!("rules that were kept: {error}")))
+        .map_err(|error| WireError::new(Code::Internal, format!("stored rules: {error}")))
 }
 
 async fn write<T: Serialize>(app: &App, key: &'static [u8], value: &T) -> Result<(), ApiError> {
@@ -176,7 +176,7 @@ pub(crate) async fn add_derived_metric(
     request: Request,
 ) -> Result<Response, ApiError> {
     let text = text(&app, request).await?;
-    // A query may hold the mark itself, in a regular expression.
+    // A query may contain `|` itself, in a regular expression.
     let parts = text.split_once('|').and_then(|(name, rest)| Some((name, rest.rsplit_once('|')?)));
     let (name, (query, interval)) = parts.ok_or_else(|| ApiError::bad("name|query|interval_ms is needed"))?;
     let interval_ms = interval.trim().parse::<u64>().ok().filter(|ms| *ms >= INTERVAL_MS_MIN);

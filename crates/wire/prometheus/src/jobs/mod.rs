@@ -1,12 +1,12 @@
-//! What the server does by itself, as the file of `prometheus.config` says: scrape targets, evaluate rules, tell of alerts.
+//! Background jobs of the file `prometheus.config`: scraping, rule evaluation, alert notification.
 //!
 //!   a task for each job ─▶ discovery ─▶ a task for each target        a task for each group of rules ─▶ alerts ─▶ Alertmanager
 //!
-//! All of it writes like any client, through `ingest`, and is durable. It ends when the server stops; what was scraped stays
-//! as it is then, without staleness markers, since the server itself is gone.
+//! All jobs write like clients, through `ingest`, and their samples are durable. They end when the server
+//! stops. Scraped series then get no staleness markers, since the server itself is gone.
 //!
-//! The file may be read again while the server runs: the whole of it is in force then, or, where it makes no sense, nothing of it.
-//! What it says as before goes on undisturbed; groups and targets that it says otherwise go on with what they knew.
+//! The file may be read again at run time: it then applies completely or, when it is invalid, not at all.
+//! Unchanged groups and targets run on undisturbed; changed ones take over the state of their predecessors.
 
 mod alerts;
 mod client;
@@ -41,13 +41,13 @@ use rules::{Group, GroupState, Health as RuleHealth, SeriesSet};
 use crate::App;
 use crate::answer::{ApiError, Kind, Plain};
 
-/// All jobs and groups, and how they are.
+/// All jobs and groups with their state.
 #[derive(Default)]
 pub(crate) struct Jobs {
     config: RwLock<Arc<Config>>,
     groups: RwLock<Arc<[Arc<GroupState>]>>,
     pub(crate) pools: Mutex<BTreeMap<String, Pool>>,
-    /// One change at a time.
+    /// Serializes changes.
     running: tokio::sync::Mutex<Running>,
 }
 
@@ -56,12 +56,12 @@ pub(crate) struct Jobs {
 struct Running {
     has_begun: bool,
     groups: Vec<Evaluating>,
-    /// The newest form of each job that there ever was.
+    /// The newest form of each job that was ever configured.
     pools: BTreeMap<String, watch::Sender<Option<Arc<Job>>>>,
     others: JoinSet<()>,
 }
 
-/// A group's task. It ends when the sender goes, after the evaluation that it is in.
+/// A group's task. It ends when the sender is dropped, after its current evaluation.
 struct Evaluating {
     state: Arc<GroupState>,
     _end: oneshot::Sender<()>,
@@ -76,7 +76,7 @@ impl Jobs {
         Self { groups: RwLock::new(groups), config: RwLock::new(Arc::new(config)), ..Self::default() }
     }
 
-    /// What is in force.
+    /// The configuration in force.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -97,13 +97,13 @@ pub(crate) async fn run(app: App) {
     app.service.stop().wait().await;
     let mut running = app.jobs.running.lock().await;
     for group in std::mem::take(&mut running.groups) {
-        // One that panicked has ended, too.
+        // A task that panicked has ended, too.
         let _ = group.task.await;
     }
     while running.others.join_next().await.is_some() {}
 }
 
-/// Reads the file again, and lets run what it says now; nothing changes when it makes no sense. To its end, whoever waits for it.
+/// Reads the file again and applies it, unless it is invalid. Runs to its end even if the caller is dropped.
 pub(crate) async fn reload(app: App) -> Result<(), ConfigError> {
     let changed = tokio::spawn(async move {
         let mut running = app.jobs.running.lock().await;
@@ -120,7 +120,7 @@ pub(crate) async fn reload(app: App) -> Result<(), ConfigError> {
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(%error, "the new prometheus.config is of no use; the one before stays");
+                tracing::error!(%error, "prometheus.config reload failed; keeping the current configuration");
                 Err(error)
             }
         }
@@ -139,9 +139,9 @@ pub(crate) async fn reload_now(State(app): State<App>) -> Result<StatusCode, Pla
     Ok(StatusCode::OK)
 }
 
-/// Lets everything run as the configuration says.
+/// Starts and stops tasks to match the configuration.
 async fn arrange(app: &App, running: &mut Running) {
-    // What has ended.
+    // Reap the tasks that have ended.
     while running.others.try_join_next().is_some() {}
     let config = app.jobs.config();
     arrange_groups(app, running, &config).await;
@@ -166,14 +166,15 @@ async fn arrange(app: &App, running: &mut Running) {
     }
 }
 
-/// Groups that stay as they are go on. One that is changed ends with the evaluation that it is in, and its successor takes over.
+/// Unchanged groups keep running. A changed one ends after its current evaluation, and its successor takes
+/// over.
 async fn arrange_groups(app: &App, running: &mut Running, config: &Config) {
     let resumes = !std::mem::replace(&mut running.has_begun, true);
     let external = &config.external_labels;
     let stays = |one: &Evaluating| config.groups.iter().any(|group| one.state.is_of(group, external));
     let (mut staying, ended): (Vec<_>, Vec<_>) =
         std::mem::take(&mut running.groups).into_iter().partition(stays);
-    // All are told before the first is waited for.
+    // Signal all of them before waiting for the first.
     let ended: Vec<_> = ended.into_iter().map(|Evaluating { state, task, .. }| (state, task)).collect();
     let mut before = BTreeMap::new();
     for (state, task) in ended {
@@ -204,8 +205,8 @@ async fn arrange_groups(app: &App, running: &mut Running, config: &Config) {
     }
 }
 
-/// Marks series stale as of `at_ms` whose rules are gone. It waits before: until then rules of other groups, to which they may
-/// have moved, have given theirs.
+/// Marks series of removed rules stale as of `at_ms`. Waits first, so that rules of other groups, to which
+/// they may have moved, have been evaluated.
 async fn fade(app: App, mut series: SeriesSet, at_ms: i64, wait: Duration) {
     tokio::select! {
         () = app.service.stop().wait() => return,
@@ -219,7 +220,7 @@ async fn fade(app: App, mut series: SeriesSet, at_ms: i64, wait: Duration) {
     }
 }
 
-/// Ticks at whole multiples of `period`, moved by something that `who` decides.
+/// Ticks at multiples of `period`, plus an offset derived from the hash of `who`.
 fn ticks(period: Duration, who: &impl Hash) -> tokio::time::Interval {
     let period_ms = i64::try_from(period.as_millis()).unwrap_or(i64::MAX).max(1);
     let mut hasher = DefaultHasher::new();
@@ -250,7 +251,7 @@ async fn evaluate(app: App, state: Arc<GroupState>, mut ended: oneshot::Receiver
     }
 }
 
-/// Runs the metrics that clients have asked for, as they come and go.
+/// Runs the derived metrics that clients have set, as they are added and removed.
 async fn derived(app: App) {
     let mut wanted = app.kept.derived();
     let mut running = BTreeMap::new();
@@ -273,7 +274,7 @@ async fn derived(app: App) {
     }
 }
 
-/// A task that ends with the value.
+/// Aborts its task when dropped.
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
 
 impl Drop for AbortOnDrop {

@@ -1,4 +1,4 @@
-//! Alertmanager: what fires and what has ended is posted to `/api/v2/alerts` of each, until it is told again.
+//! Alertmanager client: posts firing and ended alerts to `/api/v2/alerts` of each, repeatedly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::client::{self, Ask};
 use super::config::Config;
 use super::relabel::relabel;
 
-/// An alert that goes on is told again this often.
+/// Interval at which a firing alert is sent again.
 pub(super) const AGAIN: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// Tells every Alertmanager; what cannot be told is said in the log, and told with the next time.
+/// Sends alerts to every Alertmanager. A failure is logged, and the alerts are sent with the next interval.
 pub(super) async fn tell(config: &Arc<Config>, alerts: &[Alert], interval: Duration) {
     let body = body(config, alerts, interval);
     for alertmanager in config.alertmanagers.iter().filter(|_| !body.is_empty()) {
@@ -36,7 +36,7 @@ pub(super) async fn tell(config: &Arc<Config>, alerts: &[Alert], interval: Durat
             Ok(answer) => {
                 tracing::warn!(url = alertmanager.url, status = %answer.status, "an Alertmanager refuses alerts");
             }
-            Err(error) => tracing::warn!(url = alertmanager.url, error, "an Alertmanager cannot be told"),
+            Err(error) => tracing::warn!(url = alertmanager.url, error, "an Alertmanager cannot be reached"),
         }
     }
 }
@@ -45,7 +45,7 @@ fn body(config: &Config, alerts: &[Alert], interval: Duration) -> Bytes {
     let moment = |ms: i64| {
         jiff::Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |time| time.to_string())
     };
-    // Alertmanager takes an alert for ended when it hears nothing for so long.
+    // Alertmanager ends an alert when it receives no update for this long.
     let lasts_ms = 4 * AGAIN.max(interval).as_millis() as i64;
     let all: Vec<serde_json::Value> = alerts
         .iter()

@@ -1,7 +1,7 @@
-//! The targets of one job: found by discovery, each asked by a task of its own.
+//! The targets of one job: found by discovery, each scraped by a separate task.
 //!
-//! A job that is changed keeps its task. Targets that are gone are marked stale; one that comes back with the same labels, asked
-//! in another way, goes on with the series of the one before.
+//! A changed job keeps its task. Targets that are gone are marked stale; a target that returns with the same
+//! labels but is scraped differently continues its predecessor's series.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,25 +18,25 @@ use super::target::{self, Health, Scraper, Target};
 use super::{client, ticks};
 use crate::App;
 
-/// Bytes of a list of targets that HTTP discovery gives.
+/// Limit of bytes of an HTTP discovery response.
 const DISCOVERY_BYTES_MAX: usize = 16 << 20;
 const DISCOVERY_TIME: Duration = Duration::from_secs(30);
 
-/// The targets of a job, as the API shows them.
+/// The targets of a job, as the API lists them.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Pool {
     pub(crate) active: Vec<(Target, Arc<Mutex<Health>>)>,
     pub(crate) dropped: Vec<Labels>,
 }
 
-/// A target's task. It ends when the sender goes, and hands back what it knows, unless the server stops.
+/// A target's task. It ends when the sender is dropped, and returns its state, unless the server stops.
 struct Scraping {
     job: Arc<Job>,
     _end: oneshot::Sender<()>,
     task: JoinHandle<Option<Scraper>>,
 }
 
-/// Scrapes the targets of the job that is called `name`, as it is at the time; there is none while it is taken out.
+/// Scrapes the targets of the job `name` in its current form; `None` while it is removed.
 pub(super) async fn pool(app: App, name: String, mut jobs: watch::Receiver<Option<Arc<Job>>>) {
     let mut scraping: BTreeMap<Target, Scraping> = BTreeMap::new();
     let mut kept: BTreeMap<String, Vec<TargetGroup>> = BTreeMap::new();
@@ -52,14 +52,14 @@ pub(super) async fn pool(app: App, name: String, mut jobs: watch::Receiver<Optio
     }
 }
 
-/// How often targets are looked for.
+/// Interval of discovery.
 fn refresh(job: &Job) -> Duration {
     let files = job.files.iter().map(|sd| sd.refresh_interval.0);
     let refresh = files.chain(job.urls.iter().map(|sd| sd.refresh_interval.0)).min();
     refresh.unwrap_or(Duration::MAX).max(Duration::from_millis(100))
 }
 
-/// Lets those targets be scraped that there are now.
+/// Starts and stops tasks to match the discovered targets.
 async fn arrange(
     app: &App,
     name: &str,
@@ -107,14 +107,14 @@ fn shown(app: &App, name: &str) -> Pool {
     pools.get(name).cloned().unwrap_or_default()
 }
 
-/// Ends tasks, with the markers of their series before the same series can come from elsewhere; answers those whose labels one
-/// of the new targets has, too.
+/// Ends tasks, and marks their series stale before the same series can come from elsewhere. Returns those
+/// whose labels match a new target's.
 async fn end(
     app: &App,
     ended: BTreeMap<Target, Scraping>,
     new: &BTreeSet<&Target>,
 ) -> BTreeMap<BTreeMap<String, String>, Scraper> {
-    // All are told before the first is waited for.
+    // Signal all of them before waiting for the first.
     let tasks: Vec<_> = ended.into_values().map(|Scraping { task, .. }| task).collect();
     let mut heirs: BTreeMap<BTreeMap<String, String>, Scraper> = BTreeMap::new();
     for task in tasks {
@@ -147,7 +147,7 @@ async fn scrape(
     }
 }
 
-/// All targets of a job. A file or URL that cannot be read leaves what it gave before.
+/// All targets of a job. A file or URL that cannot be read leaves its previous targets.
 async fn discover(
     job: &Job,
     kept: &mut BTreeMap<String, Vec<TargetGroup>>,

@@ -1,4 +1,4 @@
-//! Relabelling: what becomes of a label set on its way, step by step, or that it goes.
+//! Relabelling: changes or drops a label set, step by step.
 //!
 //!   labels ─▶ source labels joined by the separator ─▶ matched as a whole ─▶ replace, keep, drop, … ─▶ labels, or nothing
 //!
@@ -13,7 +13,7 @@ use serde::Deserialize;
 /// Bytes a compiled expression may take.
 const REGEX_BYTES_MAX: usize = 4 << 20;
 
-/// Labels while they change; empty values are none.
+/// A label set being changed; an empty value means that the label is absent.
 pub(crate) type Labels = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -33,7 +33,7 @@ enum Action {
     Uppercase,
 }
 
-/// One step as it is written.
+/// One step as written in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RelabelConfig {
@@ -64,7 +64,7 @@ fn first() -> String {
     "$1".to_owned()
 }
 
-/// One step, ready.
+/// One step, compiled.
 #[derive(Debug, Clone)]
 pub(crate) struct Relabel {
     config: RelabelConfig,
@@ -73,7 +73,7 @@ pub(crate) struct Relabel {
 }
 
 impl Relabel {
-    /// Steps in their order.
+    /// Compiles steps in their order.
     ///
     /// # Errors
     /// An expression that does not compile, a target that is missing.
@@ -108,7 +108,7 @@ impl Relabel {
         Ok(Self { config: config.clone(), regex, target })
     }
 
-    /// Changes `labels`; false when they are to go.
+    /// Changes `labels`; false when they are to be dropped.
     fn apply(&self, labels: &mut Labels) -> bool {
         let config = &self.config;
         let of = |name: &str| labels.get(name).map_or("", String::as_str);
@@ -148,13 +148,13 @@ impl Relabel {
     }
 }
 
-/// What spreads targets over several servers: the last eight bytes of MD5, as Prometheus takes them.
+/// Hash that spreads targets over several servers: the last eight bytes of MD5, as in Prometheus.
 fn hash(value: &str) -> u64 {
     let digest: [u8; 16] = Md5::digest(value.as_bytes()).into();
     u128::from_be_bytes(digest) as u64
 }
 
-/// `$1x` is group 1 and an `x` where Prometheus is concerned; the library would look for a group `1x`.
+/// Braces group references: in Prometheus `$1x` is group 1 and an `x`; the library would read a group `1x`.
 fn braced(template: &str) -> String {
     let mut out = String::with_capacity(template.len() + 4);
     let mut rest = template;
@@ -181,7 +181,7 @@ fn set(labels: &mut Labels, name: String, value: String) {
     }
 }
 
-/// Takes labels through all steps; `None` when one of them drops them.
+/// Applies all steps; `None` when one of them drops the labels.
 pub(crate) fn relabel(mut labels: Labels, steps: &[Relabel]) -> Option<Labels> {
     steps.iter().all(|step| step.apply(&mut labels)).then_some(labels)
 }
@@ -225,7 +225,7 @@ mod tests {
                 Some("env=Prod,long_a=x,long_b=x"),
             ),
             ("[{regex: 'env', action: labelkeep}]", Some("env=Prod")),
-            // 976 is what Prometheus makes of `baz` and 1000.
+            // 976 is Prometheus' result for `baz` and 1000.
             (
                 "[{replacement: baz, target_label: env}, {source_labels: [env], target_label: shard, modulus: 1000, action: hashmod}]",
                 Some("__address__=host:9100,a=x,b=x,env=baz,shard=976"),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn rejects_malformed_input() {
         let refused = |yaml: &str| match serde_saphyr::from_str::<Vec<RelabelConfig>>(yaml) {
             Ok(configs) => Relabel::all(&configs).is_err(),
             Err(_) => true,

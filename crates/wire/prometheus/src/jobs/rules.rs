@@ -1,10 +1,10 @@
 //! Recording and alerting rules: read from rule files, evaluated group by group.
 //!
-//!   group, every interval: rule by rule at one moment ─▶ query ─▶ samples (record), or alerts ─▶ one commit each
+//!   group, every interval: rule by rule at one time ─▶ query ─▶ samples (record), alerts ─▶ one commit each
 //!
-//! A rule sees what the rules before it in its group have written. Series that a rule no longer gives are marked stale. A
-//! group that takes longer than its interval skips the moments in between; moments are whole multiples of the interval plus
-//! an offset of the group, so that groups do not all begin at once.
+//! A rule reads the results of the rules before it in its group. Series that a rule no longer returns are
+//! marked stale. A group that takes longer than its interval skips the evaluations in between. Evaluation
+//! times are multiples of the interval plus an offset of the group, so that groups do not all begin at once.
 //! Source: "Recording rules" and "Alerting rules" of the Prometheus documentation.
 
 use std::collections::{BTreeMap, HashSet};
@@ -61,14 +61,14 @@ struct RuleConfig {
     annotations: BTreeMap<String, String>,
 }
 
-/// Rules that are evaluated one behind the other.
+/// Rules that are evaluated one after the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub(crate) name: String,
     pub(crate) file: String,
     pub(crate) interval: Duration,
     pub(crate) offset_ms: i64,
-    /// Series or alerts of one rule; 0 for no limit.
+    /// Limit of series or alerts of one rule; 0 for none.
     pub(crate) limit: usize,
     pub(crate) rules: Vec<Rule>,
 }
@@ -79,11 +79,11 @@ pub(crate) struct Rule {
     pub(crate) name: String,
     pub(crate) query: Query,
     pub(crate) labels: BTreeMap<String, String>,
-    /// What makes it an alert.
+    /// Present for an alerting rule.
     pub(crate) alert: Option<AlertRule>,
 }
 
-/// How the newest evaluation of a rule went.
+/// Outcome of the newest evaluation of a rule.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
     pub(crate) error: Option<String>,
@@ -166,7 +166,7 @@ fn rule(config: &RuleConfig, common: &BTreeMap<String, String>) -> Result<Rule, 
 }
 
 impl Rule {
-    /// True when the other goes on with what this one gave: its query may be another, and how long an alert is held back.
+    /// True when `other` takes over this rule's state: its query and its `for` duration may differ.
     fn is_succeeded_by(&self, other: &Self) -> bool {
         self.name == other.name
             && self.labels == other.labels
@@ -184,7 +184,7 @@ impl Rule {
 }
 
 impl Group {
-    /// What makes a group the same one when the files are read again.
+    /// Identity of a group across reloads.
     pub(super) fn key(&self) -> (String, String) {
         (self.file.clone(), self.name.clone())
     }
@@ -199,15 +199,15 @@ impl Group {
 /// Label bytes of series.
 pub(super) type SeriesSet = HashSet<Box<[u8]>>;
 
-/// A group while it runs, and as the API shows it.
+/// A running group, as the API lists it.
 #[derive(Debug)]
 pub(crate) struct GroupState {
     pub(crate) group: Group,
     pub(crate) alerting: Alerting,
     pub(crate) health: Mutex<Vec<Health>>,
-    /// What each rule gave last.
+    /// The series of each rule's last result.
     given: Mutex<Vec<Arc<SeriesSet>>>,
-    /// Its alerts may have begun before the server was stopped: its first evaluation looks for them.
+    /// The first evaluation restores alerts that began before a restart.
     resumes: AtomicBool,
 }
 
@@ -223,13 +223,13 @@ impl GroupState {
         }
     }
 
-    /// True when nothing has to change for `group` to be in force.
+    /// True when `group` is unchanged.
     pub(super) fn is_of(&self, group: &Group, external: &BTreeMap<String, String>) -> bool {
         self.group.is_same(group) && self.alerting.has_external(external)
     }
 
-    /// Goes on where another state of the group ended: alerts, and what was given. Answers series that no rule of the group has
-    /// taken over.
+    /// Takes over the alerts and results of the group's previous state. Returns series that no rule of the
+    /// group has taken over.
     pub(super) fn succeed(&self, before: &Self) -> SeriesSet {
         self.resumes.store(before.resumes.load(Ordering::Relaxed), Ordering::Relaxed);
         let mut left: Vec<_> = before.group.rules.iter().zip(before.given()).enumerate().collect();
@@ -256,12 +256,12 @@ impl GroupState {
         }
     }
 
-    /// Everything that its rules gave last.
+    /// All series of its rules' last results.
     pub(super) fn all_given(&self) -> SeriesSet {
         self.given().iter().flat_map(|given| (**given).clone()).collect()
     }
 
-    /// Takes out what a rule of this group gave.
+    /// Removes the series that this group's rules returned from `series`.
     pub(super) fn take_out_given(&self, series: &mut SeriesSet) {
         for given in self.given() {
             series.retain(|one| !given.contains(one));
@@ -308,7 +308,7 @@ impl GroupState {
     }
 }
 
-/// When the alerts of a rule began that were there before the server was stopped.
+/// Start times of the rule's alerts from before a restart.
 async fn remember(app: &App, rule: &Rule, alert: &AlertRule, at_ms: i64) -> Result<Remembered, String> {
     let metric = Matcher::new(METRIC_NAME, MatchOp::Equal, "ALERTS_FOR_STATE").map_err(|e| e.to_string())?;
     let name = Matcher::new("alertname", MatchOp::Equal, rule.name.as_str()).map_err(|e| e.to_string())?;
@@ -339,7 +339,7 @@ async fn remember(app: &App, rule: &Rule, alert: &AlertRule, at_ms: i64) -> Resu
     Ok(known.collect())
 }
 
-/// A series as it is stored, and its value.
+/// Labels of a series as they are stored, and its sample.
 pub(super) type Stored = (Vec<(String, String)>, Sample);
 
 async fn evaluate(app: &App, query: &Query, at_ms: i64) -> Result<Vec<(promql::Labels, Sample)>, String> {
@@ -371,7 +371,7 @@ fn record(rule: &Rule, rows: Vec<(promql::Labels, Sample)>) -> Result<Vec<Stored
     Ok(all)
 }
 
-/// Appends what a rule gave, and staleness markers for what it gave before and no longer gives; answers what it gives.
+/// Appends a rule's result, and staleness markers for series that it no longer returns; returns its series.
 async fn store(app: &App, given: &SeriesSet, series: Vec<Stored>, at_ms: i64) -> Result<SeriesSet, String> {
     let mut batch = SampleBatch::new();
     let mut now = HashSet::with_capacity(series.len());
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_file() {
+    fn rejects_invalid_rule_files() {
         for text in [
             "groups: [{name: g, what: 1}]",
             "groups: [{name: g}, {name: g}]",

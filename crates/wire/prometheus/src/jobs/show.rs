@@ -1,4 +1,4 @@
-//! Jobs, rules and alerts as the API shows them.
+//! API responses for jobs, rules and alerts.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -27,7 +27,7 @@ fn moment(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| String::new(), |time| time.to_string())
 }
 
-/// The value of an alert, which Prometheus shows with an exponent.
+/// The value of an alert; Prometheus prints it with an exponent.
 fn number(value: f64) -> String {
     let mut out = Vec::new();
     put_exponent(&mut out, value);
@@ -38,13 +38,13 @@ fn seconds(time: Duration) -> Value {
     json!(time.as_secs_f64())
 }
 
-/// Where a page of groups begins.
+/// Token of a page of groups.
 fn token(file: &str, name: &str) -> String {
     format!("{file};{name}")
 }
 
-/// `rules`, with `type`, `rule_name[]`, `rule_group[]`, `file[]`, `match[]` and `exclude_alerts`; by pages with `group_limit` and
-/// `group_next_token`.
+/// `rules`, with `type`, `rule_name[]`, `rule_group[]`, `file[]`, `match[]` and `exclude_alerts`; paged by
+/// `group_limit` and `group_next_token`.
 pub(crate) async fn rules(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let kind = match params.get("type") {
         None => None,
@@ -163,7 +163,7 @@ pub(crate) async fn alerts(State(app): State<App>) -> Result<Response, ApiError>
     Ok(data(&json!({ "alerts": all })))
 }
 
-/// `alertmanagers`: whom we tell.
+/// `alertmanagers`: the configured Alertmanagers.
 pub(crate) async fn alertmanagers(State(app): State<App>) -> Result<Response, ApiError> {
     let config = app.jobs.config();
     let active: Vec<Value> = config.alertmanagers.iter().map(|one| json!({ "url": one.url })).collect();

@@ -1,10 +1,10 @@
-//! One target: asked again and again, and what it says becomes series.
+//! One target: scraped repeatedly, its samples stored as series.
 //!
-//!   GET ─▶ text ─▶ labels of the target added, relabelled ─▶ one commit with `up` and its companions
+//!   GET ─▶ text ─▶ target labels added, relabelled ─▶ one commit with `up` and the other `scrape_…` series
 //!
-//! A series that was there the last time and is not now is marked stale, all of them when the target does not answer or is
-//! gone. Samples with times of their own are left to end by age. Where a label of the sample and one of the target have the
-//! same name, the sample's becomes `exported_…`, or wins with `honor_labels`.
+//! A series that is missing from a scrape is marked stale; all are when the target does not respond or is
+//! gone. Samples with explicit times get no markers and end by age. Where a label of the sample and one of
+//! the target have the same name, the sample's becomes `exported_…`, or wins with `honor_labels`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,17 +29,17 @@ use crate::time;
 const ACCEPT: &str =
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";
 
-/// A target as discovery and relabelling leave it.
+/// A target after discovery and relabelling.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Target {
     pub(crate) url: String,
-    /// What its series carry.
+    /// Labels added to its series.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Before relabelling.
+    /// Labels before relabelling.
     pub(crate) discovered: BTreeMap<String, String>,
 }
 
-/// How the newest scrape went.
+/// Outcome of the newest scrape.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Health {
     pub(crate) at_ms: i64,
@@ -48,7 +48,7 @@ pub(crate) struct Health {
     pub(crate) outcome: Option<Result<(), String>>,
 }
 
-/// Targets of a group, and labels of those that relabelling drops.
+/// The targets of a group, and the labels of those that relabelling drops.
 pub(crate) fn targets(job: &Job, group: &TargetGroup, meta: &[(&str, &str)]) -> (Vec<Target>, Vec<Labels>) {
     let (mut kept, mut dropped) = (Vec::new(), Vec::new());
     for address in &group.targets {
@@ -104,15 +104,15 @@ fn target(job: &Job, mut labels: Labels, discovered: &Labels) -> Option<Target> 
     Some(Target { url, labels, discovered: discovered.clone() })
 }
 
-/// A target while it is scraped.
+/// State of a target that is scraped.
 pub(super) struct Scraper {
     pub(super) job: Arc<Job>,
     pub(super) target: Target,
-    /// Label bytes of the series that the last scrape gave.
+    /// Label bytes of the series of the last scrape.
     seen: HashSet<Box<[u8]>>,
 }
 
-/// What one scrape came to.
+/// Sample counts of one scrape.
 #[derive(Default)]
 struct Counts {
     scraped: usize,
@@ -125,12 +125,12 @@ impl Scraper {
         Self { job, target, seen: HashSet::new() }
     }
 
-    /// Goes on with the series of another one, whose target had the same labels.
+    /// Takes over the series of a predecessor whose target had the same labels.
     pub(super) fn succeed(&mut self, before: &mut Self) {
         self.seen.extend(std::mem::take(&mut before.seen));
     }
 
-    /// Asks once, and stores what came.
+    /// Scrapes once, and stores the samples.
     pub(super) async fn scrape(&mut self, app: &App, health: &Mutex<Health>) {
         let (begin, at_ms) = (Instant::now(), crate::now_ms());
         let mut batch = SampleBatch::new();
@@ -141,7 +141,7 @@ impl Scraper {
             Err(error) => Err(error),
         };
         if outcome.is_err() {
-            // Nothing of a page that cannot be read as a whole, but how much of it was read.
+            // Of a page that cannot be read nothing is stored but the count of samples read.
             batch.clear();
             for gone in std::mem::take(&mut self.seen) {
                 batch.series_bytes(&gone).push(at_ms, STALE);
@@ -207,7 +207,7 @@ impl Scraper {
             let Some(labels) = self.labels(&scraped)? else { return Ok(()) };
             counts.left += 1;
             if self.job.sample_limit > 0 && counts.left > self.job.sample_limit {
-                // The rest is counted, so that it is seen how far the limit is from what there is.
+                // The rest is still counted, so that the report tells by how much the limit is exceeded.
                 return Ok(());
             }
             let mut set = LabelSet::default();
@@ -262,14 +262,14 @@ impl Scraper {
             let mut set = LabelSet::default();
             set.push(METRIC_NAME.as_bytes(), metric.as_bytes());
             self.target.labels.iter().for_each(|(name, value)| set.push(name.as_bytes(), value.as_bytes()));
-            // Labels of a target that cannot be stored have been told with its samples.
+            // Invalid labels of a target were reported with its samples.
             if let Ok(stored) = set.stored() {
                 batch.series_bytes(stored).push(at_ms, value);
             }
         }
     }
 
-    /// The target is gone: so are its series.
+    /// Marks the series of a removed target stale.
     pub(super) async fn end(&mut self, app: &App) {
         let at_ms = crate::now_ms();
         let mut batch = SampleBatch::new();

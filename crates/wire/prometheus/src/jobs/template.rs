@@ -1,15 +1,15 @@
-//! What stands between `{{` and `}}` in the labels and annotations of an alert: the part of Go's templates that alerts use.
+//! Templates in the labels and annotations of an alert: the subset of Go's templates that alerts use.
 //!
 //!   {{ $labels.instance }}   {{ $value }}   {{ $externalLabels.region }}   {{ .Value }}   {{ .Labels.instance }}
 //!   {{ $value | humanize }}   {{ humanizePercentage $value }}   {{ printf "%.2f" $value }}
 //!
-//! Anything else is refused when the rule is read: queries inside of templates, conditions, loops.
+//! Anything else is rejected when the rule is read: queries inside of templates, conditions, loops.
 
 use std::collections::BTreeMap;
 
 use crate::number;
 
-/// A text with places to fill in.
+/// A text with placeholders.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Template(Vec<Part>);
 
@@ -36,13 +36,13 @@ enum Function {
     Title,
     Upper,
     Lower,
-    /// Digits behind the point of `printf "%.2f"`.
+    /// Precision of `printf "%.2f"`.
     Fixed(usize),
     /// `printf "%v"` and `%s`.
     Plain,
 }
 
-/// What is known when a text is filled in.
+/// The values for the placeholders.
 pub(crate) struct Known<'a> {
     pub(crate) value: f64,
     pub(crate) labels: &'a dyn Fn(&str) -> String,
@@ -50,10 +50,10 @@ pub(crate) struct Known<'a> {
 }
 
 impl Template {
-    /// Reads a text.
+    /// Parses a template.
     ///
     /// # Errors
-    /// Something between braces that is not there.
+    /// An unknown expression between braces.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -115,7 +115,7 @@ impl Filled {
     }
 }
 
-/// As the API writes numbers.
+/// Formats a number like the API.
 fn plain(value: f64) -> String {
     let mut out = Vec::new();
     number::put_float(&mut out, value);
@@ -129,7 +129,7 @@ fn filled(inside: &str) -> Result<Part, String> {
     let what = match what(first) {
         Some(what) => what,
         None => {
-            // A function with its argument behind it.
+            // A function followed by its argument.
             let (call, argument) = first.rsplit_once(' ').ok_or_else(|| format!("{first:?} is not there"))?;
             through.push(function(call.trim())?);
             what(argument.trim()).ok_or_else(|| format!("{argument:?} is not there"))?
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused() {
+    fn rejects_unsupported_expressions() {
         for text in [
             "{{",
             "{{ query \"up\" }}",

@@ -1,14 +1,15 @@
-//! Deltas: what is made of points that say how much came since the point before.
+//! Delta temporality: conversion of points that count since the previous point.
 //!
 //! ```text
 //! delta     (t0,t1] 3     (t1,t2] 0     (t2,t3] 4
-//! kept      3 at t1       0 at t2       4 at t3            gauges
+//! as is     3 at t1       0 at t2       4 at t3            gauges
 //! totals    3 at t1       3 at t2       7 at t3            counters that began at t0
 //! ```
 //!
-//! Totals are kept in memory by series. What is forgotten, by a restart or for want of room, begins anew: a counter reset, as
-//! when the client itself had begun anew. A point that comes a second time, because the answer to the first was lost, gives
-//! the total that it gave; one that is older than the last of its series is not taken, since later totals are written already.
+//! Totals are cached in memory by series. A total that is lost, by a restart or by eviction, restarts: a
+//! counter reset, as when the client itself had restarted. A repeated point, sent because the first response
+//! was lost, gives the same total again. A point older than the last of its series is rejected, since later
+//! totals are already written.
 //! Source: the data model of OpenTelemetry, "Sums: Delta-to-Cumulative".
 
 use std::collections::HashMap;
@@ -16,20 +17,20 @@ use std::sync::{Mutex, PoisonError};
 
 use ropewalk::promql::Histogram;
 
-/// Memory for totals, about: with 200 bytes of labels a quarter of a million series.
+/// Memory for totals, approximately: with 200 bytes of labels a quarter of a million series.
 const TOTALS_BYTES_MAX: usize = 64 << 20;
-/// What an entry takes beside its labels and buckets.
+/// Memory of an entry in addition to its labels and buckets.
 const ENTRY_BYTES: usize = 160;
 
-/// What becomes of deltas.
+/// Handling of delta metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Deltas {
-    /// They are not taken, and the answer counts them.
+    /// Rejected, and counted in the response.
     #[default]
     Refuse,
-    /// They are kept as they are, as gauges.
+    /// Stored unchanged, as gauges.
     Keep,
-    /// They are added up, to counters and histograms that rise.
+    /// Added up to cumulative counters and histograms.
     Cumulate,
 }
 
@@ -41,7 +42,7 @@ pub(crate) enum Amount {
 }
 
 impl Amount {
-    /// Adds a later one; false when the two have nothing in common.
+    /// Adds a later one; false when the two have incompatible types.
     fn add(&mut self, other: &Self) -> bool {
         match (self, other) {
             (Self::Number(total), Self::Number(value)) => {
@@ -68,7 +69,7 @@ struct Total {
     amount: Amount,
 }
 
-/// The totals of all series. Those that were not asked for longest go first, by halves.
+/// The totals of all series. The least recently used are evicted first, by halves.
 #[derive(Debug, Default)]
 pub(crate) struct Totals(Mutex<Generations>);
 
@@ -80,13 +81,13 @@ struct Generations {
     bytes: usize,
 }
 
-/// When a point is older than the last one of its series: the time of that one.
+/// Error for a point older than the last one of its series: the time of the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Late(pub(crate) i64);
 
 impl Totals {
-    /// The total of a series with this point, and when it began. `layout` tells totals apart that cannot be compared, such as
-    /// those of a histogram under other bounds.
+    /// The total of a series including this point, and its start time. `layout` separates totals that cannot
+    /// be added, such as those of histograms with different bounds.
     ///
     /// # Errors
     /// The point is older than the last one.
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(number(&totals, b"a", (10, 20), 3.0), Ok((3.0, 10)));
         assert_eq!(number(&totals, b"a", (20, 30), 4.0), Ok((7.0, 10)));
         assert_eq!(number(&totals, b"b", (20, 30), 1.0), Ok((1.0, 20)));
-        // Once more, since its answer was lost.
+        // Sent again, since the response was lost.
         assert_eq!(number(&totals, b"a", (20, 30), 4.0), Ok((7.0, 10)));
         assert_eq!(number(&totals, b"a", (10, 20), 3.0), Err(Late(30)));
         assert_eq!(number(&totals, b"a", (30, 40), 0.5), Ok((7.5, 10)));
@@ -182,12 +183,12 @@ mod tests {
         let buckets: Vec<(i32, f64)> =
             total.positive.iter().map(|bucket| (bucket.index, bucket.count)).collect();
         assert_eq!((start, total.schema, total.count, buckets), (0, 1, 3.0, vec![(3, 2.0), (4, 1.0)]));
-        // Another kind begins anew.
+        // Another kind restarts the total.
         assert_eq!(number(&totals, b"a", (20, 30), 1.0), Ok((1.0, 20)));
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_used_stays() {
+    fn memory_is_bounded_and_recent_totals_stay() {
         let totals = Totals::default();
         let long = vec![b'x'; 1 << 20];
         for round in 0..200_i64 {

@@ -1,11 +1,11 @@
-//! OTLP metrics over gRPC: the call `Export`, one message each way, which is what collectors send when nothing is set.
+//! OTLP metrics over gRPC: the unary call `Export`, the default of collectors.
 //!
 //! ```text
-//! request    0 or 1 (packed as grpc-encoding says) │ length, 4 bytes │ ExportMetricsServiceRequest
-//! answer     0 │ length, 4 bytes │ ExportMetricsServiceResponse │ trailer grpc-status: 0
-//! refusal    headers alone: grpc-status, grpc-message
+//! request    0 or 1 (compressed by grpc-encoding) │ length, 4 bytes │ ExportMetricsServiceRequest
+//! response   0 │ length, 4 bytes │ ExportMetricsServiceResponse │ trailer grpc-status: 0
+//! error      headers only: grpc-status, grpc-message
 //! ```
-//! What may pass is UNAVAILABLE or DEADLINE_EXCEEDED, the codes that OTLP's clients send again.
+//! Temporary errors are UNAVAILABLE or DEADLINE_EXCEEDED, the codes that OTLP's clients retry.
 //! Source: "gRPC over HTTP2", "OpenTelemetry Protocol Specification".
 
 use std::convert::Infallible;
@@ -25,7 +25,7 @@ use crate::body::{self, Encoding};
 
 use super::{Form, take};
 
-/// Where the call is found.
+/// Path of the call.
 pub(crate) const PATH: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
 
 pub(crate) const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
@@ -34,7 +34,7 @@ const ACCEPTED: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
-/// Bytes in front of a message.
+/// Bytes before a message.
 pub(crate) const FRAME_HEAD: usize = 5;
 
 /// `Export`.
@@ -66,7 +66,7 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Vec<u8>,
     Ok(Form::Protobuf.answer(refused))
 }
 
-/// How messages are packed that say they are.
+/// Compression of messages whose compressed flag is set.
 pub(crate) fn encoding(headers: &HeaderMap) -> Option<Encoding> {
     match headers.get(ENCODING)?.to_str().ok()? {
         "gzip" => Some(Encoding::Gzip),
@@ -84,13 +84,13 @@ fn answered(message: &[u8]) -> Response {
     response
 }
 
-/// A message as it is sent.
+/// A message with its frame header.
 pub(crate) fn frame(message: &[u8]) -> Bytes {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     Bytes::from([&[0][..], &length.to_be_bytes(), message].concat())
 }
 
-/// What ends a call whose answer has begun.
+/// The trailers of a call whose response has begun.
 pub(crate) fn trailers(error: Option<&ApiError>) -> HeaderMap {
     let status = error.map_or("0", |error| status(error).0);
     let mut trailers = HeaderMap::from_iter([(STATUS, HeaderValue::from_static(status))]);
@@ -128,7 +128,7 @@ pub(crate) fn refused(error: &ApiError) -> Response {
     response
 }
 
-/// Printable ASCII as it is, everything else as `%XX`.
+/// Leaves printable ASCII, and escapes everything else as `%XX`.
 fn escaped(text: &str) -> String {
     let each = |byte: u8| match byte {
         b' '..=b'$' | b'&'..=b'~' => char::from(byte).to_string(),

@@ -1,9 +1,10 @@
-//! OTLP as JSON, turned into the protobuf of the same message while it is read, so that both have one reader.
+//! Converts OTLP's JSON to the protobuf of the same message while parsing, so that both use one decoder.
 //!
 //!   {"resourceMetrics": [{"resource": …}]} ─▶ tables of (name, number, kind) ─▶ protobuf ─▶ `decode`
 //!
-//! The mapping is that of protobuf with OTLP's changes: ids are hexadecimal, enumerations are numbers, names are camel case
-//! alone, and what is not known is stepped over, which OTLP asks of every receiver. Integers of 64 bits come as texts or numbers.
+//! The mapping is that of protobuf with OTLP's changes: ids are hexadecimal, enumerations are numbers, names
+//! are camel case only, and unknown fields are skipped, as OTLP requires. Integers of 64 bits are strings or
+//! numbers.
 //! Source: OpenTelemetry Protocol Specification, "JSON Protobuf Encoding"; the JSON mapping of protobuf.
 
 use std::fmt;
@@ -14,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 use crate::protobuf::{put_bytes, put_double, put_integer, put_signed, put_varint};
 
-/// What a field holds.
+/// Type of a field.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,
@@ -33,7 +34,7 @@ struct Field {
     name: &'static str,
     number: u32,
     kind: Kind,
-    /// A list of them.
+    /// True for a repeated field.
     many: bool,
 }
 
@@ -142,10 +143,10 @@ static EXEMPLAR: Message = Message(&[
     many("filteredAttributes", 7, Kind::Message(&ATTRIBUTE)),
 ]);
 
-/// An `ExportMetricsServiceRequest` as protobuf.
+/// Converts an `ExportMetricsServiceRequest` to protobuf.
 ///
 /// # Errors
-/// It is no JSON, or a field holds what it cannot hold.
+/// It is not JSON, or a field has a value of another type.
 pub(crate) fn to_protobuf(json: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
     let mut out = Vec::with_capacity(json.len() / 2);
     let mut reader = serde_json::Deserializer::from_slice(json);
@@ -154,7 +155,7 @@ pub(crate) fn to_protobuf(json: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
     Ok(out)
 }
 
-/// The fields of one message.
+/// Deserializes the fields of one message.
 struct Whole<'o> {
     message: &'static Message,
     out: &'o mut Vec<u8>,
@@ -186,7 +187,7 @@ impl<'de> Visitor<'de> for Whole<'_> {
     }
 }
 
-/// Finds a field by its name.
+/// Deserializes a field name to the field.
 struct Name(&'static Message);
 
 impl<'de> DeserializeSeed<'de> for Name {
@@ -209,10 +210,10 @@ impl Visitor<'_> for Name {
     }
 }
 
-/// What one field holds.
+/// Deserializes the value of one field.
 struct Content<'o> {
     field: &'static Field,
-    /// A list may stand here.
+    /// True where a list is allowed.
     many: bool,
     out: &'o mut Vec<u8>,
 }
@@ -304,7 +305,7 @@ impl<'de> Visitor<'de> for Content<'_> {
                 Ok(value) => self.integer(value),
                 Err(_) => self.bytes(None),
             },
-            // NaN, Infinity and -Infinity have no other form.
+            // JSON has no numbers for NaN, Infinity and -Infinity.
             Double => match text.parse() {
                 Ok(value) => self.visit_f64(value),
                 Err(_) => self.bytes(None),
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_field_cannot_hold_is_refused() {
+    fn rejects_values_of_another_type() {
         for (metric, words) in [
             (r#"{"name":7}"#, "name holds a number"),
             (r#"{"name":["a"]}"#, "name holds a list"),

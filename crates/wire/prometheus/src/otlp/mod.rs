@@ -2,9 +2,9 @@
 //!
 //!   resource (job, instance, target_info) ─▶ metric (name, unit) ─▶ points ─▶ SampleBatch ─▶ one commit
 //!
-//! A gauge and a sum are a series each; a histogram is `_bucket`, `_sum` and `_count`; an exponential histogram is a native one; a
-//! summary has its quantiles. What becomes of deltas is a setting (`delta`). What is not taken is counted in the answer
-//! (`partial_success`).
+//! A gauge and a sum are a series each; a histogram is `_bucket`, `_sum` and `_count`; an exponential
+//! histogram is a native one; a summary has its quantiles. A setting selects the handling of deltas
+//! (`delta`). Rejected points are counted in the response (`partial_success`).
 //! Source: the OTLP specification, and "Prometheus and OpenMetrics Compatibility" of OpenTelemetry.
 
 mod delta;
@@ -39,52 +39,52 @@ use names::Shape;
 pub use delta::Deltas;
 pub(crate) use delta::Totals;
 
-/// How deep values may be nested in attributes.
+/// Limit of nested values in attributes.
 const DEPTH_MAX: usize = 16;
 
 /// Labels by name.
 pub(crate) type Pairs = BTreeMap<String, String>;
 
-/// What the numbers of a metric are.
+/// Aggregation temporality of a metric's values.
 #[derive(Clone, Copy)]
 pub(crate) enum Temporality<'a> {
-    /// Since they began; also what has no such thing.
+    /// Since the start time; also for values without temporality.
     Cumulative,
-    /// Since the point before, and kept so.
+    /// Since the previous point, stored unchanged.
     Delta,
-    /// Since the point before, to be added up here.
+    /// Since the previous point, to be added up here.
     Added(&'a Totals),
 }
 
-/// What the points of a metric have in common.
+/// Data shared by all points of a metric.
 pub(crate) struct Context<'a> {
     /// Labels of the resource.
     pub(crate) own: &'a Pairs,
     pub(crate) temporality: Temporality<'a>,
 }
 
-/// Of one sample: when, and what it is.
+/// Times and handling of one sample.
 pub(crate) struct Way<'a> {
     pub(crate) time_ms: i64,
     pub(crate) start_ms: i64,
     pub(crate) temporality: Temporality<'a>,
-    /// There is no value any more.
+    /// The point marks that there is no value any more.
     pub(crate) stale: bool,
     /// See [`Totals::add`].
     pub(crate) layout: u64,
 }
 
 impl Way<'_> {
-    /// A sample that began at no time.
+    /// A sample without a start time.
     fn at(time_ms: i64) -> Self {
         Self { time_ms, start_ms: 0, temporality: Temporality::Cumulative, stale: false, layout: 0 }
     }
 
-    /// The value to keep for `amount`, and when it began.
+    /// The value to store for `amount`, and its start time.
     fn taken(&self, labels: &[u8], amount: Amount) -> Result<(Amount, i64), Late> {
         match self.temporality {
             Temporality::Cumulative => Ok((amount, self.start_ms)),
-            // Every one of them has a beginning of its own, so none is a reset.
+            // Each delta has a different start time; without one, none is taken for a reset.
             Temporality::Delta => Ok((amount, 0)),
             Temporality::Added(totals) => {
                 totals.add((labels, self.layout), (self.start_ms, self.time_ms), amount)
@@ -94,7 +94,8 @@ impl Way<'_> {
 }
 
 impl Read {
-    /// One sample of a series: the metric's name with `suffix`, and labels of which `more` come last.
+    /// Adds a sample of a series: the metric's name with `suffix`, and `labels` with `more` as the last
+    /// label.
     pub(crate) fn number(
         &mut self,
         name: (&str, &str),
@@ -136,7 +137,7 @@ impl Read {
                 let why = || {
                     format!("a delta of {name:?} at {} ms is older than the last, at {last} ms", way.time_ms)
                 };
-                // A point is counted once, however many series it is.
+                // A point is counted once, however many series it has.
                 if !matches!(suffix, "_bucket" | "_sum") {
                     self.refused.add(1, why);
                 }
@@ -182,7 +183,7 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response
     Ok(response)
 }
 
-/// Takes in what a request holds, and answers what of it was not taken.
+/// Stores the points of a request, and returns the rejected ones.
 async fn take(
     app: &App,
     caller: &Caller,
@@ -203,7 +204,7 @@ async fn take(
     ingest::store_pushed(app, caller, read).await
 }
 
-/// How a request is written, and its answer.
+/// Encoding of a request and its response.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     Protobuf,
@@ -250,8 +251,8 @@ impl Form {
     }
 }
 
-/// Reads an `ExportMetricsServiceRequest`. Labels of a resource stand in every series of it, so their bytes are bounded by
-/// the times they are written.
+/// Reads an `ExportMetricsServiceRequest`. Labels of a resource are repeated in each of its series, so each
+/// repetition counts toward their byte limit.
 fn decode(bytes: &[u8], bytes_max: usize, deltas: (Deltas, &Totals)) -> Result<Read, Malformed> {
     let mut read = Read::default();
     let mut budget = bytes_max.saturating_mul(16);
@@ -391,7 +392,7 @@ fn metric(
     let shell = points::Shell::read(data)?;
     let is_delta = matches!(kind, 7 | 9 | 10) && shell.temporality == points::DELTA;
     let (shape, metric_type) = match kind {
-        // What a delta is to be asked, no type of Prometheus says.
+        // Prometheus has no metric type for deltas.
         7 | 9 | 10 if is_delta && deltas == Deltas::Keep => {
             (if kind == 7 && shell.monotonic { Shape::Counter } else { Shape::Other }, MetricType::Unknown)
         }

@@ -1,5 +1,5 @@
-//! From OpenTelemetry's names to those of Prometheus: what is neither letter, digit nor `_` becomes `_`, the unit and `total`
-//! stand behind the name.
+//! Converts OpenTelemetry's names to those of Prometheus: any character but letters, digits and `_` becomes
+//! `_`; the unit and `total` are appended.
 //!
 //! ```text
 //! http.server.duration, unit ms, histogram   ─▶ http_server_duration_milliseconds
@@ -7,7 +7,7 @@
 //! ```
 //! Source: "Prometheus and OpenMetrics Compatibility" of the OpenTelemetry specification.
 
-/// What a metric is, as far as its name shows it.
+/// Type of a metric, as far as it affects the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     Gauge,
@@ -65,7 +65,7 @@ fn look_up<'a>(table: &[(&'a str, &'a str)], unit: &'a str) -> &'a str {
     table.iter().find(|(short, _)| *short == unit).map_or(unit, |(_, long)| long)
 }
 
-/// Letters, digits, `_` and, where `colon` says so, `:`; anything else becomes one `_`.
+/// Retains letters, digits, `_` and, with `colon`, `:`; anything else becomes one `_`.
 fn clean(text: &str, colon: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -78,7 +78,7 @@ fn clean(text: &str, colon: bool) -> String {
     out
 }
 
-/// The name of a metric without `_sum`, `_bucket` and their like.
+/// The name of a metric without `_sum`, `_bucket` and similar suffixes.
 pub(crate) fn metric(name: &str, unit: &str, shape: Shape) -> String {
     let (main, per) = unit.split_once('/').map_or((unit, None), |(main, per)| (main, Some(per)));
     let mut parts: Vec<String> = vec![clean(name, true).trim_matches('_').to_owned()];

@@ -1,4 +1,4 @@
-//! Points of the five kinds of metrics as samples.
+//! Converts the points of the five kinds of metrics to samples.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -14,15 +14,15 @@ use super::{Context, Pairs, Read, Way, attribute, names};
 /// Temporalities.
 pub(crate) const DELTA: u64 = 1;
 pub(crate) const CUMULATIVE: u64 = 2;
-/// A point says that there is no value any more.
+/// Flag of a point that has no value any more.
 const NO_VALUE: u64 = 1;
-/// Width of the zero bucket when a point does not say it, as in Prometheus.
+/// Default width of the zero bucket, as in Prometheus.
 const ZERO_THRESHOLD: f64 = 1e-128;
 /// Schemas of native histograms.
 const SCHEMA_MIN: i64 = -4;
 const SCHEMA_MAX: i64 = 8;
 
-/// What surrounds the points of a metric.
+/// Fields of a metric's data message around its points.
 #[derive(Default)]
 pub(crate) struct Shell<'a> {
     pub(crate) points: Vec<Fields<'a>>,
@@ -49,7 +49,7 @@ fn ms(nanos: u64) -> i64 {
     (nanos / 1_000_000) as i64
 }
 
-/// What all points have.
+/// Fields common to all kinds of points.
 #[derive(Default)]
 struct Point {
     labels: Pairs,
@@ -189,7 +189,7 @@ pub(crate) fn histogram(
     Ok(time_ms)
 }
 
-/// Buckets of one side. An index there stands for the lower bound, with us for the upper one.
+/// Buckets of one side. An OTLP index identifies the lower bound, ours the upper one.
 fn buckets(message: Fields<'_>, shift: u32) -> Result<Vec<Bucket>, Malformed> {
     let (mut fields, mut offset, mut counts) = (message, 0, Vec::new());
     while let Some((number, value)) = fields.next()? {
@@ -211,7 +211,7 @@ fn buckets(message: Fields<'_>, shift: u32) -> Result<Vec<Bucket>, Malformed> {
     Ok(buckets)
 }
 
-/// An exponential histogram, as a native one. Finer scales than ours are made coarser.
+/// Converts an exponential histogram to a native one. Finer scales than ours are downscaled.
 pub(crate) fn exponential(
     mut fields: Fields<'_>,
     name: &str,

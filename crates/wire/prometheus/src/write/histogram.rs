@@ -1,5 +1,5 @@
-//! Native histograms of both versions, which have the same fields: spans of buckets, and counts as deltas of integers or as
-//! floats. What is stored has an index and a count for each bucket that is not empty.
+//! Native histograms of both versions, which have the same fields: spans of buckets, and counts as deltas of
+//! integers or as floats. The stored form has an index and a count for each bucket that is not empty.
 
 use ropewalk::series::{BUCKETS_MAX, Bucket, Histogram, ResetHint};
 
@@ -17,7 +17,7 @@ pub(crate) struct Timed {
 /// Buckets of one side as they are sent.
 #[derive(Debug, Default)]
 struct Side {
-    /// Offset to the end of the span before, and length.
+    /// Offset to the end of the previous span, and length.
     spans: Vec<(i32, u32)>,
     deltas: Vec<i64>,
     counts: Vec<f64>,
@@ -77,7 +77,7 @@ impl Side {
     }
 }
 
-/// Reads a histogram. The inner error is about its values; the series cannot be taken then.
+/// Reads a histogram. The inner error means invalid values: only this series is rejected.
 pub(crate) fn decode(message: Value<'_>) -> Result<Result<Timed, Rejected>, Malformed> {
     let mut fields: Fields<'_> = message.message()?;
     let mut timed = Timed::default();
@@ -129,7 +129,7 @@ fn finish(
 ) -> Result<Timed, String> {
     let histogram = &mut timed.histogram;
     histogram.schema = i8::try_from(schema).map_err(|_| format!("histogram: there is no schema {schema}"))?;
-    // The bounds of empty buckets matter, too, so custom bounds are kept as they are.
+    // The bounds of empty buckets matter, too, so custom bounds are stored unchanged.
     histogram.custom = custom.into();
     histogram.positive = positive.buckets(integers).map_err(|why| format!("histogram: {why}"))?;
     histogram.negative = negative.buckets(integers).map_err(|why| format!("histogram: {why}"))?;
@@ -141,10 +141,10 @@ fn finish(
     Ok(timed)
 }
 
-/// Refuses a histogram whose count contradicts its buckets, by the rules of Prometheus.
+/// Rejects a histogram whose count contradicts its buckets, by the rules of Prometheus.
 ///
-/// An observation of NaN is counted, makes the sum NaN, and is in no bucket. Counts that are floats come from calculations, so they
-/// may differ from the sum of the buckets by what was rounded.
+/// An observation of NaN is counted, makes the sum NaN, and is in no bucket. Float counts come from
+/// calculations, so they may differ from the sum of the buckets by rounding errors.
 fn check_counts(histogram: &Histogram, integers: bool) -> Result<(), String> {
     for (what, count) in [("count", histogram.count), ("count of the zero bucket", histogram.zero_count)] {
         if count < 0.0 {

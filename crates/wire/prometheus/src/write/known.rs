@@ -1,13 +1,15 @@
-//! Series that were written before, found by their labels as they lie in the request.
+//! Cache from label bytes in the request to the series.
 //!
-//!   bytes of the labels ─▶ 128 bits of hash, seeded anew by each server ─▶ number of the series
+//!   bytes of the labels ─▶ 128 bits of hash, seeded randomly at each start ─▶ number of the series
 //!
-//! An agent sends the same labels in the same bytes with every sample, and reading, checking and looking them up is most of
-//! what a sample costs. What is found here goes on by its number alone.
+//! An agent sends the same labels in the same bytes with every sample, and parsing, validating and looking
+//! them up is most of a sample's cost. A cached series is written by its number alone.
 //!
 //! Invariants
-//! 1. Only labels that were checked and stored are known. Of half a million sets two have one hash with a chance of 10⁻²⁷.
-//! 2. The store gives a number once. One that was deleted meanwhile it refuses; the request is then read again without this.
+//! 1. Only labels that were validated and stored are cached. Among half a million label sets, two have the
+//!    same hash with a probability of 10⁻²⁷.
+//! 2. The store never reuses a number. It rejects the number of a deleted series; the request is then read
+//!    again without this cache.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
@@ -17,9 +19,9 @@ use std::time::{Duration, Instant};
 use ropewalk::series::{Labels, SeriesId, SeriesStore};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Sets of labels that are known at one time: about 20 MB.
+/// Limit of cached label sets: about 20 MB.
 const SETS_MAX: usize = 1 << 19;
-/// When there are more, how long those that are known stay.
+/// Time that entries stay once the limit is reached.
 const STAY: Duration = Duration::from_secs(600);
 
 /// The hash of a label set.
@@ -50,7 +52,7 @@ impl Hasher for Hashed {
 
 type Ids = HashMap<Key, SeriesId, BuildHasherDefault<Hashed>>;
 
-/// All of them. Any number of threads may ask at once.
+/// The cache. Any number of threads may read it at once.
 #[derive(Debug)]
 pub(crate) struct Known {
     seed: u64,
@@ -65,7 +67,7 @@ impl Default for Known {
     }
 }
 
-/// What is known while one request is read.
+/// The cache, locked for reading while one request is decoded.
 #[derive(Debug)]
 pub(crate) struct Reading<'k> {
     seed: u64,
@@ -73,7 +75,7 @@ pub(crate) struct Reading<'k> {
 }
 
 impl Reading<'_> {
-    /// The hash of labels as they were sent, and the series if it is known.
+    /// The hash of labels as they were sent, and the series if it is cached.
     #[inline]
     pub(crate) fn find(&self, labels: &[u8]) -> (Key, Option<SeriesId>) {
         let hash = xxh3_128_with_seed(labels, self.seed);
@@ -87,7 +89,7 @@ impl Known {
         Reading { seed: self.seed, ids: self.ids.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// Notes the series of a request that was written: keys, and labels as they are stored.
+    /// Adds the series of a written request: keys, and labels as they are stored.
     pub(crate) fn learn(&self, new: Vec<(Key, Box<[u8]>)>, store: &SeriesStore) {
         if new.is_empty() || !self.has_room(new.len()) {
             return;
@@ -114,7 +116,7 @@ impl Known {
         true
     }
 
-    /// Forgets everything: a series that was known is gone.
+    /// Clears the cache after a cached series was deleted.
     pub(crate) fn forget(&self) {
         *self.ids.write().unwrap_or_else(PoisonError::into_inner) = Ids::default();
     }

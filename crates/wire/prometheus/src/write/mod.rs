@@ -1,10 +1,11 @@
-//! Remote write, 1.0 and 2.0: what Prometheus and every agent push.
+//! Remote write, 1.0 and 2.0: the push protocol of Prometheus and agents.
 //!
-//!   body ─▶ snappy ─▶ protobuf in place ─▶ SampleBatch ─▶ one commit ─▶ 204 when it is on disk
+//!   body ─▶ snappy ─▶ protobuf in place ─▶ SampleBatch ─▶ one commit ─▶ 204 when durable
 //!
-//! A series that cannot be taken does not take the others with it: they are written, and the answer is 400 with the first
-//! reason, as both versions of the protocol ask; a client does not send it again. What may pass is 429 or 5xx, and nothing
-//! of it was written. The 2.0 answers say how many samples, histograms and exemplars were written.
+//! A rejected series does not affect the others: they are written, and the response is 400 with the first
+//! reason, as both versions of the protocol require; a client does not retry it. A temporary error is 429 or
+//! 5xx, and nothing was written. The 2.0 responses have the numbers of samples, histograms and exemplars
+//! written.
 //! Source: "Prometheus Remote-Write" 1.0 and 2.0 specifications.
 
 mod histogram;
@@ -39,10 +40,10 @@ const EXEMPLARS: HeaderName = HeaderName::from_static("x-prometheus-remote-write
 
 /// Bodies up to this size are decoded on the thread that read them.
 const INLINE_BYTES_MAX: usize = 64 << 10;
-/// Label bytes that a request may mean per byte that it may have: symbols may be named again and again.
+/// Limit of label bytes per byte of the request limit: symbols may be referenced repeatedly.
 const LABEL_BYTES_PER_BYTE: usize = 8;
 
-/// What a request holds.
+/// A decoded request.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
     pub(crate) batch: SampleBatch,
@@ -51,21 +52,21 @@ pub(crate) struct Decoded {
     pub(crate) exemplars: u64,
     pub(crate) metadata: Descriptions,
     pub(crate) refused: Refused,
-    /// Series go by their numbers.
+    /// The batch names series by their numbers.
     by_number: bool,
-    /// Series whose numbers are to be learnt.
+    /// New series, to be added to the cache.
     unknown: Vec<(Key, Box<[u8]>)>,
 }
 
-/// What one decoding may take.
+/// Limits of one decoding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) label_bytes_max: usize,
-    /// Older samples are refused one by one instead of the whole request.
+    /// Older samples are rejected one by one instead of the complete request.
     pub(crate) floor_ms: i64,
 }
 
-/// Why a request is refused as a whole.
+/// Reasons to reject a complete request.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Malformed(Malformed),
@@ -88,20 +89,20 @@ impl From<Fault> for ApiError {
 }
 
 impl Decoded {
-    /// Takes a series out again whose samples cannot be taken.
+    /// Counts the samples of a rejected series, with the reason of the first.
     pub(crate) fn refuse(&mut self, Rejected(why): Rejected, samples: u64) {
         self.refused.add(samples.max(1), || why);
     }
 }
 
-/// A series that begins with its first sample: one of which nothing is taken does not come into being.
+/// A series that is created with its first sample: if all are rejected, it is not created.
 struct Begins<'b, 'l> {
     batch: Option<&'b mut SampleBatch>,
     who: Who<'l>,
     begun: Option<SeriesSamples<'b>>,
 }
 
-/// Which series.
+/// Identifies a series.
 #[derive(Clone, Copy)]
 enum Who<'l> {
     /// By its labels as they are stored.
@@ -136,7 +137,7 @@ fn exemplar(labels: &LabelSet<'_>, value: f64, time_ms: i64) -> Result<Exemplar,
     Ok(Exemplar { time_ms, value, labels })
 }
 
-/// Reads a body, where it may take its time.
+/// Decodes a body, on another thread if it is large.
 async fn decode(
     app: &App,
     body: Bytes,
@@ -169,7 +170,7 @@ enum Version {
     Two,
 }
 
-/// Which message the body holds.
+/// The protocol version of the body.
 fn version(headers: &HeaderMap) -> Result<Version, ApiError> {
     let text = headers.get(CONTENT_TYPE).map_or(Ok("application/x-protobuf"), HeaderValue::to_str);
     let refuse = || {
@@ -206,12 +207,12 @@ pub(crate) async fn write(
 async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
     let version = version(request.headers())?;
     match Encoding::of(request.headers()) {
-        // Clients of the first days do not say it.
+        // The first clients do not send the header.
         Some(Encoding::Snappy | Encoding::Identity) => {}
         _ => return Err(ApiError::new(Kind::MediaType, "Content-Encoding has to be snappy")),
     }
     let body = body::read(app, request).await?;
-    // What changes or drops series by their labels has to see them.
+    // The cache is bypassed when relabelling or drop rules need the labels.
     let known = (!ingest::looks_at_labels(app)).then(|| app.known.clone());
     let mut decoded = decode(app, body.clone(), version, known.clone()).await?;
     let mut written = false;

@@ -1,4 +1,4 @@
-//! Remote write 1.0: `prometheus.WriteRequest`, each series with its labels as texts.
+//! Remote write 1.0: `prometheus.WriteRequest`, each series with its labels as strings.
 
 use ropewalk::series::{Exemplar, Metadata};
 
@@ -11,7 +11,7 @@ use super::known::{Known, Reading};
 use super::{Begins, Bounds, Decoded, Fault, Who};
 use crate::ingest::Refused;
 
-/// Reads a request; with `known`, series that are known go by their numbers.
+/// Decodes a request; with `known`, cached series are named by their numbers.
 pub(crate) fn decode(bytes: &[u8], bounds: Bounds, known: Option<&Known>) -> Result<Decoded, Fault> {
     let mut decoded = Decoded::default();
     let mut labels = LabelSet::default();
@@ -44,11 +44,11 @@ fn metadata(message: Value<'_>, decoded: &mut Decoded) -> Result<(), Malformed> 
 }
 
 const CUT: Malformed = Malformed("a field is longer than its message");
-/// First bytes of a label and of a sample within a series: number 1 and 2, with bytes.
+/// First byte of a label and of a sample within a series: field number 1 and 2, length-delimited.
 const LABEL: u8 = 0x0a;
 const SAMPLE: u8 = 0x12;
 
-/// Steps over fields that begin with `first` and are shorter than 128 bytes, as almost all are.
+/// Skips fields that begin with `first` and are shorter than 128 bytes, as almost all are.
 #[inline]
 fn skip(mut bytes: &[u8], first: u8) -> Result<&[u8], Malformed> {
     while let Some(([byte, length @ 0..0x80], rest)) = bytes.split_first_chunk()
@@ -59,7 +59,7 @@ fn skip(mut bytes: &[u8], first: u8) -> Result<&[u8], Malformed> {
     Ok(bytes)
 }
 
-/// The labels of a series as they were sent, and what comes behind them; `None` when there are labels behind that.
+/// Splits a series into its label bytes and the rest; `None` when the rest contains labels, too.
 fn split(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, Malformed> {
     let rest = skip(bytes, LABEL)?;
     let mut end = bytes.len() - rest.len();
@@ -120,7 +120,7 @@ fn series<'a>(
     rows_of(bytes, bounds, Who::Labels(stored), decoded)
 }
 
-/// Takes the samples, exemplars and histograms of a series.
+/// Adds the samples, exemplars and histograms of a series.
 fn rows_of(bytes: &[u8], bounds: Bounds, who: Who<'_>, decoded: &mut Decoded) -> Result<(), Fault> {
     let Decoded { batch, samples, exemplars, histograms, refused, .. } = decoded;
     let mut into = Begins::new(batch, who);
@@ -178,7 +178,7 @@ fn label(message: Value<'_>) -> Result<(&[u8], &[u8]), Malformed> {
     Ok((name, text))
 }
 
-/// A sample in front, as everybody writes it: number 1 with eight bytes, number 2 with a varint, nothing left out.
+/// Fast path for a sample in the usual encoding: fixed64 field 1 and varint field 2, both present.
 #[inline]
 fn usual_sample(bytes: &[u8]) -> Option<(i64, f64, &[u8])> {
     let ([SAMPLE, length, 0x09], rest) = bytes.split_first_chunk()? else { return None };

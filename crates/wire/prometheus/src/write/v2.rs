@@ -1,4 +1,4 @@
-//! Remote write 2.0: `io.prometheus.write.v2.Request`, labels as numbers of symbols that stand in the request once.
+//! Remote write 2.0: `io.prometheus.write.v2.Request`, labels as references to a symbol table.
 
 use ropewalk::series::{Exemplar, Metadata};
 
@@ -9,7 +9,7 @@ use crate::protobuf::{Fields, Malformed, Value};
 use super::histogram::{self, Timed};
 use super::{Begins, Bounds, Decoded, Fault, Who};
 
-/// Reads a request.
+/// Decodes a request.
 pub(crate) fn decode(bytes: &[u8], bounds: Bounds) -> Result<Decoded, Fault> {
     let symbols = symbols(bytes)?;
     let mut decoded = Decoded::default();
@@ -24,7 +24,7 @@ pub(crate) fn decode(bytes: &[u8], bounds: Bounds) -> Result<Decoded, Fault> {
     Ok(decoded)
 }
 
-/// They may stand anywhere in the request, so they are looked for first.
+/// Collects the symbols first, since they may be anywhere in the request.
 fn symbols(bytes: &[u8]) -> Result<Vec<&[u8]>, Malformed> {
     let mut symbols = Vec::new();
     let mut fields = Fields(bytes);
@@ -64,7 +64,7 @@ impl<'a> Work<'a, '_> {
                 1 => value.each_varint(|reference| self.references.push(reference))?,
                 2..=4 => rows += 1,
                 5 => metadata = Some(value.bytes()?),
-                // Drafts of the protocol have the start here, for all samples.
+                // Drafts of the protocol have the start time here, for all samples.
                 6 => start_ms = value.i64()?,
                 _ => {}
             }
@@ -127,7 +127,7 @@ impl<'a> Work<'a, '_> {
         Ok(())
     }
 
-    /// Sent with a series, about its metric.
+    /// Reads the metadata of a series' metric.
     fn metadata(&mut self, bytes: &[u8], decoded: &mut Decoded) -> Result<(), Malformed> {
         let text = |reference: u64| {
             let found = usize::try_from(reference).ok().and_then(|at| self.symbols.get(at));
@@ -154,7 +154,7 @@ impl<'a> Work<'a, '_> {
     }
 }
 
-/// From references to slices.
+/// Resolves symbol references to slices.
 fn resolve<'a>(symbols: &[&'a [u8]], references: &[u64], labels: &mut LabelSet<'a>) -> Result<(), Rejected> {
     labels.clear();
     let (pairs, rest) = references.as_chunks::<2>();

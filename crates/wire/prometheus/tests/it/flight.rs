@@ -1,4 +1,4 @@
-//! Arrow Flight: samples by columns.
+//! Arrow Flight: columnar ingest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn framed(message: &Message) -> Vec<u8> {
     [&[0][..], &(message.0.len() as u32).to_be_bytes(), &message.0].concat()
 }
 
-/// A call: the descriptor goes with the first message.
+/// A call: the descriptor is sent with the first message.
 fn call(metric: Option<&str>, messages: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut call = Vec::new();
     for (ordinal, (header, body)) in messages.iter().enumerate() {
@@ -73,7 +73,7 @@ async fn put(server: &Server, call: &[u8]) -> Reply {
     reply
 }
 
-/// What the answers of a call count, one after the other.
+/// The counts in the responses of a call, in their order.
 fn counts(reply: &Reply) -> Vec<Value> {
     let (mut rest, mut found) = (&reply.body[..], Vec::new());
     while let Some((&[flag, a, b, c, d], after)) = rest.split_first_chunk::<5>() {
@@ -87,7 +87,7 @@ fn counts(reply: &Reply) -> Vec<Value> {
     found
 }
 
-/// The status of an answer: in its trailers, or in its headers when it is refused before it begins.
+/// The status of a response: in its trailers, or in its headers when it is rejected before it begins.
 fn status(reply: &Reply) -> (&str, &str) {
     let found = |name| reply.trailers.get(name).or_else(|| reply.headers.get(name));
     let text = |name| found(name).map_or("", |value| value.to_str().unwrap());
@@ -204,7 +204,7 @@ async fn a_column_may_name_the_metric() {
         ("value", values(&[1.0, 2.0, 3.0])),
     ]);
     let reply = put(&server, &call(None, &messages(std::slice::from_ref(&named)))).await;
-    // A row without a name is no series; the others are taken.
+    // A row without a name is rejected; the others are stored.
     let counted = &counts(&reply)[0];
     assert_eq!((&counted["samples"], &counted["rejected"]), (&json!(2), &json!(1)), "{counted}");
     assert!(counted["why"].as_str().is_some_and(|why| why.contains("name")), "{counted}");
@@ -230,7 +230,7 @@ fn maps(rows: &[Option<&[(&str, Option<&str>)]>]) -> ArrayRef {
 async fn a_map_has_the_labels_of_its_row() {
     let server = Server::new();
     let int64 = |times: &[i64]| Arc::new(Int64Array::from(times.to_vec())) as ArrayRef;
-    // What clients of mytsdb send: int64 are milliseconds, every row has all tags.
+    // Streams of mytsdb's clients: int64 are milliseconds, every row has all tags.
     let web: &[_] = &[("pod", Some("web")), ("zone", Some("a"))];
     let rows = [
         Some(web),
@@ -252,7 +252,7 @@ async fn a_map_has_the_labels_of_its_row() {
     let lines =
         ["cpu 5:5", "cpu{pod=\"db\",zone=\"a\"} 3:3", "cpu{pod=\"web\",zone=\"a\"} 1:1 2:2", "other 4:4"];
     assert_eq!(server.dump(), lines.join("\n"));
-    // Beside columns; without a path the map has to name the metric.
+    // A map together with label columns; without a path the map has to name the metric.
     let server = Server::new();
     let named = batch(vec![
         ("timestamp", times(&[1, 2])),
@@ -291,14 +291,14 @@ async fn buffers_may_be_compressed() {
         assert_eq!((dump.lines().count(), dump.matches(':').count()), (4, rows as usize), "{codec:?}");
         assert!(dump.contains("cpu{a=\"b\",host=\"host\",pod=\"odd\"} 1:1 5:5 7:7"), "{codec:?}");
 
-        // What is packed may be no larger than a message.
+        // Decompressed buffers may be no larger than a message.
         let limits = Limits { request_bytes: 40_000, ..Limits::default() };
         let small = Server::with(limits, PrometheusSettings::default(), Caller::everybody());
         let sent = packed(&[simple(&[7; 3000], &[7.0; 3000])], Some(codec));
         let reply = put(&small, &call(Some("x"), &sent)).await;
         assert!(status(&reply).1.contains("over 40000 bytes"), "{:?}", status(&reply));
 
-        // Whatever is broken is refused, or a value.
+        // Corrupt buffers are rejected, or yield a value.
         let sent = packed(&[simple(&[7; 100], &[7.0; 100])], Some(codec));
         let (mut taken, mut refused) = (0, 0);
         for at in 0..sent[1].1.len() {
@@ -317,7 +317,7 @@ async fn buffers_may_be_compressed() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said() {
+async fn rejected_streams_report_the_reason() {
     let server = Server::new();
     let value = || ("value", values(&[1.0]));
     let time = || ("timestamp", times(&[1]));
@@ -333,7 +333,7 @@ async fn what_is_wrong_is_said() {
         (vec![("timestamp", Arc::new(numbers)), value()], "\"timestamp\" is Utf8"),
         (vec![("timestamp", Arc::new(TimestampMillisecondArray::from(vec![None]))), value()], "has nulls"),
         (vec![time(), ("value", Arc::new(Float64Array::from(vec![None])))], "has nulls"),
-        (vec![time(), value(), ("a", texts(&[None])), ("a", texts(&[None]))], "a column is called \"a\""),
+        (vec![time(), value(), ("a", texts(&[None])), ("a", texts(&[None]))], "name \"a\" is invalid"),
     ] {
         let reply = put(&server, &call(Some("x"), &messages(&[batch(columns)]))).await;
         let (code, message) = status(&reply);
@@ -351,7 +351,7 @@ async fn what_is_wrong_is_said() {
         (call(Some("x"), &[(b"garbage".to_vec(), vec![])]), "no message of Arrow"),
         (call(Some("x"), &[sent[0].clone(), (sent[1].0.clone(), vec![])]), "outside the body"),
         (command, "a command"),
-        (deep, "goes on with \"b\""),
+        (deep, "extra element \"b\""),
         (framed(&Message(b"\x0a\x05ab".to_vec())), "malformed protobuf"),
     ] {
         let reply = put(&server, &call).await;
@@ -365,7 +365,7 @@ async fn what_is_wrong_is_said() {
     let many: Vec<i64> = (0..300).collect();
     let reply = put(&small, &call(Some("x"), &messages(&[simple(&many, &vec![1.0; 300])]))).await;
     assert!(status(&reply).1.contains("at most 2000 are allowed"), "{:?}", status(&reply));
-    // A dictionary makes much of little: its bytes are counted for every row that has them.
+    // A dictionary expands: its bytes are counted for every row that has them.
     let long = "x".repeat(1500);
     let alternating: DictionaryArray<Int8Type> =
         (0..60).map(|n| (n % 2 == 0).then_some(long.as_str())).collect();
@@ -376,7 +376,7 @@ async fn what_is_wrong_is_said() {
     ];
     let reply = put(&small, &call(Some("x"), &messages(&[batch(columns)]))).await;
     assert!(status(&reply).1.contains("too long in all"), "{:?}", status(&reply));
-    // Two equal values of one are looked at again and again: so are those bytes.
+    // Two equal values of one dictionary are compared repeatedly: those bytes are counted, too.
     let twice = StringArray::from(vec![long.as_str(), long.as_str()]);
     let keys: arrow_array::Int8Array = (0..120).map(|n| n % 2).collect();
     let columns = vec![
@@ -392,7 +392,7 @@ async fn what_is_wrong_is_said() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_takes_nothing_more() {
+async fn stopping_server_rejects_streams() {
     let server = Server::new();
     server.service.stop().begin();
     let reply = put(&server, &call(Some("x"), &messages(&[simple(&[1], &[1.0])]))).await;
@@ -407,7 +407,7 @@ async fn put_and_stop(server: &Server, bytes: Vec<u8>) -> Reply {
 }
 
 #[tokio::test]
-async fn c_stream_without_a_whole_message_in_time_ends() {
+async fn c_stream_without_complete_message_times_out() {
     let limits = Limits { request_time: Duration::from_millis(200), ..Limits::default() };
     let server = Server::with(limits, PrometheusSettings::default(), Caller::everybody());
     let whole = call(Some("x"), &messages(&[simple(&[1], &[1.0])]));
@@ -435,7 +435,7 @@ async fn c_messages_of_streams_share_the_memory_of_requests() {
         bytes[1..5].copy_from_slice(&(1_u32 << 20).to_be_bytes());
         tokio::spawn(async move { put_and_stop(&server, bytes).await })
     };
-    // An announced length reserves nothing.
+    // A declared length reserves nothing.
     let announced: Vec<_> = (0..64).map(|_| begin(0)).collect();
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -455,7 +455,7 @@ async fn c_messages_of_streams_share_the_memory_of_requests() {
 }
 
 #[tokio::test]
-async fn broken_bytes_are_refused_and_nothing_else() {
+async fn corrupt_bytes_are_rejected_without_side_effects() {
     let server = Server::new();
     let host: DictionaryArray<Int8Type> = [Some("a"), None, Some("b")].into_iter().collect();
     let columns = vec![

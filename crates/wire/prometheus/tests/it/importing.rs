@@ -1,4 +1,4 @@
-//! Texts and the line protocol.
+//! Text imports and the line protocol.
 
 use crate::kit::Server;
 
@@ -86,14 +86,14 @@ async fn rows_of_fields_are_one_commit() {
     }
     assert_eq!(server.dump(), stored);
     for (query, why) in [
-        ("", "what the columns are"),
+        ("", "the columns have to be named"),
         ("?format=1:metric:a&colour=red", "format and extra_label"),
         ("?format=1:colour:a", "metric, label or time"),
     ] {
         let (status, said) = import(&server, &format!("/api/v1/import/csv{query}"), "text/csv", "1\n").await;
         assert!(status == 400 && said.contains(why), "{said}");
     }
-    // Without a time, that of the request.
+    // Rows without a time get that of the request.
     assert_eq!(import(&server, "/api/v1/import/csv?format=1:metric:now", "text/csv", "7\n").await.0, 204);
     assert!(server.dump().contains("now ") && server.dump().contains(":7"));
 }

@@ -1,4 +1,4 @@
-//! What the server does by itself: scraping, rules, alerts, against targets and an Alertmanager of the test.
+//! Background jobs: scraping, rules and alerts, against targets and an Alertmanager of the test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::kit::Server;
 
-/// What the targets and the Alertmanager know.
+/// State of the targets and the Alertmanager.
 #[derive(Default)]
 struct World {
     scrapes: AtomicUsize,
@@ -70,7 +70,7 @@ fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// A server that runs what `config` says.
+/// A server that runs the jobs of `config`.
 fn start(files: &[(&str, &str)], config: &str) -> Running {
     let (server, dir) = configured(files, config);
     run(server, dir)
@@ -113,7 +113,7 @@ impl Running {
         }
     }
 
-    /// Writes a file of the configuration anew.
+    /// Overwrites a configuration file.
     fn write(&self, name: &str, text: &str) {
         write(self._dir.path(), name, text);
     }
@@ -154,7 +154,7 @@ async fn targets_are_scraped_relabelled_and_marked_stale() {
     let targets = running.server.get("/api/v1/targets").await.json();
     assert_eq!(targets["data"]["activeTargets"][0]["health"], "up");
     assert_eq!(targets["data"]["droppedTargetCounts"]["app"], 1);
-    // One series is gone, the others stay; then nothing is left but what is said of the target.
+    // One series is gone, the others stay; then only the series about the target are left.
     running.found("queue").await;
     world.short.store(true, Ordering::Relaxed);
     running.gone("queue").await;
@@ -216,7 +216,7 @@ async fn rules_record_and_alerts_reach_the_alertmanager() {
     let shown = running.server.get("/api/v1/alerts").await.json();
     assert_eq!(shown["data"]["alerts"][0]["annotations"]["text"], "test at 7");
     assert_eq!(shown["data"]["alerts"][0]["value"], "7e+00");
-    // Who federates gets the external labels, and no instance of its own making.
+    // A federating server gets the external labels, and an empty instance.
     let page = running.server.get("/federate?match%5B%5D=env:load:sum").await;
     page.says(200, "env:load:sum{by=\"rule\",env=\"test\",cluster=\"c\",instance=\"\"} 7 ");
     let shown = running.server.get("/api/v1/rules?type=alert").await.json();
@@ -277,7 +277,7 @@ async fn rules_are_shown_by_label_and_by_page() {
     server.get("/api/v1/rules?group_limit=1&group_next_token=x").await.says(400, "were rule groups changed?");
 }
 
-/// Pages that need a second look.
+/// Pages that redirect, or are otherwise unusual.
 async fn odd_pages(other: String) -> String {
     let sent = |to: String| (StatusCode::FOUND, [("location", to)]);
     let page = |text: &'static str| get(move || async move { text });
@@ -301,7 +301,7 @@ async fn odd_pages(other: String) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_that_lead_elsewhere_or_contradict_themselves() {
+async fn scrape_follows_redirects_and_rejects_contradictory_pages() {
     let world = Arc::new(World::default());
     let address = odd_pages(listen(world.clone(), String::new()).await).await;
     let job = |name: &str, path: &str, more: &str| {
@@ -327,7 +327,7 @@ async fn pages_that_lead_elsewhere_or_contradict_themselves() {
     let running = start(&[], &format!("scrape_configs:\n{}", config.concat()));
     assert_eq!(running.found("moved{job=\"moved\"}").await, 1.0);
     assert_eq!(running.found("load{job=\"away\"}").await, 7.0);
-    // The password is nothing for the host that the first one names.
+    // The password is not sent to the host that the first one redirects to.
     assert_eq!(world.authorization.lock().unwrap().as_str(), "");
     for (job, up, scraped) in [
         ("stays", 0.0, 0.0),
@@ -373,12 +373,12 @@ async fn pages_that_lead_elsewhere_or_contradict_themselves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn alerts_are_remembered_over_a_stop() {
+async fn alerts_survive_restart() {
     let rule = |name: &str| format!("  - {{alert: {name}, expr: vector(1), for: 15m}}\n");
     let rules =
         format!("groups:\n- name: g\n  interval: 50ms\n  rules:\n{}{}", rule("Lasting"), rule("Ended"));
     let (server, dir) = configured(&[("rules.yml", &rules)], "rule_files: ['rules.yml']\n");
-    // What a server wrote before: both alerts began an hour ago, and one of them ended.
+    // State from before the restart: both alerts began an hour ago, and one of them ended.
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let began = now_ms / 1000 - 3600;
     let text = format!(
@@ -396,7 +396,7 @@ async fn alerts_are_remembered_over_a_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_change_while_the_server_runs_and_alerts_go_on() {
+async fn reload_with_changed_rules_preserves_alerts() {
     let group = |name: &str, rules: &str| format!("- name: {name}\n  interval: 50ms\n  rules:\n{rules}");
     let alert = "  - {alert: Lasting, expr: vector(1), for: 1h, annotations: {text: first}}\n";
     let record = |name: &str, value: u32| format!("  - {{record: {name}, expr: vector({value})}}\n");
@@ -414,7 +414,7 @@ async fn rules_change_while_the_server_runs_and_alerts_go_on() {
     let alerts = async || running.server.get("/api/v1/alerts").await.json()["data"]["alerts"].clone();
     let before = alerts().await;
     assert_eq!(before[0]["annotations"]["text"], "first");
-    // Nothing of a file that is wrong in one place.
+    // A file with one error changes nothing.
     running.write(
         "rules.yml",
         &first.replace("vector(1)", "vector(2)").replace("orphan, expr: vector(2)", "orphan, expr: vector("),
@@ -426,7 +426,7 @@ async fn rules_change_while_the_server_runs_and_alerts_go_on() {
     assert_eq!(info["data"]["reloadConfigSuccess"], false);
     let shown = running.server.get("/api/v1/rules?rule_name[]=kept").await.json();
     assert_eq!(shown["data"]["groups"][0]["rules"][0]["query"], "vector(1)");
-    // One group with other rules in another order, one gone, one new that has a rule of the one gone.
+    // One group with other rules in another order, one removed, one new that has a rule of the removed one.
     let alert = alert.replace("first", "second").replace("vector(1)", "vector(7)");
     let changed = format!("{alert}{}{}", record("new", 3), record("kept", 2));
     let second = format!(
@@ -453,7 +453,7 @@ async fn rules_change_while_the_server_runs_and_alerts_go_on() {
     let names: Vec<_> =
         names["data"]["groups"].as_array().unwrap().iter().map(|group| group["name"].clone()).collect();
     assert_eq!(names, ["changed", "same", "successor"]);
-    // What stayed was never marked stale; what went was, once.
+    // Series that stayed were never marked stale; removed ones were, once.
     let dump = running.server.dump();
     for (name, marks) in
         [("kept", 0), ("untouched", 0), ("ALERTS_FOR_STATE{", 0), ("taken_out", 1), ("orphan", 1)]
@@ -465,7 +465,7 @@ async fn rules_change_while_the_server_runs_and_alerts_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_change_while_the_server_runs_and_targets_go_on() {
+async fn reload_with_changed_jobs_preserves_targets() {
     let address = listen(Arc::new(World::default()), String::new()).await;
     let config = |jobs: &[(&str, &str)]| {
         let job = |(name, more): &(&str, &str)| {
@@ -495,7 +495,7 @@ async fn jobs_change_while_the_server_runs_and_targets_go_on() {
             assert_eq!(line.matches(":NaN").count(), marks, "{line}");
         }
     }
-    // A job that comes back is scraped again.
+    // A job that is added again is scraped again.
     running.write("prometheus.yml", &config(&[("removed", often)]));
     running.reload().await.is(200);
     running.found("up{job=\"removed\"}").await;
@@ -504,14 +504,14 @@ async fn jobs_change_while_the_server_runs_and_targets_go_on() {
 }
 
 #[tokio::test]
-async fn without_a_file_there_is_nothing_to_read_again() {
+async fn reload_without_configuration_file_fails() {
     let server = Server::new();
     server.send("POST", "/-/reload", &[], b"").await.says(500, "no file");
     server.get("/-/reload").await.is(405);
 }
 
 #[test]
-fn what_is_no_configuration() {
+fn rejects_invalid_configurations() {
     let dir = tempfile::tempdir().unwrap();
     for (text, why) in [
         ("remote_write: []", "remote_write"),
@@ -531,7 +531,7 @@ fn what_is_no_configuration() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drop_rules_and_derived_metrics_are_set_while_it_runs() {
+async fn drop_rules_and_derived_metrics_are_set_at_run_time() {
     let running = start(&[], "global: {}\n");
     let server = &running.server;
     let rules = "/api/v1/config/drop-rules";
@@ -561,7 +561,7 @@ async fn drop_rules_and_derived_metrics_are_set_while_it_runs() {
 }
 
 #[tokio::test]
-async fn what_is_pushed_is_relabelled() {
+async fn pushed_samples_are_relabelled() {
     let running = start(
         &[],
         "ingest_relabel_configs:

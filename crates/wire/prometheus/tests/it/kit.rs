@@ -59,12 +59,12 @@ impl Server {
         Self::built(limits, settings, caller, Config::default())
     }
 
-    /// One that does by itself what `config` says, once its `prometheus` runs.
+    /// A server with the background jobs of `config`, once its `prometheus` runs.
     pub(crate) fn with_config(config: Config) -> Self {
         Self::built(Limits::default(), PrometheusSettings::default(), Caller::everybody(), config)
     }
 
-    /// One whose requests come from `caller`; `None`: without a caller.
+    /// A server whose requests come from `caller`; `None`: without a caller.
     pub(crate) fn of(caller: Option<Caller>) -> Self {
         let server = Self::new();
         let routes = server.prometheus.routes().merge(server.prometheus.calls());

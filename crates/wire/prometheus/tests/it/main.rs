@@ -1,4 +1,4 @@
-//! The routes without sockets: requests in, answers out, and what the store holds then.
+//! The routes without sockets: requests, responses, and the contents of the store after them.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod flight;

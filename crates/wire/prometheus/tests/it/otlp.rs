@@ -91,7 +91,7 @@ async fn each_kind_of_metric() {
 }
 
 #[tokio::test]
-async fn what_is_not_taken_is_counted() {
+async fn rejected_points_are_counted() {
     let server = Server::new();
     let delta = metric("delta", "", 7, m().message(1, point(1.0)).message(1, point(2.0)).int(2, 1).int(3, 1));
     let good = metric("good", "", 5, m().message(1, point(1.0)));
@@ -99,7 +99,7 @@ async fn what_is_not_taken_is_counted() {
     let why = "metric \"delta\" is a delta, and the setting prometheus.otlp_deltas refuses those";
     assert_eq!(reply.is(200).body, m().message(1, m().int(1, 2).bytes(2, why)).0);
     assert!(server.dump().contains("good{") && !server.dump().contains("delta"), "{}", server.dump());
-    // The scale is finer than any of ours; the counts of two of its buckets meet.
+    // The scale is finer than any of ours; the counts of two of its buckets are merged.
     let side = m().sint(1, -1).packed(2, &[1, 2, 4]);
     let fine = fixed(fixed(m(), 3, 2000 * NANOS), 4, 7).sint(6, 9).message(8, side);
     send(&server, &request(&[metric("fine", "", 10, m().message(1, fine).int(2, 2))])).await.is(200);
@@ -111,7 +111,7 @@ async fn what_is_not_taken_is_counted() {
     );
     send(&server, &Message(b"\x0a\x05ab".to_vec())).await.says(400, "malformed protobuf");
     server.send("POST", PATH, &[("content-type", "text/plain")], b"{}").await.is(415);
-    // A value within values without end.
+    // Attribute values that are nested too deep.
     let deep = (0..100).fold(m().bytes(1, "x"), |inner, _| m().message(5, m().message(1, inner)));
     let resource = m().message(1, m().message(1, m().bytes(1, "a").message(2, deep)));
     send(&server, &m().message(1, resource)).await.says(400, "too deep");
@@ -208,7 +208,8 @@ fn interval(start_ms: u64, time_ms: u64) -> Message {
     fixed(fixed(m(), 2, start_ms * NANOS), 3, time_ms * NANOS)
 }
 
-/// A sum, a histogram and an exponential one over an interval, as deltas; the resource has no more labels.
+/// A sum, a histogram and an exponential histogram over an interval, as deltas; the resource has no other
+/// labels.
 fn deltas((start_ms, time_ms): (u64, u64), value: f64, counts: [u64; 2], scale: i64) -> Message {
     let sum = interval(start_ms, time_ms).double(4, value);
     let sum = metric("requests", "", 7, m().message(1, sum).int(2, 1).int(3, 1));
@@ -227,11 +228,11 @@ fn deltas((start_ms, time_ms): (u64, u64), value: f64, counts: [u64; 2], scale: 
 }
 
 #[tokio::test]
-async fn deltas_add_up_to_what_rises() {
+async fn deltas_add_up_to_counters() {
     let server = with_deltas(Deltas::Cumulate);
     let first = deltas((1000, 2000), 3.0, [1, 2], 1);
     let second = deltas((2000, 3000), 4.0, [0, 5], 0);
-    // The answer to the second is lost, and it comes again.
+    // The response to the second is lost, and it is sent again.
     for request in [&first, &second, &second] {
         assert!(send(&server, request).await.is(200).body.is_empty());
     }
@@ -254,13 +255,13 @@ async fn deltas_add_up_to_what_rises() {
     let metadata = server.get("/api/v1/metadata").await.json();
     assert_eq!(metadata["data"]["requests_total"][0]["type"], "counter");
 
-    // What is late is in the totals of nobody, and counted once for each point.
+    // Late points are not added to the totals, and each is counted once.
     let late = send(&server, &first).await;
     let why = "a delta of \"requests_total\" at 2000 ms is older than the last, at 3000 ms";
     assert_eq!(late.is(200).body, m().message(1, m().int(1, 3).bytes(2, why)).0);
     assert_eq!(server.dump(), dump);
 
-    // Under other bounds the histogram begins anew, all of it.
+    // With other bounds the histogram restarts completely.
     let packed: Vec<u8> = [1_u64, 1, 1].iter().flat_map(|count| count.to_le_bytes()).collect();
     let bounds: Vec<u8> = [1.0_f64, 2.0].iter().flat_map(|bound| bound.to_le_bytes()).collect();
     let buckets = fixed(interval(3000, 4000), 4, 3).double(5, 2.0).bytes(6, packed).bytes(7, bounds);
@@ -277,7 +278,7 @@ async fn deltas_add_up_to_what_rises() {
 }
 
 #[tokio::test]
-async fn deltas_are_kept_as_gauges() {
+async fn deltas_are_stored_as_gauges_when_configured() {
     let server = with_deltas(Deltas::Keep);
     for request in [deltas((1000, 2000), 3.0, [1, 2], 1), deltas((2000, 3000), 4.0, [0, 5], 1)] {
         assert!(send(&server, &request).await.is(200).body.is_empty());
@@ -289,7 +290,7 @@ async fn deltas_are_kept_as_gauges() {
     assert_eq!(dump.matches("hint: Gauge").count(), 2, "{dump}");
     let metadata = server.get("/api/v1/metadata").await.json();
     assert_eq!(metadata["data"]["requests_total"][0]["type"], "unknown");
-    // What is neither the one nor the other is not taken.
+    // Points that are neither cumulative nor deltas are rejected.
     let neither = metric("neither", "", 7, m().message(1, point(1.0)).int(3, 1));
     let why = "metric \"neither\" is neither cumulative nor a delta";
     assert_eq!(

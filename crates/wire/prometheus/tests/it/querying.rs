@@ -1,4 +1,4 @@
-//! The query API: what Grafana and promtool ask, answered byte for byte.
+//! The query API: requests of Grafana and promtool, compared byte for byte.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ async fn instant_queries() {
         let reply = server.send("POST", "/api/v1/query", &FORM, format!("query={query}").as_bytes()).await;
         assert_eq!(reply.is(200).text(), format!("{{\"status\":\"success\",\"data\":{result}}}"), "{query}");
     }
-    // Without a time it is now, long after the samples.
+    // Without a time it is evaluated now, long after the samples.
     assert_eq!(server.get("/api/v1/query?query=up").await.is(200).json()["data"]["result"], json!([]));
 }
 
@@ -168,7 +168,7 @@ async fn exemplars() {
         server.get("/api/v1/query_exemplars?query=a_total&start=2&end=3").await.json()["data"],
         json!([])
     );
-    // Prometheus sends exemplars as series of their own.
+    // Prometheus sends exemplars as separate series.
     let labels = m().message(1, m().bytes(1, "__name__").bytes(2, "b_total"));
     let exemplar = m().message(1, m().bytes(1, "trace_id").bytes(2, "u")).double(2, 7.0).int(3, 1000);
     let request = m().message(1, labels.message(3, exemplar));
@@ -179,7 +179,7 @@ async fn exemplars() {
 }
 
 #[tokio::test]
-async fn what_grafana_asks_first() {
+async fn grafana_start_requests_are_answered() {
     let server = filled().await;
     let headers = [
         ("x-dashboard-uid", "d"),
@@ -212,7 +212,7 @@ async fn what_grafana_asks_first() {
     assert_eq!(format["data"], lines);
 }
 
-/// What Prometheus 3.15 answers.
+/// The responses of Prometheus 3.15.
 #[tokio::test]
 async fn syntax_trees_are_those_of_prometheus() {
     let server = Server::new();
@@ -241,7 +241,7 @@ async fn syntax_trees_are_those_of_prometheus() {
 }
 
 #[tokio::test]
-async fn errors_in_the_words_of_prometheus() {
+async fn errors_have_prometheus_wording() {
     let server = filled().await;
     for (path, status, kind, error) in [
         ("query?query=", 400, "bad_data", "invalid parameter \"query\": "),
@@ -351,7 +351,7 @@ async fn queries_over_the_limits() {
 }
 
 #[tokio::test]
-async fn long_answers_come_in_pieces() {
+async fn long_responses_are_streamed_in_chunks() {
     let server = Server::new();
     let text: String =
         (0..60_000).map(|i| format!("wide{{series=\"a-name-of-some-length-{i:05}\"}} {i} 1000\n")).collect();
@@ -383,7 +383,7 @@ async fn federation_and_deletion() {
         text,
         "# TYPE \"odd name\" untyped\n{\"odd name\",x=\"q\\\"\",instance=\"\"} 3\n# TYPE up untyped\nup{job=\"a\",instance=\"\"} 1\nup{job=\"b\",instance=\"\"} 2\n"
     );
-    // What it says can be read again.
+    // Its output can be imported again.
     server.import(reply.text()).await;
     let admin = "/api/v1/admin/tsdb";
     server.send("POST", &format!("{admin}/delete_series"), &[], b"").await.says(400, "no match[]");
@@ -427,7 +427,7 @@ async fn a_snapshot_is_a_database() {
 }
 
 #[tokio::test]
-async fn an_answer_is_kept_until_the_past_changes() {
+async fn cached_response_is_valid_until_past_changes() {
     let server = Server::new();
     server.import("up{job=\"a\"} 1 1000\nup{job=\"b\"} 2 1000\n").await;
     let sum = async || {
@@ -441,7 +441,7 @@ async fn an_answer_is_kept_until_the_past_changes() {
     };
     assert_eq!((sum().await, sum().await), ("3".to_owned(), "3".to_owned()));
     assert_eq!(range().await, "[[30,\"3\"],[60,\"3\"]]");
-    // What is later than the answer looked does not change it.
+    // A commit after the latest time that the result read does not invalidate it.
     server.import("up{job=\"a\"} 10 61000\n").await;
     assert_eq!(sum().await, "3");
     // A late sample does, and so do a new series and a deletion.
@@ -456,10 +456,10 @@ async fn an_answer_is_kept_until_the_past_changes() {
     assert_eq!(fresh["data"]["result"][0]["value"][1], "6");
 }
 
-/// Windows that move, grow and go back over samples that come in order, late, and are deleted: kept steps or not, the
-/// answers are the same.
+/// Windows that move, grow and go back over samples that arrive in order, arrive late, and are deleted: the
+/// results are the same with and without cached steps.
 #[tokio::test]
-async fn kept_steps_give_what_new_ones_give() {
+async fn cached_steps_equal_evaluated_steps() {
     let server = Server::new();
     let queries = [
         "up",

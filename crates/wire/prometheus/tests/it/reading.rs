@@ -1,4 +1,4 @@
-//! Remote read, in both forms.
+//! Remote read, in both formats.
 
 use crate::kit::{Message, Reply, Server, m};
 
@@ -89,7 +89,7 @@ async fn histograms_go_as_samples() {
 }
 
 #[tokio::test]
-async fn what_is_refused() {
+async fn rejects_malformed_input() {
     let server = filled().await;
     read(&server, &Message(b"\x0a\x05ab".to_vec())).await.says(400, "malformed protobuf");
     read(&server, &m().message(1, query(0, 1, &[matcher(9, "a", "b")]))).await.says(400, "no matcher type 9");
@@ -100,7 +100,7 @@ async fn what_is_refused() {
 }
 
 #[tokio::test]
-async fn each_series_has_a_frame_of_its_own() {
+async fn chunked_response_has_one_frame_per_series() {
     let server = filled().await;
     let request = m().message(1, query(0, 5000, &[matcher(3, "__name__", "")])).packed(2, &[1]);
     let body = read(&server, &request).await.is(200).body.clone();

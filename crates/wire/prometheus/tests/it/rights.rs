@@ -62,13 +62,13 @@ const RIGHTS: &[(&str, &[&str], Needs)] = &[
     ("/-/ready", &["GET"], Needs::PUBLIC),
 ];
 
-/// What the table of this test says.
+/// The rights in this test's table.
 fn needed(method: &str, path: &str) -> Option<Needs> {
     let row = RIGHTS.iter().find(|(known, methods, _)| *known == path && methods.contains(&method));
     row.map(|(.., needs)| *needs)
 }
 
-/// Method and path of an operation; calls of gRPC are posted.
+/// Method and path of an operation; gRPC calls are posted.
 fn request(operation: &Operation) -> (&str, &str) {
     operation.name.split_once(' ').unwrap_or(("POST", &operation.name))
 }
@@ -125,7 +125,7 @@ async fn h12_right_is_checked_before_the_query_is_parsed() {
         server.get(&format!("/api/v1/{path}?query=((")).await.is(403);
     }
     let form = [("content-type", "application/x-www-form-urlencoded")];
-    // Nor is the body read.
+    // The body is not read either.
     let over = vec![b'x'; 64 << 20];
     server.send("POST", "/api/v1/parse_query", &form, &over).await.is(403);
 }

@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! Status endpoints.
 
 use ropewalk_prometheus::{Config, Prometheus, PrometheusSettings};
 use ropewalk_wire::{Caller, Limits};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::kit::Server;
 
 #[tokio::test]
-async fn lists_that_are_empty_here() {
+async fn unsupported_lists_are_empty() {
     let server = Server::new();
     for (path, data) in [
         ("rules", json!({"groups": []})),
@@ -25,7 +25,7 @@ async fn lists_that_are_empty_here() {
 }
 
 #[tokio::test]
-async fn what_is_there() {
+async fn status_endpoints_list_all_fields() {
     let server = Server::new();
     server.import("up{job=\"a\"} 1 1\nup{job=\"b\"} 1 1\ndown{job=\"a\"} 1 1\n").await;
     let data =
@@ -52,7 +52,7 @@ async fn what_is_there() {
 }
 
 #[tokio::test]
-async fn features_are_told_by_name() {
+async fn features_are_listed_by_name() {
     let server = Server::new();
     let features = server.get("/api/v1/features").await.is(200).json()["data"].clone();
     for (category, name, there) in [
@@ -67,7 +67,7 @@ async fn features_are_told_by_name() {
     ] {
         assert_eq!(features[category][name], there, "{category} {name}");
     }
-    // What is told is so.
+    // Listed features are supported.
     for query in
         ["info(up)", "limitk(1,up)", "rate(up%5B5m%5D%20anchored)", "up%2Bfill(1)up", "outliersk(1,up)"]
     {
@@ -78,7 +78,7 @@ async fn features_are_told_by_name() {
 }
 
 #[tokio::test]
-async fn the_server_is_in_its_own_series() {
+async fn own_metrics_are_stored_as_series() {
     let server = Server::new();
     let settings = PrometheusSettings::default();
     let every = Duration::from_millis(5);
@@ -92,7 +92,7 @@ async fn the_server_is_in_its_own_series() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_so() {
+async fn requests_without_rights_are_rejected() {
     let admin = Server::new();
     let access = admin.service.access();
     let roles = |right: &str| {

@@ -65,13 +65,13 @@ async fn samples_and_histograms_of_version_one() {
         metadata["data"],
         serde_json::json!({"up": [{"type": "counter", "help": "Is it?", "unit": "units"}]})
     );
-    // The same once more: the last one wins, and nothing is doubled.
+    // Sent again: the last one wins, and nothing is doubled.
     write(&server, &V1, &request).await.is(204);
     assert!(server.dump().contains("up{job=\"a\"} 1000:1 2000:-0.5"));
 }
 
 #[tokio::test]
-async fn version_two_says_what_it_wrote() {
+async fn version_two_reports_written_counts() {
     let server = Server::new();
     let symbols = ["", "__name__", "up", "job", "a", "latency"];
     let request = symbols.iter().fold(m(), |request, symbol| request.bytes(4, symbol));
@@ -97,7 +97,7 @@ async fn version_two_says_what_it_wrote() {
 }
 
 #[tokio::test]
-async fn a_bad_series_does_not_take_the_others_with_it() {
+async fn invalid_series_does_not_reject_the_others() {
     let server = Server::new();
     let good = |name: &str| labels(&[("__name__", name)]).message(2, sample(1, 1.0));
     let twice = labels(&[("__name__", "x"), ("a", "1"), ("a", "2")]).message(2, sample(1, 1.0));
@@ -112,7 +112,7 @@ async fn a_bad_series_does_not_take_the_others_with_it() {
     assert!(reply.text().contains("a label name occurs twice"));
     assert_eq!(server.dump(), "a 1:1\nb 1:1");
 
-    // The same in version two, with references that lead nowhere.
+    // The same in version two, with invalid symbol references.
     let request = ["", "__name__", "c"].iter().fold(m(), |request, symbol| request.bytes(4, symbol));
     let series = |references: &[u64]| m().packed(1, references).message(2, sample(1, 1.0));
     let request = request.message(5, series(&[1, 2])).message(5, series(&[1, 9])).message(5, series(&[1]));
@@ -124,7 +124,7 @@ async fn a_bad_series_does_not_take_the_others_with_it() {
 }
 
 #[tokio::test]
-async fn what_is_refused_as_a_whole() {
+async fn rejects_invalid_requests_completely() {
     let server = Server::new();
     let send = async |headers: &[(&str, &str)], body: &[u8]| {
         server.send("POST", "/api/v1/write", headers, body).await
@@ -135,7 +135,7 @@ async fn what_is_refused_as_a_whole() {
         .await
         .says(400, "malformed protobuf: a field is longer");
     send(&V1, &Message(b"\x0b".to_vec()).snappy()).await.says(400, "malformed protobuf: a group");
-    // Four gigabytes by its own word.
+    // Declares four gigabytes.
     send(&V1, b"\xff\xff\xff\xff\x0f").await.says(413, "over the limit");
     let good = m().message(1, labels(&[("__name__", "a")]).message(2, sample(1, 1.0)));
     for kind in ["text/plain", "application/x-protobuf;proto=some.Other", "application/json"] {
@@ -148,12 +148,12 @@ async fn what_is_refused_as_a_whole() {
     write(&server, &V2, &first).await.says(400, "the first symbol");
     server.get("/api/v1/write").await.is(405);
     assert_eq!(server.dump(), "");
-    // Nothing in it is nothing wrong.
+    // An empty request is valid.
     write(&server, &V1, &m()).await.is(204);
 }
 
 #[tokio::test]
-async fn symbols_are_no_bomb() {
+async fn symbol_references_are_bounded() {
     let limits = Limits { request_bytes: 64 << 10, ..Limits::default() };
     let server = Server::with(limits, PrometheusSettings::default(), Caller::everybody());
     let long = "x".repeat(20_000);
@@ -166,7 +166,7 @@ async fn symbols_are_no_bomb() {
 }
 
 #[tokio::test]
-async fn a_full_store_is_to_be_tried_again() {
+async fn full_store_returns_retryable_error() {
     let server = Server::new();
     let store = server.service.database().series("default").unwrap();
     store.configure(ropewalk::series::SeriesOptions { series_max: 1, ..Default::default() }).unwrap();
@@ -177,7 +177,7 @@ async fn a_full_store_is_to_be_tried_again() {
 }
 
 #[tokio::test]
-async fn series_that_are_known_by_their_bytes() {
+async fn cached_series_are_found_by_label_bytes() {
     let server = Server::new();
     let up = |time: i64| labels(&[("__name__", "up"), ("job", "a")]).message(2, sample(time, 1.0));
     let send = async |series: Message| {
@@ -187,18 +187,18 @@ async fn series_that_are_known_by_their_bytes() {
         send(up(time)).await;
     }
     assert_eq!(server.dump(), "up{job=\"a\"} 1:1 2:1 3:1");
-    // The same bytes and one more label behind the samples: another series.
+    // The same bytes and another label after the samples: another series.
     send(up(4).message(1, m().bytes(1, "zone").bytes(2, "z"))).await;
     send(up(5).message(1, m().bytes(1, "zone").bytes(2, "z"))).await;
     assert_eq!(server.dump(), "up{job=\"a\",zone=\"z\"} 4:1 5:1\nup{job=\"a\"} 1:1 2:1 3:1");
-    // A series that was deleted comes into being again, under another number.
+    // A deleted series is created again, under another number.
     server.send("POST", "/api/v1/admin/tsdb/delete_series?match[]=up", &[], b"").await.is(204);
     assert_eq!(server.dump(), "");
     let two = m().message(1, up(6)).message(1, labels(&[("__name__", "new")]).message(2, sample(6, 2.0)));
     write(&server, &V1, &two).await.is(204);
     send(up(7)).await;
     assert_eq!(server.dump(), "new 6:2\nup{job=\"a\"} 6:1 7:1");
-    // What is dropped is dropped, known or not.
+    // Dropped series are not written, whether cached or not.
     server.send("POST", "/api/v1/config/drop-rules", &[], b"up").await;
     send(up(8)).await;
     assert_eq!(server.dump(), "new 6:2\nup{job=\"a\"} 6:1 7:1");
