@@ -1,6 +1,6 @@
 //! `ropewalk demo`: shows in a minute, on real input, the purpose of this database.
 //!
-//!   1 history ─▶ 2 questions ─▶ 3 decisions ─▶ 4 crash ─▶ 5 change feed and verify ─▶ figures
+//!   1 history ─▶ 2 questions ─▶ 3 decisions ─▶ 4 four models ─▶ 5 crash ─▶ 6 change feed and verify ─▶ 7 server ─▶ figures
 //!
 //! Each chapter announces its work, does it, and checks the outcome; one failed check makes the whole demo fail. Nothing
 //! is simulated: the events are the git history of the directory, threads race, and a process is killed by SIGKILL.
@@ -9,6 +9,8 @@ mod crash;
 mod decisions;
 mod feed;
 mod history;
+mod served;
+mod shop;
 mod story;
 
 use std::io::{self, IsTerminal};
@@ -75,11 +77,13 @@ pub(crate) fn demo(at: Option<PathBuf>, arguments: &Demo) -> Result {
     let before_decisions = db.seq();
     let courses = decisions::courses(&mut story, &db)?;
     let usernames = decisions::usernames(&mut story, &db)?;
+    let shop = shop::sell_out(&mut story, &db)?;
     let (db, crashed) = crash::survive(&mut story, db, place.path())?;
     let stores = [courses, usernames, crashed];
     feed::follow(&mut story, &db, before_decisions, &stores)?;
     feed::verify(&mut story, &db)?;
     db.close()?;
+    let server = served::serve(&mut story, place.path(), &shop)?;
     story.figure("the whole demo", format!("{:.1} s", started.elapsed().as_secs_f64()));
     let failed = story.end()?;
 
@@ -89,6 +93,7 @@ pub(crate) fn demo(at: Option<PathBuf>, arguments: &Demo) -> Result {
             Place::Given(path) => path,
         };
         try_next(&mut story, &path, repositories.first().map_or("courses", |repository| &repository.store))?;
+        server.stay(&mut story, &shop)?;
     }
     if failed.is_empty() {
         return Ok(());
@@ -120,7 +125,7 @@ fn try_next(story: &mut Story, path: &Path, store: &str) -> Result {
             .to_owned(),
         "    (run it twice: the second is refused, with exit code 4)".to_owned(),
         "ropewalk tail --store courses".to_owned(),
-        format!("rm -r '{at}'    (nothing else was written)"),
+        format!("rm -r '{at}'    (the demo wrote nothing else)"),
     ] {
         story.line(&line)?;
     }
