@@ -9,40 +9,14 @@
 //! [`Prometheus::routes`]. `routes` lists the right that each operation needs.
 #![deny(missing_docs)]
 
-mod admin;
-mod answer;
-mod body;
-mod cache;
-mod csv;
-mod described;
-mod exposition;
-mod features;
-mod federate;
-mod flight;
-mod influx;
+mod export;
 mod ingest;
 mod jobs;
-mod json_lines;
-mod labels;
-mod names;
-mod number;
-mod otlp;
-mod params;
-mod protobuf;
 mod query;
-mod read;
+mod request;
 mod routes;
-mod scrape;
 mod settings;
 mod status;
-mod steps;
-mod stream;
-mod time;
-mod tree;
-mod turn;
-mod value;
-mod write;
-mod xor;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -55,17 +29,17 @@ use ropewalk::series::SeriesStore;
 use ropewalk_wire::{Operation, Service, WireError};
 use tokio::sync::Semaphore;
 
+pub use ingest::otlp::Deltas;
 pub use jobs::{Config, ConfigError};
-pub use otlp::Deltas;
 pub use settings::PrometheusSettings;
 
-use answer::{ApiError, Kind};
-use cache::Answers;
-use described::Described;
+use ingest::metadata::Described;
 use jobs::Jobs;
 use jobs::kept::Kept;
-use steps::Evaluated;
-use turn::Turns;
+use query::range_cache::Evaluated;
+use query::result_cache::Answers;
+use query::scheduler::Turns;
+use request::response::{ApiError, Kind};
 
 /// Concurrent requests that wait for the disk.
 const WAITING_MAX: usize = 16;
@@ -93,9 +67,9 @@ pub(crate) struct Parts {
     pub(crate) answers: Arc<Answers>,
     pub(crate) evaluated: Arc<Evaluated>,
     /// Series cache of remote write.
-    known: Arc<write::known::Known>,
+    known: Arc<ingest::remote_write::known::Known>,
     /// Running totals of OTLP deltas.
-    pub(crate) totals: Arc<otlp::Totals>,
+    pub(crate) totals: Arc<ingest::otlp::Totals>,
     /// Cache of metric metadata.
     described: Arc<Described>,
     /// Scraping, rules and alerts of the server.
@@ -224,7 +198,7 @@ impl Prometheus {
 
     /// Appends the server's own metrics every `interval`, until the server stops.
     pub async fn scrape_self(self, interval: Duration, instance: String) {
-        scrape::scrape_self(self.0, interval, instance).await;
+        ingest::self_scrape::scrape_self(self.0, interval, instance).await;
     }
 }
 

@@ -11,12 +11,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use ropewalk_wire::{Caller, Code, Needs, Operation, Resource, WireError};
 
-use crate::answer::ApiError;
+use crate::export::{federate, remote_read};
+use crate::ingest::{csv, exposition, flight, influx, json_lines, otlp, remote_write};
 use crate::jobs::kept;
-use crate::{
-    App, admin, csv, exposition, features, federate, flight, influx, jobs, json_lines, names, otlp, query,
-    read, status, tree, write,
-};
+use crate::query::{ast_json, names};
+use crate::request::response::ApiError;
+use crate::status::{admin, features};
+use crate::{App, jobs, query, status};
 
 const STORE: Resource = Resource::Setting("prometheus.store");
 const READ: Needs = Needs::read(STORE);
@@ -91,13 +92,13 @@ fn call<T: 'static>(path: &'static str, handler: impl Handler<T, App>) -> Route 
 pub(crate) fn http() -> Vec<Route> {
     use Methods::{Delete, Get, GetPost, Post, PostPut};
     vec![
-        text("/api/v1/write", Post, APPEND, write::write),
-        text("/api/v1/read", Post, READ, read::read),
+        text("/api/v1/write", Post, APPEND, remote_write::write),
+        text("/api/v1/read", Post, READ, remote_read::read),
         api("/api/v1/query", GetPost, READ, query::instant),
         api("/api/v1/query_range", GetPost, READ, query::range),
         api("/api/v1/query_exemplars", GetPost, READ, query::exemplars),
         api("/api/v1/format_query", GetPost, READ, query::format),
-        api("/api/v1/parse_query", GetPost, READ, tree::parse),
+        api("/api/v1/parse_query", GetPost, READ, ast_json::parse),
         api("/api/v1/labels", GetPost, READ, names::names),
         api("/api/v1/label/{name}/values", Get, READ, names::values),
         api("/api/v1/series", GetPost, READ, names::series),

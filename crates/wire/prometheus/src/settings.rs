@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use crate::otlp::Deltas;
+use crate::ingest::otlp::Deltas;
 
 /// Settings of [`crate::Prometheus`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use ropewalk::promql::{self, Sample};
 
 use super::rules::{Rule, Stored};
 use super::template::{Known, Template};
-use crate::labels::METRIC_NAME;
+use crate::ingest::labels::METRIC_NAME;
 
 /// How long the end of an alert is sent to Alertmanager.
 const RESOLVED_TOLD_MS: i64 = 15 * 60 * 1000;

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::body::{Encoding, inflate};
+use crate::request::body::{Encoding, inflate};
 
 /// A response.
 pub(crate) struct Answer {

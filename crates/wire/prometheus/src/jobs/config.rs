@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::relabel::{Relabel, RelabelConfig, relabel};
 use crate::ingest::Refused;
-use crate::labels::METRIC_NAME;
+use crate::ingest::labels::METRIC_NAME;
 
 /// A configuration file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +35,7 @@ pub(crate) struct Span(pub(crate) Duration);
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        let ms = crate::time::parse_duration(&text).ok().and_then(|ms| u64::try_from(ms).ok());
+        let ms = crate::request::time::parse_duration(&text).ok().and_then(|ms| u64::try_from(ms).ok());
         let ms =
             ms.ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no duration such as 15s")))?;
         Ok(Self(Duration::from_millis(ms)))

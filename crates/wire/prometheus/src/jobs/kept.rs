@@ -23,8 +23,9 @@ use tokio::sync::watch;
 
 use super::rules::{Group, Rule};
 use crate::App;
-use crate::answer::{ApiError, Notes, success};
-use crate::{body, names};
+use crate::query::names;
+use crate::request::body;
+use crate::request::response::{ApiError, Notes, success};
 
 const KEYSPACE: &str = "prometheus";
 const DROPS: &[u8] = b"drop-rules";
@@ -156,7 +157,9 @@ async fn change_drops(app: &App, request: Request, add: bool) -> Result<Response
         }
         (true, None) => texts.push(rule),
         (false, Some(at)) => drop(texts.remove(at)),
-        (false, None) => return Err(ApiError::new(crate::answer::Kind::NotFound, "there is no such rule")),
+        (false, None) => {
+            return Err(ApiError::new(crate::request::response::Kind::NotFound, "there is no such rule"));
+        }
     }
     let drops = Drops::new(&texts)?;
     write(app, DROPS, &texts).await?;
@@ -206,7 +209,7 @@ pub(crate) async fn remove_derived_metric(
     let _alone = app.kept.changing.lock().await;
     let mut all = app.kept.derived.borrow().clone();
     if all.remove(&name).is_none() {
-        return Err(ApiError::new(crate::answer::Kind::NotFound, "there is no such metric"));
+        return Err(ApiError::new(crate::request::response::Kind::NotFound, "there is no such metric"));
     }
     change_derived(&app, all).await
 }

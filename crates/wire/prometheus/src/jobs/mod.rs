@@ -39,7 +39,7 @@ use pool::Pool;
 use rules::{Group, GroupState, Health as RuleHealth, SeriesSet};
 
 use crate::App;
-use crate::answer::{ApiError, Kind, Plain};
+use crate::request::response::{ApiError, Kind, Plain};
 
 /// All jobs and groups with their state.
 #[derive(Default)]

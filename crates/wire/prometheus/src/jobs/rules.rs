@@ -23,7 +23,7 @@ use super::config::{ConfigError, Span};
 use super::template::Template;
 use crate::App;
 use crate::ingest;
-use crate::labels::{LabelSet, METRIC_NAME, Rejected};
+use crate::ingest::labels::{LabelSet, METRIC_NAME, Rejected};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -313,7 +313,7 @@ async fn remember(app: &App, rule: &Rule, alert: &AlertRule, at_ms: i64) -> Resu
     let metric = Matcher::new(METRIC_NAME, MatchOp::Equal, "ALERTS_FOR_STATE").map_err(|e| e.to_string())?;
     let name = Matcher::new("alertname", MatchOp::Equal, rule.name.as_str()).map_err(|e| e.to_string())?;
     let from_ms = at_ms.saturating_sub(STOP_MS_MAX);
-    let read = crate::names::on_snapshot(app, move |series| {
+    let read = crate::query::names::on_snapshot(app, move |series| {
         let (mut found, mut samples) = (Vec::new(), Samples::default());
         let mut selection = series.select(&[metric, name], from_ms, at_ms)?;
         while selection.next().is_some() {
@@ -386,7 +386,7 @@ async fn store(app: &App, given: &SeriesSet, series: Vec<Stored>, at_ms: i64) ->
             Sample::Histogram(histogram) => {
                 batch.series_bytes(stored).push_histogram(
                     at_ms,
-                    &crate::value::stored_histogram(histogram),
+                    &crate::query::value::stored_histogram(histogram),
                     0,
                 );
             }

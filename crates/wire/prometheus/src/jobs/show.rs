@@ -13,11 +13,11 @@ use super::RuleHealth;
 use super::alerts::{self, Alert};
 use super::rules::GroupState;
 use crate::App;
-use crate::answer::{ApiError, Notes, success};
-use crate::names;
-use crate::number::put_exponent;
-use crate::params::Params;
-use crate::time::duration;
+use crate::query::names;
+use crate::request::number::put_exponent;
+use crate::request::params::Params;
+use crate::request::response::{ApiError, Notes, success};
+use crate::request::time::duration;
 
 fn data(value: &Value) -> Response {
     success(&Notes::default(), |out| out.extend_from_slice(value.to_string().as_bytes()))

@@ -20,11 +20,12 @@ use super::client::{self, Ask};
 use super::config::{Job, TargetGroup};
 use super::relabel::{Labels, relabel};
 use crate::App;
-use crate::described::Descriptions;
-use crate::exposition::{self, Format, Scraped};
+use crate::ingest::exposition;
+use crate::ingest::exposition::{Format, Scraped};
+use crate::ingest::labels::{LabelSet, METRIC_NAME, Rejected};
+use crate::ingest::metadata::Descriptions;
 use crate::ingest::{self, Read};
-use crate::labels::{LabelSet, METRIC_NAME, Rejected};
-use crate::time;
+use crate::request::time;
 
 const ACCEPT: &str =
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::number;
+use crate::request::number;
 
 /// A text with placeholders.
 #[derive(Debug, Clone, PartialEq)]

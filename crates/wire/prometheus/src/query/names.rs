@@ -1,0 +1,297 @@
+//! Metadata queries: label names, label values and series, for pickers and completion.
+//!
+//! With `start` or `end`, a series counts when it has a sample between them: exactly, not at the granularity
+//! of blocks.
+
+use std::collections::BTreeSet;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use ropewalk::promql::{self, BudgetError, PATTERNS_BYTES_MAX, Share};
+use ropewalk::series::{LabelsRef, MatchOp, Matcher, Samples, SeriesAt};
+
+use crate::App;
+use crate::query::stream;
+use crate::request::params::Params;
+use crate::request::response::{
+    ApiError, HEAD, Kind, Notes, put_labels, put_list, put_tail, put_text, success,
+};
+
+/// The requested series.
+pub(crate) struct Wanted {
+    /// One list of matchers for each selector; a series has to match one of the lists. Without a selector
+    /// every series matches.
+    pub(crate) selectors: Vec<Vec<Matcher>>,
+    /// Times between which there must be a sample.
+    pub(crate) between: Option<(i64, i64)>,
+}
+
+/// The matchers of a selector such as `up{job="a"}`, as in `match[]`.
+pub(crate) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
+    of_text(text).map_err(|why| ApiError::parameter("match[]", why))
+}
+
+/// As [`selector`], with a text as the error.
+fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
+    checked(&promql::parse_selector(text).map_err(|error| error.to_string())?)
+}
+
+fn checked(parsed: &[promql::Matcher]) -> Result<Vec<Matcher>, String> {
+    let matchers = matchers(parsed).map_err(|error| error.message)?;
+    if matchers.iter().all(|matcher| matcher.matches("")) {
+        return Err("match[] must contain at least one non-empty matcher".to_owned());
+    }
+    Ok(matchers)
+}
+
+/// Converts the language's matchers to the store's.
+pub(crate) fn matchers(parsed: &[promql::Matcher]) -> Result<Vec<Matcher>, ApiError> {
+    parsed.iter().map(matcher).collect()
+}
+
+fn matcher(parsed: &promql::Matcher) -> Result<Matcher, ApiError> {
+    let op = match parsed.op() {
+        promql::MatchOp::Equal => MatchOp::Equal,
+        promql::MatchOp::NotEqual => MatchOp::NotEqual,
+        promql::MatchOp::Regex => MatchOp::Regex,
+        promql::MatchOp::NotRegex => MatchOp::NotRegex,
+    };
+    Matcher::new(parsed.name(), op, parsed.value()).map_err(|error| ApiError::bad(error.to_string()))
+}
+
+/// All selectors of a request, with a text as the error.
+///
+/// Each selector may have as many regular expressions as a query, and so may all together.
+pub(crate) fn of_texts<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Vec<Vec<Matcher>>, String> {
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    for text in texts {
+        let parsed = promql::parse_selector(text).map_err(|error| error.to_string())?;
+        bytes += pattern_bytes(&parsed);
+        check_pattern_bytes(bytes).map_err(|error| error.message)?;
+        all.push(checked(&parsed)?);
+    }
+    Ok(all)
+}
+
+/// The selectors in `match[]`.
+pub(crate) fn selectors(params: &Params) -> Result<Vec<Vec<Matcher>>, ApiError> {
+    of_texts(params.all("match[]")).map_err(|why| ApiError::parameter("match[]", why))
+}
+
+/// Bytes of the compiled regular expressions of matchers.
+pub(crate) fn pattern_bytes(matchers: &[promql::Matcher]) -> usize {
+    matchers.iter().map(promql::Matcher::pattern_bytes).sum()
+}
+
+/// Rejects a request whose regular expressions are too large together.
+pub(crate) fn check_pattern_bytes(bytes: usize) -> Result<(), ApiError> {
+    if bytes > PATTERNS_BYTES_MAX {
+        return Err(BudgetError::Patterns { max: PATTERNS_BYTES_MAX as u64 }.into());
+    }
+    Ok(())
+}
+
+/// Times between which there must be a sample, if the request has them.
+fn between(params: &Params) -> Result<Option<(i64, i64)>, ApiError> {
+    Ok(match (params.time("start")?, params.time("end")?) {
+        (None, None) => None,
+        (start, end) => Some((start.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX))),
+    })
+}
+
+impl Wanted {
+    /// Reads the parameters. No sample lies between an end and a later start. Compiles regular expressions,
+    /// which takes CPU time.
+    fn of(params: &Params) -> Result<Self, ApiError> {
+        let between = between(params)?;
+        Ok(Self { selectors: of_texts(params.all("match[]")).map_err(ApiError::bad)?, between })
+    }
+
+    /// Passes the labels of each series to `look`; one that matches two selectors may come twice.
+    fn each(
+        &self,
+        series: &SeriesAt<'_>,
+        mut look: impl FnMut(LabelsRef<'_>) -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
+        let (from, to) = self.between.unwrap_or((0, -1));
+        let mut samples = Samples::default();
+        if self.between.is_some_and(|(from, to)| to < from) {
+            return Ok(());
+        }
+        let all = [Vec::new()];
+        let selectors = if self.selectors.is_empty() { &all[..] } else { &self.selectors };
+        for matchers in selectors {
+            let mut selection = series.select(matchers, from, to)?;
+            while selection.next().is_some() {
+                if self.between.is_some() && selection.aggregate()?.is_none() {
+                    // No aggregate: no samples, or samples other than floats. Read them.
+                    samples.clear();
+                    if selection.samples(&mut samples)? == 0 {
+                        continue;
+                    }
+                }
+                selection.with_labels(&mut look).transpose()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs `work` on a snapshot, on a thread that may block.
+pub(crate) async fn on_snapshot<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce(&SeriesAt<'_>) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let (store, snapshot) = (app.store()?, app.service.database().snapshot());
+    app.off_thread(move || work(&snapshot.series(&store))).await?
+}
+
+/// Reserves memory for a label or a set of labels from the limit shared by all queries.
+fn take(share: &mut Share, bytes: usize) -> Result<(), ApiError> {
+    Ok(share.grow(LISTED_BYTES + bytes)?)
+}
+
+/// Memory of a string or a label set in a list or tree, in addition to its bytes.
+const LISTED_BYTES: usize = 64;
+
+fn list_of_texts(mut texts: Vec<String>, limit: usize) -> Response {
+    let notes = if texts.len() > limit { Notes::truncated() } else { Notes::default() };
+    texts.truncate(limit);
+    success(&notes, |out| put_list(out, &texts, |out, text| put_text(out, text)))
+}
+
+/// `labels`: names of labels.
+pub(crate) async fn names(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
+    let limit = params.limit("limit")?;
+    let names = on_snapshot(&app, move |series| {
+        let wanted = Wanted::of(&params)?;
+        if wanted.between.is_none() && wanted.selectors.is_empty() {
+            return Ok(series.label_names(&[]));
+        }
+        let mut names = BTreeSet::new();
+        wanted.each(series, |labels| {
+            for (name, _) in labels.iter() {
+                if !names.contains(name) {
+                    names.insert(name.to_owned());
+                }
+            }
+            Ok(())
+        })?;
+        Ok(names.into_iter().collect())
+    });
+    Ok(list_of_texts(names.await?, limit))
+}
+
+/// `label/…/values`: values of one label.
+pub(crate) async fn values(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    params: Params,
+) -> Result<Response, ApiError> {
+    let name = unescape(&name).ok_or_else(|| ApiError::bad(format!("invalid label name: {name:?}")))?;
+    let (limit, mut share) = (params.limit("limit")?, Share::new(Some(app.memory.clone())));
+    let values = on_snapshot(&app, move |series| {
+        let wanted = Wanted::of(&params)?;
+        if wanted.between.is_none() && wanted.selectors.is_empty() {
+            return Ok(series.label_values(&name, &[], limit.saturating_add(1)));
+        }
+        let mut values = BTreeSet::new();
+        wanted.each(series, |labels| {
+            if let Some(value) = labels.get(&name).filter(|value| !values.contains(*value)) {
+                take(&mut share, value.len())?;
+                values.insert(value.to_owned());
+            }
+            Ok(())
+        })?;
+        Ok(values.into_iter().collect())
+    });
+    Ok(list_of_texts(values.await?, limit))
+}
+
+/// Decodes a name in a path: after `U__`, `_xx_` is the character with that hexadecimal number, and `__` is
+/// `_`. A name with invalid escapes is taken literally; an empty one is rejected.
+fn unescape(name: &str) -> Option<String> {
+    let plain = || Some(name.to_owned()).filter(|name| !name.is_empty());
+    match name.strip_prefix("U__") {
+        None => plain(),
+        Some("") => None,
+        Some(escaped) => escapes(escaped).or_else(plain),
+    }
+}
+
+fn escapes(mut rest: &str) -> Option<String> {
+    let mut out = String::new();
+    while let Some((plain, tail)) = rest.split_once('_') {
+        out.push_str(plain);
+        if let Some(tail) = tail.strip_prefix('_') {
+            out.push('_');
+            rest = tail;
+            continue;
+        }
+        let (hex, tail) = tail.split_once('_')?;
+        let code = u32::from_str_radix(hex, 16).ok().filter(|_| hex.len() <= 6)?;
+        out.push(char::from_u32(code)?);
+        rest = tail;
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+/// `series`: label sets.
+pub(crate) async fn series(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
+    if params.all("match[]").next().is_none() {
+        return Err(ApiError::bad("no match[] parameter provided"));
+    }
+    let limit = params.limit("limit")?;
+    let mut share = Share::new(Some(app.memory.clone()));
+    let found = on_snapshot(&app, move |series| {
+        // The error text for selectors is Prometheus'.
+        let selectors = selectors(&params)?;
+        let wanted = Wanted { selectors, between: between(&params)? };
+        let mut found: Vec<promql::Labels> = Vec::new();
+        wanted.each(series, |labels| {
+            let labels = promql::Labels::from_sorted(labels.iter());
+            take(&mut share, labels.bytes())?;
+            found.push(labels);
+            Ok(())
+        })?;
+        found.sort();
+        found.dedup();
+        Ok((found, share))
+    });
+    let (mut found, share) = found.await?;
+    let notes = if found.len() > limit { Notes::truncated() } else { Notes::default() };
+    found.truncate(limit);
+    let mut tail = b"]".to_vec();
+    put_tail(&mut tail, &notes);
+    let head = [HEAD, b"["].concat();
+    Ok(stream::list(head, found, |out, labels| put_labels(out, labels.iter()), tail, share).into_response())
+}
+
+/// `DELETE /api/v1/series`, which Prometheus has removed.
+pub(crate) async fn refuse_delete() -> ApiError {
+    ApiError::new(Kind::Internal, "not implemented; see admin/tsdb/delete_series")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_paths() {
+        for (escaped, name) in [
+            ("job", Some("job")),
+            ("U__a_2e_b", Some("a.b")),
+            ("U__a__b", Some("a_b")),
+            ("U___f6_", Some("ö")),
+            ("a.b", Some("a.b")),
+            ("", None),
+            ("U__", None),
+            ("U__a_zz_", Some("U__a_zz_")),
+            ("U__a_d800_", Some("U__a_d800_")),
+            ("U__a_2e", Some("U__a_2e")),
+        ] {
+            assert_eq!(unescape(escaped).as_deref(), name, "{escaped}");
+        }
+    }
+}

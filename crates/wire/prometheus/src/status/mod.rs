@@ -1,0 +1,195 @@
+//! Status endpoints under `/api/v1`.
+
+pub(crate) mod admin;
+pub(crate) mod features;
+
+use std::time::{Duration, SystemTime};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use ropewalk::series::SeriesAt;
+use ropewalk_wire::{Code, Service};
+
+use crate::App;
+use crate::query::names;
+use crate::request::params::Params;
+use crate::request::response::{ApiError, Notes, put_labels, put_list, put_text, success};
+
+/// The version of Prometheus whose language and API this is. Clients derive features from it: Grafana whether
+/// names may be UTF-8 and whether label values can be requested by selector. The tests compare the server
+/// with this version.
+pub(crate) const API_VERSION: &str = "3.15.0";
+
+fn texts(pairs: &[(&str, &str)]) -> Response {
+    success(&Notes::default(), |out| put_labels(out, pairs.iter().copied()))
+}
+
+fn moment(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time).map_or_else(|_| String::new(), |time| time.to_string())
+}
+
+pub(crate) async fn build_info() -> Response {
+    texts(&[
+        ("version", API_VERSION),
+        ("revision", concat!("ropewalk-", env!("CARGO_PKG_VERSION"))),
+        ("branch", ""),
+        ("buildUser", ""),
+        ("buildDate", ""),
+        ("goVersion", ""),
+    ])
+}
+
+pub(crate) async fn runtime_info(State(app): State<App>) -> Result<Response, ApiError> {
+    let floor = app.store()?.floor();
+    let retention = if floor == i64::MIN { "unlimited".to_owned() } else { format!("from {floor} ms on") };
+    let (read_ok, read_ms) = app.service.metrics().config_state().unwrap_or((true, 0));
+    let read_at =
+        if read_ms == 0 { app.started } else { SystemTime::UNIX_EPOCH + Duration::from_millis(read_ms) };
+    let info = serde_json::json!({
+        "startTime": moment(app.started), "serverTime": moment(SystemTime::now()), "storageRetention": retention,
+        "reloadConfigSuccess": read_ok, "lastConfigTime": moment(read_at),
+    });
+    Ok(success(&Notes::default(), |out| out.extend_from_slice(info.to_string().as_bytes())))
+}
+
+pub(crate) async fn flags(State(app): State<App>) -> Result<Response, ApiError> {
+    let settings = &app.settings;
+    Ok(texts(&[
+        ("query.lookback-delta", &format!("{}s", settings.lookback.as_secs_f64())),
+        ("query.max-concurrency", &settings.queries.to_string()),
+        ("query.max-samples", &settings.query_samples.to_string()),
+        ("query.timeout", &format!("{}s", settings.query_time.as_secs_f64())),
+    ]))
+}
+
+/// `status/walreplay`: progress of the log replay at startup. It is complete before requests are accepted.
+pub(crate) async fn replayed() -> Response {
+    success(&Notes::default(), |out| out.extend_from_slice(br#"{"min":0,"max":0,"current":0}"#))
+}
+
+/// `notifications`: always empty; the server reports in its log.
+pub(crate) async fn notifications() -> Response {
+    success(&Notes::default(), |out| out.extend_from_slice(b"[]"))
+}
+
+/// `status/config`: the configuration file as it was read. It may contain passwords.
+pub(crate) async fn config(State(app): State<App>) -> Result<Response, ApiError> {
+    let config = app.jobs.config();
+    let text = config.text.as_str();
+    Ok(texts(&[("yaml", if text.is_empty() { "global: {}\n" } else { text })]))
+}
+
+/// `metadata`: type, help and unit of metrics, as they were sent.
+pub(crate) async fn metadata(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
+    // A metric has a single entry, so any limit per metric is met.
+    params.whole("limit_per_metric")?;
+    let limit =
+        params.whole("limit")?.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let metric = params.get("metric").map(str::to_owned);
+    let read = move |series: &SeriesAt<'_>| Ok(series.metadata(metric.as_deref(), limit)?);
+    let found = names::on_snapshot(&app, read).await?;
+    Ok(success(&Notes::default(), |out| {
+        out.push(b'{');
+        for (index, (name, metadata)) in found.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            put_text(out, name);
+            out.extend_from_slice(b":[");
+            let fields =
+                [("type", metadata.metric_type.name()), ("help", &metadata.help), ("unit", &metadata.unit)];
+            put_labels(out, fields);
+            out.push(b']');
+        }
+        out.push(b'}');
+    }))
+}
+
+/// `targets/metadata`: always empty, since metadata is not stored by target; `metadata` has it by metric.
+pub(crate) async fn targets_metadata() -> Response {
+    success(&Notes::default(), |out| out.extend_from_slice(b"[]"))
+}
+
+/// Limit of the rows of each list.
+const TOP_MAX: usize = 10_000;
+
+/// `status/tsdb`: the labels and metrics with the most series.
+pub(crate) async fn tsdb(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
+    let top = match params.get("limit").map(str::parse::<usize>) {
+        None => 10,
+        Some(Ok(top @ 1..=TOP_MAX)) => top,
+        Some(Ok(top)) if top > TOP_MAX => {
+            return Err(ApiError::bad(format!("limit must not exceed {TOP_MAX}")));
+        }
+        Some(_) => return Err(ApiError::bad("limit must be a positive number")),
+    };
+    let (store, snapshot) = (app.store()?, app.service.database().snapshot());
+    let found = app.off_thread(move || snapshot.series(&store).cardinality(top)).await?;
+    let pairs = found.pairs;
+    Ok(success(&Notes::default(), |out| {
+        let counts = |out: &mut Vec<u8>, name: &str, rows: Vec<(String, u64)>| {
+            out.push(b',');
+            put_text(out, name);
+            out.push(b':');
+            put_list(out, rows, |out, (name, count)| {
+                out.extend_from_slice(b"{\"name\":");
+                put_text(out, &name);
+                out.extend_from_slice(format!(",\"value\":{count}}}").as_bytes());
+            });
+        };
+        let head = format!("{{\"headStats\":{{\"numSeries\":{},\"numLabelPairs\":{pairs}}}", found.series);
+        out.extend_from_slice(head.as_bytes());
+        counts(
+            out,
+            "seriesCountByMetricName",
+            found.metrics.into_iter().map(|m| (m.value, m.series)).collect(),
+        );
+        counts(
+            out,
+            "labelValueCountByLabelName",
+            found.labels.into_iter().map(|l| (l.name, l.values)).collect(),
+        );
+        let pairs = found.values.into_iter().map(|v| (format!("{}={}", v.name, v.value), v.series));
+        counts(out, "seriesCountByLabelValuePair", pairs.collect());
+        out.push(b'}');
+    }))
+}
+
+/// Counts and times each request under the name of its operation.
+pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
+    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let timer = app.service.metrics().request("prometheus", operation(path));
+    let response = next.run(request).await;
+    let outcome = response.extensions().get::<Code>().map_or(Ok(()), |code| Err(*code));
+    timer.done(outcome);
+    response
+}
+
+/// Names of operations in metrics, few and fixed.
+fn operation(path: &str) -> &'static str {
+    match path.strip_prefix("/api/v1/").unwrap_or(path) {
+        "write" => "remote_write",
+        "read" => "remote_read",
+        "query" => "query",
+        "query_range" => "query_range",
+        "labels" | "label/{name}/values" | "series" => "names",
+        "import" | "import/prometheus" => "import",
+        "/write" | "/api/v2/write" => "line_protocol",
+        "otlp/v1/metrics" | crate::ingest::otlp::grpc::PATH => "otlp",
+        "/federate" => "federate",
+        path if path.starts_with("admin/") => "admin",
+        _ => "other",
+    }
+}
+
+pub(crate) async fn healthy() -> &'static str {
+    "Ropewalk is healthy.\n"
+}
+
+pub(crate) async fn ready(State(service): State<Service>) -> Response {
+    match service.readiness() {
+        Ok(()) => "Ropewalk is ready.\n".into_response(),
+        Err(error) => ApiError::from(error).into_text(),
+    }
+}
