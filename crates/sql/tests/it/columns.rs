@@ -45,7 +45,7 @@ fn kept_columns_answer_what_rows_do() {
     let mut s = filled(&db, ROWS);
     let mut model: BTreeMap<i32, i64> = (0..ROWS).map(|id| (id, i64::from(id % 1000))).collect();
     let sums = "SELECT count(*), sum(v), min(id), max(id) FROM t WHERE v >= 10";
-    assert!(plan(&mut s, sums).contains("of kept columns"), "{}", plan(&mut s, sums));
+    assert!(plan(&mut s, sums).contains("of cached columns"), "{}", plan(&mut s, sums));
     let mut numbers = Numbers(7);
     for round in 0..60 {
         match round % 6 {

@@ -62,7 +62,7 @@ fn conditions_go_to_keys_and_indexes() {
         ("a = 3 AND b > 4", "Read by primary key (a =, b from)"),
         ("a IN (1, 2)", "Read by primary key (a one of)"),
         ("c = 'c7'", "Read by index t_c (c =)"),
-        ("b = 1", "Scan of kept columns"),
+        ("b = 1", "Scan of cached columns"),
     ] {
         let shown = explained(condition);
         assert!(shown.contains(path), "{condition}: {shown}");
