@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_regex() {
+    fn patterns_are_translated_to_regex_syntax() {
         for (pattern, text, expected) in [
             (r"\mfoo\M", "a foo b", true),
             (r"\mfoo\M", "afoo", false),

@@ -276,7 +276,7 @@ mod tests {
     use crate::types::text_format::to_text;
 
     #[test]
-    fn values_come_back() {
+    fn binary_format_round_trips() {
         for (ty, text) in [
             (Type::BOOL, "t"),
             (Type::INT2, "-5"),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn as_postgresql_has_them() {
+    fn binary_format_equals_postgresql() {
         let bytes = |text: &str, ty: Type| {
             let mut out = Vec::new();
             put_binary(&from_text(text, ty).unwrap(), &mut out);

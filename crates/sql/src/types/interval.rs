@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_every_form() {
+    fn parse_accepts_every_format() {
         assert_eq!(parts("1 day"), Some((0, 1, 0)));
         assert_eq!(parts("2 years 3 mons -4 days"), Some((27, -4, 0)));
         assert_eq!(parts("1 day 02:03:04.5"), Some((0, 1, 7_384_500_000)));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_and_read_again() {
+    fn interval_text_round_trips() {
         for (months, days, micros, text) in [
             (0, 0, 0, "00:00:00"),
             (14, -3, 14_706_700_000, "1 year 2 mons -3 days +04:05:06.7"),
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn months_end_where_they_end() {
+    fn added_months_clamp_to_the_month_end() {
         let at = |text: &str| crate::types::datetime::parse_timestamp(text).unwrap().0;
         let month = Interval { months: 1, days: 0, micros: 0 };
         assert_eq!(after(month, at("2024-01-31 10:00")), Some(at("2024-02-29 10:00")));
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_and_what_is_justified() {
+    fn age_and_justify() {
         let at = |text: &str| crate::types::datetime::parse_timestamp(text).unwrap().0;
         let aged = |a: &str, b: &str| show(age(at(a), at(b)).unwrap());
         assert_eq!(aged("2001-04-10", "1957-06-13"), "43 years 9 mons 27 days");

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_put_back_and_forward() {
+    fn local_times_at_clock_changes() {
         let zone = Zone::named("America/New_York").unwrap();
         assert_eq!(zone.moment(at("2018-03-11 02:30")), at("2018-03-11 07:30"));
         assert_eq!(zone.local(at("2018-03-11 07:30")), at("2018-03-11 03:30"));

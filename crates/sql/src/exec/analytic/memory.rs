@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repartition_that_would_spill_is_told_and_takes_nothing_from_others() {
+    fn repartition_beyond_its_share_ends_the_statement() {
         let memory = Arc::new(StatementMemory::new(4000));
         let pool: Arc<dyn MemoryPool> = memory.clone();
         let passes = MemoryConsumer::new("RepartitionExec[1]").with_can_spill(true).register(&pool);

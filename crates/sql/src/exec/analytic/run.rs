@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_a_shared_part_of_a_plan_lacks_is_said_so() {
+    fn out_of_memory_in_shared_plan_is_reported() {
         let lacking = || DataFusionError::ResourcesExhausted("no more".into());
         let shared = Arc::new(lacking());
         let others = shared.clone();

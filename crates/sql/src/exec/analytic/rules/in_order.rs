@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_was_only_spread_is_not() {
+    fn round_robin_repartition_is_removed() {
         let spread = RepartitionExec::try_new(source(), Partitioning::RoundRobinBatch(7)).unwrap();
         let plan = PutInOrder.optimize(Arc::new(spread), &ConfigOptions::default()).unwrap();
         assert!(plan.is::<InOrderExec>());

@@ -504,7 +504,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quarter_of_the_memory_and_no_little_of_little() {
+    fn default_bytes_are_a_quarter_of_memory_within_bounds() {
         let mib = |memory: u64| default_bytes(Some(memory << 20)) >> 20;
         assert_eq!([24 << 10, 4096, 2048].map(mib), [6 << 10, 1024, 512]);
         assert_eq!([1536, 1024, 512, 64, 0].map(mib), [512, 512, 256, 32, 0]);
