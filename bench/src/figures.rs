@@ -1,7 +1,7 @@
 //! The tables of the README, made from stored results.
 //!
 //! A block `<!-- figures FILE ROW... -->` … `<!-- end -->` holds the rows at and below the named ids of
-//! `bench/results/FILE.json`. Filling it again with the same results changes nothing, and a test does so.
+//! `bench/results/FILE.json`. Filling it again with the same results changes nothing; a test checks this.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use crate::table::{self, Style};
 const BEGIN: &str = "<!-- figures ";
 const END: &str = "<!-- end -->";
 
-/// `text` with every block filled; `result` gives the report of a name.
+/// `text` with every block filled; `result` returns the report with a name.
 ///
 /// # Errors
-/// A block that does not end, a result that is not there, a row that is not in it.
+/// An unterminated block, a missing result, or a row that is not in the result.
 pub fn fill(text: &str, result: impl Fn(&str) -> Result<Report>) -> Result<String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -32,17 +32,17 @@ pub fn fill(text: &str, result: impl Fn(&str) -> Result<Report>) -> Result<Strin
         filled += before;
         filled += &format!("{line}\n{}\n", table::render(&report, Style::Markdown).trim_end());
         rest = block.get(end..).unwrap_or_default();
-        // The end mark must not be taken for the begin of another block.
+        // The end mark must not be read as the start of another block.
         filled += rest.get(..END.len()).unwrap_or_default();
         rest = rest.get(END.len()..).unwrap_or_default();
     }
     Ok(filled + rest)
 }
 
-/// The result of a name in the folder of stored results.
+/// Reads a stored result by name.
 ///
 /// # Errors
-/// It is not there, or is no result.
+/// The file does not exist, or is not a result.
 pub fn stored(folder: &Path, name: &str) -> Result<Report> {
     Report::read(&folder.join(name).with_extension("json"))
 }

@@ -1,4 +1,4 @@
-//! The result as a table for people.
+//! The result as a table for readers.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use comfy_table::{CellAlignment, Table, presets};
 use crate::plan::REFERENCES;
 use crate::report::{Report, RowResult};
 
-/// Where the table goes.
+/// Output format of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// A terminal: ids, spread and latencies.
     Terminal,
-    /// Markdown: what each row means, without the spread.
+    /// Markdown: the description of each row, without the spread.
     Markdown,
 }
 
-/// Rows, ours, every peer, the report's figure, and what ours is against them: above 1x ours is better.
+/// Rows, ours, every peer, the report's figure, and the ratios of ours to them: above 1x ours is better.
 pub fn render(report: &Report, style: Style) -> String {
     let machine = &report.machine;
     let mut text = format!(
@@ -84,7 +84,7 @@ fn rows(report: &Report, style: Style) -> Table {
     table
 }
 
-/// The smallest of our ratios to the peers, without those that are shown for reference only.
+/// The smallest of our ratios to the peers, excluding reference peers.
 fn best_peer(row: &RowResult) -> Option<f64> {
     let compared = row.peers.iter().filter(|(name, _)| !REFERENCES.contains(&name.as_str()));
     compared.filter_map(|(_, &value)| row.ratio(value)).min_by(f64::total_cmp)
@@ -94,7 +94,7 @@ fn ratio(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| format!("{}x", number(Some(value))))
 }
 
-/// Three significant digits or all before the point, thousands apart.
+/// Three significant digits or all before the point, with thousands separators.
 pub fn number(value: Option<f64>) -> String {
     let Some(value) = value else { return String::new() };
     let decimals = match value.abs() {
