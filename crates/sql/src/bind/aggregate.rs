@@ -170,7 +170,7 @@ fn levels(expr: &Expr, own: &mut bool, outer: &mut bool) {
 }
 
 fn outer_aggregate(name: &str) -> SqlError {
-    unsupported(format!("{name} over columns of the query around its own"))
+    unsupported(format!("{name} over columns of the enclosing query"))
 }
 
 /// The type of an argument after its cast: numerics keep their limits.

@@ -467,7 +467,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                     return Ok(Typed::new(expr.rewrite(&mut { around }), ty));
                 }
                 return Err(SqlError::unsupported(
-                    format!("a subquery that reads \"{name}\" of the query around it"),
+                    format!("a subquery that reads \"{name}\" of the enclosing query"),
                     "write it as a join",
                 ));
             }

@@ -266,7 +266,7 @@ impl Expr {
                 .map(Value::borrowed)
                 .ok_or_else(|| bug("a parameter that was not bound"))?,
             Self::Column(index) => return input.column(*index),
-            Self::Outer(..) => return Err(bug("a column of a query around")),
+            Self::Outer(..) => return Err(bug("a column of an enclosing query")),
             Self::Inner(inner) => return inner.eval(cx, input),
             Self::Catalog(call, arguments) => return call.call(&Self::all(arguments, cx, input)?, cx),
             Self::Sequence(call, arguments) => return call.call(&Self::all(arguments, cx, input)?),

@@ -709,7 +709,7 @@ fn lock(words: &mut Words<'_>) -> Result<Utility> {
     if !words.are(&["in", "access", "share", "mode"]) {
         return Err(SqlError::unsupported(
             "LOCK TABLE in this mode",
-            "nothing blocks here: a transaction that met another commit fails with 40001 and is run again",
+            "table locks do not block: a conflicting transaction fails with 40001 and must be retried",
         ));
     }
     words.are(&["nowait"]);

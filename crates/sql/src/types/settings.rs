@@ -131,7 +131,7 @@ const VARIABLES: &[(&str, Kind, &str)] = &[
     ("default_tablespace", Fixed(&[""]), "Where tables are stored."),
     ("default_transaction_deferrable", Fixed(&["off", "false"]), "Whether serializable transactions wait."),
     ("default_transaction_isolation", Own, "Isolation of transactions that name none."),
-    ("default_transaction_read_only", Own, "Whether transactions that say nothing else only read."),
+    ("default_transaction_read_only", Own, "Whether transactions are read-only by default."),
     ("extra_float_digits", Choice(&["1", "2", "3"]), "Floats are written as short as they can be read back."),
     ("idle_in_transaction_session_timeout", Fixed(&["0"]), "How long a transaction may be idle."),
     ("idle_session_timeout", Fixed(&["0"]), "How long a session may be idle."),

@@ -282,7 +282,7 @@ fn check_outer_joins(plan: &LogicalPlan) -> Result<()> {
                 _ => reads(plan),
             };
             if is_read_by {
-                return Err(unsupported("a subquery that reads the query around it within an outer join"));
+                return Err(unsupported("a subquery that reads the enclosing query within an outer join"));
             }
         }
         _ => {}

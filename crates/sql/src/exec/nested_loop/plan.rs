@@ -643,7 +643,7 @@ impl Planner<'_> {
             if columns.is_empty() {
                 let message = format!("WITH query \"{}\" does not have a RETURNING clause", named.name);
                 let error = SqlError::new(state::FEATURE_NOT_SUPPORTED, message);
-                return Err(error.hint("let it answer rows: RETURNING *"));
+                return Err(error.hint("make it return rows: RETURNING *"));
             }
             return Ok(Some((Source::Last(last), named.name, columns, Vec::new())));
         }

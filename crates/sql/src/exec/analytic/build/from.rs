@@ -356,7 +356,7 @@ impl Planner<'_> {
                 None
             });
             if reads_outer {
-                return Err(unsupported("a function in FROM that reads the query around it"));
+                return Err(unsupported("a function in FROM that reads the enclosing query"));
             }
             // Parameters are not known yet when a statement is prepared.
             let value = match &expr {

@@ -209,7 +209,7 @@ impl Translator<'_> {
         let col = columns.and_then(|columns| columns.get(index)).ok_or_else(|| bug("an outer column"))?;
         if depth > 0 {
             return Err(crate::exec::analytic::unsupported(
-                "a subquery that reads a query further out than the next",
+                "a subquery that reads a query beyond the directly enclosing one",
             ));
         }
         let expr = datafusion::logical_expr::out_ref_col(col.form.clone(), col.column.clone());
@@ -278,7 +278,7 @@ impl Translator<'_> {
         // Whether a NULL of the subquery counts then depends on the row; the engine does not check that.
         if !is_conjunct && self.reads_around(number) {
             return Err(crate::exec::analytic::unsupported(
-                "NOT IN, or IN within an expression, over a subquery that reads the query around it",
+                "NOT IN, or IN within an expression, over a subquery that reads the enclosing query",
             ));
         }
         let found = match self.known(inner)? {

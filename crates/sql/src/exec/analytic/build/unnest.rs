@@ -244,7 +244,7 @@ impl Binder<'_, '_> {
         let typed = call.and_then(|call| {
             let Some(call) = call else { return Ok(None) };
             let [(_, ty)] = call.columns.as_slice() else {
-                return Err(unsupported(format!("{name} in the select list, which answers several columns")));
+                return Err(unsupported(format!("{name} in the select list, which returns several columns")));
             };
             let typed = Typed::new(Expr::Set(calls.len()), *ty);
             calls.push(call);

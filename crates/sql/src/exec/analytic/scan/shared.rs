@@ -255,7 +255,7 @@ impl Held {
         while let Some(batch) = rows.next().await {
             let batch = batch?;
             if file.is_none() && memory.try_grow(get_record_batch_memory_size(&batch)).is_err() {
-                let mut begun = manager.create_in_progress_file("rows that a query of WITH answers")?;
+                let mut begun = manager.create_in_progress_file("rows of a WITH query")?;
                 batches.drain(..).try_for_each(|held| begun.append_batch(&held).map(drop))?;
                 memory.free();
                 file = Some(begun);
