@@ -2,7 +2,7 @@
 //! returning them.
 //!
 //! ```text
-//!   SELECT ─▶ rows in order, followed by the keys to lock ─▶ lock each: wait, reject or skip ─▶ LIMIT
+//! SELECT ─▶ rows in order, followed by the keys to lock ─▶ lock each: wait, reject or skip ─▶ LIMIT
 //! ```
 //! The limit counts locked rows, so the number of rows to read is not known before. SKIP LOCKED first reads a
 //! few more rows than the limit, and four times as many each time that too few of them could be locked.

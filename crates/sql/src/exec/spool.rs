@@ -2,8 +2,8 @@
 //! file.
 //!
 //! ```text
-//!   page: rows, one after the other         row: for each column a length u32 and the bytes of `Value::put_row`;
-//!                                           NULL has the greatest length
+//! page: rows, one after the other         row: for each column a length u32 and the bytes of `Value::put_row`;
+//!                                         NULL has the greatest length
 //! ```
 //! The file has no name and is deleted with the value. Reading holds one page at a time in memory.
 

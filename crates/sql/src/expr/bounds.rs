@@ -1,9 +1,9 @@
 //! Size limits of computed values, checked before their memory is allocated.
 //!
 //! ```text
-//!   text, bytes, JSON        TEXT_BYTES_MAX      54000
-//!   array, aggregate         LIST_BYTES_MAX      54000
-//!   operands at one time     OPERAND_BYTES_MAX   53200: of all nested calls, per thread of a statement
+//! text, bytes, JSON        TEXT_BYTES_MAX      54000
+//! array, aggregate         LIST_BYTES_MAX      54000
+//! operands at one time     OPERAND_BYTES_MAX   53200: of all nested calls, per thread of a statement
 //! ```
 //! A function whose result is at most a small factor larger than its arguments is checked afterwards. Every
 //! other one adds up its result through this module while it builds it.

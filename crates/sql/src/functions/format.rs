@@ -1,7 +1,7 @@
 //! `format(template, ...)`.
 //!
 //! ```text
-//!   %  [number of the argument $]  [-: align left]  [width, or * for an argument, *n$ for the n-th]  s, I or L        %%
+//! %  [number of the argument $]  [-: align left]  [width, or * for an argument, *n$ for the n-th]  s, I or L        %%
 //! ```
 //! Source of the rules: PostgreSQL 15's documentation, "format".
 

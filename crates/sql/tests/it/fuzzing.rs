@@ -3,8 +3,8 @@
 //! ```text
 //! TLP     all rows  =  rows where c  +  rows where NOT c  +  rows where c IS NULL            (Rigger and Su, OOPSLA 2020)
 //! NoREC   rows where c  =  those for which the value of c, computed without WHERE, is true   (Rigger and Su, ESEC/FSE 2020)
-//!   paths   a table read by its keys and indexes  =  the same rows from a WITH, which the engine reads
-//!   DML     a DELETE leaves the rows for which c is not true, an UPDATE changes the rest
+//! paths   a table read by its keys and indexes  =  the same rows from a WITH, which the engine reads
+//! DML     a DELETE leaves the rows for which c is not true, an UPDATE changes the rest
 //! ```
 //! In each executor. No result may be an internal error. `ROPEWALK_SEED` and `ROPEWALK_ROUNDS` override the
 //! defaults.

@@ -2,7 +2,7 @@
 //! columns separated by `|`, NULL for NULL, an empty text as quotes. An error is its SQLSTATE and message.
 //!
 //! ```text
-//!   -- ann                            the session that runs it, when there are several
+//! -- ann                            the session that runs it, when there are several
 //! SELECT id, name FROM users
 //! ---> id|name
 //! 1|Ann

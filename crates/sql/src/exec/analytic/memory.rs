@@ -1,9 +1,9 @@
 //! The memory of one statement in the engine.
 //!
 //! ```text
-//!   sorts, groups    fair shares; each spills when its share is used ┐
-//!   hash joins       the rest, or an error                           ├▶ the statement's bytes
-//!   repartitions     a quarter in addition, or the statement fails
+//! sorts, groups    fair shares; each spills when its share is used ┐
+//! hash joins       the rest, or an error                           ├▶ the statement's bytes
+//! repartitions     a quarter in addition, or the statement fails
 //! ```
 //! A repartition that spills may wait forever (apache/datafusion#24883, in 55.2), so none may spill: when its
 //! quarter is used up, the statement fails and restarts on one thread, where there are no repartitions.

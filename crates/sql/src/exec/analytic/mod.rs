@@ -1,9 +1,9 @@
 //! Queries without a point plan: planned by us, run by DataFusion over scans at the statement's snapshot.
 //!
 //! ```text
-//!   sqlparser's tree ─▶ names, types, expressions: the binder of every statement   (PostgreSQL's meaning)
-//!                   ─▶ relations: FROM, WHERE, GROUP BY, windows, set operations   (a plan of the engine)
-//!                   ─▶ run: optimised and executed by the engine, rows read by us  (speed, memory limit, spill)
+//! sqlparser's tree ─▶ names, types, expressions: the binder of every statement   (PostgreSQL's meaning)
+//!                 ─▶ relations: FROM, WHERE, GROUP BY, windows, set operations   (a plan of the engine)
+//!                 ─▶ run: optimised and executed by the engine, rows read by us  (speed, memory limit, spill)
 //! ```
 //! The engine's SQL front end is not used: its types, casts and arithmetic are not PostgreSQL's. The engine
 //! receives columns with generated names (`c1`, `c2`, …), operators that mean the same on both sides, and

@@ -1,8 +1,8 @@
 //! Queries over the catalogs, in memory.
 //!
 //! ```text
-//!   query ─▶ Node: a tree of selects and set operations ─▶ rows, made by nested loops
-//!     a correlated subquery runs once for each outer row, with the outer columns substituted as constants
+//! query ─▶ Node: a tree of selects and set operations ─▶ rows, made by nested loops
+//!   a correlated subquery runs once for each outer row, with the outer columns substituted as constants
 //! ```
 //! Choice of the executor: a query with any reference to a relation of `pg_catalog` or `information_schema`
 //! comes here ([`crate::catalog::is_asked`]); every other one goes by keys or to the query engine. So catalog

@@ -1,9 +1,9 @@
 //! State shared by all parts of one run of nested loops: tables, memory, and the rows read and hashed so far.
 //!
 //! ```text
-//!   subquery, copied for each outer row ─▶ all copies read the same cached rows
-//!     table    read by key where a key is known, to keep the transaction's read set small
-//!     join     one hash table for the same rows and the same keys
+//! subquery, copied for each outer row ─▶ all copies read the same cached rows
+//!   table    read by key where a key is known, to keep the transaction's read set small
+//!   join     one hash table for the same rows and the same keys
 //! ```
 //! Invariant: [`Nested::free`] decreases by memory in temporary use, not by memory that the run holds to its
 //! end. A part that is done releases the difference.

@@ -6,9 +6,9 @@
 //! evaluated first.
 //!
 //! ```text
-//!   Guarded ─▶ whole: the engine's expression ─▶ ok
-//!                 │ error
-//!                 └▶ lazy: each AND and OR a [`Lazy`] ─▶ ok, or the error of a row that no condition had excluded
+//! Guarded ─▶ whole: the engine's expression ─▶ ok
+//!               │ error
+//!               └▶ lazy: each AND and OR a [`Lazy`] ─▶ ok, or the error of a row that no condition had excluded
 //! ```
 
 use std::fmt;

@@ -1,10 +1,10 @@
 //! Values and columns: the Arrow representation of each type, in both directions.
 //!
 //! ```text
-//!   bool, int, float, text, bytea, date, time, timestamp, uuid   Arrow's own; json is text
-//!   numeric(p,s)   Decimal128(p,s)          every row has the scale of the column
-//!   numeric        Binary, as in a row      every value has its individual scale
-//!   arrays         Binary, as in a row
+//! bool, int, float, text, bytea, date, time, timestamp, uuid   Arrow's own; json is text
+//! numeric(p,s)   Decimal128(p,s)          every row has the scale of the column
+//! numeric        Binary, as in a row      every value has its individual scale
+//! arrays         Binary, as in a row
 //! ```
 //! Values in row encoding may be equal although their bytes differ: comparisons use
 //! [`crate::exec::analytic::kernel::scalar::order_key`].

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! partition 0   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▶ read to its end
-//!   partition 1   ▓▓▓▓ runs ahead until its buffer is full ┄┄┄▶ then this one
+//! partition 1   ▓▓▓▓ runs ahead until its buffer is full ┄┄┄▶ then this one
 //! partition 2   ▓▓▓▓
 //! ```
 //! So the parts of UNION ALL come in the order of the query, and a scan in the order of its keys, every time.

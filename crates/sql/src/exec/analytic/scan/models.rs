@@ -3,7 +3,7 @@
 //! ```text
 //! events, events.store         position, type, tags, data, json, metadata, recorded_at, id
 //! database.collection          _id, doc
-//!   metrics.name                 time, value, labels, one column for each existing label
+//! metrics.name                 time, value, labels, one column for each existing label
 //! promql('expr', from, to, step)   time, value, labels
 //! ```
 //! A table of the same name takes precedence. Conditions on position, type and tags use the postings of the

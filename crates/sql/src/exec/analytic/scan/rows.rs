@@ -1,9 +1,9 @@
 //! Relations read by the query engine: columns, filters and limits are pushed down to the row source.
 //!
 //! ```text
-//!   snapshot      each part of a relation on a separate thread, row by row straight into Arrow's builders;
-//!                 a complete table from its cached columns, see `columns`
-//!   transaction   the session's thread reads for the engine, to see its own writes and record its reads
+//! snapshot      each part of a relation on a separate thread, row by row straight into Arrow's builders;
+//!               a complete table from its cached columns, see `columns`
+//! transaction   the session's thread reads for the engine, to see its own writes and record its reads
 //! ```
 //! Invariant: a filter that is pushed down only narrows the read. The engine evaluates it again for every
 //! row.
