@@ -56,7 +56,7 @@ impl Server {
             .arg(&ready);
         let mut child = spawn(&mut command, dir)?;
         let said = wait(&mut child, dir, || fs::read(&ready).ok())?;
-        let said: Ready = serde_json::from_slice(&said).context("reading the file with our listening addresses")?;
+        let said: Ready = serde_json::from_slice(&said).context("reading our listening addresses")?;
         let address = |protocol: &str| {
             let listening = said.listening.iter().find(|listening| listening.protocol == protocol);
             listening.map(|listening| listening.address.clone()).unwrap_or_default()
