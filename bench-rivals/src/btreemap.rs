@@ -1,4 +1,4 @@
-//! The standard library's `BTreeMap`: what ordered rows cost with no disk, no versions and no threads.
+//! The standard library's `BTreeMap`: the cost of ordered rows without disk, versions and threads.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! LMDB 0.9.70 (heed 0.23.1): map of 16 GB, sync on, commits of 1M rows for the load, APPEND when sequential. LMDB has
 //! one writer; others wait for its lock. YCSB without durability: NOSYNC.
 //!
-//! This file may use `unsafe` for one thing: opening an environment, which is unsafe because LMDB maps a file that
-//! others could change. Only this process has it.
+//! This file may use `unsafe` for one thing: opening an environment, which is unsafe because LMDB maps a file
+//! that others could change. Only this process uses it.
 #![allow(unsafe_code)]
 
 use std::ops::Bound;
@@ -33,8 +33,8 @@ fn open(dir: &Path) -> Result<Lmdb> {
 fn open_with(dir: &Path, flags: EnvFlags) -> Result<Lmdb> {
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP_BYTES).max_readers(256);
-    // SAFETY: the directory is new and belongs to this process; nobody else changes the file while it is mapped. Without
-    // syncs a power cut may leave a broken file, which nobody opens again.
+    // SAFETY: the directory is new and belongs to this process; no other process changes the file while it is
+    // mapped. Without syncs a power failure may leave a broken file, which is never opened again.
     let env = unsafe { options.flags(flags).open(dir)? };
     let transaction = env.write_txn()?;
     let created = env.create_databases_and_commit(transaction, |opener, transaction| {

@@ -1,7 +1,7 @@
-//! The peers, each behind the traits of `ropewalk-bench` and each in a process of its own.
+//! The peers, each implementing the traits of `ropewalk-bench` and each measured in a separate process.
 //!
-//! `ropewalk-rivals list` names them; `ropewalk-rivals worker PEER GROUP` measures one and prints one line of JSON.
-//! Versions and settings stand in each module's header; docs/benchmarks.md repeats them.
+//! `ropewalk-rivals list` lists them; `ropewalk-rivals worker PEER GROUP` measures one and prints one line of
+//! JSON. Each module's header lists versions and settings; docs/benchmarks.md repeats them.
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
 mod btreemap;
@@ -67,11 +67,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Names the peers in this build.
+    /// Lists the peers in this build.
     List,
     /// One measurement; prints one line of JSON.
     Worker {
-        /// Which peer.
+        /// Name of the peer.
         peer: String,
         #[command(flatten)]
         task: Task,
@@ -93,7 +93,7 @@ fn measure(peer: &str, task: &Task) -> Result<Outcome> {
             bundoc::fill::<sqlite_documents::Store<false>>(task, std::io::stdout())
         }
         ("sqlite_full_own", Group::BundocReopen) => bundoc::reopen::<sqlite_documents::Store<false>>(task),
-        // The task says whether it is FULL or NORMAL.
+        // The task determines whether it is FULL or NORMAL.
         (
             "sqlite_full_shared" | "sqlite_normal_shared",
             BundocInsert | BundocFind | BundocUpdate | BundocMix | BundocBatch,
@@ -128,7 +128,7 @@ fn measure(peer: &str, task: &Task) -> Result<Outcome> {
         #[cfg(feature = "rocksdb")]
         ("rocksdb", Group::Tpcb) => tpcb::run::<rocksdb_bank::Bank>(task),
         ("btreemap", Group::Ordered) => ordered::run::<btreemap::Map>(task),
-        // The settings follow from what is measured.
+        // The group determines the settings.
         ("sqlite_tuned", Group::SqlSelect) => accounts::select::<sqlite_sql::Bank>(task),
         ("sqlite_full", Group::SqlUpdate) => accounts::update::<sqlite_sql::Bank>(task),
         ("sqlite_prepared", Group::CopyEmbedded) => copying::run::<sqlite_sql::Lines>(task),

@@ -105,7 +105,7 @@ impl IntegerRows for Redb {
     }
 }
 
-/// Commits between those that are synced, when they need not be: without any the file only grows.
+/// Interval of synced commits when commits need not be durable: without any sync the file only grows.
 const COMMITS_PER_SYNC: u64 = 1000;
 
 /// For many sessions.

@@ -28,7 +28,7 @@ const ZSTD: c_int = 7;
 const MEMTABLE_BYTES: usize = 256 << 20;
 const ROWS_PER_BATCH: usize = 10_000;
 
-/// Any of the library's objects; it tells them apart, we only pass them on.
+/// Any object of the library; the type is opaque to us.
 pub(crate) type Object = *mut c_void;
 
 #[link(name = "rocksdb")]
@@ -124,7 +124,7 @@ pub(crate) struct Rocks {
 // SAFETY: rocksdb/c.h: a database may be used from several threads without locking; the write options are only read.
 unsafe impl Sync for Rocks {}
 
-/// Calls with an error slot and turns what the library puts there into an error.
+/// Calls a function with an error slot and converts the library's message to an error.
 pub(crate) fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> {
     let mut error = ptr::null_mut();
     let answer = call(&raw mut error);
@@ -138,7 +138,7 @@ pub(crate) fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> 
     bail!("rocksdb: {text}")
 }
 
-/// How the database is set up.
+/// Configuration of the database.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Settings {
     /// See the module's header.
@@ -148,7 +148,7 @@ pub(crate) enum Settings {
     Report,
 }
 
-/// Options with a table format, a cache and a filter of their own; to be destroyed by the caller.
+/// Options with a new table format, cache and filter; the caller destroys them.
 pub(crate) fn options(settings: Settings) -> Object {
     let report = settings == Settings::Report;
     // SAFETY: objects are made, configured and handed over as the header says: the filter policy passes to the table options,
@@ -338,7 +338,8 @@ impl IntegerRows for ReportRocks {
     }
 }
 
-/// For many sessions: plain reads and writes, as YCSB's own driver for RocksDB does them. A read-modify-write is not atomic.
+/// For many sessions: plain reads and writes, as in YCSB's driver for RocksDB. A read-modify-write is not
+/// atomic.
 pub(crate) struct Shared {
     rocks: Rocks,
     durable: bool,
@@ -383,12 +384,12 @@ impl Session for &Shared {
     }
 
     fn scan(&mut self, from: u64, limit: usize) -> Result<(u64, usize)> {
-        // An iterator sees the moment it was made at.
+        // An iterator reads at the instant at which it was created.
         Reader::new(&self.rocks).scan(from, limit)
     }
 }
 
-/// Read options and one iterator that every scan uses again.
+/// Read options and one iterator that all scans share.
 pub(crate) struct Reader<'a> {
     store: &'a Rocks,
     options: Object,

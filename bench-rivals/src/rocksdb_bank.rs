@@ -1,6 +1,6 @@
-//! TPC-B on RocksDB's pessimistic transactions (`TransactionDB`), settings as in [`crate::rocksdb`], every commit synced. The
-//! balances are read for update in one order, so there are no deadlocks; a transaction that waits longer than RocksDB's
-//! second for a lock is done again.
+//! TPC-B on RocksDB's pessimistic transactions (`TransactionDB`), settings as in [`crate::rocksdb`], every
+//! commit synced. Balances are read for update in one order, so there are no deadlocks; a transaction that
+//! exceeds RocksDB's lock timeout of one second is retried.
 //!
 //! This file may use `unsafe` for one thing: calling the C library.
 #![allow(unsafe_code)]
@@ -60,7 +60,7 @@ unsafe extern "C" {
     );
 }
 
-/// Lock waits that end in vain, before the transaction is given up.
+/// Lock timeouts before the benchmark fails.
 const ATTEMPTS: usize = 1000;
 
 /// An open database: keys are a kind (0 account, 1 teller, 2 branch, 3 history) and a number, big-endian.
@@ -160,8 +160,8 @@ impl Shape for Bank {
 impl Bank {
     fn attempt(&self, transfer: Transfer) -> Result<()> {
         let Transfer { account, teller, branch, delta, number } = transfer;
-        // SAFETY: keys and values live through the calls, which copy them; what is read is copied before it is freed; the
-        // transaction is destroyed once, which gives its locks back.
+        // SAFETY: keys and values live through the calls, which copy them; values are copied before they are
+        // freed; the transaction is destroyed once, which releases its locks.
         unsafe {
             let transaction =
                 rocksdb_transaction_begin(self.db, self.synced, self.transactions, ptr::null_mut());

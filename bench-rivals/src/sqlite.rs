@@ -1,11 +1,12 @@
 //! SQLite 3.54.1 (rusqlite 0.41.1, bundled).
 //!
-//! `sqlite_full`: WAL, synchronous FULL: every commit syncs the log. Threads share one connection behind a lock, which
-//! is faster than a connection each (writers would sleep in the busy handler).
+//! `sqlite_full`: WAL, synchronous FULL: every commit syncs the log. Threads share one connection under a
+//! lock, which is faster than a connection each (writers would sleep in the busy handler).
 //! `sqlite_tuned`: WAL, synchronous NORMAL, 3 GB cache, 4 GB mmap, one transaction for the load, statements prepared
 //! once. NORMAL leaves the log unsynced, so the load ends with a sync of it.
-//! `sqlite_report_shape`: as the OmenDB report drove it: all defaults (rollback journal, synchronous FULL, 2 MB page cache,
-//! no mmap), one transaction, every statement prepared anew for every row and every query, values copied out.
+//! `sqlite_report_shape`: as the OmenDB report drove it: all defaults (rollback journal, synchronous FULL, 2
+//! MB page cache, no mmap), one transaction, every statement prepared again for every row and every query,
+//! values copied out.
 //! YCSB: as tuned, a connection for each thread, synchronous FULL in the durable rows. TPC-B: as full.
 //! `sqlite_prepared`: the same defaults, statements prepared once, values read in place.
 
@@ -58,7 +59,7 @@ impl DurableStore for Full {
     }
 }
 
-/// Set up for reading fast.
+/// Configured for fast reads.
 pub(crate) struct Tuned {
     connection: Connection,
     log: PathBuf,
@@ -125,7 +126,7 @@ fn insert_prepared(connection: &mut Connection, keys: &[i64]) -> Result<()> {
     Ok(transaction.commit()?)
 }
 
-/// One statement, a transaction of its own for every key.
+/// One statement, a separate transaction for every key.
 fn query_prepared(connection: &Connection, keys: &[i64]) -> Result<u64> {
     let mut get = connection.prepare(GET)?;
     let mut sum = 0_u64;
@@ -186,7 +187,7 @@ impl IntegerRows for ReportShape {
     }
 }
 
-/// Tuned, with a connection for each session: readers run beside the writer.
+/// Tuned, with a connection for each session: readers run concurrently with the writer.
 pub(crate) struct Shared {
     dir: PathBuf,
     synchronous: &'static str,
@@ -271,7 +272,7 @@ impl Session for One {
     }
 }
 
-/// TPC-B on one connection behind a lock, every commit durable.
+/// TPC-B on one connection under a lock, every commit durable.
 pub(crate) struct Bank(Mutex<Connection>);
 
 impl BankShape for Bank {

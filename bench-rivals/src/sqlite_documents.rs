@@ -1,7 +1,8 @@
 //! SQLite as a document store for the rows of the Bundoc report: `(id TEXT PRIMARY KEY, doc TEXT) WITHOUT ROWID`, WAL, JSON text
 //! that is parsed when it is read, statements prepared once, the default cache.
 //!
-//! `sqlite_full_shared`: synchronous FULL, all threads write through one connection behind a lock and read through their own.
+//! `sqlite_full_shared`: synchronous FULL, all threads write through one connection under a lock and read
+//! through separate ones.
 //! `sqlite_full_own`: synchronous FULL, a connection for each thread, a busy timeout of a minute.
 //! `sqlite_normal_shared`, `sqlite_normal_own`: the same with synchronous NORMAL, for rows that are not durable.
 
@@ -25,7 +26,7 @@ pub(crate) struct Store<const SHARED: bool> {
     writer: Mutex<Connection>,
 }
 
-/// A thread's connection, and the one that all write through if they share.
+/// A thread's connection, and the shared one for writes if there is one.
 pub(crate) struct Session<'a> {
     own: Connection,
     shared: Option<&'a Mutex<Connection>>,
@@ -89,7 +90,7 @@ impl DocumentSession for Session<'_> {
         let document = json(id, fields);
         self.write(|connection| {
             let changed = connection.prepare_cached(UPDATE)?.execute((id, &document))?;
-            ensure!(changed == 1, "{id} is not there");
+            ensure!(changed == 1, "{id} does not exist");
             Ok(())
         })
     }

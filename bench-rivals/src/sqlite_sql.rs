@@ -1,4 +1,4 @@
-//! SQLite behind the shapes of SQL's benchmarks; see `sqlite` for the settings that the names stand for.
+//! SQLite for the SQL benchmarks; see `sqlite` for the settings of each name.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
@@ -13,7 +13,7 @@ use rusqlite::Connection;
 const GET: &str = "SELECT balance, name FROM accounts WHERE id = ?1";
 const ADD: &str = "UPDATE accounts SET balance = balance + ?2 WHERE id = ?1";
 
-/// `integer` is what makes a key the row's own number.
+/// `integer` makes the key the rowid.
 fn own_key(definition: &str) -> String {
     definition.replace("bigint PRIMARY KEY", "integer PRIMARY KEY")
 }
@@ -27,7 +27,7 @@ fn connect(dir: &Path, synchronous: &str) -> Result<Connection> {
     Ok(connection)
 }
 
-/// One connection; behind a lock where threads update, which is faster than a connection each.
+/// One connection; under a lock where threads update, which is faster than a connection each.
 pub(crate) struct Bank(Mutex<Connection>);
 
 impl Accounts for Bank {

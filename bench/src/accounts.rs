@@ -1,8 +1,8 @@
-//! SQL's shortest statements, embedded: a row by its key, and an update of one that is on the disk when it returns. Statements are
-//! prepared once.
+//! SQL's shortest statements, embedded: a row by its key, and an update that is durable when it returns.
+//! Statements are prepared once.
 //!
-//! `accounts (id bigint PRIMARY KEY, balance bigint, name text)`, ids from 0, every balance 0. Ids are drawn uniformly. After the
-//! updates the balances must sum up to what was added.
+//! `accounts (id bigint PRIMARY KEY, balance bigint, name text)`, ids from 0, every balance 0. Ids are drawn
+//! uniformly. After the updates the sum of the balances must equal the sum of the added amounts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +14,19 @@ use anyhow::{Context, Result, ensure};
 use crate::random::SplitMix;
 use crate::worker::{Figure, Latencies, Outcome, Task};
 
-/// The definition.
+/// The table definition.
 pub const TABLE: &str =
     "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL, name text NOT NULL)";
 
 /// A database with the table.
 pub trait Accounts: Sized + Sync {
-    /// What one thread has of it.
+    /// Handle of one thread.
     type Session<'a>: Client
     where
         Self: 'a;
 
-    /// A new database in the empty directory `dir` with so many accounts; `durable`: for commits that are synced, else for reads.
+    /// Creates a database in the empty directory `dir` with so many accounts; `durable`: for synced commits,
+    /// otherwise for reads.
     fn create(dir: &Path, rows: u64, durable: bool) -> Result<Self>;
     /// Opens for one thread.
     fn session(&self) -> Result<Self::Session<'_>>;
@@ -33,11 +34,11 @@ pub trait Accounts: Sized + Sync {
     fn sum(&self) -> Result<i64>;
 }
 
-/// What a thread does.
+/// Operations of a thread.
 pub trait Client {
     /// `SELECT balance, name FROM accounts WHERE id = $1`: the balance and the length of the name.
     fn get(&mut self, id: i64) -> Result<(i64, usize)>;
-    /// `UPDATE accounts SET balance = balance + $2 WHERE id = $1`, done again until it commits.
+    /// `UPDATE accounts SET balance = balance + $2 WHERE id = $1`, retried until it commits.
     fn add(&mut self, id: i64, amount: i64) -> Result<()>;
 }
 
@@ -46,7 +47,7 @@ pub fn name(id: u64) -> String {
     format!("account {id} of the bank at the harbour")
 }
 
-/// `lookups` SELECTs a pass, by one thread, behind an untimed pass.
+/// `lookups` SELECTs per pass, by one thread, after an untimed pass.
 pub fn select<A: Accounts>(task: &Task) -> Result<Outcome> {
     let accounts = A::create(&task.dir, task.rows, false)?;
     let mut session = accounts.session()?;

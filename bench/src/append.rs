@@ -12,9 +12,9 @@ use crate::worker::{Figure, Latencies, Outcome, Task};
 
 /// Tags repeat as in a store of this many events.
 const PATTERN: u64 = 100_000;
-/// Events that one thread makes before each timed stretch.
+/// Events that one thread prepares before each timed interval.
 const STRETCH_EVENTS: usize = 200;
-/// Most events per second that are made ahead for a thread pool.
+/// Maximum rate of events prepared ahead for a thread pool, per second.
 const READY_PER_SECOND: f64 = 250_000.0;
 
 /// Appends `task.batch` events at a time, synced.
@@ -22,7 +22,7 @@ pub fn run<S: EventStore>(task: &Task) -> Result<Outcome> {
     if task.threads == 1 { alone::<S>(task) } else { together::<S>(task) }
 }
 
-/// One thread. Events are made between timed stretches, and only appends are on the clock.
+/// One thread. Events are prepared between timed intervals, and only appends are timed.
 fn alone<S: EventStore>(task: &Task) -> Result<Outcome> {
     let store = S::open(&task.dir)?;
     let (mut latencies, mut events, mut busy) = (Latencies::default(), 0u64, Duration::ZERO);
@@ -48,8 +48,8 @@ fn alone<S: EventStore>(task: &Task) -> Result<Outcome> {
     finish(&store, source.made, events as f64 / busy.as_secs_f64(), &latencies)
 }
 
-/// Many threads, one event at a time. All events are made before the clock starts; a thread that has used up its share
-/// ends the row early.
+/// Many threads, one event at a time. All events are prepared before the clock starts; a thread that has used
+/// up its share ends the row early.
 fn together<S: EventStore>(task: &Task) -> Result<Outcome> {
     ensure!(S::CONCURRENT, "appends from several threads are not safe here");
     let store = S::open(&task.dir)?;
@@ -90,7 +90,7 @@ fn together<S: EventStore>(task: &Task) -> Result<Outcome> {
     finish(&store, latencies.count(), rate, &latencies)
 }
 
-/// One event under the condition that nothing has its type and unique tag yet; it always holds.
+/// One event under the condition that no event has its type and unique tag; it always holds.
 pub fn conditional<S: EventStore>(task: &Task) -> Result<Outcome> {
     let store = S::open(&task.dir)?;
     let (mut latencies, mut busy) = (Latencies::default(), Duration::ZERO);
@@ -148,7 +148,7 @@ impl Source {
         events
     }
 
-    /// The last event once more.
+    /// Returns the last event again.
     fn again(&self) -> Event {
         Dataset::new(PATTERN).event(self.next - self.step)
     }

@@ -1,10 +1,10 @@
 //! The rows of the Bundoc report, embedded: one operation is one transaction, durable where the row says so.
 //!
-//! Documents as coded there: ids `doc-i` and `wW-docI`, a number `value`, and what the row adds. A read decodes the document
-//! and answers `value`, which is checked. Each worker runs its share of the operations; the clock stands over all of them.
-//! The report runs 1000 operations a row, here `--lookups`. The mixes as coded draw nothing: of each hundred operations of a
-//! worker the first are reads, then come inserts, then updates, on the same hundred ids for all workers; `--order rand`
-//! shuffles the kinds and draws the ids.
+//! Documents as in its source: ids `doc-i` and `wW-docI`, a number `value`, and the fields of the row. A read
+//! decodes the document and returns `value`, which is checked. Each worker runs its share of the operations;
+//! the clock covers all of them. The report runs 1000 operations a row, here `--lookups`. The original mixes
+//! are deterministic: of each hundred operations of a worker the first are reads, then inserts, then updates,
+//! on the same hundred ids for all workers; `--order rand` shuffles the kinds and draws the ids.
 
 use std::io::Write;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::random::SplitMix;
 use crate::rows::Order;
 use crate::worker::{Figure, Group, Latencies, Outcome, Task};
 
-/// A field beside `_id`.
+/// A field in addition to `_id`.
 #[derive(Debug, Clone, Copy)]
 pub enum Field {
     /// A number.
@@ -35,25 +35,25 @@ pub type Fields<'f> = &'f [(&'static str, Field)];
 
 /// A store of documents by id.
 pub trait DocumentStore: Sized + Sync {
-    /// What one thread has of it.
+    /// Handle of one thread.
     type Session<'a>: DocumentSession
     where
         Self: 'a;
 
-    /// The store in `dir`, which is made if it is not there. `durable`: every commit is synced; else it is handed to the
-    /// operating system.
+    /// The store in `dir`, created if it does not exist. `durable`: every commit is synced; otherwise it is
+    /// written to the operating system.
     fn open(dir: &Path, durable: bool) -> Result<Self>;
     /// Opens for one thread.
     fn session(&self) -> Result<Self::Session<'_>>;
 }
 
-/// What a thread does; each call is a transaction.
+/// Operations of a thread; each call is a transaction.
 pub trait DocumentSession {
-    /// Inserts a document that is not there.
+    /// Inserts a new document.
     fn insert(&mut self, id: &str, fields: Fields<'_>) -> Result<()>;
-    /// Puts another document in its place.
+    /// Replaces a document.
     fn replace(&mut self, id: &str, fields: Fields<'_>) -> Result<()>;
-    /// Reads a document, decodes it and answers its `value`.
+    /// Reads a document, decodes it and returns its `value`.
     fn find(&mut self, id: &str) -> Result<Option<i64>>;
     /// Inserts many in one transaction.
     fn insert_batch(&mut self, documents: &mut dyn Iterator<Item = (String, i64)>) -> Result<()>;
@@ -68,7 +68,7 @@ enum Operation {
     Update,
 }
 
-/// One step of the plan.
+/// Runs one step of the plan.
 pub fn run<S: DocumentStore>(task: &Task) -> Result<Outcome> {
     let store = S::open(&task.dir, task.durable)?;
     if task.group == Group::BundocBatch {
@@ -128,7 +128,7 @@ fn one<S: DocumentSession>(
         Group::BundocInsert => Operation::Insert,
         Group::BundocFind => Operation::Find,
         Group::BundocUpdate => Operation::Update,
-        // The share of reads says the rest: 80-15-5, 50-30-20, 20-50-30.
+        // The share of reads determines the others: 80-15-5, 50-30-20, 20-50-30.
         _ => {
             let (reads, inserts) = match task.batch {
                 80 => (80, 15),
@@ -180,7 +180,7 @@ fn one<S: DocumentSession>(
     }
 }
 
-/// Preloads, says `ready`, and inserts until it is killed.
+/// Preloads, prints `ready`, and inserts until it is killed.
 pub fn fill<S: DocumentStore>(task: &Task, mut say: impl Write) -> Result<Outcome> {
     const CHUNK: u64 = 10_000;
     let store = S::open(&task.dir, task.durable)?;
@@ -197,7 +197,8 @@ pub fn fill<S: DocumentStore>(task: &Task, mut say: impl Write) -> Result<Outcom
     Ok(Outcome::default())
 }
 
-/// Milliseconds until a killed store has opened and answered for its first and last documents; then all are counted.
+/// Milliseconds until a killed store has opened and returned its first and last documents; then all are
+/// counted.
 pub fn reopen<S: DocumentStore>(task: &Task) -> Result<Outcome> {
     let started = Instant::now();
     let store = S::open(&task.dir, task.durable)?;
@@ -208,7 +209,7 @@ pub fn reopen<S: DocumentStore>(task: &Task) -> Result<Outcome> {
     }
     let elapsed = started.elapsed();
     let count = session.count()?;
-    ensure!(count >= task.rows, "only {count} of {} documents are there", task.rows);
+    ensure!(count >= task.rows, "only {count} of {} documents exist", task.rows);
     let mut outcome = Outcome::default();
     outcome.figure("open", Figure::one(elapsed.as_secs_f64() * 1e3));
     Ok(outcome)

@@ -1,4 +1,5 @@
-//! `bench bundoc`: the report's rows, beside SQLite with one shared connection, and with a connection each.
+//! `bench bundoc`: the report's rows, compared with SQLite with one shared connection, and with a connection
+//! each.
 
 use crate::plan::Better::{Higher, Lower};
 use crate::plan::{Plan, Row, Step, short};

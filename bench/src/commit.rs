@@ -20,7 +20,8 @@ pub trait DurableStore: Sized + Sync {
     fn rows(&self) -> Result<u64>;
 }
 
-/// Threads commit until the time is over; the first tenth is not counted. Every acknowledged row must be there after.
+/// Threads commit until the time is over; the first tenth is not counted. Afterwards every acknowledged row
+/// must exist.
 pub fn run<S: DurableStore>(task: &Task) -> Result<Outcome> {
     let store = S::create(&task.dir)?;
     let (counting, stop) = (AtomicBool::new(false), AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! COPY: many rows as text into a table, and out of it. The text that comes out must be the one that went in.
+//! COPY: many rows as text into a table, and out of it. The output must equal the input.
 //!
 //! `lines (id bigint PRIMARY KEY, account integer, amount integer, note text)`: a line for each id from 0, about 60 bytes, fields
 //! between tabs as PostgreSQL's text format has them.
@@ -13,17 +13,17 @@ use anyhow::{Result, ensure};
 use crate::random::SplitMix;
 use crate::worker::{Figure, Outcome, Task};
 
-/// The definition.
+/// The table definition.
 pub const TABLE: &str = "CREATE TABLE lines (id bigint PRIMARY KEY, account integer NOT NULL, amount integer NOT NULL, note text NOT NULL)";
 
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 pub const PIECE_BYTES: usize = 256 << 10;
 
 /// A database with the empty table.
 pub trait Copies: Sized {
     /// A new one in the empty directory `dir`.
     fn create(dir: &Path) -> Result<Self>;
-    /// Copies the file into the table; all rows are there, on the disk, when it returns.
+    /// Copies the file into the table; all rows are durable when it returns.
     fn copy_in(&mut self, from: &Path) -> Result<()>;
     /// Copies the table into the file, by id.
     fn copy_out(&mut self, to: &Path) -> Result<()>;
@@ -61,15 +61,15 @@ pub fn digest(file: &Path) -> Result<String> {
     }
 }
 
-/// What [`fnv`] begins with.
+/// Initial value of [`fnv`].
 pub const FNV: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a (Fowler, Noll, Vo): simple in every language that must agree.
+/// FNV-1a (Fowler, Noll, Vo): easy to implement in every language that must agree.
 pub fn fnv(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// In, and out again.
+/// Copies in, and out again.
 pub fn run<C: Copies>(task: &Task) -> Result<Outcome> {
     let (from, to) = (task.dir.join("in.text"), task.dir.join("out.text"));
     write(&from, task.rows)?;

@@ -1,4 +1,5 @@
-//! A global allocator that counts, for the rows about memory. Off until asked, so that other rows pay one relaxed load.
+//! A counting global allocator for the rows about memory. Off by default, so that other rows pay one relaxed
+//! load.
 //!
 //! This file may use `unsafe` for one thing: `GlobalAlloc` is an unsafe trait. Every call goes to the system allocator
 //! unchanged.
@@ -21,12 +22,12 @@ fn count(bytes: usize) {
     }
 }
 
-// SAFETY: every method passes its arguments to `System` unchanged and returns its answer; counting touches no memory
-// of the caller and does not allocate.
+// SAFETY: every method passes its arguments to `System` unchanged and returns its result; counting touches no
+// memory of the caller and does not allocate.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is System's.
+        // SAFETY: the caller upholds the contract of `GlobalAlloc::alloc`, which is System's.
         unsafe { System.alloc(layout) }
     }
 
@@ -48,8 +49,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// Bytes that `body` asked the allocator for, by all threads, whether freed or not; and its answer. Always 0 in a
-/// program that does not install [`CountingAllocator`].
+/// Bytes that all threads requested from the allocator during `body`, whether freed or not; and its result.
+/// Always 0 in a program that does not install [`CountingAllocator`].
 pub fn bytes_allocated<T>(body: impl FnOnce() -> T) -> (u64, T) {
     let before = BYTES.load(Ordering::Relaxed);
     ON.store(true, Ordering::Relaxed);

@@ -1,20 +1,21 @@
-//! `bench crablet`: the sections of the go-crablet report, against us and against its approach on this machine.
+//! `bench crablet`: the sections of the go-crablet report, for us and for its approach on this machine.
 //!
-//! We answer every append after its sync, serializable whatever the header asks. The peer does what go-crablet publishes
-//! over PostgreSQL 15: synced too, READ COMMITTED unless the header asks for SERIALIZABLE, conditions that overlapping
-//! appends can both pass; `concurrency/violations` counts those. In sections 2 to 4 the users pause, which caps the rate
-//! at the client; the `busy` rows leave the pauses out.
+//! We acknowledge every append after its sync, always serializable. The peer implements go-crablet's
+//! published approach over PostgreSQL 15: synced too, READ COMMITTED unless the header requests SERIALIZABLE,
+//! conditions that overlapping appends can both pass; `concurrency/violations` counts those. In sections 2 to
+//! 4 the users pause, which caps the rate at the client; the `busy` rows omit the pauses.
 
 use crate::plan::Better::{Higher, Lower};
 use crate::plan::{Plan, Row, Step};
 use crate::worker::{Group, Task};
 
-/// As far as the report tells.
+/// As far as the report states it.
 pub const MACHINE: &str = "go-crablet with PostgreSQL in Docker, machine not named, July 2025";
 
 const PEERS: &[&str] = &["go_crablet_sql"];
 
-/// A section: name, what, seconds of the original, reported requests per second and 95th percentile in ms.
+/// A section: name, description, seconds of the original, reported requests per second and 95th percentile in
+/// ms.
 type Section = (Group, &'static str, &'static str, f64, Option<(f64, f64)>);
 
 const SECTIONS: [Section; 6] = [

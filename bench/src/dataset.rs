@@ -1,7 +1,7 @@
 //! The event workload: 100-byte payloads, three tags (one unique per event, an account, a region), five types in turn.
 //!
-//! An account has 100 events and a region 2,000 at every size, so a tag row asks for the same number of events at 100K
-//! and at 1M. At 100K this is exactly 1000 accounts and 50 regions. Type `A` has 20 %.
+//! An account has 100 events and a region 2,000 at every size, so a tag query returns the same number of
+//! events at 100K and at 1M. At 100K this is exactly 1000 accounts and 50 regions. Type `A` has 20 %.
 
 use crate::event_store::Event;
 use crate::random::SplitMix;
@@ -22,7 +22,7 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// A data set of `size` events; events beyond `size` go on in the same pattern.
+    /// A data set of `size` events; events beyond `size` continue the pattern.
     pub fn new(size: u64) -> Self {
         Self { size }
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_what_the_rows_say() {
+    fn tags_and_types_have_their_documented_shares() {
         for size in [100_000, 200_000] {
             let events = Dataset::new(size).events(0..size);
             let count = |tag: &str| events.iter().filter(|e| e.tags.iter().any(|t| t == tag)).count();

@@ -1,4 +1,5 @@
-//! Event stores on one clock: what a store must offer to be measured, and what "reading an event" means.
+//! Event stores under the same measurement: the required operations, and the definition of "reading an
+//! event".
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ pub struct Item {
     pub tags: Vec<String>,
 }
 
-/// Any of the items; none means every event.
+/// A query: any of the items; without items every event.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     /// The items.
@@ -50,7 +51,7 @@ impl Query {
     }
 }
 
-/// Which way a read goes.
+/// Direction of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Oldest first.
@@ -88,7 +89,7 @@ pub trait EventStore: Sized + Sync {
     fn filter(query: &Query) -> Self::Filter;
     /// Appends atomically unless `unless` finds an event; returns the last position. A conflict is `Ok(None)`.
     fn append(&self, batch: Self::Batch, unless: Option<&Self::Filter>, flush: Flush) -> Result<Option<u64>>;
-    /// Shows every match, up to `limit`, to `visitor`, streaming as far as the store can.
+    /// Passes every match, up to `limit`, to `visitor`, streaming as far as the store can.
     fn read<V: Visitor>(
         &self,
         filter: &Self::Filter,
@@ -96,11 +97,11 @@ pub trait EventStore: Sized + Sync {
         limit: Option<u32>,
         visitor: &mut V,
     ) -> Result<()>;
-    /// Reads every match into an array, the way an application that wants to keep them does.
+    /// Reads every match into an array, like an application that stores them.
     fn collect(&self, filter: &Self::Filter, direction: Direction) -> Result<Vec<Self::Owned>>;
-    /// Position of the newest event, 0 when there is none.
+    /// Position of the newest event, 0 when the store is empty.
     fn head(&self) -> Result<u64>;
-    /// Brings a preloaded store into the shape it reads best. Not timed.
+    /// Compacts a preloaded store for fast reads. Not timed.
     fn settle(&self) -> Result<()> {
         Ok(())
     }
@@ -112,15 +113,16 @@ pub trait EventStore: Sized + Sync {
     }
 }
 
-/// Sees the events of a read, one after the other.
+/// Receives the events of a read, one after the other.
 pub trait Visitor {
     /// An event. Its tags follow by [`Visitor::tag`].
     fn event(&mut self, position: u64, kind: &str, data: &[u8]);
-    /// A tag of the event before.
+    /// A tag of the preceding event.
     fn tag(&mut self, tag: &str);
 }
 
-/// What a read saw: enough to notice a missing, doubled or altered event, cheap enough not to be the cost of the row.
+/// Summary of a read: detects a missing, doubled or altered event, and is cheap enough not to dominate the
+/// row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Events seen.
@@ -131,7 +133,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// True when `other` saw the same events the other way round, as far as the sums tell.
+    /// True when `other` read the same events in reverse order, as far as the sums show.
     pub fn is_reverse_of(&self, other: &Answer) -> bool {
         Answer { first: other.last, last: other.first, ..*other } == *self
     }

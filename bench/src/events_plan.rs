@@ -1,7 +1,7 @@
-//! `bench events-embedded`: the event store as a library, beside UmaDB's core used the same way.
+//! `bench events-embedded`: the event store as a library, compared with UmaDB's core used the same way.
 //!
-//! UmaDB takes part with one writing thread only: its core is not safe with more. In the quick form it stays out of the
-//! rows at 1M, where preloading it takes most of a minute each time.
+//! UmaDB is measured with one writing thread only: its core is not safe with more. The quick form omits it in
+//! the rows at 1M, where preloading it takes most of a minute each time.
 
 use crate::plan::Better::{Higher, Lower};
 use crate::plan::{Plan, Row, Step, short};

@@ -1,4 +1,4 @@
-//! Runs a plan: workers as child processes, alternating, answers compared, figures collected.
+//! Runs a plan: starts workers as alternating child processes, compares answers, collects figures.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,10 +19,10 @@ use crate::worker::{Figure, Group, Outcome, Task};
 /// How long a victim appends before it is killed.
 const VICTIM_RUNS: Duration = Duration::from_millis(300);
 
-/// The disk is measured again before each of our durable workers: on a shared machine its speed comes and goes.
+/// The disk is measured again before each of our durable workers: on a shared machine its speed varies.
 const PROBE_AGAIN: Duration = Duration::from_millis(150);
 
-/// Where things are.
+/// Paths of the programs and the data.
 #[derive(Debug)]
 pub struct Harness {
     /// Directory for the data; on the disk that is to be measured.
@@ -84,7 +84,7 @@ impl Harness {
         Ok(report)
     }
 
-    /// The peers that the two programs know; what the plan wants beyond that becomes a note.
+    /// The peers that the two programs know; missing peers of the plan become notes.
     fn peers_built(&self, plan: &Plan, notes: &mut Vec<String>) -> Built {
         let list = |program: &Path| -> Vec<String> {
             let listed = Command::new(program).arg("list").output().ok();
@@ -164,7 +164,7 @@ impl Harness {
         Ok(())
     }
 
-    /// One worker, in an empty directory that is removed after.
+    /// One worker, in an empty directory that is removed afterwards.
     fn measure(&self, system: &str, step: &Step) -> Result<Outcome> {
         let dir = self.data.join(system);
         remove(&dir)?;

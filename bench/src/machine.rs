@@ -1,4 +1,4 @@
-//! Facts about the machine and the build that stand beside every figure.
+//! Facts about the machine and the build, stored with every figure.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,12 +21,12 @@ pub struct Machine {
     pub fs: String,
     /// Kernel release.
     pub kernel: String,
-    /// Processes that wanted to run in the minute before.
+    /// Load average of the minute before.
     pub load: Option<f64>,
 }
 
 impl Machine {
-    /// This machine, for data in `dir`. What cannot be found out is `unknown` or 0.
+    /// This machine, for data in `dir`. Unavailable values are `unknown` or 0.
     pub fn here(dir: &Path) -> Self {
         let unknown = || "unknown".to_owned();
         Self {
@@ -49,13 +49,13 @@ fn field(path: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Most memory that this process ever held resident, mapped files included, in MiB.
+/// Peak resident memory of this process, including mapped files, in MiB.
 pub fn peak_resident_mib() -> Option<f64> {
     let peak = field("/proc/self/status", "VmHWM")?;
     Some(peak.trim_end_matches(" kB").parse::<f64>().ok()? / 1024.0)
 }
 
-/// Processes that wanted to run in the last minute, on average.
+/// Load average of the last minute.
 pub fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }

@@ -25,7 +25,7 @@ use ropewalk_bench::{
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Benchmarks of Ropewalk beside its peers.
+/// Benchmarks of Ropewalk and its peers.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -37,7 +37,7 @@ struct Arguments {
 enum Command {
     /// Runs one benchmark against every peer that is built.
     Bench {
-        /// Which one.
+        /// Name of the benchmark.
         #[arg(value_enum)]
         name: Name,
         /// Smaller sizes, fewer repetitions, under a minute.
@@ -49,15 +49,15 @@ enum Command {
         /// Only this row, or the rows below it (`point/hit`).
         #[arg(long, value_name = "ROW")]
         only: Option<String>,
-        /// Where the data goes; the default lies beside this program.
+        /// Directory for the data; by default next to this program.
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
-    /// Shows a result that was written with `--json`.
+    /// Displays a result that was written with `--json`.
     Show {
         /// The file.
         file: PathBuf,
-        /// As Markdown, for a page.
+        /// Prints Markdown, for a page.
         #[arg(long)]
         markdown: bool,
         /// Only these rows, or the rows below them.
@@ -66,25 +66,32 @@ enum Command {
     },
     /// Fills the tables of pages from stored results.
     Figures {
+<<<<<<< HEAD
         /// The pages; by default the README and docs/benchmarks/*.md.
         pages: Vec<PathBuf>,
         /// Where the results lie.
+=======
+        /// The page.
+        #[arg(default_value = "README.md")]
+        page: PathBuf,
+        /// Directory of the results.
+>>>>>>> l-sqlb
         #[arg(long, default_value = "bench/results")]
         results: PathBuf,
     },
     /// Measures the disk: 4 KiB pwrite + fdatasync.
     Probe {
-        /// Where.
+        /// Directory to measure.
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
-    /// Names the servers that can be measured here.
+    /// Lists the servers that can be measured here.
     #[command(hide = true)]
     List,
     /// One measurement; prints one line of JSON.
     #[command(hide = true)]
     Worker {
-        /// Which system: `ours`, or a server.
+        /// The system: `ours`, or a server.
         system: String,
         #[command(flatten)]
         task: Task,

@@ -1,10 +1,12 @@
-//! What `bench mytsdb` writes and asks: a small Kubernetes cluster's metrics, and the 49 queries of the mytsdb report.
+//! Data and queries of `bench mytsdb`: a small Kubernetes cluster's metrics, and the 49 queries of the mytsdb
+//! report.
 //!
 //!   10,000 series, shuffled ─▶ 16 writers ─▶ requests of 625 series × 4 steps of 15 s, remote write 1.0, packed before the clock starts
 //!
-//! The entropy of the mix is about 8 bits for each sample, so that a store cannot do with much less than one byte. Counters
-//! begin far from zero: what `rate` does close to it differs between versions of Prometheus. Times begin at a fixed moment
-//! in the past, so every run of every system gets the same bytes and must give the same answers.
+//! The entropy of the mix is about 8 bits for each sample, so that a store cannot need much less than one
+//! byte. Counters begin far from zero: close to zero, `rate` differs between versions of Prometheus. Times
+//! begin at a fixed instant in the past, so every run of every system gets the same bytes and must return the
+//! same results.
 
 use anyhow::{Context, Result, ensure};
 
@@ -12,25 +14,25 @@ use crate::random::SplitMix;
 
 /// When the first samples were taken, in milliseconds: 1 January 2026.
 pub const BEGIN_MS: i64 = 1_767_225_600_000;
-/// Between two samples of a series.
+/// Interval between two samples of a series.
 pub const STEP_MS: i64 = 15_000;
 /// Steps in one request.
 pub const STEPS_PER_REQUEST: u64 = 4;
-/// Series in one request; all of one writer.
+/// Series in one request; all belong to one writer.
 pub const SERIES_PER_REQUEST: u64 = 625;
 /// Samples in one request.
 pub const SAMPLES_PER_REQUEST: u64 = SERIES_PER_REQUEST * STEPS_PER_REQUEST;
 
 const SEED: u64 = 0x6d79_7473_6462;
 
-/// How the values of a series go on.
+/// Pattern of the values of a series.
 #[derive(Debug, Clone, Copy)]
 enum Values {
-    /// Rises by less than so many thousandths.
+    /// Rises by up to so many thousandths.
     Thousandths(u64),
-    /// Rises by less than so many.
+    /// Rises by up to so many.
     Counter(u64),
-    /// Memory in pages, which changes two times of three.
+    /// Memory in pages, which changes in two of three steps.
     Pages,
     /// Rises by one, once in twenty steps.
     Rarely,
@@ -44,7 +46,7 @@ enum Values {
     Constant,
 }
 
-/// Name, number of series among 10,000, and how the values go.
+/// Name, number of series among 10,000, and the pattern of the values.
 const METRICS: &[(&str, u64, Values)] = &[
     ("container_cpu_usage_seconds_total", 1000, Values::Thousandths(15_000)),
     ("container_memory_working_set_bytes", 1000, Values::Pages),
@@ -64,10 +66,10 @@ const METRICS: &[(&str, u64, Values)] = &[
 const BOUNDS: [&str; 12] =
     ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1", "2.5", "5", "10", "+Inf"];
 
-/// One series and where its values stand.
+/// One series and its current value.
 #[derive(Debug)]
 struct Series {
-    /// The labels as remote write has them.
+    /// The labels in remote write format.
     labels: Vec<u8>,
     values: Values,
     state: u64,
@@ -101,7 +103,7 @@ impl Series {
                 self.state as f64 / 100.0
             }
             Values::Bucket { histogram, ordinal } => {
-                // All buckets of a histogram draw the same.
+                // All buckets of a histogram draw the same number.
                 let drawn = 1 + SplitMix::new(SEED ^ histogram << 32 ^ step).below(2);
                 self.state += drawn * (ordinal + 1);
                 self.state as f64
@@ -111,7 +113,7 @@ impl Series {
     }
 }
 
-/// `count` series of the cluster, 10,000 for each time that the pattern is there as a whole.
+/// `count` series of the cluster, 10,000 for each complete repetition of the pattern.
 fn all(count: u64) -> Vec<Series> {
     let mut series = Vec::new();
     let clusters = count.div_ceil(10_000);
@@ -120,7 +122,7 @@ fn all(count: u64) -> Vec<Series> {
             series.extend((0..*number).map(|n| one(name, replica, n, *values)));
         }
     }
-    // Fisher and Yates, so that no request is all of one metric.
+    // Fisher and Yates, so that no request contains only one metric.
     let mut random = SplitMix::new(SEED);
     for last in (1..series.len()).rev() {
         series.swap(last, random.below(last as u64 + 1) as usize);
@@ -171,7 +173,7 @@ fn one(name: &str, replica: u64, n: u64, values: Values) -> Series {
         Values::Pages => 10_000 + random.below(1 << 18),
         Values::Rarely => 1000 + random.below(1000),
         Values::Load => 100 + random.below(1000),
-        // A histogram's buckets must not fall from one bound to the next.
+        // The buckets of a histogram must not decrease from one bound to the next.
         Values::Bucket { ordinal, .. } => 1_000_000 * (ordinal + 1),
         Values::Constant => 1,
     };
@@ -209,25 +211,25 @@ pub fn time_ms(step: u64) -> i64 {
     BEGIN_MS + step as i64 * STEP_MS
 }
 
-/// The requests of one writer, packed as they are sent.
+/// The requests of one writer, compressed in advance.
 #[derive(Debug)]
 pub struct Writer {
-    /// One body for each four steps.
+    /// One body for every four steps.
     pub bodies: Vec<Vec<u8>>,
-    /// Bytes before they were packed.
+    /// Bytes before compression.
     pub raw_bytes: u64,
 }
 
 /// All requests of `count` series and `requests` requests for each writer.
 ///
 /// # Errors
-/// A body that cannot be packed.
+/// Compression failed.
 pub fn writers(count: u64, requests: u64) -> Result<Vec<Writer>> {
     let mut series = all(count);
     let mut parts: Vec<&mut [Series]> = series.chunks_mut(SERIES_PER_REQUEST as usize).collect();
     let half = parts.len() / 2;
     let rest = parts.split_off(half);
-    // Two threads make it in half the time.
+    // Two threads halve the time.
     let make = |parts: Vec<&mut [Series]>| -> Result<Vec<Writer>> {
         parts.into_iter().map(|series| writer(series, requests)).collect()
     };
@@ -263,10 +265,10 @@ fn writer(series: &mut [Series], requests: u64) -> Result<Writer> {
     Ok(writer)
 }
 
-/// A request with one sample of a series of its own.
+/// A request with one sample of a separate series.
 ///
 /// # Errors
-/// It cannot be packed.
+/// Compression failed.
 pub fn probe(name: &str, time_ms: i64, value: f64) -> Result<Vec<u8>> {
     let (mut one, mut sample, mut raw) = (Vec::new(), Vec::new(), Vec::new());
     one.extend_from_slice(&encode_labels(&[("__name__", name.to_owned()), ("job", "probe".to_owned())]));
@@ -284,11 +286,11 @@ pub fn probe(name: &str, time_ms: i64, value: f64) -> Result<Vec<u8>> {
 pub struct MytsdbQuery {
     /// Its number in the report.
     pub number: usize,
-    /// Asked four times of five.
+    /// Part of four of five queries.
     pub hot: bool,
     /// Range and step in seconds, for a range query.
     pub range: Option<(i64, i64)>,
-    /// What it shows.
+    /// Its description.
     pub name: String,
     /// PromQL.
     pub text: String,
@@ -297,7 +299,7 @@ pub struct MytsdbQuery {
 /// The 49 queries in their valid form.
 ///
 /// # Errors
-/// The list in the repository is damaged.
+/// The list in the repository is invalid.
 pub fn queries() -> Result<Vec<MytsdbQuery>> {
     let lines = include_str!("../data/mytsdb-queries.tsv").lines().filter(|line| !line.starts_with('#'));
     let queries: Vec<MytsdbQuery> = lines.map(query).collect::<Result<_>>()?;

@@ -1,15 +1,16 @@
-//! `bench mytsdb`: the workload of the mytsdb report over remote write and the query API, beside Prometheus and
-//! VictoriaMetrics, under one load generator.
+//! `bench mytsdb`: the workload of the mytsdb report over remote write and the query API, compared with
+//! Prometheus and VictoriaMetrics, under one load generator.
 //!
 //! Phases of one measurement, on one server: writers alone; writers and readers; readers alone; paced; freshness; size; restart.
-//! Ours answers a write after its sync. Prometheus answers when its log is handed to the system and syncs it with each
-//! segment; VictoriaMetrics answers from memory and writes seconds later. Neither offers more over this protocol.
+//! Ours acknowledges a write after its sync. Prometheus acknowledges when its log is written to the system
+//! and syncs it with each segment; VictoriaMetrics acknowledges from memory and writes seconds later. Neither
+//! offers more over this protocol.
 
 use crate::plan::Better::{self, Higher, Lower};
 use crate::plan::{Plan, Row, Step};
 use crate::worker::{Group, Task};
 
-/// As far as the report tells.
+/// As far as the report states it.
 pub const MACHINE: &str =
     "the author's laptop (macOS), cores not named, December 2025; writes not acknowledged";
 

@@ -1,4 +1,4 @@
-//! An event store that is obviously right, to test the drivers with: a list of events per directory.
+//! A trivially correct event store to test the drivers: a list of events per directory.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -92,14 +92,14 @@ impl EventStore for Naive {
     }
 }
 
-/// The tasks of a plan's groups, shrunk so that a test can run them.
+/// Runs the task of a plan's group, reduced for a test.
 fn outcome(group: Group, rows: u64, threads: usize, run: fn(&Task) -> Result<Outcome>) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let task = Task { dir: dir.path().into(), rows, threads, seconds: 0.001, ..Task::new(group) };
     run(&task).unwrap()
 }
 
-/// Every row of the plan's steps of `group` has its figure, and no figure is without a row.
+/// Checks that every row of the plan's steps of `group` has its figure, and every figure a row.
 fn fills(plan: &Plan, group: Group, outcome: &Outcome, renamed: impl Fn(&str) -> String) {
     let step = plan.steps.iter().find(|step| step.task.group == group).unwrap();
     let mut wanted: Vec<String> = step.rows.iter().map(|row| row.figure.clone()).collect();

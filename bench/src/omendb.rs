@@ -1,11 +1,12 @@
 //! The OmenDB report's benchmark: load small rows by an integer key, then read a thousand of them, right after.
 //!
-//! As its source has it (archive/old-binaries/benchmark_honest_comparison.rs): a row is an integer key and the text
-//! `value_KEY`; formatting the value is inside the timed region; all rows go in as one transaction into a store that was
-//! opened before; a second store, loaded the same way, answers each (n/1000)-th key once, in the order of insertion, on one
-//! thread. Reported are the ratio of the load times, the ratio of the query times, and their mean.
+//! As in its source (archive/old-binaries/benchmark_honest_comparison.rs): a row is an integer key and the
+//! text `value_KEY`; formatting the value is inside the timed region; all rows are inserted in one
+//! transaction into a store that was opened before; a second store, loaded the same way, reads each
+//! (n/1000)-th key once, in the order of insertion, on one thread. The report lists the ratio of the load
+//! times, the ratio of the query times, and their mean.
 //!
-//! Two things differ: every system ends its load with a sync, and random keys come from a generator of our own.
+//! Two things differ: every system ends its load with a sync, and random keys come from our generator.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use crate::worker::{Figure, Outcome, Task};
 
 /// Keys of one query pass.
 pub const QUERIES: usize = 1000;
-/// The peer that the report measured itself against, driven as the report drove it.
+/// The report's baseline, driven as the report drove it.
 pub const BASELINE: &str = "sqlite_report_shape";
 
 /// A store of rows by integer key.
@@ -37,7 +38,7 @@ pub trait IntegerRows: Sized {
     }
 }
 
-/// The value that belongs to a key, in the place of what `out` held.
+/// The value of a key; replaces the contents of `out`.
 #[inline]
 pub fn value(key: i64, out: &mut String) {
     out.clear();

@@ -11,8 +11,8 @@ pub const MACHINE: &str =
 
 const PEERS: &[&str] = &["sqlite_report_shape", "sqlite_prepared", "sqlite_tuned", "rocksdb", "lmdb", "redb"];
 
-/// What the report says of OmenDB: load ms, query µs, mean speedup over SQLite. Only 10M sequential was run again after
-/// tuning, and only its query.
+/// The report's figures for OmenDB: load ms, query µs, mean speedup over SQLite. After tuning only 10M
+/// sequential was run again, and only its query.
 const REPORT: [(u64, Order, [f64; 3]); 8] = [
     (10_000, Order::Seq, [3.23, 0.87, 3.54]),
     (10_000, Order::Rand, [5.91, 0.94, 3.24]),
@@ -36,7 +36,7 @@ pub fn plan(quick: bool) -> Plan {
     }
 }
 
-/// Ours alone: the latencies of reads and commits while a load runs.
+/// Only ours: the latencies of reads and commits during a load.
 fn busy(quick: bool) -> Step {
     let (rows, seconds) = if quick { (1_000_000, 3.0) } else { (10_000_000, 20.0) };
     let task = Task { rows, seconds, ..Task::new(Group::Busy) };

@@ -1,8 +1,9 @@
 //! Every row of the Opossum report, in two lanes.
 //!
-//! `report/…` as the report ran it: a fresh store per append, the store opened inside the clock of every read, results
-//! as arrays. `honest/…` measures what the label says: an open store that is in use, events made outside the clock,
-//! descending against ascending on the same query, queries that find what they are named for, results streamed.
+//! `report/…` as the report ran it: a fresh store per append, the store opened inside the timed region of
+//! every read, results as arrays. `honest/…` measures the operation in the label: an open store in use,
+//! events prepared outside the timed region, descending against ascending on the same query, queries that
+//! find what they are named for, results streamed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -85,8 +86,8 @@ impl Rows {
         })
     }
 
-    /// One append of `n` events on a store of its own. With `Flush::Synced` opening the store is on the clock, as in the
-    /// report; making the events always is.
+    /// One append of `n` events on a new store. With `Flush::Synced` opening the store is timed, as in the
+    /// report; preparing the events always is.
     fn fresh<S: EventStore>(&mut self, name: &str, n: usize, flush: Flush) -> Result<()> {
         let mut maker = Maker::new(FOUR_TYPES, 2);
         self.each_fresh(name, |dir| {
@@ -133,7 +134,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Opens the store and reads into an array, both on the clock; then once more for the memory.
+    /// Opens the store and reads into an array, both timed; then once more for the memory.
     fn open_and_collect<S: EventStore>(
         &mut self,
         dir: &Path,
@@ -318,8 +319,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Streams the matches ascending and descending in turn; also notes the ratio of the medians and the bytes allocated
-    /// for each event.
+    /// Streams the matches ascending and descending in turn; also records the ratio of the medians and the
+    /// bytes allocated for each event.
     fn both_ways<S: EventStore>(&mut self, store: &S, name: &str, query: &Query) -> Result<()> {
         let filter = S::filter(query);
         let (ascending, descending) =
@@ -364,7 +365,7 @@ impl Rows {
         Ok(latencies)
     }
 
-    /// The mean, as the report has it, with the quantiles beside.
+    /// Records the mean, as in the report, with the quantiles.
     fn latencies(&mut self, name: impl Into<String>, latencies: &Latencies) {
         let mean = latencies.mean_us().unwrap_or_default();
         self.outcome.figure(name, Figure::one(mean).with(latencies));
@@ -401,7 +402,7 @@ fn fill<S: EventStore>(store: &S, maker: &mut Maker, size: usize) -> Result<()> 
     store.settle()
 }
 
-/// The rebuilt state: the latest payload's length by student.
+/// The rebuilt state: the length of each student's latest payload.
 #[derive(Default)]
 struct Students {
     by_id: HashMap<String, usize>,

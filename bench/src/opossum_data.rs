@@ -104,7 +104,7 @@ impl Maker {
     }
 }
 
-/// The event of the row with a condition: one tag, never seen before, and the query that looks for it.
+/// The event of the row with a condition: one new tag, and the query for it.
 pub fn registration(maker: &mut Maker) -> (Event, Query) {
     let tag = format!("studentEmail=test-{}@example.com", maker.guid());
     let mut event = maker.event();
@@ -140,7 +140,7 @@ pub struct QueryCase {
     pub query: Query,
     /// True when it asks for descending order.
     pub backward: bool,
-    /// True when five tags cannot contain what it asks for; with ten it finds what its label says.
+    /// True when five tags cannot contain the requested one; with ten the query matches its label.
     pub never_hits: bool,
     /// The report's mean in milliseconds.
     pub reported_ms: f64,

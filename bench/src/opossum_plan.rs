@@ -1,13 +1,15 @@
-//! `bench opossum`: the rows of the Opossum report (C#, BenchmarkDotNet) with its published figures beside ours.
+//! `bench opossum`: the rows of the Opossum report (C#, BenchmarkDotNet) with its published figures next to
+//! ours.
 //!
-//! The report's machine is another one and its store writes a file per event, so its column shows orders of magnitude.
+//! The report's machine differs and its store writes a file per event, so its column shows orders of
+//! magnitude.
 
 use crate::opossum_data::{query_cases, read_cases};
 use crate::plan::Better::{self, Lower};
 use crate::plan::{Plan, Row, Step, short};
 use crate::worker::{Group, Task};
 
-/// As far as the report tells.
+/// As far as the report states it.
 pub const MACHINE: &str = "Opossum 0.5, .NET 10 on Windows, machine not named, January 2025";
 
 /// The report's append rows: name, what, milliseconds.
@@ -171,7 +173,7 @@ fn honest_reads(size: u64) -> Vec<Row> {
     rows
 }
 
-/// The claimed 0.93 to 1.16 ms of the report's project stand beside the report lane.
+/// The project's claim of 0.93 to 1.16 ms is next to the report lane.
 fn read_last(lane: &str, size: u64) -> Vec<Row> {
     let cases = [("type", "of a type"), ("tag", "with a tag"), ("all", "of all")];
     let row = |(name, what): (&str, &str)| {

@@ -1,4 +1,5 @@
-//! Ordered key-value stores on one clock: load, settle, point hits and misses, scans of 100, bytes on disk.
+//! Ordered key-value stores under the same measurement: load, settle, point hits and misses, scans of 100,
+//! bytes on disk.
 
 use std::path::Path;
 use std::time::Instant;
@@ -15,7 +16,7 @@ pub const SCAN_ROWS: usize = 100;
 
 /// A store that keeps rows in key order.
 pub trait OrderedStore: Sized {
-    /// Reads at one moment of the store.
+    /// Reads at one snapshot of the store.
     type Reader<'a>: OrderedReader
     where
         Self: 'a;
@@ -26,19 +27,20 @@ pub trait OrderedStore: Sized {
     /// Inserts all rows in their order; all are durable when it returns.
     fn load(&mut self, rows: Rows) -> Result<()>;
 
-    /// Brings the store into the shape it reads best (flush, compact, checkpoint), timed apart from the load. False when
-    /// there is nothing to do.
+    /// Compacts the store for fast reads (flush, compact, checkpoint), timed separately from the load. False
+    /// when there is nothing to do.
     fn settle(&mut self) -> Result<bool>;
 
     /// Opens for reading.
     fn reader(&self) -> Result<Self::Reader<'_>>;
 
-    /// Figures that only this store has, such as its ablations; called last, with the store for its own.
+    /// Figures that only this store has, such as its ablations; called last, and takes ownership of the
+    /// store.
     fn extra(self, _workload: &Workload, _outcome: &mut Outcome) -> Result<()> {
         Ok(())
     }
 
-    /// False when nothing lies on disk.
+    /// False when the store has no files.
     const ON_DISK: bool = true;
 }
 
@@ -50,7 +52,7 @@ pub trait OrderedReader {
     fn scan(&mut self, from: u64, limit: usize) -> Result<(u64, usize)>;
 }
 
-/// What "touching" a value means, the same everywhere.
+/// Definition of "touching" a value, the same for all systems.
 #[inline]
 pub fn touch(value: &[u8]) -> u64 {
     let first = value.first().copied().unwrap_or_default();
@@ -58,7 +60,7 @@ pub fn touch(value: &[u8]) -> u64 {
     u64::from(first) + (u64::from(last) << 8)
 }
 
-/// The lookups, made before any clock runs. Each pass has keys of its own.
+/// The lookups, prepared before any timing. Each pass has separate keys.
 #[derive(Debug)]
 pub struct Workload {
     /// The rows in the store.

@@ -1,10 +1,10 @@
-//! What a benchmark consists of: steps, each one task for a few systems, and the rows that its figures fill.
+//! Definition of a benchmark: steps, each one task for some systems, and the result rows of its figures.
 
 use serde::{Deserialize, Serialize};
 
 use crate::worker::Task;
 
-/// Peers that are no databases: they show what the machine can do, and no ratio is made with them.
+/// Peers that are not databases: they show the machine's limits, and no ratio is computed for them.
 pub const REFERENCES: &[&str] = &["btreemap"];
 
 /// A benchmark.
@@ -21,13 +21,13 @@ pub struct Plan {
 pub struct Step {
     /// The task; the harness fills in the directory.
     pub task: Task,
-    /// Runs before the task in the same directory, until it says `ready`; then it is killed.
+    /// Runs before the task in the same directory, until it prints `ready`; then it is killed.
     pub victim: Option<Task>,
     /// Peers that take part.
     pub peers: &'static [&'static str],
     /// How often every peer runs; ours runs once more (A/B/A).
     pub rounds: usize,
-    /// What the figures become.
+    /// The result rows of its figures.
     pub rows: Vec<Row>,
 }
 
@@ -46,17 +46,17 @@ pub enum Better {
 pub struct Row {
     /// Its stable id.
     pub id: String,
-    /// In plain words.
+    /// Description in plain words.
     pub what: String,
     /// Unit of every value in the row.
     pub unit: &'static str,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
     /// The worker's name of the figure.
     pub figure: String,
-    /// Durability behind the figure, for rows that write.
+    /// Durability of the figure, for rows that write.
     pub durability: Option<&'static str>,
-    /// What a predecessor's report says, in the row's unit.
+    /// The figure in a predecessor's report, in the row's unit.
     pub report: Option<f64>,
 }
 
@@ -80,7 +80,7 @@ impl Row {
         }
     }
 
-    /// The same row, durable in this way.
+    /// The same row with a durability.
     pub fn durable(mut self, durability: &'static str) -> Self {
         self.durability = Some(durability);
         self
@@ -94,7 +94,8 @@ impl Row {
 }
 
 impl Plan {
-    /// Keeps the rows whose id is `only` or lies below it (`point/hit` keeps `point/hit/1M/rand`), and the steps they need.
+    /// Retains the rows whose id is `only` or below it (`point/hit` retains `point/hit/1M/rand`), and their
+    /// steps.
     pub fn retain(&mut self, only: &str) {
         for step in &mut self.steps {
             step.rows.retain(|row| is_below(&row.id, only));
@@ -103,7 +104,7 @@ impl Plan {
     }
 }
 
-/// True when the row `id` is `only` or lies below it.
+/// True when the row `id` is `only` or below it.
 pub fn is_below(id: &str, only: &str) -> bool {
     id.strip_prefix(only).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }

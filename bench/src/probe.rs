@@ -1,5 +1,5 @@
-//! What the disk can do: 4 KiB pwrite + fdatasync in a preallocated file, one after the other. Every durable figure of
-//! one writer is bounded by this rate, so it stands beside them.
+//! Speed of the disk: 4 KiB pwrite + fdatasync in a preallocated file, one after the other. This rate bounds
+//! every durable figure of one writer, so it is stored with them.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::worker::Latencies;
 
 const BLOCK_BYTES: usize = 4096;
-/// Written once with real bytes before the clock starts, then overwritten in a circle.
+/// Written once with data before the clock starts, then overwritten cyclically.
 const FILE_BYTES: usize = 16 << 20;
 
 /// Rate and latency of fdatasync.

@@ -66,7 +66,8 @@ impl<S: EventStore> Reads<'_, S> {
         Ok(())
     }
 
-    /// Seconds of each read, after one untimed; between 3 and 2000 of them. The answer goes into the digests.
+    /// Seconds of each read, after an untimed one; between 3 and 2000 of them. The answer is added to the
+    /// digests.
     fn repeat(&mut self, name: &str, query: &Query, direction: Direction, events: u64) -> Result<Vec<f64>> {
         let filter = S::filter(query);
         let expected: Answer = self.store.answer(&filter, direction, None)?;
@@ -101,7 +102,7 @@ impl<S: EventStore> Reads<'_, S> {
     }
 }
 
-/// Preloads, says `ready`, and then appends until it is killed.
+/// Preloads, prints `ready`, and then appends until it is killed.
 pub fn fill<S: EventStore>(task: &Task, mut say: impl Write) -> Result<Outcome> {
     let store = S::open(&task.dir)?;
     preload(&store, task.rows)?;
@@ -113,8 +114,8 @@ pub fn fill<S: EventStore>(task: &Task, mut say: impl Write) -> Result<Outcome> 
     Ok(Outcome::default())
 }
 
-/// Milliseconds until a killed store has opened and answered for its newest event; then the most memory that the process
-/// held while it read every event in both directions.
+/// Milliseconds until a killed store has opened and returned its newest event; then the peak memory of the
+/// process while it reads every event in both directions.
 pub fn reopen<S: EventStore>(task: &Task) -> Result<Outcome> {
     let filter = S::filter(&Query::all());
     let started = Instant::now();
@@ -122,7 +123,7 @@ pub fn reopen<S: EventStore>(task: &Task) -> Result<Outcome> {
     let newest = store.answer(&filter, Direction::Backward, Some(1))?;
     let elapsed = started.elapsed();
     ensure!(newest.events == 1, "the newest event is gone");
-    ensure!(store.head()? > task.rows, "only {} of {} events are there", store.head()?, task.rows);
+    ensure!(store.head()? > task.rows, "only {} of {} events exist", store.head()?, task.rows);
     let mut outcome = Outcome::default();
     outcome.figure("open", Figure::one(elapsed.as_secs_f64() * 1e3));
     let forward = store.answer(&filter, Direction::Forward, None)?;

@@ -1,4 +1,5 @@
-//! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a generator of our own, so that a newer dependency never changes an input.
+//! SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): implemented here, so that a newer dependency never changes
+//! an input.
 
 /// A seeded stream of 64-bit numbers.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use crate::plan::{Better, Row, is_below};
 use crate::probe::Probe;
 use crate::worker::Figure;
 
-/// A whole run.
+/// A complete run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the benchmark.
@@ -23,11 +23,11 @@ pub struct Report {
     pub date: String,
     /// True for the short form.
     pub quick: bool,
-    /// Where.
+    /// The machine of the run.
     pub machine: Machine,
-    /// What the disk can do.
+    /// Speed of the disk.
     pub probe: Probe,
-    /// What is missing, and why.
+    /// Missing parts, and the reasons.
     pub notes: Vec<String>,
     /// The rows.
     pub rows: Vec<RowResult>,
@@ -37,13 +37,13 @@ impl Report {
     /// Reads a stored result.
     ///
     /// # Errors
-    /// The file is not there, or is no result.
+    /// The file does not exist, or is not a result.
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
         serde_json::from_str(&text).with_context(|| format!("{} is no result", file.display()))
     }
 
-    /// Keeps the rows that are one of `only` or lie below one; all if `only` is empty.
+    /// Retains the rows that are one of `only` or below one; all if `only` is empty.
     pub fn retain<S: AsRef<str>>(&mut self, only: &[S]) {
         self.rows.retain(|row| only.is_empty() || only.iter().any(|only| is_below(&row.id, only.as_ref())));
     }
@@ -54,11 +54,11 @@ impl Report {
 pub struct RowResult {
     /// Stable id.
     pub id: String,
-    /// In plain words.
+    /// Description in plain words.
     pub what: String,
     /// Unit of all values.
     pub unit: String,
-    /// Which way is better.
+    /// Direction of improvement.
     pub better: Better,
     /// Our median.
     pub ours: Option<f64>,
@@ -78,7 +78,7 @@ pub struct RowResult {
     /// Durability, for rows that write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<String>,
-    /// What the disk could do at that moment: 4 KiB writes with fdatasync per second, for rows that write.
+    /// Disk speed at that time: 4 KiB writes with fdatasync per second, for rows that write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fdatasync_per_s: Option<f64>,
     /// Medians of the peers that took part.
@@ -87,7 +87,7 @@ pub struct RowResult {
     pub peers_detail: BTreeMap<String, Detail>,
     /// The predecessor's published figure.
     pub report: Reported,
-    /// False when the systems' answers differed: then no figure of the row counts.
+    /// False when the systems' answers differed: then no figure of the row is valid.
     pub answers_equal: bool,
 }
 
@@ -107,7 +107,7 @@ pub struct Detail {
 pub struct Reported {
     /// In the row's unit.
     pub value: Option<f64>,
-    /// As far as the report tells.
+    /// As far as the report states it.
     pub machine: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl RowResult {
         }
     }
 
-    /// How many times better ours is than `other`; above 1 is better.
+    /// Ratio of ours to `other`; above 1 ours is better.
     pub fn ratio(&self, other: f64) -> Option<f64> {
         let ours = self.ours?;
         let ratio = match self.better {

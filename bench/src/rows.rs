@@ -1,8 +1,8 @@
 //! The key-value workload: rows of 8 + 100 bytes, sequential or random, and the lookups on them.
 //!
-//! All keys are even as numbers, so an odd key is a miss that falls between keys that exist. A key is a `u64` whose
-//! big-endian bytes sort like the number; [`signed`] gives the `i64` of the same order for systems with typed keys.
-//! Random keys are a bijection of 0, 1, 2, …: full range, no duplicates, nothing to remember.
+//! All keys are even as numbers, so an odd key is a miss between existing keys. A key is a `u64` whose
+//! big-endian bytes sort like the number; [`signed`] returns the `i64` of the same order for systems with
+//! typed keys. Random keys are a bijection of 0, 1, 2, …: full range, no duplicates, no state.
 
 use clap::ValueEnum;
 
@@ -15,17 +15,17 @@ pub const ROW_BYTES: u64 = 8 + VALUE_BYTES as u64;
 
 const SIGN: u64 = 1 << 63;
 
-/// In which order keys come.
+/// Order of the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Order {
     /// Ascending.
     Seq,
-    /// In no order, over the full range.
+    /// Random, over the full range.
     Rand,
 }
 
 impl Order {
-    /// As in row ids and on the command line.
+    /// The name in row ids and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Order::Seq => "seq",
@@ -37,9 +37,9 @@ impl Order {
 /// A set of rows in insertion order.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows {
-    /// How many.
+    /// Number of rows.
     pub count: u64,
-    /// In which order they are inserted.
+    /// Order of insertion.
     pub order: Order,
 }
 

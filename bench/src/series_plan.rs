@@ -1,11 +1,11 @@
-//! `bench series-embedded`: durable ingest in the shape of the mytsdb report and in that of scrapes, bytes per sample, and a
-//! million series: making them, writing to them, their memory, and opening them again.
+//! `bench series-embedded`: durable ingest in the shape of the mytsdb report and of scrapes, bytes per
+//! sample, and a million series: creating, writing and reopening them, and their memory.
 
 use crate::plan::Better::{Higher, Lower};
 use crate::plan::{Plan, Row, Step, short};
 use crate::worker::{Group, Task};
 
-/// The report's machine, as far as it tells.
+/// The report's machine, as far as it states it.
 pub const MACHINE: &str =
     "mytsdb report (2025-12-06): a macOS laptop, cores unknown, writes neither acknowledged nor durable";
 /// Samples per second of the report.

@@ -1,4 +1,4 @@
-//! `bench sql-analytic`: the 22 questions of TPC-H, through the library, beside DuckDB and SQLite.
+//! `bench sql-analytic`: the 22 queries of TPC-H, through the library, compared with DuckDB and SQLite.
 
 use crate::plan::Better::{Higher, Lower};
 use crate::plan::{Plan, Row, Step};
@@ -7,7 +7,7 @@ use crate::worker::{Group, Task};
 
 const PEERS: &[&str] = &["duckdb", "sqlite"];
 
-/// The plan: scale 0.1, and in full 1 as well.
+/// The plan: scale 0.1, and in full runs 1 as well.
 pub fn plan(quick: bool) -> Plan {
     let step = |scale: &str, orders: u64, passes: usize| {
         let at = if scale == "0.1" { String::new() } else { format!("@{scale}") };

@@ -1,11 +1,14 @@
-//! `bench sql-point`: short statements, through the library beside SQLite, and over the wire beside PostgreSQL.
+//! `bench sql-point`: short statements, compared with SQLite through the library and with PostgreSQL over the
+//! wire.
 //!
-//! Embedded: `accounts`. Over the wire: pgbench, PostgreSQL's own load generator, against us and PostgreSQL 15, over TCP on this
-//! machine. Both have the same tables, filled by the same statements; both answer a commit when it is on the disk.
+//! Embedded: `accounts`. Over the wire: pgbench, PostgreSQL's load generator, for us and PostgreSQL 15, over
+//! TCP on this machine. Both have the same tables, filled by the same statements; both acknowledge a commit
+//! when it is on disk.
 //!
-//! `tpcb` is pgbench's built-in transaction: three updates, a select and an insert between BEGIN and COMMIT, read committed as
-//! PostgreSQL runs it by default. Where two meet both let the second wait; at serializable pgbench runs again what is refused, and
-//! only what committed counts. Afterwards the sums of balances must be those of the history.
+//! `tpcb` is pgbench's built-in transaction: three updates, a select and an insert between BEGIN and COMMIT,
+//! read committed as PostgreSQL's default. On a conflict both systems make the second transaction wait; at
+//! serializable pgbench retries rejected transactions, and only committed ones count. Afterwards the sums of
+//! balances must equal those of the history.
 
 use crate::plan::Better::{Higher, Lower};
 use crate::plan::{Plan, Row, Step, short};
@@ -30,7 +33,7 @@ pub struct Load {
 
 const READ_COMMITTED: &str = "read committed";
 
-/// Everything that is measured on one server, in order.
+/// All loads that are measured on one server, in order.
 pub fn loads() -> Vec<Load> {
     let mut loads = Vec::new();
     for script in ["select-only", "tpcb-like"] {

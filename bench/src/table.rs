@@ -1,4 +1,4 @@
-//! The result as a table for people.
+//! The result as a table for readers.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +7,16 @@ use comfy_table::{CellAlignment, Table, presets};
 use crate::plan::REFERENCES;
 use crate::report::{Report, RowResult};
 
-/// Where the table goes.
+/// Output format of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// A terminal: ids, spread and latencies.
     Terminal,
-    /// Markdown: what each row means, without the spread.
+    /// Markdown: the description of each row, without the spread.
     Markdown,
 }
 
-/// Rows, ours, every peer, the report's figure, and what ours is against them: above 1x ours is better.
+/// Rows, ours, every peer, the report's figure, and the ratios of ours to them: above 1x ours is better.
 pub fn render(report: &Report, style: Style) -> String {
     let machine = &report.machine;
     let mut text = format!(
@@ -88,6 +88,7 @@ fn rows(report: &Report, style: Style) -> Table {
     table
 }
 
+<<<<<<< HEAD
 /// Rows of several benchmarks in one Markdown table: ours, the best peer, and the ratio to it.
 pub fn summary(rows: &[(String, RowResult)]) -> Table {
     let mut table = Table::new();
@@ -114,6 +115,10 @@ pub fn summary(rows: &[(String, RowResult)]) -> Table {
 
 /// The peer with the smallest ratio, its value and the ratio; peers that are shown for reference only do not count.
 fn best_peer(row: &RowResult) -> Option<(&str, f64, f64)> {
+=======
+/// The smallest of our ratios to the peers, excluding reference peers.
+fn best_peer(row: &RowResult) -> Option<f64> {
+>>>>>>> l-sqlb
     let compared = row.peers.iter().filter(|(name, _)| !REFERENCES.contains(&name.as_str()));
     let ratios = compared.filter_map(|(name, &value)| Some((name.as_str(), value, row.ratio(value)?)));
     ratios.min_by(|a, b| a.2.total_cmp(&b.2))
@@ -123,7 +128,7 @@ fn ratio(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| format!("{}x", number(Some(value))))
 }
 
-/// Three significant digits or all before the point, thousands apart.
+/// Three significant digits or all before the point, with thousands separators.
 pub fn number(value: Option<f64>) -> String {
     let Some(value) = value else { return String::new() };
     let decimals = match value.abs() {

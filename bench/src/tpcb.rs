@@ -1,9 +1,9 @@
-//! TPC-B's transaction, embedded: three balances change by an amount and one line of history is added, all or nothing and
-//! durable, from many threads in a closed loop.
+//! TPC-B's transaction, embedded: three balances change by an amount and one line of history is added,
+//! atomically and durably, from many threads in a closed loop.
 //!
-//! 100 branches, 10 tellers for each, `--rows` accounts (TPC-B itself has 100,000 accounts for each branch). Branch, teller and
-//! account are drawn independently, uniformly, from each thread's own seed. After the clock every balance must be the sum
-//! of its history.
+//! 100 branches, 10 tellers for each, `--rows` accounts (TPC-B itself has 100,000 accounts for each branch).
+//! Branch, teller and account are drawn independently and uniformly, from a seed for each thread. After the
+//! run every balance must equal the sum of its history.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,24 +20,24 @@ pub const BRANCHES: u64 = 100;
 /// Tellers of all branches.
 pub const TELLERS: u64 = 10 * BRANCHES;
 
-/// What one transaction does.
+/// Parameters of one transaction.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
-    /// Which account, from 0.
+    /// The account, from 0.
     pub account: u64,
-    /// Which teller.
+    /// The teller.
     pub teller: u64,
-    /// Which branch.
+    /// The branch.
     pub branch: u64,
     /// Added to each of the three.
     pub delta: i64,
-    /// Unique in the run: thread and count.
+    /// Unique in the run: thread and counter.
     pub number: u64,
 }
 
 /// A store with accounts, tellers, branches and a history.
 pub trait Bank: Sized + Sync {
-    /// What one thread has of it.
+    /// Handle of one thread.
     type Session<'a>: Teller
     where
         Self: 'a;
@@ -50,9 +50,9 @@ pub trait Bank: Sized + Sync {
     fn sums(&self) -> Result<([i64; 4], u64)>;
 }
 
-/// What a thread does.
+/// Operations of a thread.
 pub trait Teller {
-    /// One transaction; durable when it returns. Done again until it commits.
+    /// Runs one transaction, retried until it commits; durable when it returns.
     fn transfer(&mut self, transfer: Transfer) -> Result<()>;
 }
 

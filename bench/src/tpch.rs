@@ -1,11 +1,11 @@
-//! TPC-H: its eight tables at any scale, generated here, and its 22 questions with the parameters that validate them.
+//! TPC-H: its eight tables at any scale, generated here, and its 22 queries with their validation parameters.
 //!
-//! Numbers of rows, keys, ranges and dependences are those of the specification (clause 4.2); texts are shorter, of words of our own, and
-//! the rare comments that questions 13 and 16 look for are somewhat more frequent, so that a small scale has some. Every system is given the same
-//! bytes: fields between tabs, no quotes.
+//! Row counts, keys, ranges and dependencies are those of the specification (clause 4.2). Texts are shorter
+//! and use our words; the rare comments for queries 13 and 16 are somewhat more frequent, so that a small
+//! scale has some. Every system gets the same bytes: tab-separated fields, no quotes.
 //!
-//! Answers are compared without their order, since ties leave it open, and numbers to seven digits, since some systems
-//! compute in floating point where others are exact.
+//! Results are compared without their order, since ties leave it open, and numbers to seven digits, since
+//! some systems compute in floating point where others are exact.
 
 use std::fmt::Write as _;
 
@@ -17,10 +17,10 @@ use crate::random::SplitMix;
 
 /// Orders at scale 1.
 pub const ORDERS: u64 = 1_500_000;
-/// How many questions there are.
+/// Number of queries.
 pub const QUESTIONS: usize = 22;
 
-/// Names and columns, in an order in which they may be filled.
+/// Names and columns, in an order that satisfies the dependencies.
 pub const TABLES: [(&str, &str); 8] = [
     ("region", "r_regionkey integer PRIMARY KEY, r_name text NOT NULL, r_comment text"),
     (
@@ -111,9 +111,9 @@ const WORDS: [&str; 12] = [
     "quick", "silent", "bold", "ironic", "deposits", "accounts", "packages", "sleep", "haggle", "along",
     "above", "furious",
 ];
-/// Days from the first order's to the last that can be ordered on.
+/// Days from the first order to the last.
 const ORDER_DAYS: u64 = 2406;
-/// 17 June 1995, counted from 1 January 1992: what came until then was paid for or returned.
+/// 17 June 1995, counted from 1 January 1992: lines received until then were paid for or returned.
 const TODAY: u64 = 1263;
 
 /// Makes the tables of one scale.
@@ -136,7 +136,7 @@ struct Line {
 }
 
 impl Tables {
-    /// With so many orders; everything else is in proportion.
+    /// Tables with so many orders; all others are in proportion.
     pub fn new(orders: u64) -> Result<Self> {
         ensure!(orders.is_multiple_of(ORDERS / 1000), "the scale is a multiple of 0.001");
         let mut day = jiff::civil::date(1992, 1, 1);
@@ -164,7 +164,7 @@ impl Tables {
         self.days.get(day as usize).map_or("1999-01-01", String::as_str)
     }
 
-    /// Gives the rows of a table, some at a time. Answers their number.
+    /// Passes the rows of a table to `give` in chunks. Returns their number.
     pub fn rows(&self, table: &str, give: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
         let count = match table {
             "region" => REGIONS.len() as u64,
@@ -187,7 +187,7 @@ impl Tables {
         Ok(rows)
     }
 
-    /// Writes row `place` of a table; of `lineitem` the lines of an order.
+    /// Writes row `place` of a table; for `lineitem` all lines of an order.
     fn row(&self, table: &str, place: u64, text: &mut String) -> Result<u64> {
         let key = place + 1;
         let random = &mut SplitMix::new(fnv(key, table.as_bytes()));
@@ -256,7 +256,7 @@ impl Tables {
         (part + nth * (suppliers / 4 + (part - 1) / suppliers)) % suppliers + 1
     }
 
-    /// The day of an order, and its lines.
+    /// The day and the lines of an order.
     fn order_lines(&self, place: u64) -> (u64, Vec<Line>) {
         let random = &mut SplitMix::new(place ^ 0x5eed);
         let ordered = random.below(ORDER_DAYS);
@@ -283,7 +283,7 @@ impl Tables {
     fn order(&self, place: u64, text: &mut String) -> Result<()> {
         let (ordered, lines) = self.order_lines(place);
         let random = &mut SplitMix::new(place ^ 0x0dde);
-        // A third of the customers never orders.
+        // A third of the customers has no orders.
         let nth = random.below(self.customers() / 3 * 2);
         let customer = nth / 2 * 3 + nth % 2 + 1;
         let open = lines.iter().filter(|line| line.shipped > TODAY).count();
@@ -373,9 +373,9 @@ fn at<'a>(all: &[&'a str], place: u64) -> &'a str {
     all.get(place as usize).copied().unwrap_or_default()
 }
 
-/// The questions in order, for a scale; a text each that PostgreSQL takes.
+/// The queries in order, for a scale, in PostgreSQL's syntax.
 pub fn questions(orders: u64) -> Vec<String> {
-    // Question 11 asks for parts of more than this share of all.
+    // Query 11 selects parts with more than this share of the total.
     let share = format!("{:.10}", 0.0001 * ORDERS as f64 / orders as f64);
     let text = include_str!("tpch.sql").replace("{share}", &share);
     text.split("\n-- ")
@@ -385,12 +385,13 @@ pub fn questions(orders: u64) -> Vec<String> {
         .collect()
 }
 
-/// A number as all systems can agree on it: seven digits of one that lies a little beside, so that exact halves are none.
+/// A number in a form on which all systems agree: seven digits of a slightly scaled value, which avoids exact
+/// halves.
 pub fn number(value: f64) -> String {
     format!("{:.6e}", value * 1.000_000_012_3 + 0.0)
 }
 
-/// How many rows an answer has, and a digest of them in any order; fields are joined by `|`.
+/// The number of rows of a result, and an order-independent digest of them; fields are joined by `|`.
 pub fn digest(mut rows: Vec<String>) -> String {
     rows.sort_unstable();
     let hash = rows.iter().fold(FNV, |hash, row| fnv(fnv(hash, row.as_bytes()), b"\n"));

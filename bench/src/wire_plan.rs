@@ -1,6 +1,6 @@
-//! `bench events-wire`: our server and UmaDB's under one and the same gRPC client on the same machine.
+//! `bench events-wire`: our server and UmaDB's under the same gRPC client on the same machine.
 //!
-//! Both sync every append before they answer it; UmaDB knows no other mode.
+//! Both sync every append before they acknowledge it; UmaDB has no other mode.
 
 use crate::plan::Better::{self, Higher, Lower};
 use crate::plan::{Plan, Row, Step, short};
@@ -9,7 +9,7 @@ use crate::worker::{Group, Task};
 const PEERS: &[&str] = &["umadb"];
 /// Events under the read rows, as published for UmaDB.
 const EVENTS: u64 = 100_000;
-/// Subscriptions that have nothing to do.
+/// Idle subscriptions.
 const IDLE: u64 = 10_000;
 
 /// The plan; `quick` spends less time on each row.

@@ -1,5 +1,5 @@
-//! The protocol between the harness and a worker process: a [`Task`] as arguments, an [`Outcome`] as one JSON line,
-//! the last of the output (a peer may print lines of its own before).
+//! The protocol between the harness and a worker process: a [`Task`] as arguments, an [`Outcome`] as one JSON
+//! line, the last of the output (a peer may print other lines before).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rows::Order;
 
-/// What a worker measures.
+/// Measurement of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Group {
     /// Load, disk, point reads and scans of `--rows` rows.
@@ -25,7 +25,7 @@ pub enum Group {
     Conditional,
     /// Queries over `--rows` preloaded events.
     Queries,
-    /// Preloads `--rows` events, says `ready`, and appends until killed.
+    /// Preloads `--rows` events, prints `ready`, and appends until killed.
     Fill,
     /// Opens a store that was killed.
     Reopen,
@@ -35,7 +35,7 @@ pub enum Group {
     OpossumAt,
     /// The rows of the OmenDB report.
     Omendb,
-    /// Reads and durable commits of `--rows` rows beside a load at full speed.
+    /// Reads and durable commits of `--rows` rows during a load at full speed.
     Busy,
     /// YCSB's workloads on `--rows` rows by `--threads` threads.
     Ycsb,
@@ -49,7 +49,7 @@ pub enum Group {
     BundocMix,
     /// `--batch` documents in one transaction.
     BundocBatch,
-    /// Preloads `--rows` documents, says `ready`, and inserts until killed.
+    /// Preloads `--rows` documents, prints `ready`, and inserts until killed.
     BundocFill,
     /// Opens a store of documents that was killed.
     BundocReopen,
@@ -67,19 +67,19 @@ pub enum Group {
     WireAppend,
     /// The same under conditions that hold.
     WireConditional,
-    /// Read, decide, and append under the condition that what was read is all.
+    /// Read, decide, and append under the condition that there are no newer events.
     WireDecide,
     /// Ingest of `--rows` events into a server, `--batch` at a time, and reads over them.
     WireQueries,
-    /// From an append to the client that follows.
+    /// Latency from an append to the client that follows.
     WireSubscribe,
-    /// `--rows` subscriptions that have nothing to do, `--batch` different ones.
+    /// `--rows` idle subscriptions, `--batch` different ones.
     WireIdle,
     /// SELECTs of a row by its key, `--rows` in the table.
     SqlSelect,
     /// Durable UPDATEs of a row by its key by `--threads` threads.
     SqlUpdate,
-    /// TPC-H's questions over `--rows` orders.
+    /// TPC-H's queries over `--rows` orders.
     Analytic,
     /// COPY of `--rows` rows through the library.
     CopyEmbedded,
@@ -104,7 +104,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// True when the system under measurement is a program of its own, which `ropewalk-bench` starts.
+    /// True when the system under measurement is a separate program, which `ropewalk-bench` starts.
     pub fn is_of_servers(self) -> bool {
         use Group::{WireAppend, WireConditional, WireDecide, WireIdle, WireQueries, WireSubscribe};
         matches!(self, WireAppend | WireConditional | WireDecide | WireQueries | WireSubscribe | WireIdle)
@@ -137,10 +137,10 @@ impl Group {
 /// One measurement.
 #[derive(Debug, Clone, Args)]
 pub struct Task {
-    /// What to measure.
+    /// The measurement.
     #[arg(value_enum)]
     pub group: Group,
-    /// Where the data goes.
+    /// Directory for the data.
     #[arg(long)]
     pub dir: PathBuf,
     /// Rows or events preloaded.
@@ -209,12 +209,12 @@ impl Task {
     }
 }
 
-/// What a worker measured.
+/// Result of a worker.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Figures by name.
     pub figures: BTreeMap<String, Figure>,
-    /// Digests of the answers by name; equal between systems, or the step's figures do not count.
+    /// Digests of the answers by name; if they differ between systems, the step's figures are invalid.
     pub digests: BTreeMap<String, String>,
 }
 
@@ -230,7 +230,7 @@ impl Outcome {
     }
 }
 
-/// One figure: every repetition of it, and the latencies behind it where it has them.
+/// One figure: all its repetitions, and its latencies if any.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Figure {
     /// One value per repetition, in the row's unit.
@@ -254,7 +254,7 @@ impl Figure {
         self.samples.push(started.elapsed().as_secs_f64() * scale / n as f64);
     }
 
-    /// The same figure with the latencies behind it.
+    /// The same figure with its latencies.
     pub fn with(mut self, latencies: &Latencies) -> Self {
         self.p50_us = latencies.quantile_us(0.50);
         self.p95_us = latencies.quantile_us(0.95);
@@ -285,7 +285,7 @@ impl Latencies {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// How many were recorded.
+    /// Number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.0.len()
     }

@@ -9,8 +9,8 @@
 //! | E | 95 % scans of 1 to 100 rows, 5 % inserts | uniform or zipfian |
 //! | F | half reads, half read-modify-writes | uniform or zipfian |
 //!
-//! One store is loaded once and goes through A, B, C, F, D, E, as YCSB advises. Before the clock starts one session does
-//! some operations from a fixed seed, whose answers must be the same in every system.
+//! One store is loaded once and runs A, B, C, F, D, E, as YCSB advises. Before the clock starts one session
+//! performs some operations from a fixed seed, whose results must be the same in every system.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,19 +25,19 @@ use crate::worker::{Figure, Latencies, Outcome, Task};
 
 /// Rows of the longest scan.
 const SCAN_ROWS_MAX: u64 = 100;
-/// Operations of the comparison.
+/// Number of compared operations.
 const COMPARED: usize = 500;
 const THETA: f64 = 0.99;
 
 /// A store that several sessions use at once.
 pub trait SharedStore: Sized + Sync {
-    /// What one thread has of it.
+    /// Handle of one thread.
     type Session<'a>: Session
     where
         Self: 'a;
 
-    /// A new store in the empty directory `dir`. `durable`: every commit is synced; otherwise it is handed to the operating
-    /// system, or as close to that as the system comes.
+    /// Creates a store in the empty directory `dir`. `durable`: every commit is synced; otherwise it is
+    /// written to the operating system, or as close to that as the system allows.
     fn create(dir: &Path, durable: bool) -> Result<Self>;
     /// Inserts all rows.
     fn load(&mut self, rows: Rows) -> Result<()>;
@@ -45,17 +45,17 @@ pub trait SharedStore: Sized + Sync {
     fn session(&self) -> Result<Self::Session<'_>>;
 }
 
-/// What a thread does. Each call is a transaction of its own.
+/// Operations of a thread. Each call is a separate transaction.
 pub trait Session {
     /// The bytes' sum (first and last), or `None` when the key does not exist.
     fn read(&mut self, key: u64) -> Result<Option<u64>>;
-    /// Replaces the value of a row that is there.
+    /// Replaces the value of an existing row.
     fn update(&mut self, key: u64, value: &[u8; VALUE_BYTES]) -> Result<()>;
     /// Adds a row.
     fn insert(&mut self, key: u64, value: &[u8; VALUE_BYTES]) -> Result<()>;
-    /// Reads the value and writes what `change` makes of it.
+    /// Reads the value and writes the value changed by `change`.
     fn modify(&mut self, key: u64, change: fn(&mut [u8; VALUE_BYTES])) -> Result<()>;
-    /// As [`crate::ordered::OrderedReader::scan`].
+    /// Like [`crate::ordered::OrderedReader::scan`].
     fn scan(&mut self, from: u64, limit: usize) -> Result<(u64, usize)>;
 }
 
@@ -121,14 +121,14 @@ impl Zipf {
 /// Draws operations.
 struct Driver<'a> {
     rows: Rows,
-    /// Row numbers given out; those above the loaded ones may still be on their way.
+    /// Number of assigned row numbers; rows above the loaded ones may still be in flight.
     inserted: &'a AtomicU64,
     zipf: Option<Zipf>,
     random: SplitMix,
 }
 
 impl Driver<'_> {
-    /// The number of a row that was loaded.
+    /// The number of a loaded row.
     fn number(&mut self) -> u64 {
         match self.zipf {
             // Scattered, so that hot rows are not neighbours.
@@ -137,7 +137,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The number of a row, new ones first.
+    /// The number of a row, preferring new ones.
     fn latest(&mut self) -> u64 {
         let newest = self.inserted.load(Ordering::Relaxed);
         let back = match self.zipf {
@@ -147,7 +147,7 @@ impl Driver<'_> {
         newest - 1 - back.min(newest - 1)
     }
 
-    /// Does one operation; answers what it saw, zero for writes.
+    /// Performs one operation; returns the sum that it read, zero for writes.
     fn step(&mut self, workload: Workload, session: &mut impl Session) -> Result<u64> {
         let reads = match workload {
             Workload::A | Workload::F => 50,
@@ -159,7 +159,7 @@ impl Driver<'_> {
             (Workload::D, true) => {
                 let number = self.latest();
                 let found = session.read(self.rows.key(number))?;
-                // A row that another thread is inserting right now may not be there yet.
+                // A row that another thread is currently inserting may not exist yet.
                 ensure!(found.is_some() || number >= self.rows.count, "row {number} is missing");
                 Ok(found.unwrap_or(0))
             }
@@ -190,14 +190,15 @@ impl Driver<'_> {
     }
 }
 
-/// Changes what the sums look at, so that a lost write shows.
+/// Changes the bytes that the sums cover, so that a lost write is detected.
 fn change(bytes: &mut [u8; VALUE_BYTES]) {
     if let Some(first) = bytes.first_mut() {
         *first = first.wrapping_add(1);
     }
 }
 
-/// Loads a store and runs all workloads. `task.order` is that of the keys, `task.zipfian` and `task.durable` say the rest.
+/// Loads a store and runs all workloads. `task.order` is the order of the keys; `task.zipfian` and
+/// `task.durable` set the rest.
 pub fn run<S: SharedStore>(task: &Task) -> Result<Outcome> {
     let rows = Rows { count: task.rows, order: Order::Rand };
     let mut store = S::create(&task.dir, task.durable)?;
@@ -205,7 +206,7 @@ pub fn run<S: SharedStore>(task: &Task) -> Result<Outcome> {
     let inserted = AtomicU64::new(rows.count);
     let zipf = task.zipfian.then(|| Zipf::new(rows.count));
     let mut outcome = Outcome::default();
-    // On the rows as loaded: later the number of operations, which time decides, has changed them.
+    // Compares the rows as loaded: the timed workloads change them by a varying number of operations.
     outcome.digest("answers", compare(&store, rows, zipf)?);
     for (name, workload) in WORKLOADS {
         let driver = |seed: u64| Driver { rows, inserted: &inserted, zipf, random: SplitMix::new(seed) };
@@ -215,7 +216,8 @@ pub fn run<S: SharedStore>(task: &Task) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Sums up the answers to operations from a fixed seed. Inserts stay out: their keys are of the timed part.
+/// Sums the results of operations from a fixed seed. Inserts are excluded: their keys belong to the timed
+/// part.
 fn compare<S: SharedStore>(store: &S, rows: Rows, zipf: Option<Zipf>) -> Result<u64> {
     let mut session = store.session()?;
     let inserted = AtomicU64::new(rows.count);

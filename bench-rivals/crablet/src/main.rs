@@ -1,13 +1,14 @@
-//! The peer of `bench crablet`: an HTTP server over PostgreSQL that does what go-crablet publishes about itself, in our
-//! own words, so that the report's workload has an opponent on the same machine.
+//! The peer of `bench crablet`: an HTTP server over PostgreSQL, a reimplementation of go-crablet's published
+//! approach, so that the report's workload has a baseline on the same machine.
 //!
 //!   POST /append ─▶ put_events, or put_events_if under a condition (see schema.sql) ─▶ one transaction
 //!   POST /read   ─▶ all matching rows, ordered by (transaction, position), loaded to be counted
 //!   POST /cleanup ─▶ TRUNCATE        GET /health
 //!
-//! Its guarantees are go-crablet's: READ COMMITTED, or SERIALIZABLE where the header asks for it and there is a
-//! condition; conditions with several items are flattened; two appends that overlap may both pass the same condition.
-//! Twenty connections at most, as there. What it leaves out can only make it faster: validation, advisory locks.
+//! Its guarantees are go-crablet's: READ COMMITTED, or SERIALIZABLE where the header requests it and there is
+//! a condition; conditions with several items are flattened; two overlapping appends may both pass the same
+//! condition. As in the original there are at most twenty connections. The omitted parts, validation and
+//! advisory locks, can only make it faster.
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
 mod pool;
@@ -104,7 +105,7 @@ struct Counted {
     checkpoint_event_id: Option<String>,
 }
 
-/// Anything that goes wrong is a 500 with the reason.
+/// An error becomes a 500 with the reason.
 struct Failed(anyhow::Error);
 
 impl<E: Into<anyhow::Error>> From<E> for Failed {
@@ -179,7 +180,7 @@ async fn append(
             };
             match outcome {
                 Ok(held) => held,
-                // The other of two that met goes on; this one reports a conflict.
+                // Of two conflicting transactions the other one continues; this one reports a conflict.
                 Err(error) if error.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE) => false,
                 Err(error) => return Err(error.into()),
             }
@@ -222,7 +223,7 @@ async fn read(State(pool): State<Arc<Pool>>, Json(read): Json<Read>) -> Result<J
     }))
 }
 
-/// All items of a condition as one.
+/// Merges all items of a condition into one.
 fn flatten(condition: Condition) -> (Vec<String>, Vec<String>) {
     let mut whole = Item::default();
     for item in condition.fail_if_events_match.items {

@@ -9,19 +9,19 @@ use anyhow::{Context, Result};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
-/// All connections, made at the start.
+/// All connections, opened at the start.
 pub(crate) struct Pool {
     free: Mutex<Vec<Connection>>,
     permits: Semaphore,
 }
 
-/// One of them.
+/// A pooled connection.
 pub(crate) struct Connection {
     pub(crate) client: Client,
     statements: HashMap<String, Statement>,
 }
 
-/// One of them on loan; it goes back with the value.
+/// A borrowed connection, returned to the pool on drop.
 pub(crate) struct Loan<'a> {
     pool: &'a Pool,
     connection: Option<Connection>,
@@ -50,7 +50,7 @@ impl Pool {
 }
 
 impl Connection {
-    /// Prepares what this connection has not prepared yet.
+    /// Prepares a statement unless this connection has it already.
     pub(crate) async fn statement(&mut self, text: &str) -> Result<Statement> {
         if let Some(statement) = self.statements.get(text) {
             return Ok(statement.clone());

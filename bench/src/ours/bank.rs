@@ -1,4 +1,4 @@
-//! TPC-B over four typed tables, in serializable transactions that are run again when they meet others.
+//! TPC-B over four typed tables, in serializable transactions that are retried after conflicts.
 
 use std::path::Path;
 

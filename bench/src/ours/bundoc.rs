@@ -1,4 +1,4 @@
-//! Documents in one collection, through the calls that an application uses.
+//! Documents in one collection, through the API that an application uses.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ impl DocumentSession for &Store {
         let update = Update::parse(Value::Document(Doc::check(&document)?), None, &Language::default())?;
         let spec = UpdateSpec::new(Filter::equals("_id", Value::String(id)), update);
         let updated = self.collection.update_one(&spec, self.durability)?;
-        ensure!(updated.matched == 1, "{id} is not there");
+        ensure!(updated.matched == 1, "{id} does not exist");
         Ok(())
     }
 

@@ -1,7 +1,7 @@
-//! How reads and durable commits fare beside a load at full speed: flushes and compaction run meanwhile.
+//! Latency of reads and durable commits during a load at full speed, with flushes and compaction.
 //!
-//! One thread reads, one loads, one commits, and the background works: more threads than a small machine has processors,
-//! so the scheduler's turns are part of every figure.
+//! One thread reads, one loads, one commits, and background threads work: more threads than a small machine
+//! has processors, so scheduling delays are part of every figure.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,7 +21,7 @@ const MEMORY_BYTES: u64 = 256 << 20;
 const ROWS_PER_COMMIT: u64 = 1000;
 const ATTEMPTS: usize = 1000;
 
-/// Reads alone, then reads and commits beside the load.
+/// Reads alone, then reads and commits during the load.
 pub(crate) fn run(task: &Task) -> Result<Outcome> {
     let (db, table) = open(&task.dir)?;
     let stored = Rows { count: task.rows, order: Order::Rand };
@@ -70,7 +70,7 @@ fn open(dir: &Path) -> Result<(Database, Table)> {
     Ok((db, table))
 }
 
-/// Reads keys of `stored` at random, one by one, each at a snapshot of its own.
+/// Reads random keys of `stored` one by one, each at a separate snapshot.
 fn read(db: &Database, table: &Table, stored: Rows, during: Duration, seed: u64) -> Result<Latencies> {
     let mut point = db.tables().point(table);
     let mut random = SplitMix::new(seed);
@@ -92,7 +92,7 @@ fn read(db: &Database, table: &Table, stored: Rows, during: Duration, seed: u64)
     Ok(latencies)
 }
 
-/// New rows, a thousand a transaction, as fast as they are taken. Returns how many.
+/// Inserts new rows, a thousand per transaction, at full speed. Returns their number.
 fn load_until(db: &Database, table: &Table, from: u64, stop: &AtomicBool) -> Result<u64> {
     let fresh = Rows { count: u64::MAX, order: Order::Rand };
     let mut loaded = 0;
@@ -110,7 +110,7 @@ fn load_until(db: &Database, table: &Table, from: u64, stop: &AtomicBool) -> Res
     Ok(loaded)
 }
 
-/// New rows one by one, each durable before the next.
+/// Inserts new rows one by one, each durable before the next.
 fn commit_until(db: &Database, table: &Table, from: u64, stop: &AtomicBool) -> Result<Latencies> {
     let fresh = Rows { count: u64::MAX, order: Order::Rand };
     let (mut latencies, mut next) = (Latencies::default(), from);

@@ -1,4 +1,4 @@
-//! Ropewalk behind the traits of the benchmarks, through its public API only.
+//! Ropewalk's implementation of the benchmark traits, through its public API only.
 
 mod bank;
 mod bundoc;

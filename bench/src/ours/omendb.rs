@@ -58,7 +58,7 @@ impl IntegerRows for Rows {
         Ok(sum)
     }
 
-    /// Prepared reads one by one and side by side.
+    /// Prepared reads one by one and batched.
     fn extra(&mut self, keys: &[i64], task: &Task, outcome: &mut Outcome) -> Result<()> {
         let snapshot = self.db.snapshot();
         let mut random = SplitMix::new(7);

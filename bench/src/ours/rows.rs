@@ -13,9 +13,9 @@ use ropewalk_bench::worker::{Figure, Latencies, Outcome, Task};
 
 const MEMORY_BYTES: u64 = 3 << 30;
 const ROWS_PER_BATCH: u64 = 10_000;
-/// Batches handed over before the loader waits for the oldest.
+/// Submitted batches before the loader waits for the oldest.
 const BATCHES_IN_FLIGHT: usize = 4;
-/// Commits handed over before the submitting thread waits for the oldest.
+/// Submitted commits before the submitting thread waits for the oldest.
 const COMMITS_IN_FLIGHT: usize = 1024;
 
 /// A database with one keyspace.
@@ -89,7 +89,8 @@ impl OrderedStore for Store {
     type Reader<'a> = Reader;
 
     fn create(dir: &Path) -> Result<Self> {
-        // The peers keep no log of what their files hold; ours would be kept for readers of the change feed.
+        // The peers retain no log of data in their files; ours would be retained for readers of the change
+        // feed.
         open(dir, Options::new().log_retention(0))
     }
 
@@ -109,7 +110,7 @@ impl OrderedStore for Store {
         for commit in in_flight {
             commit.wait()?;
         }
-        // The log is one: when this commit is durable, all before it are.
+        // There is one log: when this commit is durable, all earlier ones are.
         self.db.submit_puts(self.keyspace, [], Durability::Sync)?.wait()?;
         Ok(())
     }
@@ -123,7 +124,7 @@ impl OrderedStore for Store {
         Ok(Reader { snapshot: self.db.snapshot(), keyspace: self.keyspace })
     }
 
-    /// The ablation: the same files opened again, with the learned model and without it.
+    /// The ablation: the same files reopened, with and without the learned model.
     fn extra(self, workload: &Workload, outcome: &mut Outcome) -> Result<()> {
         let dir = self.dir.clone();
         self.db.close()?;

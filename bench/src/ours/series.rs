@@ -15,7 +15,7 @@ const STEP_MS: i64 = 15_000;
 const START_MS: i64 = 1_700_000_000_000;
 /// Scrapes of the mixed set: 8.3 hours, over midnight.
 const MIXED_STEPS: i64 = 2_000;
-/// Rounds over the series of `many`, beside the one that makes them.
+/// Rounds over the series of `many`, in addition to the one that creates them.
 const MANY_ROUNDS: i64 = 3;
 
 fn open(dir: &Path) -> Result<(Database, SeriesStore)> {
@@ -45,8 +45,8 @@ fn make_all(store: &SeriesStore, all: &[Labels]) -> Result<()> {
     Ok(())
 }
 
-/// Appends what `fill` makes, by all writers, until the time is over. Making the batch is on the clock of the rate, as in the
-/// report, and not in the latencies.
+/// Appends the batches of `fill`, by all writers, until the time is over. Preparing the batch counts for the
+/// rate, as in the report, and not for the latencies.
 fn write(
     task: &Task,
     store: &SeriesStore,
@@ -102,7 +102,7 @@ pub(crate) fn report(task: &Task) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Every writer scrapes series of its own, one sample each.
+/// Every writer scrapes separate series, one sample each.
 pub(crate) fn scrapes(task: &Task) -> Result<Outcome> {
     let (db, store) = open(&task.dir)?;
     let all = (0..task.rows).map(report_labels).collect::<Result<Vec<_>>>()?;
@@ -120,7 +120,7 @@ pub(crate) fn scrapes(task: &Task) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What a cluster's metrics look like: name, and how many of a hundred series.
+/// The mix of a cluster's metrics: name, and its share of a hundred series.
 const KINDS: [(&str, u64); 13] = [
     ("container_cpu_usage_seconds_total", 10),
     ("container_memory_working_set_bytes", 10),
@@ -180,7 +180,7 @@ fn advance(kind: usize, value: &mut f64, random: &mut SplitMix) -> f64 {
     *value
 }
 
-/// Eight hours of scrapes, compacted: how many bytes a sample takes, and how fast all of them are read.
+/// Eight hours of scrapes, compacted: bytes per sample, and the speed of reading all of them.
 pub(crate) fn mixed(task: &Task) -> Result<Outcome> {
     let (db, store) = open(&task.dir)?;
     let all = (0..task.rows).map(mixed_labels).collect::<Result<Vec<_>>>()?;
@@ -223,7 +223,7 @@ pub(crate) fn mixed(task: &Task) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Many series, and a small writer beside: what making and writing them does to others.
+/// Many series and a small concurrent writer: the effect of creating and writing them on others.
 pub(crate) fn many(task: &Task) -> Result<Outcome> {
     let (db, store) = open(&task.dir)?;
     let labels = |i: u64| {
@@ -245,7 +245,7 @@ pub(crate) fn many(task: &Task) -> Result<Outcome> {
         let mut seconds = 0.0;
         let beside = std::thread::scope(|scope| {
             let beside = scope.spawn(|| beside(&store, &beside_labels, round, &over));
-            // Making the batch, formatting labels, is not on the clock.
+            // Preparing the batch, which formats labels, is not timed.
             for start in (0..task.rows).step_by(task.batch) {
                 batch.clear();
                 for i in start..(start + task.batch as u64).min(task.rows) {
@@ -256,7 +256,7 @@ pub(crate) fn many(task: &Task) -> Result<Outcome> {
                 seconds += begin.elapsed().as_secs_f64();
             }
             over.store(true, Ordering::Release);
-            beside.join().ok().context("the writer beside panicked")?
+            beside.join().ok().context("the concurrent writer panicked")?
         })?;
         let p99_ms = beside.quantile_us(0.99).unwrap_or_default() / 1e3;
         let rate = task.rows as f64 / seconds;
@@ -283,7 +283,7 @@ pub(crate) fn many(task: &Task) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Ten samples again and again, with a pause between.
+/// Appends ten samples repeatedly, with pauses.
 fn beside(store: &SeriesStore, labels: &[Labels], round: i64, over: &AtomicBool) -> Result<Latencies> {
     let (mut latencies, mut batch) = (Latencies::default(), SampleBatch::new());
     let mut time = START_MS + round * 1_000_000;
@@ -299,7 +299,7 @@ fn beside(store: &SeriesStore, labels: &[Labels], round: i64, over: &AtomicBool)
     Ok(latencies)
 }
 
-/// Bytes of memory that the process holds, its mapped files among them.
+/// Resident memory of the process, including mapped files.
 fn resident_mb() -> Result<f64> {
     let statm = std::fs::read_to_string("/proc/self/statm").context("reading /proc/self/statm")?;
     let pages: f64 = statm.split_whitespace().nth(1).context("statm has two numbers")?.parse()?;

@@ -10,7 +10,7 @@ use ropewalk_bench::rows::{Rows, VALUE_BYTES, signed};
 use ropewalk_bench::ycsb::{Session, SharedStore};
 
 const MEMORY_BYTES: u64 = 3 << 30;
-/// A transaction that meets others is run again.
+/// Maximum attempts of a transaction with conflicts.
 const ATTEMPTS: usize = 10_000;
 
 /// `rows (key int8 primary key, value bytea not null)`
@@ -32,7 +32,7 @@ impl SharedStore for Shared {
     type Session<'a> = One<'a>;
 
     fn create(dir: &Path, durable: bool) -> Result<Self> {
-        // The peers keep no log of what their files hold.
+        // The peers retain no log of data in their files.
         let db = Options::new().memory_budget(MEMORY_BYTES).log_retention(0).open(dir)?;
         let mut tx = db.begin();
         let table = tx.tables().create_table(rows())?;

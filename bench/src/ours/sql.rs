@@ -20,7 +20,7 @@ fn open(dir: &Path) -> Result<Database> {
     Ok(Options::new().memory_budget(MEMORY_BYTES).log_retention(0).open(dir)?)
 }
 
-/// Copies what `rows` gives into a table.
+/// Copies the rows that `rows` supplies into a table.
 fn load(
     session: &mut Session,
     table: &str,
@@ -123,7 +123,7 @@ impl Copies for Lines {
     }
 }
 
-/// TPC-H: load, then each question so many times.
+/// TPC-H: load, then each query so many times.
 pub(crate) fn analytic(task: &Task) -> Result<Outcome> {
     let tables = Tables::new(task.rows)?;
     let db = open(&task.dir)?;

@@ -1,4 +1,4 @@
-//! The peers of `sql-analytic`, which are asked through Python: DuckDB from its wheel, and the SQLite that Python brings.
+//! The peers of `sql-analytic`, driven by Python: DuckDB from its wheel, and the SQLite of Python.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -24,14 +24,14 @@ struct Asked {
     rows: u64,
 }
 
-/// The Python that has DuckDB.
+/// The Python interpreter with DuckDB.
 pub(crate) fn python() -> Result<PathBuf> {
     let python = peers()?.join("duckdb/bin/python");
     ensure!(python.is_file(), "{} is not installed", python.display());
     Ok(python)
 }
 
-/// Writes the tables as files, and asks.
+/// Writes the tables as files, and runs the queries.
 pub(crate) fn run(system: &str, task: &Task) -> Result<Outcome> {
     let tables = Tables::new(task.rows)?;
     let mut rows = 0;

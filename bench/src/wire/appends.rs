@@ -14,12 +14,12 @@ use super::servers::Server;
 
 const DATA_BYTES: usize = 100;
 const REGIONS: u64 = 50;
-/// Appends of a decide loop until its client goes on with a fresh account.
+/// Appends of a decide loop before its client continues with a new account.
 const DECISIONS_PER_ACCOUNT: u64 = 10;
-/// Connections and caches get warm before the clock starts.
+/// Warms up connections and caches before the clock starts.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// One row, and whether all that was acknowledged is there and the condition does refuse.
+/// Measures one row; checks that all acknowledged events exist and that the condition rejects.
 pub(crate) async fn run(server: &Server, task: &Task) -> Result<Outcome> {
     let total = drive(server, task).await?;
     let mut connection = Client::connect(&server.grpc).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn run(server: &Server, task: &Task) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What all clients did together.
+/// Combined results of all clients.
 #[derive(Default)]
 pub(crate) struct Total {
     latencies: Latencies,
@@ -46,7 +46,7 @@ pub(crate) struct Total {
     pub(crate) cpu_us: f64,
 }
 
-/// `task.threads` clients send one request after the other for `task.seconds`, and a moment before to get warm.
+/// `task.threads` clients send one request after the other for `task.seconds`, after a short warm-up.
 pub(crate) async fn drive(server: &Server, task: &Task) -> Result<Total> {
     let barrier = Arc::new(Barrier::new(task.threads));
     let mut running = Vec::with_capacity(task.threads);
@@ -80,7 +80,7 @@ async fn client(mut writer: Writer, barrier: Arc<Barrier>, task: Task) -> Result
     Ok(done)
 }
 
-/// What one client did.
+/// Results of one client.
 #[derive(Default)]
 struct Done {
     latencies: Latencies,
@@ -88,7 +88,7 @@ struct Done {
     busy: Duration,
 }
 
-/// A client's connection and what it has sent.
+/// A client's connection and its counters.
 struct Writer {
     connection: Client,
     number: u64,
@@ -97,7 +97,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// One request, or one decision; how long it took.
+    /// Sends one request, or makes one decision; returns its duration.
     async fn one(&mut self, group: Group) -> Result<Duration> {
         let events: Vec<_> =
             (0..self.batch).map(|_| client::event(reserved(self.number, self.requests))).collect();
@@ -115,7 +115,7 @@ impl Writer {
         Ok(started.elapsed())
     }
 
-    /// Reads what is known about an account and appends if nothing was added meanwhile.
+    /// Reads the events of an account and appends if no event was added in the meantime.
     async fn decide(&mut self) -> Result<Duration> {
         let decision = self.requests - 1;
         let account = format!("account:{}-{}", self.number, decision / DECISIONS_PER_ACCOUNT);
@@ -137,7 +137,7 @@ impl Writer {
     }
 }
 
-/// An event of a request: 100 bytes, three tags, of which one belongs to this request alone.
+/// An event of a request: 100 bytes, three tags, one of them unique to this request.
 fn reserved(client: u64, request: u64) -> Event {
     let mut data = vec![0; DATA_BYTES];
     SplitMix::new(request << 16 | client).fill(&mut data);

@@ -1,5 +1,5 @@
-//! The one gRPC client that drives both servers: generated from our description of UmaDB's protocol, one connection for
-//! each client, windows as UmaDB's own client sets them.
+//! The gRPC client for both servers: generated from our description of UmaDB's protocol, one connection for
+//! each client, window sizes as in UmaDB's own client.
 
 use anyhow::{Context, Result, ensure};
 use ropewalk_bench::event_store::{Answer, Direction, Event, Query, Visitor};
@@ -34,7 +34,7 @@ impl Client {
         Ok(clients)
     }
 
-    /// Appends; the last position, or `None` when the condition failed.
+    /// Appends; returns the last position, or `None` when the condition failed.
     pub(crate) async fn append(
         &mut self,
         events: Vec<proto::Event>,
@@ -48,7 +48,7 @@ impl Client {
         }
     }
 
-    /// Reads all matches, looking at every part of each; with the head that came along.
+    /// Reads all matches, touching every part of each; returns the accompanying head, too.
     pub(crate) async fn read(
         &mut self,
         query: Option<proto::Query>,
@@ -70,7 +70,7 @@ impl Client {
         Ok((answer, head))
     }
 
-    /// Follows what matches from after `after`.
+    /// Subscribes to matches after `after`.
     pub(crate) async fn subscribe(
         &mut self,
         query: Option<proto::Query>,
@@ -93,12 +93,12 @@ impl Client {
     }
 }
 
-/// An event as it is sent.
+/// An event in the protocol's form.
 pub(crate) fn event(event: Event) -> proto::Event {
     proto::Event { event_type: event.kind, tags: event.tags, data: event.data, ..proto::Event::default() }
 }
 
-/// A query as it is sent.
+/// A query in the protocol's form.
 pub(crate) fn query(query: &Query) -> proto::Query {
     let items = query.items.iter();
     proto::Query {
@@ -108,7 +108,7 @@ pub(crate) fn query(query: &Query) -> proto::Query {
     }
 }
 
-/// Fails if something after `after` matches.
+/// Fails if an event after `after` matches.
 pub(crate) fn condition(if_none: &Query, after: Option<u64>) -> proto::AppendCondition {
     proto::AppendCondition { fail_if_events_match: Some(query(if_none)), after }
 }

@@ -1,4 +1,4 @@
-//! `crablet`: the sections of the go-crablet report by k6, with scripts of our own in the same shape.
+//! `crablet`: the sections of the go-crablet report by k6, with our scripts in the same shape.
 
 use std::fs;
 use std::process::Command;
@@ -19,7 +19,7 @@ const SCRIPTS: [(&str, &str); 5] = [
     ("concurrency.js", include_str!("../../k6/concurrency.js")),
 ];
 
-/// What a script writes at its end.
+/// The summary that a script writes at its end.
 #[derive(Deserialize)]
 struct Summary {
     rps: f64,

@@ -1,5 +1,5 @@
-//! Live subscriptions: how long an event takes from the call that appends it to the client that follows, and what ten
-//! thousand subscriptions cost that have nothing to do.
+//! Live subscriptions: the latency from an append to the client that follows, and the cost of ten thousand
+//! idle subscriptions.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use super::servers::Server;
 
 /// Subscriptions on one connection: below the 1,024 that a connection may have at once.
 const STREAMS_PER_CONNECTION: usize = 100;
-/// After ten thousand streams opened or closed.
+/// Wait after ten thousand streams were opened or closed.
 const SETTLE: Duration = Duration::from_millis(500);
 /// Events before the clock starts.
 const WARM_UP: u64 = 100;
 
-/// One appends, the other follows with a filter that the event passes; each on its own connection.
+/// One client appends, the other follows with a filter that the event passes; each on a separate connection.
 pub(crate) async fn end_to_end(server: &Server, task: &Task) -> Result<Outcome> {
     let mut follower = Client::connect(&server.grpc).await?;
     let mut appender = Client::connect(&server.grpc).await?;
     let dataset = Dataset::new(task.rows);
-    // A first event opens the store where a store opens with its first event.
+    // A first event, for stores that open with their first event.
     appender.append(vec![client::event(dataset.event(0))], None).await?;
     let filter = client::query(&Query::of(&["A", "B", "C", "D", "E"], &[]));
     let mut stream = follower.subscribe(Some(filter), Some(1)).await?;
@@ -63,8 +63,8 @@ pub(crate) async fn end_to_end(server: &Server, task: &Task) -> Result<Outcome> 
     Ok(outcome)
 }
 
-/// Appends without and with `task.rows` idle subscriptions, and the memory that these take in the server. `task.batch`
-/// is 1 when all ask for the same, otherwise each asks for a tag of its own.
+/// Appends without and with `task.rows` idle subscriptions, and the memory of these in the server. If
+/// `task.batch` is 1 all have the same filter, otherwise each has a separate tag.
 pub(crate) async fn idle(server: &Server, task: &Task) -> Result<Outcome> {
     let appending = Task { group: Group::WireAppend, batch: 1, ..task.clone() };
     let before = drive(server, &appending).await?;

@@ -1,4 +1,4 @@
-//! The HTTP/1.1 client of `mytsdb`: one connection, one request at a time, blocking. It does as little as it can, because
+//! The HTTP/1.1 client of `mytsdb`: one connection, one request at a time, blocking. It is minimal, because
 //! it shares the processors with the server that it measures.
 
 use std::io::{IoSlice, Read as _, Write as _};
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Longer than any answer takes.
+/// Longer than any response takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A connection that is kept.
+/// A persistent connection.
 pub(crate) struct Http {
     stream: TcpStream,
     host: String,
-    /// Bytes of the answer that is being read.
+    /// Bytes of the response that is being read.
     input: Vec<u8>,
-    /// The body of the newest answer.
+    /// The body of the latest response.
     pub(crate) body: Vec<u8>,
 }
 
@@ -28,21 +28,21 @@ impl Http {
         Ok(Self { stream, host: host.to_owned(), input: Vec::new(), body: Vec::new() })
     }
 
-    /// Asks for `path` and answers the status; the body is in [`Http::body`].
+    /// Sends a GET for `path` and returns the status; the body is in [`Http::body`].
     pub(crate) fn get(&mut self, path: &str) -> Result<u16> {
         let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.host);
         self.stream.write_all(head.as_bytes())?;
         self.answer()
     }
 
-    /// Posts nothing to `path`.
+    /// Sends an empty POST to `path`.
     pub(crate) fn post(&mut self, path: &str) -> Result<u16> {
         let head = format!("POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: 0\r\n\r\n", self.host);
         self.stream.write_all(head.as_bytes())?;
         self.answer()
     }
 
-    /// Sends a packed request of remote write 1.0.
+    /// Sends a compressed request of remote write 1.0.
     pub(crate) fn write(&mut self, body: &[u8]) -> Result<u16> {
         let head = format!(
             "POST /api/v1/write HTTP/1.1\r\nhost: {}\r\ncontent-type: application/x-protobuf\r\n\
@@ -115,7 +115,7 @@ impl Http {
         Ok(())
     }
 
-    /// As [`Http::get`], and the status must be 200.
+    /// Like [`Http::get`]; the status must be 200.
     pub(crate) fn ask(&mut self, path: &str) -> Result<()> {
         let status = self.get(path)?;
         ensure!(status == 200, "{path}: {status}: {}", String::from_utf8_lossy(&self.body));
@@ -127,7 +127,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// A text as a part of a query string.
+/// Text as a part of a query string.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     for byte in text.bytes() {

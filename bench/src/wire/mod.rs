@@ -1,4 +1,4 @@
-//! Servers under load, each a process of its own with an empty directory.
+//! Servers under load, each a separate process with an empty directory.
 //!
 //!   worker SYSTEM GROUP ─▶ servers, postgres (child processes, own ports)
 //!                             ▲ gRPC: client (tokio, 2 workers) ─▶ figures, digests     `events-wire`

@@ -1,10 +1,11 @@
-//! `mytsdb`: 16 writers and 8 readers, a thread and a connection each, closed loop. Every request was packed before the
-//! clock started; a write is timed from its first byte to the last of its answer.
+//! `mytsdb`: 16 writers and 8 readers, a thread and a connection each, closed loop. Every request is
+//! compressed before the clock starts; a write is timed from its first byte to the last of its response.
 //!
 //!   write ─▶ mixed ─▶ answers compared ─▶ read ─▶ paced ─▶ freshness ─▶ size on disk ─▶ restart
 //!
-//! Writers stay close together, because Prometheus refuses samples that are an hour behind its newest. Readers ask at the
-//! newest step that all writers have been answered for, a second after it, so that every system must have it.
+//! Writers stay close together, because Prometheus rejects samples that are an hour older than its newest.
+//! Readers query the newest step that all writers have had acknowledged, one second later, so that every
+//! system must have it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,25 +25,26 @@ use super::mytsdb_answers::Answers;
 use super::servers::{PROMETHEUS, Server, VICTORIAMETRICS, cpu_of};
 
 const READERS: u64 = 8;
-/// Requests that a writer may be ahead of the last one.
+/// Maximum lead of a writer over the slowest one, in requests.
 const AHEAD: u64 = 30;
-/// Of the paced phase: 80 requests a second in all, and what readers wait between two queries.
+/// The paced phase: 80 requests a second in all, and the pause of readers between two queries.
 const PACED_REQUESTS_PER_S: u64 = 80;
 const PACED_PAUSE: Duration = Duration::from_millis(200);
-/// VictoriaMetrics shows samples after two seconds at the earliest, and a series that was asked for too early after ten.
+/// VictoriaMetrics returns samples after two seconds at the earliest, and a series that was queried too early
+/// after ten.
 const SETTLES: Duration = Duration::from_secs(12);
 const PROBES: usize = 5;
 
-/// What the threads of a phase share.
+/// State shared by the threads of a phase.
 struct Shared<'a> {
     http: &'a str,
     queries: &'a [MytsdbQuery],
-    /// Requests that each writer has been answered for, over all phases.
+    /// Acknowledged requests of each writer, over all phases.
     done: &'a [AtomicU64],
     stop: AtomicBool,
-    /// Pauses, in the paced phase.
+    /// True in the paced phase: threads pause.
     paced: bool,
-    /// Every query is evaluated anew.
+    /// Disables caches: every query is evaluated again.
     anew: bool,
 }
 
@@ -52,7 +54,7 @@ impl Shared<'_> {
     }
 }
 
-/// What the readers of a phase saw.
+/// Results of the readers of a phase.
 #[derive(Default)]
 struct Reads {
     hot: Latencies,
@@ -139,12 +141,12 @@ pub(crate) fn run(system: &str, task: &Task) -> Result<Outcome> {
     figure("paced/read_p99_ms", ms(&slow.reads.all(), 0.99));
 
     let end = (requests + paced) * STEPS_PER_REQUEST;
-    // The connection of before was silent for a minute, which no server has to bear.
+    // The earlier connection was idle for a minute, which a server need not tolerate.
     figure("freshness_ms", freshness(&mut Http::connect(&server.http)?, end)?);
     let bytes = settle(system, server, &task.dir)?;
     figure("bytes_per_sample", bytes as f64 / samples(requests + paced));
     figure("restart_s", restart(system, &task.dir, end)?);
-    // The systems that speak the same language must find the same series.
+    // Systems with the same query language must find the same series.
     if system != VICTORIAMETRICS {
         outcome.digest("series of all answers", answers.digest());
     }
@@ -160,7 +162,7 @@ impl Reads {
     }
 }
 
-/// Writers until each has `upto` requests, readers beside them; readers alone for `time`.
+/// Writers until each has `upto` requests, with concurrent readers; readers alone for `time`.
 fn run_phase(
     server: &Server,
     shared: &Shared<'_>,
@@ -302,7 +304,7 @@ fn series_in(body: &[u8]) -> u64 {
     std::str::from_utf8(body).map_or(0, |text| text.matches("\"metric\":").count() as u64)
 }
 
-/// Milliseconds from the answer of a write until a query shows it; the median of a few.
+/// Milliseconds from the response to a write until a query returns it; the median of a few.
 fn freshness(client: &mut Http, after: u64) -> Result<f64> {
     let mut found = Latencies::default();
     for probe in 0..PROBES {
@@ -316,18 +318,18 @@ fn freshness(client: &mut Http, after: u64) -> Result<f64> {
             let asked = answered.elapsed();
             client.ask(&path)?;
             if series_in(&client.body) > 0 {
-                // Seen by the first query: nothing was to be waited for.
+                // Found by the first query: no wait was necessary.
                 found.record(if asked < Duration::from_millis(1) { Duration::ZERO } else { asked });
                 break;
             }
-            ensure!(asked < Duration::from_secs(60), "a sample that was answered does not show");
+            ensure!(asked < Duration::from_secs(60), "an acknowledged sample is not visible");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
     Ok(found.quantile_us(0.5).unwrap_or_default() / 1e3)
 }
 
-/// Lets the server merge what it can merge, stops it, and counts its files without its log.
+/// Makes the server merge its files, stops it, and measures its files without its log.
 fn settle(system: &str, server: Server, dir: &Path) -> Result<u64> {
     let mut client = Http::connect(&server.http)?;
     let mut post = |path: &str| -> Result<()> {
@@ -342,7 +344,7 @@ fn settle(system: &str, server: Server, dir: &Path) -> Result<u64> {
             without(&dir.join("data"), &["log"])
         }
         PROMETHEUS => {
-            // A snapshot has the newest hours as a block, too.
+            // A snapshot includes the newest hours as a block.
             post("/api/v1/admin/tsdb/snapshot")?;
             server.stop()?;
             disk_bytes(&dir.join("data/snapshots"))
@@ -364,7 +366,7 @@ fn without(dir: &Path, left_out: &[&str]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Seconds from the start until the newest samples are there.
+/// Seconds from the start until queries return the newest samples.
 fn restart(system: &str, dir: &Path, steps: u64) -> Result<f64> {
     let begin = Instant::now();
     let server = Server::start(system, dir)?;

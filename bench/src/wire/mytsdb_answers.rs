@@ -1,5 +1,6 @@
-//! The answers of the 49 queries at the end of what was written, compared between systems: the same series, and each value
-//! within a millionth of Prometheus'. Its answers are kept beside the data, under a name that stands for what was written.
+//! The answers of the 49 queries over all written samples, compared between systems: the same series, and
+//! each value within a millionth of Prometheus'. Its answers are stored next to the data, under a name
+//! derived from the written samples.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,19 +13,19 @@ use serde_json::Value;
 use super::http::Http;
 use super::mytsdb::path;
 
-/// How far a value may be off, relative to it.
+/// Maximum relative deviation of a value.
 const TOLERANCE: f64 = 1e-6;
 
-/// For each query the series of its answer, and their points.
+/// The series of each query's answer, and their points.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Answers(Vec<BTreeMap<String, Vec<(f64, String)>>>);
 
 impl Answers {
-    /// Asks all queries at `at` seconds.
+    /// Runs all queries at `at` seconds.
     pub(crate) fn ask(client: &mut Http, queries: &[MytsdbQuery], at: i64) -> Result<Self> {
         let mut all = Vec::with_capacity(queries.len());
         for query in queries {
-            // VictoriaMetrics moves start and end otherwise; others pass it over.
+            // Without it VictoriaMetrics adjusts start and end; others ignore the parameter.
             client.ask(&format!("{}&nocache=1", path(query, at)))?;
             let answer: Value = serde_json::from_slice(&client.body).context("the answer is no JSON")?;
             all.push(series(&answer).with_context(|| format!("query {}", query.number))?);
@@ -32,7 +33,7 @@ impl Answers {
         Ok(Self(all))
     }
 
-    /// A number that is the same for the same series.
+    /// A digest that is equal for equal series.
     pub(crate) fn digest(&self) -> u64 {
         let mut digest = 0xcbf2_9ce4_8422_2325_u64;
         for (number, answer) in self.0.iter().enumerate() {
@@ -47,7 +48,8 @@ impl Answers {
         digest
     }
 
-    /// How many answers equal those of Prometheus; `None` while it has not run with this data. Its own are kept.
+    /// Number of answers equal to those of Prometheus; `None` if it has not run with this data. Stores its
+    /// answers.
     pub(crate) fn equal_to_prometheus(
         &self,
         dir: &Path,
@@ -74,7 +76,7 @@ impl Answers {
     }
 }
 
-/// Where the answers of Prometheus to these requests are kept.
+/// File of Prometheus' answers to these requests.
 fn file(dir: &Path, writers: &[Writer]) -> PathBuf {
     let bodies = writers.iter().flat_map(|writer| &writer.bodies);
     let mixed = bodies.fold(0_u64, |mixed, body| {

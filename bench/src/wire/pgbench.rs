@@ -23,7 +23,7 @@ pub(crate) fn run(system: &str, task: &Task) -> Result<Outcome> {
     with_server(system, task, |address| drive(address, task))
 }
 
-/// What `work` measures of a server of its own, which it is told the address of.
+/// Measures `work` on a new server, whose address it receives.
 pub(crate) fn with_server(
     system: &str,
     task: &Task,
@@ -60,7 +60,7 @@ pub(crate) fn psql(address: &str, arguments: &[&str]) -> Result<String> {
     done("psql", psql.output().context("starting psql")?)
 }
 
-/// pgbench's tables, but for a key in the history, which it has none in.
+/// pgbench's tables, with a key for the history, which pgbench defines without one.
 fn load(address: &str, task: &Task) -> Result<()> {
     let branches = task.rows / ACCOUNTS;
     let filler = " ".repeat(84);
@@ -127,7 +127,7 @@ fn pgbench(address: &str, task: &Task, load: Load) -> Result<f64> {
     number("tps")
 }
 
-/// Every delta is in the history, and in one account, one teller and one branch.
+/// Checks that every delta is in the history, and in one account, one teller and one branch.
 fn check(address: &str) -> Result<()> {
     let history = psql(address, &["-c", "SELECT sum(delta) FROM pgbench_history"])?;
     for (table, column) in [("accounts", "abalance"), ("tellers", "tbalance"), ("branches", "bbalance")] {

@@ -1,5 +1,5 @@
-//! PostgreSQL 15 as Debian ships it, in a cluster of its own: the peer of `sql-point`, and under the thin server that
-//! `bench-rivals/crablet` is the peer of `crablet`, with the settings that initdb gives.
+//! PostgreSQL 15 as Debian ships it, in a temporary cluster: the peer of `sql-point`, and the store of the
+//! thin server in `bench-rivals/crablet`, the peer of `crablet`, with initdb's settings.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,19 +15,19 @@ pub(crate) const CRABLET: &str = "go_crablet_sql";
 
 pub(crate) const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 
-/// Names the socket that the thin server looks for.
+/// Port in the name of the socket that the thin server connects to.
 const SOCKET_PORT: u16 = 5432;
 
-/// A PostgreSQL of its own; ends with the value.
+/// A temporary PostgreSQL cluster; stopped on drop.
 pub(crate) struct Cluster {
     process: Child,
-    /// The socket's path must be short, so it does not lie beside the data.
+    /// The socket's path must be short, so it is not in the data directory.
     socket: PathBuf,
     /// Host and port.
     pub(crate) tcp: String,
 }
 
-/// The thin server and its cluster; both end with the value.
+/// The thin server and its cluster; both are stopped on drop.
 pub(crate) struct Crablet {
     server: Child,
     _cluster: Cluster,
@@ -35,12 +35,12 @@ pub(crate) struct Crablet {
     pub(crate) http: String,
 }
 
-/// True when PostgreSQL 15 and its programs are here.
+/// True when PostgreSQL 15 and its programs are installed.
 pub(crate) fn is_there() -> bool {
     ["initdb", "postgres", "psql", "pgbench"].iter().all(|name| Path::new(PROGRAMS).join(name).is_file())
 }
 
-/// Fails unless all that is needed is here.
+/// Fails unless all required programs are installed.
 pub(crate) fn installed() -> Result<PathBuf> {
     let initdb = Path::new(PROGRAMS).join("initdb");
     ensure!(initdb.is_file(), "{} is not installed", initdb.display());
@@ -48,8 +48,8 @@ pub(crate) fn installed() -> Result<PathBuf> {
 }
 
 impl Cluster {
-    /// Makes a cluster in `dir` with these settings beside those of initdb, and serves it on a socket, and on TCP where the
-    /// settings say so. Its port names the socket, too.
+    /// Creates a cluster in `dir` with these settings in addition to initdb's, and serves it on a socket, and
+    /// on TCP where the settings say so. Its port names the socket, too.
     pub(crate) fn start(dir: &Path, port: u16, settings: &[&str]) -> Result<Self> {
         let socket = std::env::temp_dir().join(format!("ropewalk-pg-{}", std::process::id()));
         fs::create_dir(&socket)?;
@@ -78,7 +78,7 @@ impl Cluster {
 }
 
 impl Crablet {
-    /// Makes a cluster in `dir` and serves it.
+    /// Creates a cluster in `dir` and serves it.
     pub(crate) fn start(dir: &Path) -> Result<Self> {
         let program = installed()?;
         let cluster = Cluster::start(dir, SOCKET_PORT, &["listen_addresses="])?;
@@ -96,7 +96,7 @@ impl Crablet {
 
 impl Drop for Crablet {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
@@ -104,7 +104,7 @@ impl Drop for Crablet {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // It may have ended by itself; the data is thrown away.
+        // It may have exited already; the data is deleted.
         let _ = Command::new("kill").args(["-s", "QUIT", &self.process.id().to_string()]).status();
         let _ = self.process.wait();
         let _ = fs::remove_dir_all(&self.socket);
@@ -120,7 +120,7 @@ fn ready(socket: &Path, port: u16) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// A program of PostgreSQL's, as its user when we are root.
+/// A program of PostgreSQL, run as its user when we are root.
 fn as_postgres(name: &str) -> Command {
     let program = Path::new(PROGRAMS).join(name);
     let root = fs::metadata("/proc/self").is_ok_and(|about| std::os::unix::fs::MetadataExt::uid(&about) == 0);

@@ -1,4 +1,4 @@
-//! Ingest of the data set over gRPC, one client and one batch after the other, and reads over what came of it.
+//! Ingest of the data set over gRPC, one client and one batch after the other, and reads over the result.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub(crate) async fn run(server: &Server, task: &Task) -> Result<Outcome> {
     Ok(reads.outcome)
 }
 
-/// One client, a hundred events at a time, of which each has a tag of its own. The events are made before the clock
+/// One client, a hundred events at a time, each with a unique tag. The events are prepared before the clock
 /// starts.
 async fn ingest(connection: &mut Client, task: &Task, outcome: &mut Outcome) -> Result<()> {
     let (dataset, batch) = (Dataset::new(task.rows), task.batch as u64);
@@ -84,7 +84,8 @@ impl Reads {
         Ok(())
     }
 
-    /// Seconds of each read, after one untimed; between 3 and 2000 of them. The answer goes into the digests.
+    /// Seconds of each read, after an untimed one; between 3 and 2000 of them. The answer is added to the
+    /// digests.
     async fn repeat(
         &mut self,
         name: &str,

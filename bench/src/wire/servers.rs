@@ -1,5 +1,5 @@
-//! The servers under test as child processes, each on a port of its own that nobody else knows, with its data below the
-//! directory of the measurement. Dropping a [`Server`] kills it: the data is not kept either.
+//! The servers under test as child processes, each on a free private port, with its data below the directory
+//! of the measurement. Dropping a [`Server`] kills it: the data is deleted, too.
 
 use std::fs;
 use std::net::TcpListener;
@@ -28,14 +28,14 @@ pub(crate) struct Server {
     child: Child,
     /// Host and port of gRPC.
     pub(crate) grpc: String,
-    /// Host and port of HTTP; empty where the server does not speak it.
+    /// Host and port of HTTP; empty where the server does not support it.
     pub(crate) http: String,
-    /// Host and port of the PostgreSQL protocol; empty where the server does not speak it.
+    /// Host and port of the PostgreSQL protocol; empty where the server does not support it.
     pub(crate) postgres: String,
 }
 
 impl Server {
-    /// Starts `system` with its data in `dir`, and waits until it serves.
+    /// Starts `system` with its data in `dir`, and waits until it is ready.
     pub(crate) fn start(system: &str, dir: &Path) -> Result<Self> {
         match system {
             ropewalk_bench::report::OURS => Self::ours(dir),
@@ -56,7 +56,7 @@ impl Server {
             .arg(&ready);
         let mut child = spawn(&mut command, dir)?;
         let said = wait(&mut child, dir, || fs::read(&ready).ok())?;
-        let said: Ready = serde_json::from_slice(&said).context("the file that says where we listen")?;
+        let said: Ready = serde_json::from_slice(&said).context("reading our listening addresses")?;
         let address = |protocol: &str| {
             let listening = said.listening.iter().find(|listening| listening.protocol == protocol);
             listening.map(|listening| listening.address.clone()).unwrap_or_default()
@@ -75,7 +75,7 @@ impl Server {
         Ok(Self { child, grpc, http: String::new(), postgres: String::new() })
     }
 
-    /// Defaults, but for what lets it take remote write, data of any age, and snapshots.
+    /// Defaults, except for settings that enable remote write, data of any age, and snapshots.
     fn prometheus(dir: &Path) -> Result<Self> {
         let http = format!("127.0.0.1:{}", free_port()?);
         let config = dir.join("prometheus.yml");
@@ -89,7 +89,7 @@ impl Server {
         Ok(Self { child, grpc: String::new(), http, postgres: String::new() })
     }
 
-    /// Defaults, but for what lets it take data of any age and answer large queries.
+    /// Defaults, except for settings that allow data of any age and large query results.
     fn victoriametrics(dir: &Path) -> Result<Self> {
         let http = format!("127.0.0.1:{}", free_port()?);
         let mut command = Command::new(victoriametrics()?);
@@ -104,7 +104,7 @@ impl Server {
     /// Asks the server to stop and waits until it has.
     pub(crate) fn stop(mut self) -> Result<()> {
         let told = Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]).status()?;
-        ensure!(told.success(), "the server cannot be told to stop");
+        ensure!(told.success(), "cannot signal the server to stop");
         let begin = Instant::now();
         while self.child.try_wait()?.is_none() {
             ensure!(begin.elapsed() < START, "the server does not stop");
@@ -128,7 +128,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -136,16 +136,16 @@ impl Drop for Server {
 
 /// Processor time that a process has used; `self` is this one.
 pub(crate) fn cpu_of(process: &str) -> Result<Duration> {
-    /// What the kernel counts in on every platform that we know (`getconf CLK_TCK`).
+    /// The kernel's unit on every known platform (`getconf CLK_TCK`).
     const TICKS_PER_SECOND: u64 = 100;
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name of the program, in brackets, may hold anything.
+    // The program name, in brackets, may contain any character.
     let (_, fields) = stat.rsplit_once(')').context("no name in stat")?;
     let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
     Ok(Duration::from_millis(ticks.sum::<Result<u64, _>>()? * 1000 / TICKS_PER_SECOND))
 }
 
-/// Something when a GET of `path` is answered well.
+/// `Some` when a GET of `path` returns 200.
 fn asked(http: &str, path: &str) -> Option<()> {
     let mut client = Http::connect(http).ok()?;
     (client.get(path).ok()? == 200).then_some(())
@@ -162,14 +162,14 @@ struct Listening {
     address: String,
 }
 
-/// A program that cargo built beside this one.
+/// A program that cargo built next to this one.
 pub(crate) fn beside(name: &str) -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     ensure!(path.is_file(), "{} is not built", path.display());
     Ok(path)
 }
 
-/// Where `./run bench --peers` puts what cargo does not build.
+/// Directory of programs that `./run bench --peers` installs.
 pub(crate) fn peers() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     let target = here.parent().and_then(Path::parent).context("this program lies in no target directory")?;
@@ -183,7 +183,7 @@ pub(crate) fn umadb() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Prometheus, as `--peers` has built it.
+/// Prometheus, as built by `--peers`.
 pub(crate) fn prometheus() -> Result<PathBuf> {
     let path = peers()?.join("prometheus/prometheus");
     ensure!(path.is_file(), "{} is not installed", path.display());
@@ -197,19 +197,19 @@ pub(crate) fn victoriametrics() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A port that was free a moment ago, for servers that take no port 0.
+/// A port that was free just before, for servers that do not accept port 0.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Starts a server whose output goes to a file, so that a failure can be told.
+/// Starts a server with its output in a file, so that failures can be reported.
 pub(crate) fn spawn(command: &mut Command, dir: &Path) -> Result<Child> {
     let log = fs::File::create(dir.join("server.log"))?;
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     command.spawn().with_context(|| format!("starting {}", command.get_program().display()))
 }
 
-/// Waits until `there` has something, or the server has ended.
+/// Waits until `there` returns a value, or the server has exited.
 pub(crate) fn wait<T>(child: &mut Child, dir: &Path, mut there: impl FnMut() -> Option<T>) -> Result<T> {
     let begin = Instant::now();
     loop {
@@ -221,7 +221,7 @@ pub(crate) fn wait<T>(child: &mut Child, dir: &Path, mut there: impl FnMut() -> 
             bail!("the server ended with {status}: {}", log.trim());
         }
         if begin.elapsed() > START {
-            // Nobody else will.
+            // Without it the server would keep running.
             let _ = child.kill();
             let _ = child.wait();
             bail!("the server does not get ready");

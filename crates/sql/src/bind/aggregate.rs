@@ -1,4 +1,4 @@
-//! Calls of aggregates: they go to a list of their own and leave their number in the expression.
+//! Calls of aggregates: each is added to a separate list, and the expression refers to it by number.
 
 use ropewalk::tables::{Scalar, Type};
 use sqlparser::ast;
@@ -13,7 +13,7 @@ use crate::plan::Order;
 use crate::types::error::{Result, SqlError, state};
 use crate::types::names::is_numeric;
 
-/// The clause that the arguments of an aggregate are.
+/// The clause name for arguments of an aggregate.
 pub(crate) const OF_AGGREGATE: &str = "an aggregate";
 
 impl Binder<'_, '_> {
@@ -38,7 +38,7 @@ impl Binder<'_, '_> {
             };
             return Err(SqlError::new(state::GROUPING_ERROR, message));
         };
-        // Without a place for them, aggregates and window functions within aggregates are refused.
+        // With both lists removed, aggregates and window functions within aggregates are rejected.
         let clause = std::mem::replace(&mut self.clause, OF_AGGREGATE);
         let windows = self.planner.whole.as_mut().map(|whole| whole.windows.take());
         let bound = self.aggregate_parts(name, list, filter, within);
@@ -106,7 +106,7 @@ impl Binder<'_, '_> {
         let order = order.iter().map(|item| self.order_item(item)).collect::<Result<Vec<_>>>()?;
         let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
         let resolved = aggregate::resolve(name, &types)?;
-        // Names of members are whatever can be written.
+        // Member names may be of any type that converts to text.
         let strength = match resolved.kind {
             aggregate::Kind::JsonObjectAgg => Strength::Assignment,
             _ => Strength::Implicit,
@@ -120,7 +120,7 @@ impl Binder<'_, '_> {
             types.iter().zip(&resolved.arguments).map(|(found, ty)| carried(*found, *ty)).collect();
         let mut arguments = settled?;
         if matches!(resolved.kind, aggregate::Kind::JsonAgg | aggregate::Kind::JsonObjectAgg) {
-            // What a moment is as JSON depends on the session's zone.
+            // The JSON form of a timestamptz depends on the session's time zone.
             let last = arguments.last_mut().zip(types.last_mut());
             if let Some((argument, ty)) = last
                 && matches!(ty, Type::Scalar(Scalar::Timestamptz) | Type::Array(Scalar::Timestamptz))
@@ -135,7 +135,7 @@ impl Binder<'_, '_> {
         }
         let mut order = if resolved.kind.minds_order() { order } else { Vec::new() };
         if distinct && resolved.kind.minds_order() {
-            // PostgreSQL finds what is equal by sorting, and that shows.
+            // PostgreSQL finds duplicates by sorting, which determines the order of the result.
             for (argument, ty) in arguments.iter().zip(&types) {
                 let is_known = order.iter().any(|known| known.expr == *argument);
                 if !is_known && ty.is_ordered() && !matches!(argument, Expr::Const(_)) {
@@ -148,8 +148,8 @@ impl Binder<'_, '_> {
     }
 }
 
-/// True when an aggregate reads columns of the queries around its own and none of its own: then PostgreSQL computes it over the rows
-/// of the query around.
+/// True when an aggregate reads columns of the enclosing queries only: then PostgreSQL computes it over the
+/// rows of the enclosing query.
 fn is_of_outer(aggregate: &Aggregate) -> bool {
     let (mut own, mut outer) = (false, false);
     for expr in aggregate.arguments.iter().chain(&aggregate.filter) {
@@ -162,7 +162,7 @@ fn is_of_outer(aggregate: &Aggregate) -> bool {
 fn levels(expr: &Expr, own: &mut bool, outer: &mut bool) {
     match expr {
         Expr::Outer(..) => *outer = true,
-        // What a subquery reads may be the columns of either.
+        // A subquery may read columns of either query.
         Expr::Subquery(_) | Expr::InSubquery(..) | Expr::Inner(_) => *own = true,
         _ => {}
     }
@@ -170,15 +170,15 @@ fn levels(expr: &Expr, own: &mut bool, outer: &mut bool) {
 }
 
 fn outer_aggregate(name: &str) -> SqlError {
-    unsupported(format!("{name} over columns of the query around its own"))
+    unsupported(format!("{name} over columns of the enclosing query"))
 }
 
-/// The type that an argument has when it is settled: numerics keep their limits.
+/// The type of an argument after its cast: numerics keep their limits.
 fn carried(found: Option<Type>, ty: Type) -> Type {
     found.filter(|found| is_numeric(*found) && is_numeric(ty)).unwrap_or(ty)
 }
 
-/// Clauses of a call as they were written.
+/// Clauses of a call as written.
 fn shown(clauses: &[ast::FunctionArgumentClause], within: &[ast::OrderByExpr]) -> String {
     let clauses = clauses.iter().map(ToString::to_string);
     let within = within.iter().map(|item| format!("WITHIN GROUP (ORDER BY {item})"));

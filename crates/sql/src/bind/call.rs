@@ -84,8 +84,8 @@ impl Binder<'_, '_> {
         self.call(&name, arguments)
     }
 
-    /// The arguments of a function that makes JSON with whole rows in them as calls of their own: `json_agg(t)`, `to_jsonb(t.*)`,
-    /// `row_to_json(row(a, b))`. `None` when there are none.
+    /// Replaces whole rows in the arguments of a function that makes JSON by separate calls: `json_agg(t)`,
+    /// `to_jsonb(t.*)`, `row_to_json(row(a, b))`. `None` when no argument is a row.
     fn rows_as_json(
         &self,
         name: &str,
@@ -118,7 +118,7 @@ impl Binder<'_, '_> {
         has_rows.then_some(list)
     }
 
-    /// The call for one argument that is a whole row.
+    /// The call for an argument that is a whole row.
     fn row_as_json(&self, argument: &ast::FunctionArg) -> Option<ast::Expr> {
         use ast::FunctionArgExpr as A;
         let ast::FunctionArg::Unnamed(argument) = argument else { return None };
@@ -196,7 +196,7 @@ impl Binder<'_, '_> {
                 return Ok(Typed::new(Expr::Case(whens, Some(Box::new(left))), ty));
             }
             ("current_date", []) => return Ok(Typed::new(Expr::Cast(now(), Type::DATE), Type::DATE)),
-            // PostgreSQL's has an offset behind it; there is no type for that.
+            // PostgreSQL's type has an offset; this database has no such type.
             ("current_time", []) => return Ok(Typed::new(Expr::Cast(now(), Type::TIME), Type::TIME)),
             ("localtimestamp", []) => {
                 return Ok(Typed::new(Expr::Cast(now(), Type::TIMESTAMP), Type::TIMESTAMP));
@@ -212,7 +212,7 @@ impl Binder<'_, '_> {
                 let digits = digits.map_or(SECOND_DIGITS_MAX, |digits| digits.min(SECOND_DIGITS_MAX));
                 let Typed { expr, ty } = self.call(name, Vec::new())?;
                 let ty = ty.unwrap_or(Type::TIMESTAMPTZ);
-                // All digits are what there is.
+                // The maximum number of digits needs no rounding.
                 return Ok(match digits {
                     SECOND_DIGITS_MAX => Typed::new(expr, ty),
                     digits => self.kept(expr, ty, Precision::digits(digits)),
@@ -230,7 +230,7 @@ impl Binder<'_, '_> {
             (name, [_]) if crate::dml::current_of::is_call(name) => {
                 return Err(SqlError::unsupported(
                     "WHERE CURRENT OF here",
-                    "name one table, and nothing beside",
+                    "use it as the only condition, on a single table",
                 ));
             }
             (name, numbers)
@@ -242,7 +242,7 @@ impl Binder<'_, '_> {
                 for argument in arguments {
                     numbers.push(self.settle(argument, number, Strength::Implicit)?);
                 }
-                // A program of its own is run, and once.
+                // The call runs in a separate program, exactly once.
                 self.planner.may_draw()?;
                 return Ok(Typed::new(Expr::Advisory(Box::new(call), numbers), ty));
             }
@@ -295,16 +295,16 @@ impl Binder<'_, '_> {
             )
         };
         if name == "append_event" {
-            let hint = "let it be all that a SELECT answers: SELECT append_event(...) FROM ...";
+            let hint = "make it the only item of a SELECT: SELECT append_event(...) FROM ...";
             return Err(SqlError::unsupported("append_event within an expression or a subquery", hint));
         }
         if crate::exec::nested_loop::SetFunction::is_known(name) {
-            return Err(unsupported(format!("{name} here, which answers rows")));
+            return Err(unsupported(format!("the set-returning function {name} here")));
         }
         let Some(resolved) = functions::resolve(name, &types) else {
             return self.catalog_call(name, arguments)?.ok_or_else(|| unknown(self.planner));
         };
-        // Functions that join texts take what there is; all others ask for their types.
+        // Functions that concatenate take values of any type; all others require their types.
         let strength =
             if matches!(name, "concat" | "concat_ws" | "format" | "quote_literal" | "quote_nullable") {
                 Strength::Assignment
@@ -328,7 +328,8 @@ impl Binder<'_, '_> {
 fn type_of_nullif(left: Option<Type>, right: Option<Type>) -> Type {
     let is_float = |ty| matches!(ty, Type::FLOAT4 | Type::FLOAT8);
     match (left, right) {
-        // Integers are compared as they are, and so are floats; other numbers become those of one type.
+        // Integers are compared without conversion, and so are floats; other numbers are converted to one
+        // type.
         (Some(l), Some(r))
             if rank(l).is_some()
                 && rank(r).is_some()
@@ -342,7 +343,8 @@ fn type_of_nullif(left: Option<Type>, right: Option<Type>) -> Type {
     }
 }
 
-/// An array that is NULL is an empty one to what puts an element to it. Its type is known here and not to its value.
+/// A NULL array counts as empty for functions that add an element. Its type is known here but not from its
+/// value.
 fn null_array_as_empty(name: &str, mut arguments: Vec<Typed>) -> Result<Vec<Typed>> {
     let place = match (name, arguments.len()) {
         ("array_append", 2) => 0,

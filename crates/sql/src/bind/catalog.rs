@@ -1,4 +1,4 @@
-//! Binding of what asks about the catalog and the session, and of what PostgreSQL's own clients write.
+//! Binding of expressions over the catalog and the session, and of forms that PostgreSQL's own clients write.
 
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
@@ -31,7 +31,7 @@ impl Binder<'_, '_> {
         Ok(Some(Typed::new(Expr::Catalog(CatalogCall { function, catalog }, settled), result)))
     }
 
-    /// Casts to the types that name objects: from a name they answer its number, from a number its name.
+    /// Casts to the types that name objects: a name becomes its number, a number its name.
     pub(crate) fn object_cast(
         &mut self,
         inner: &ast::Expr,
@@ -74,7 +74,7 @@ impl Binder<'_, '_> {
         }
     }
 
-    /// An array of names, as that of their numbers.
+    /// Converts an array of names to one of their numbers.
     fn object_casts(&mut self, list: &str, kind: &str) -> Result<Typed> {
         let names = crate::types::text_format::from_text_in(list, Type::TEXT.array(), self.zone())?;
         let Value::Array(names) = names else { return Err(crate::expr::bug("an array of names")) };
@@ -89,7 +89,7 @@ impl Binder<'_, '_> {
         Ok(Typed::new(Expr::ArrayOf(element, numbers), Type::Array(element)))
     }
 
-    /// `set_config`: what the session does before the statement runs. It answers the value.
+    /// `set_config`: the session applies it before the statement runs. Returns the value.
     pub(crate) fn set_config(&mut self, arguments: Vec<Typed>) -> Result<Typed> {
         let is_of_columns = arguments.iter().any(|argument| {
             let mut found = false;
@@ -112,16 +112,16 @@ impl Binder<'_, '_> {
         Ok(Typed::new(value, Type::TEXT))
     }
 
-    /// The first schema of the path that is there.
+    /// The first existing schema of the path.
     pub(crate) fn current_schema(&mut self) -> Result<Typed> {
         let settings = &self.planner.standing.settings;
         let first = schemas::path(&mut self.planner.access, settings)?.into_iter().next();
-        // The next run may find another one.
+        // The next run may find another schema.
         self.planner.is_fleeting = true;
         Ok(Typed::new(Expr::Const(first.map_or(Value::Null, Value::text)), Type::TEXT))
     }
 
-    /// What a bound column is beyond its type.
+    /// The property of a bound column beyond its type.
     pub(crate) fn mark_of(&self, expr: &Expr) -> Option<Mark> {
         match expr {
             Expr::Column(column) => self.scope.mark_of(*column),
@@ -130,7 +130,7 @@ impl Binder<'_, '_> {
         }
     }
 
-    /// `array[index]`, also behind a dotted name, and `(pair).x`.
+    /// `array[index]`, also after a dotted name, and `(pair).x`.
     pub(crate) fn field_access(
         &mut self,
         whole: &ast::Expr,
@@ -142,7 +142,7 @@ impl Binder<'_, '_> {
             ast::Expr::CompoundIdentifier(idents) => idents.clone(),
             _ => Vec::new(),
         };
-        // What begins as a name goes on as one up to a bracket.
+        // Dotted identifiers at the start form one name, up to a bracket.
         while let ([ast::AccessExpr::Dot(ast::Expr::Identifier(ident)), rest @ ..], false) =
             (chain, name.is_empty())
         {
@@ -200,14 +200,14 @@ impl Binder<'_, '_> {
         }
     }
 
-    /// A letter of a name, counted from 0: names are arrays of letters in PostgreSQL, and text here.
+    /// A letter of a name, counted from 0: in PostgreSQL names are arrays of letters, here they are text.
     pub(crate) fn letter_of(&mut self, name: Typed, index: &ast::Expr) -> Result<Typed> {
         let index = self.bind_as(index, Type::INT4, Strength::Assignment)?;
         let one = Typed::new(Expr::Const(Value::Int4(1)), Type::INT4);
         self.call("substr", vec![name, Typed::new(plus_one(index), Type::INT4), one])
     }
 
-    /// All text is ordered by its bytes, whatever the collation is called.
+    /// Accepts collations: all text is ordered by its bytes, whatever the collation.
     pub(crate) fn collated(&mut self, inner: &ast::Expr, collation: &ast::ObjectName) -> Result<Typed> {
         let name = parts(collation)?.pop().unwrap_or_default();
         if !matches!(name.as_str(), "default" | "C" | "POSIX" | "ucs_basic") {
@@ -218,7 +218,7 @@ impl Binder<'_, '_> {
         self.bind(inner)
     }
 
-    /// `AT TIME ZONE`: what the clock of a zone shows at a moment, and the moment at which it shows something.
+    /// `AT TIME ZONE`: the local time of a zone at an instant, or the instant of a local time.
     pub(crate) fn at_time_zone(&mut self, timestamp: &ast::Expr, time_zone: &ast::Expr) -> Result<Typed> {
         let (bound, zone) = (self.bind(timestamp)?, self.bind(time_zone)?);
         let zone = match zone.expr {
@@ -237,12 +237,12 @@ impl Binder<'_, '_> {
     }
 }
 
-/// True for the types whose values are objects of the catalogs.
+/// True for types whose values are catalog objects.
 fn is_of_objects(kind: &str) -> bool {
     matches!(kind, "regclass" | "regtype" | "regnamespace" | "regrole" | "regproc")
 }
 
-/// What answers the number of an object where PostgreSQL shows its name, and the type that it has there.
+/// The expression for an object's number where PostgreSQL displays its name, and its type in PostgreSQL.
 fn object(expr: &ast::Expr) -> Option<(&ast::Expr, String)> {
     match expr {
         ast::Expr::Nested(inner) => object(inner),
@@ -266,7 +266,8 @@ fn shown_expr(item: &ast::SelectItem) -> Option<&ast::Expr> {
     }
 }
 
-/// The query whose select list shows objects by their names, if it has any. Elsewhere they are numbers, as which they are compared.
+/// The query with objects in its select list displayed by name, if it has any. Elsewhere they are numbers,
+/// and are compared as numbers.
 pub(crate) fn with_names_shown(query: &ast::Query) -> Option<ast::Query> {
     let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
     let is_object = |item: &ast::SelectItem| shown_expr(item).is_some_and(|expr| object(expr).is_some());

@@ -1,4 +1,4 @@
-//! Intervals as they are written, and the operators that have one on a side or answer one.
+//! Interval literals, and the operators that take or return intervals.
 
 use ropewalk::tables::{Field, Interval, Precision, SECOND_DIGITS_MAX, Type, Value};
 use sqlparser::ast;
@@ -11,7 +11,7 @@ use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::names::rank;
 
-/// An interval as it is written; a number without a unit is of the least field.
+/// Reads an interval literal; a number without a unit counts in the `least` field.
 pub(crate) fn read_interval(text: &str, least: Option<Field>) -> Result<Interval> {
     let least = least.map(|least| format!("{least:?}").to_lowercase());
     interval::parse(text, least.as_deref()).ok_or_else(|| {
@@ -24,7 +24,7 @@ fn is_moment(ty: Type) -> bool {
     matches!(ty, Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ)
 }
 
-/// The type that a moment has once an interval is added.
+/// The type of a date or time plus an interval.
 fn moved(ty: Type) -> Type {
     if ty == Type::DATE { Type::TIMESTAMP } else { ty }
 }
@@ -85,7 +85,7 @@ impl Binder<'_, '_> {
             (Some(INTERVAL), Arith::Add, Some(ty)) if is_moment(ty) || ty == Type::TIME => {
                 self.shifted(right, left, op)?
             }
-            // A text behind a moment is an interval that is added, and a moment that is taken away.
+            // An untyped literal added to a time is an interval; one subtracted from it is a time.
             (Some(Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::TIME), Arith::Add, None) => {
                 self.shifted(left, right, op)?
             }

@@ -1,4 +1,4 @@
-//! Operators and functions of `jsonb`: those of `json` under other names where they do the same.
+//! Operators and functions of `jsonb`: the `json` ones under other names where they do the same.
 
 use ropewalk::tables::Type;
 use sqlparser::ast::BinaryOperator;
@@ -8,7 +8,7 @@ use crate::expr::Expr;
 use crate::expr::cast::Strength;
 use crate::types::error::Result;
 
-/// What reads a document, whichever of the two it is, and what makes one.
+/// Pairs of functions with the same implementation for json and jsonb.
 const TWINS: [(&str, &str); 8] = [
     ("jsonb_array_length", "json_array_length"),
     ("jsonb_typeof", "json_typeof"),
@@ -20,7 +20,7 @@ const TWINS: [(&str, &str); 8] = [
     ("to_jsonb", "to_json"),
 ];
 
-/// As jsonb, if it is json.
+/// Casts json to jsonb.
 pub(crate) fn as_jsonb(typed: Typed) -> Typed {
     match typed.ty {
         Some(Type::JSON) => Typed::new(Expr::Cast(Box::new(typed.expr), Type::JSONB), Type::JSONB),
@@ -29,11 +29,11 @@ pub(crate) fn as_jsonb(typed: Typed) -> Typed {
 }
 
 impl Binder<'_, '_> {
-    /// The call of a function that does with jsonb what another one does with json.
+    /// The call of a jsonb function that has a json counterpart.
     pub(crate) fn jsonb_call(&mut self, name: &str, arguments: &[Typed]) -> Result<Option<Typed>> {
         let Some((_, twin)) = TWINS.iter().find(|(known, _)| *known == name) else { return Ok(None) };
         let mut arguments = arguments.to_vec();
-        // A literal is read as jsonb, whose text is another one.
+        // A literal is read as jsonb, whose normalized text may differ.
         if !name.contains("build")
             && name != "jsonb_object"
             && !name.starts_with("to_")
@@ -46,7 +46,7 @@ impl Binder<'_, '_> {
         self.call(twin, arguments).map(as_jsonb).map(Some)
     }
 
-    /// The operator, if one side is jsonb and it is one of its own.
+    /// The operator, if one side is jsonb and the operator is specific to jsonb.
     pub(crate) fn jsonb_operator(
         &mut self,
         left: &Typed,

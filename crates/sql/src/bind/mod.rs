@@ -1,7 +1,7 @@
-//! From sqlparser's tree of an expression to ours: names become places, types are settled, casts put in.
+//! Binds sqlparser's expressions to ours: resolves names to positions, determines types, inserts casts.
 //!
-//! A literal in quotes, NULL and a parameter have no type of their own: they take that of what they meet, as in PostgreSQL.
-//! Nothing of the tree is passed over: a form that is not handled is an error that names it.
+//! A literal in quotes, NULL and a parameter have no type by themselves: they take it from the context, as in
+//! PostgreSQL. No part of the tree is ignored: an unsupported form is an error that names it.
 
 pub(crate) mod aggregate;
 pub(crate) mod call;
@@ -33,7 +33,7 @@ use crate::types::zone::Zone;
 /// Deepest nesting of an expression.
 const DEPTH_MAX: usize = 200;
 
-/// A bound expression with its type; `None` while it takes that of what it meets.
+/// A bound expression with its type; `None` while the context has to determine it.
 #[derive(Debug, Clone)]
 pub(crate) struct Typed {
     pub(crate) expr: Expr,
@@ -50,9 +50,9 @@ impl Typed {
 pub(crate) struct Binder<'b, 'a> {
     pub(crate) planner: &'b mut Planner<'a>,
     pub(crate) scope: &'b Scope,
-    /// Where aggregates go; `None` where there may be none.
+    /// The list that collects aggregates; `None` where they are not allowed.
     pub(crate) aggregates: Option<&'b mut Vec<Aggregate>>,
-    /// The clause, for messages.
+    /// The clause, for error messages.
     pub(crate) clause: &'static str,
     depth: usize,
 }
@@ -61,7 +61,7 @@ pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, "rewrite the expression without it")
 }
 
-/// The value of a number as it is written.
+/// The value of a number literal.
 pub(crate) fn number(digits: &str) -> Result<Typed> {
     if let Ok(small) = digits.parse::<i32>() {
         return Ok(Typed::new(Expr::Const(Value::Int4(small)), Type::INT4));
@@ -72,7 +72,7 @@ pub(crate) fn number(digits: &str) -> Result<Typed> {
     if let Ok(exact) = digits.parse::<Numeric>() {
         return Ok(Typed::new(Expr::Const(Value::Numeric(exact)), Type::NUMERIC));
     }
-    // What is written with an exponent is meant for a float when it is beyond all numerics.
+    // A literal with an exponent beyond all numerics is a float.
     match digits.parse::<f64>().ok().filter(|float| float.is_finite() && digits.contains(['e', 'E'])) {
         Some(float) => Ok(Typed::new(Expr::Const(Value::Float8(float)), Type::FLOAT8)),
         None => {
@@ -101,7 +101,7 @@ impl<'b, 'a> Binder<'b, 'a> {
     /// Binds an expression.
     ///
     /// # Errors
-    /// Unknown names, types that do not fit, forms that are not supported, nesting that is too deep.
+    /// Unknown names, types that do not fit, unsupported forms, too deep nesting.
     pub(crate) fn bind(&mut self, expr: &ast::Expr) -> Result<Typed> {
         if self.depth >= DEPTH_MAX {
             let message = format!("an expression nested deeper than {DEPTH_MAX}");
@@ -142,7 +142,7 @@ impl<'b, 'a> Binder<'b, 'a> {
         self.settle(bound, ty, strength)
     }
 
-    /// Binds; what is still open becomes text.
+    /// Binds an expression; an undetermined type becomes text.
     pub(crate) fn bind_closed(&mut self, expr: &ast::Expr) -> Result<(Expr, Type)> {
         let bound = self.bind(expr)?;
         let ty = bound.ty.unwrap_or(Type::TEXT);
@@ -152,7 +152,7 @@ impl<'b, 'a> Binder<'b, 'a> {
     /// The expression as one of type `ty`.
     ///
     /// # Errors
-    /// 42804 when there is no such cast, or what a literal answers.
+    /// 42804 when there is no such cast, or the error of reading a literal.
     pub(crate) fn settle(&mut self, bound: Typed, ty: Type, strength: Strength) -> Result<Expr> {
         let Typed { expr, ty: found } = bound;
         match (found, expr) {
@@ -165,7 +165,7 @@ impl<'b, 'a> Binder<'b, 'a> {
             (Some(found), expr) if found == ty || is_numeric(found) && ty == Type::NUMERIC => Ok(expr),
             (Some(found), expr) if allowed(found, ty, strength) => Ok(match expr {
                 expr if let Some(read) = self.read_labels(&expr, found, ty)? => read,
-                // Widened here, so that it is not for every row.
+                // Widened here, and not again for every row.
                 Expr::Const(value) if strength == Strength::Implicit => {
                     Expr::Const(cast_in(value, ty, self.zone())?.into_owned())
                 }
@@ -263,7 +263,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let row = row_of(inner).unwrap_or_default();
                 let is_condition = self.clause == "WHERE";
                 let bound = self.bind(&in_rows(&row, subquery)?).map_err(|error| {
-                    // The row stands within the subquery by now.
+                    // The row is part of the subquery now.
                     if !is_condition && error.message.ends_with("functions are not allowed in WHERE") {
                         let what = "an aggregate or a window function in a row before IN";
                         return SqlError::unsupported(what, "compute it in FROM");
@@ -279,7 +279,8 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::Collate { expr: inner, collation } => self.collated(inner, collation),
             E::InSubquery { expr: inner, subquery, negated } => {
                 let (number, ty) = self.planner.subquery(subquery, self.scope, true)?;
-                // Whether a NULL among the rows counts depends on the row around: only all of them together tell.
+                // Whether a NULL among the rows counts depends on the outer row: only all rows together
+                // decide that.
                 if *negated && self.planner.is_correlated(number) {
                     return self.any_all(inner, &BinaryOperator::NotEq, &E::Subquery(subquery.clone()), true);
                 }
@@ -287,10 +288,10 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let together = bound.ty.map_or(Some(ty), |found| common(found, ty));
                 let together = together.ok_or_else(|| self.no_operator("=", bound.ty, Some(ty)))?;
                 if self.planner.whole.is_some() {
-                    // Both sides are brought together where the engine compares them.
+                    // The engine converts both sides to one type for the comparison.
                     let inner = match bound.ty {
                         None => self.settle(bound, ty, Strength::Implicit)?,
-                        // What does not say its type by itself would be taken for one of the subquery's.
+                        // An expression without an evident type would get that of the subquery's column.
                         Some(found) if found != ty && !matches!(bound.expr, Expr::Column(_)) => {
                             Expr::Cast(Box::new(bound.expr), found)
                         }
@@ -321,7 +322,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                 boolean(negated_if(*negated, Expr::And(vec![low, high])))
             }
             E::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } => {
-                // A long chain leans to the left; it is walked, not followed down.
+                // A long chain is a left-deep tree; it is traversed with a loop, not by recursion.
                 let (mut parts, mut rest) = (Vec::new(), expr);
                 while let E::BinaryOp { left, op: same, right } = rest
                     && same == op
@@ -399,7 +400,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                     Some(from) => self.bind(from)?,
                     None => number("1")?,
                 });
-                // From a pattern, not from a place.
+                // A substring from a pattern, not from a position.
                 let is_pattern =
                     matches!(arguments.as_slice(), [_, from] if matches!(from.ty, None | Some(Type::TEXT)));
                 if is_pattern && !*shorthand_of_place && substring_for.is_none() {
@@ -466,7 +467,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                     return Ok(Typed::new(expr.rewrite(&mut { around }), ty));
                 }
                 return Err(SqlError::unsupported(
-                    format!("a subquery that reads \"{name}\" of the query around it"),
+                    format!("a subquery that reads \"{name}\" of the enclosing query"),
                     "write it as a join",
                 ));
             }
@@ -480,11 +481,11 @@ impl<'b, 'a> Binder<'b, 'a> {
         }
     }
 
-    /// Casts, and cuts to what the type says beside its name.
+    /// Casts, and applies the modifiers of the type: length, precision, fields.
     fn cast_with(&mut self, inner: &ast::Expr, ty: Type, modifiers: Modifiers) -> Result<Typed> {
         if let Some(precision) = modifiers.precision {
             let cast = match (inner, precision.fields) {
-                // What has no unit is of the least field.
+                // A number without a unit counts in the least field.
                 (ast::Expr::Value(value), Some((_, least)))
                     if let ast::Value::SingleQuotedString(text) = &value.value =>
                 {
@@ -500,7 +501,7 @@ impl<'b, 'a> Binder<'b, 'a> {
         Ok(Typed::new(Expr::Call(Function::Left, vec![cast, most]), ty))
     }
 
-    /// A time, no more exact than so.
+    /// A time rounded to a precision.
     pub(crate) fn kept(&mut self, time: Expr, ty: Type, precision: Precision) -> Typed {
         let expr = match time {
             Expr::Const(value) => Expr::Const(precision.keep(value)),
@@ -554,7 +555,7 @@ impl<'b, 'a> Binder<'b, 'a> {
         self.settle(bound, Type::BOOL, Strength::Implicit)
     }
 
-    /// All as the one type that they have in common.
+    /// Converts all expressions to one common type.
     pub(crate) fn unified(&mut self, all: Vec<Typed>, what: &str) -> Result<(Vec<Expr>, Type)> {
         let mut ty: Option<Type> = None;
         for found in all.iter().filter_map(|bound| bound.ty) {
@@ -607,7 +608,7 @@ pub(crate) fn negated_if(negated: bool, expr: Expr) -> Expr {
     if negated { Expr::Not(Box::new(expr)) } else { expr }
 }
 
-/// Refuses what has no order, and so no equality.
+/// Rejects types without an order, which have no equality either.
 pub(crate) fn ordered(ty: Type, symbol: &str) -> Result<()> {
     if ty.is_ordered() { Ok(()) } else { Err(no_operator(symbol, Some(ty), Some(ty))) }
 }

@@ -1,4 +1,4 @@
-//! Operators: both sides are bound, then brought to the types that the operator is for.
+//! Operators: binds both sides, then casts them to the types of the operator.
 
 use ropewalk::tables::{Array, Type, Value};
 use sqlparser::ast;
@@ -45,12 +45,12 @@ fn arithmetic(op: &BinaryOperator) -> Option<Arith> {
 }
 
 impl Binder<'_, '_> {
-    /// Two types that an operator does not bring together.
+    /// The error for two types that no operator combines.
     pub(crate) fn no_operator(&mut self, symbol: &str, left: Option<Type>, right: Option<Type>) -> SqlError {
         no_operator(symbol, &self.planner.shown(left), &self.planner.shown(right))
     }
 
-    /// `left op right`, both brought together.
+    /// `left op right`, both converted to one type.
     pub(crate) fn compare(&mut self, op: Compare, left: Typed, right: Typed) -> Result<Expr> {
         let together = match (left.ty, right.ty) {
             // Numbers compare by value whatever their types, so none needs a cast.
@@ -65,7 +65,7 @@ impl Binder<'_, '_> {
             None => (left.expr, right.expr),
             Some(ty) => {
                 ordered(ty, op.symbol())?;
-                // A number's literal in quotes is read as the widest of its kind: no limit rounds it.
+                // A number in quotes is read as the widest type of its kind, so that no limit rounds it.
                 let ty = if is_numeric(ty) { Type::NUMERIC } else { ty };
                 (self.settle(left, ty, Strength::Implicit)?, self.settle(right, ty, Strength::Implicit)?)
             }
@@ -172,7 +172,7 @@ impl Binder<'_, '_> {
         }
     }
 
-    /// `(a, b) = (c, d)`, and `<>`; the orders of rows as what they mean column by column.
+    /// `(a, b) = (c, d)`, and `<>`; ordering operators on rows are expanded column by column.
     pub(crate) fn tuples(&mut self, op: Compare, lefts: &[ast::Expr], rights: &[ast::Expr]) -> Result<Typed> {
         if lefts.len() != rights.len() || lefts.is_empty() {
             return Err(SqlError::new(state::SYNTAX_ERROR, "unequal number of entries in row expressions"));
@@ -207,7 +207,7 @@ impl Binder<'_, '_> {
         Ok(Typed::new(expr, Type::BOOL))
     }
 
-    /// `(start, end) OVERLAPS (start, end)`; a length may stand in the place of an end.
+    /// `(start, end) OVERLAPS (start, end)`; a length may replace an end.
     fn times_overlap(&mut self, left: &[ast::Expr], right: &[ast::Expr]) -> Result<Typed> {
         let mut bounds = Vec::with_capacity(4);
         for period in [left, right] {
@@ -233,7 +233,7 @@ impl Binder<'_, '_> {
         let [a, b, c, d] = <[Expr; 4]>::try_from(bounds).map_err(|_| crate::expr::bug("two periods"))?;
         let typed = |expr: &Expr| Typed::new(expr.clone(), ty);
         let mut edge = |name: &str, x: &Expr, y: &Expr| self.call(name, vec![typed(x), typed(y)]);
-        // A period that lacks one of its ends begins with the other, and has no end.
+        // A period that lacks one end begins with the other one, and has no end.
         let mut period = |x: &Expr, y: &Expr| -> Result<(Expr, Expr)> {
             let is_open = Expr::Or([x, y].map(|edge| Expr::IsNull(Box::new(edge.clone()), false)).to_vec());
             let (start, end) = (edge("least", x, y)?.expr, edge("greatest", x, y)?.expr);
@@ -241,7 +241,7 @@ impl Binder<'_, '_> {
         };
         let ((first, first_end), (second, second_end)) = (period(&a, &b)?, period(&c, &d)?);
         let compare = |op, x: &Expr, y: &Expr| Expr::Compare(op, Box::new(x.clone()), Box::new(y.clone()));
-        // Within the other period; where it is not, that is not known of a period without end.
+        // Within the other period; otherwise the result is unknown for a period without end.
         let within = |start: &Expr, other_end: &Expr, own_end: &Expr| {
             Expr::Or(vec![compare(Compare::Lt, start, other_end), compare(Compare::Ne, own_end, own_end)])
         };
@@ -277,7 +277,7 @@ impl Binder<'_, '_> {
         }
         let ty = match (left.ty, right.ty) {
             (Some(a), Some(b)) => match (rank(a), rank(b)) {
-                // A single with anything but a single is a double, as in PostgreSQL.
+                // A real combined with any other number is a double, as in PostgreSQL.
                 (Some(x), Some(y)) if x.max(y) == 4 && x != y => Type::FLOAT8,
                 (Some(_), Some(_)) => plain(common(a, b).ok_or(error.clone())?),
                 _ => return Err(error),
@@ -289,7 +289,7 @@ impl Binder<'_, '_> {
         {
             return Err(error);
         }
-        // A shift is of the type of what is shifted.
+        // A shift has the type of its left operand.
         let ty = match (op, left.ty) {
             (Arith::ShiftLeft | Arith::ShiftRight, Some(left)) => left,
             _ => ty,
@@ -379,7 +379,7 @@ impl Binder<'_, '_> {
         })
     }
 
-    /// `inner SIMILAR TO pattern`: a regular expression over all of a text.
+    /// `inner SIMILAR TO pattern`: a regular expression that matches a complete string.
     pub(crate) fn similar(
         &mut self,
         inner: &ast::Expr,
@@ -438,7 +438,7 @@ impl Binder<'_, '_> {
             }
             let array = self.bind(&ast::Expr::Subquery(Box::new(gathered(query)?)))?;
             let Some(ty @ Type::Array(element)) = array.ty else { return Err(crate::expr::bug("no array")) };
-            // Where the query around leads to no rows at all, the engine answers NULL.
+            // Where the enclosing query has no rows at all, the engine returns NULL.
             let none = Array::new(element, Vec::new()).map_err(|_| crate::expr::bug("an empty array"))?;
             let parts = vec![array.expr, Expr::Const(Value::Array(none))];
             let left = self.bind(left)?;

@@ -1,4 +1,4 @@
-//! Names in reach of an expression, and the parameters of a statement.
+//! Names in scope of an expression, and the parameters of a statement.
 
 use ropewalk::tables::{Schema, Type};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
@@ -8,7 +8,7 @@ use crate::expr::Expr;
 use crate::types::error::{Result, SqlError, state};
 use crate::types::names::type_name;
 
-/// The name that an identifier means: folded to lower case unless it is quoted.
+/// The name of an identifier: folded to lower case unless it is quoted.
 pub(crate) fn folded(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
@@ -22,7 +22,7 @@ pub(crate) fn parts(name: &ObjectName) -> Result<Vec<String>> {
     name.0.iter().map(part).collect()
 }
 
-/// The name of a relation or a type as it is written, see [`crate::ddl::schemas::reference`].
+/// The name of a relation or a type as written, see [`crate::ddl::schemas::reference`].
 pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
     let parts = parts(name)?;
     if let Some(part) = parts.iter().find(|part| part.contains('\u{1f}')) {
@@ -36,10 +36,11 @@ pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// What a column of the catalogs is beyond its type.
+/// Property of a catalog column beyond its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// PostgreSQL's `int2vector` or `oidvector`, here an array: its elements are counted from 0, and shown apart by blanks.
+    /// PostgreSQL's `int2vector` or `oidvector`, here an array: indexed from 0, and displayed with blanks
+    /// between elements.
     Vector,
     /// A row of `_pg_expandarray`, here an array of its `x` and `n`.
     Pair,
@@ -47,18 +48,18 @@ pub(crate) enum Mark {
 
 #[derive(Debug, Clone)]
 struct Relation {
-    /// A reference: with its schema when it is a table or a view under no name but its own.
+    /// A reference: includes the schema for a table or a view without an alias.
     name: String,
     columns: Vec<(String, Type)>,
     start: usize,
-    /// Found by its qualified name only: `excluded` of ON CONFLICT.
+    /// Resolved by its qualified name only: `excluded` of ON CONFLICT.
     qualified_only: bool,
-    /// A function of one column, which its own name means, too.
+    /// A single-column function, whose name also refers to the column.
     is_scalar: bool,
 }
 
 impl Relation {
-    /// True when a reference means it: by its name alone, or with its schema.
+    /// True when a reference refers to it: by its name alone, or with its schema.
     fn is_meant(&self, reference: &str) -> bool {
         match said(reference) {
             (None, name) => own(&self.name) == name,
@@ -66,31 +67,31 @@ impl Relation {
         }
     }
 
-    /// True when it cannot stand beside another one: tables of one name are told apart by their schemas.
+    /// True when it conflicts with another relation: schemas distinguish tables of the same name.
     fn is_taken_by(&self, other: &str) -> bool {
         let ((schema, name), (other_schema, other_name)) = (said(&self.name), said(other));
         name == other_name && (schema.is_none() || other_schema.is_none() || schema == other_schema)
     }
 }
 
-/// A column that a name without a relation means, and `*` shows.
+/// A column that is accessible without a relation name, and part of `*`.
 #[derive(Debug, Clone)]
 enum Shown {
-    /// The number of its relation, and its place there.
+    /// The number of its relation, and its position there.
     Column(usize, usize),
-    /// Of a join with USING, where neither side alone has its values.
+    /// A merged column of a join with USING, where neither side alone has its values.
     Merged(String, Type, Expr),
 }
 
-/// The columns in reach, numbered through all relations.
+/// The columns in scope, numbered through all relations.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scope {
     relations: Vec<Relation>,
     /// In the order of `*`: in each item of FROM the merged columns of USING first.
     shown: Vec<Shown>,
-    /// Where the columns of the item of FROM at hand begin among those shown.
+    /// Position in `shown` of the first column of the current FROM item.
     item: usize,
-    /// Columns that have to be named: no `*` shows them.
+    /// Columns that have to be named: they are not part of `*`.
     system: Vec<usize>,
     marks: Vec<(usize, Mark)>,
 }
@@ -105,7 +106,8 @@ pub(crate) enum Present {
     Either,
 }
 
-/// A column that both sides of a join with USING have: their places among the columns shown, and what it is merged to.
+/// A column of both sides of a join with USING: its positions among the visible columns, and the merged
+/// expression.
 #[derive(Debug)]
 pub(crate) struct Merged {
     pub(crate) name: String,
@@ -121,7 +123,7 @@ impl Scope {
         self.relations.last().map_or(0, |relation| relation.start + relation.columns.len())
     }
 
-    /// Adds a relation, named by a reference, and answers the number of its first column.
+    /// Adds a relation under a reference, and returns the number of its first column.
     pub(crate) fn add(&mut self, name: String, columns: Vec<(String, Type)>) -> Result<usize> {
         if !name.is_empty() && self.relations.iter().any(|relation| relation.is_taken_by(&name)) {
             let message = format!("table name \"{}\" specified more than once", own(&name));
@@ -133,7 +135,7 @@ impl Scope {
         Ok(start)
     }
 
-    /// Adds all relations of another scope behind those of this one.
+    /// Appends all relations of another scope.
     pub(crate) fn append(&mut self, other: &Self) -> Result<()> {
         let (width, relations, shown) = (self.width(), self.relations.len(), self.shown.len());
         for relation in &other.relations {
@@ -156,7 +158,7 @@ impl Scope {
         self.add(name, columns)
     }
 
-    /// Adds the relation of a function; where it has one column, its own name means that.
+    /// Adds the relation of a function; the name of a single-column function also refers to its column.
     pub(crate) fn add_function(
         &mut self,
         name: String,
@@ -170,7 +172,7 @@ impl Scope {
         Ok(start)
     }
 
-    /// The column of the function of one column that has this name.
+    /// The column of the single-column function with this name.
     pub(crate) fn scalar(&self, name: &str) -> Option<(usize, Type)> {
         let relation = self.relations.iter().find(|relation| relation.is_scalar && relation.name == name)?;
         relation.columns.first().map(|(_, ty)| (relation.start, *ty))
@@ -187,17 +189,17 @@ impl Scope {
         Ok(start)
     }
 
-    /// An item of FROM begins with the column shown at `place`.
+    /// Starts an item of FROM at the visible column `place`.
     pub(crate) fn begin_item(&mut self, place: usize) {
         self.item = place;
     }
 
-    /// How many columns `*` and names without a relation reach.
+    /// Number of columns that are accessible without a relation name.
     pub(crate) fn shown_count(&self) -> usize {
         self.shown.len()
     }
 
-    /// The column that is shown at a place: its name, its type, what it is, and whether it has to be named.
+    /// The visible column at a position: its name, type and expression, and whether it has to be named.
     fn shown_at(&self, place: usize) -> Option<(&str, Type, Expr, bool)> {
         match self.shown.get(place)? {
             Shown::Column(relation, place) => {
@@ -210,8 +212,8 @@ impl Scope {
         }
     }
 
-    /// Names that the columns of the item at hand which are shown before the place `right` share with those from there on, each
-    /// once.
+    /// Names shared by visible columns of the current item before position `right` and those from there on,
+    /// each once.
     pub(crate) fn shared(&self, right: usize) -> Vec<String> {
         let name =
             |place: usize| self.shown_at(place).filter(|(.., is_system)| !is_system).map(|(name, ..)| name);
@@ -225,11 +227,11 @@ impl Scope {
         names
     }
 
-    /// The columns of a name of USING on both sides of a join, whose right one is shown from the place `right` on: place,
-    /// type and what they are.
+    /// The columns of a USING name on both sides of a join, whose right side starts at position `right`:
+    /// position, type and expression.
     ///
     /// # Errors
-    /// 42703: one side has none; 42702: one has several.
+    /// 42703: a side lacks the column; 42702: a side has several.
     pub(crate) fn sides(&self, name: &str, right: usize) -> Result<[(usize, Type, Expr); 2]> {
         let side = |places: std::ops::Range<usize>, side: &str| {
             let mut found = None;
@@ -252,7 +254,7 @@ impl Scope {
         Ok([side(self.item..right, "left")?, side(right..self.shown.len(), "right")?])
     }
 
-    /// From now on the columns are shown once each that both sides of a join have, in front of all others of the item.
+    /// Merges the common columns of both sides of a join, in front of all others of the item.
     pub(crate) fn merge(&mut self, merged: Vec<Merged>) {
         let mut all: Vec<Option<Shown>> = self.shown.drain(self.item..).map(Some).collect();
         let item = self.item;
@@ -277,12 +279,12 @@ impl Scope {
         self.shown.extend(all.into_iter().flatten());
     }
 
-    /// No `*` shows this column from now on.
+    /// Excludes a column from `*`.
     pub(crate) fn withhold(&mut self, column: usize) {
         self.system.push(column);
     }
 
-    /// Says what a column is beyond its type.
+    /// Sets the property of a column.
     pub(crate) fn mark(&mut self, column: usize, mark: Mark) {
         self.marks.push((column, mark));
     }
@@ -291,7 +293,7 @@ impl Scope {
         self.marks.iter().find(|(marked, _)| *marked == column).map(|(_, mark)| *mark)
     }
 
-    /// A column and its type; `None` when there is none.
+    /// A column and its type; `None` if it does not exist.
     ///
     /// # Errors
     /// 42702: there are several; 42P09: there are several relations of this name.
@@ -329,10 +331,10 @@ impl Scope {
         relation.columns.get(column - relation.start).map(|(name, _)| name.as_str())
     }
 
-    /// True when a reference means a relation.
+    /// True when a reference matches a relation.
     ///
     /// # Errors
-    /// 42P09: it means several.
+    /// 42P09: it matches several.
     pub(crate) fn one_meant(&self, relation: &str) -> Result<bool> {
         match self.relations.iter().filter(|candidate| candidate.is_meant(relation)).count() {
             0 | 1 => Ok(self.knows(relation)),
@@ -343,12 +345,12 @@ impl Scope {
         }
     }
 
-    /// True when a reference means a relation, or several.
+    /// True when a reference matches one relation or several.
     pub(crate) fn knows(&self, relation: &str) -> bool {
         self.relations.iter().any(|candidate| candidate.is_meant(relation))
     }
 
-    /// All columns of `*`, or of `relation.*`: their names and types, and what they are.
+    /// All columns of `*`, or of `relation.*`: their names, types and expressions.
     pub(crate) fn all(&self, relation: Option<&str>) -> Vec<(String, Type, Expr)> {
         let Some(relation) = relation else {
             let shown = (0..self.shown.len()).filter_map(|place| self.shown_at(place));
@@ -368,10 +370,10 @@ impl Scope {
     }
 }
 
-/// Parameters that a statement may have.
+/// Maximum number of parameters of a statement.
 const PARAMETERS_MAX: usize = 65_535;
 
-/// The parameters of a statement: a type is known when it is declared, or from the first use that needs one.
+/// The parameters of a statement: a type is declared, or determined by the first use that needs one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Params {
     types: Vec<Option<Type>>,
@@ -396,7 +398,7 @@ impl Params {
         Ok((index, self.types.get(index).copied().flatten()))
     }
 
-    /// Settles the type of a parameter, if it is open; answers its type.
+    /// Sets the type of a parameter if it is undetermined; returns its type.
     pub(crate) fn settle(&mut self, index: usize, ty: Type) -> Type {
         match self.types.get_mut(index) {
             Some(slot) => *slot.get_or_insert(ty),
@@ -404,25 +406,25 @@ impl Params {
         }
     }
 
-    /// The types in order; what no use told is text.
+    /// The types in order; text where no use determines one.
     pub(crate) fn finished(&self) -> Vec<Type> {
         self.types.iter().map(|ty| ty.unwrap_or(Type::TEXT)).collect()
     }
 }
 
-/// No such column, in PostgreSQL's words.
+/// The error for an unknown column, in PostgreSQL's words.
 pub(crate) fn unknown_column(relation: Option<&str>, name: &str) -> SqlError {
     let full = relation.map_or_else(|| format!("\"{name}\""), |relation| format!("{}.{name}", own(relation)));
     SqlError::new(state::UNDEFINED_COLUMN, format!("column {full} does not exist"))
 }
 
-/// Two types that an operator does not bring together.
+/// The error for two types that no operator combines.
 pub(crate) fn no_operator(symbol: &str, left: Option<Type>, right: Option<Type>) -> SqlError {
     let name = |ty: Option<Type>| ty.map_or_else(|| "unknown".to_owned(), type_name);
     no_operator_of(symbol, &name(left), &name(right))
 }
 
-/// As [`no_operator`], by the names of the types.
+/// Like [`no_operator`], by the names of the types.
 pub(crate) fn no_operator_of(symbol: &str, left: &str, right: &str) -> SqlError {
     let message = format!("operator does not exist: {left} {symbol} {right}");
     SqlError::new(state::UNDEFINED_FUNCTION, message).hint("you might need to add explicit type casts")

@@ -1,4 +1,4 @@
-//! Calls of nextval, currval, setval and lastval: the name they are given is looked up when the statement is planned.
+//! Calls of nextval, currval, setval and lastval: their sequence is looked up when the statement is planned.
 
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
@@ -69,11 +69,11 @@ impl Binder<'_, '_> {
         Ok(Some(Typed::new(Expr::Sequence(Box::new(call), settled), Type::INT8)))
     }
 
-    /// The value of a sequence's name, which must be known now.
+    /// The value of a sequence's name, which must be a constant.
     fn sequence_argument(&mut self, argument: &ast::Expr) -> Result<Value<'static>> {
         let inner = match argument {
             ast::Expr::Nested(inner) => return self.sequence_argument(inner),
-            // A name as regclass is the name.
+            // A name cast to regclass is the name.
             ast::Expr::Cast { expr: inner, data_type, .. }
                 if data_type.to_string().eq_ignore_ascii_case("regclass") =>
             {

@@ -1,11 +1,12 @@
-//! How rows of one table are found: predicates become ranges of the primary key or of an index.
+//! Access paths: predicates become ranges of the primary key or of an index.
 //!
 //!   a = $1 AND b > 5      key (a, b)   ─▶   prefix [$1], from after [$1, 5]
 //!
 //! Invariants
-//! 1. A path only narrows what is read; the whole condition is asked again of every row. Nothing is lost by a path that is too
-//!    wide, and no condition is dropped.
-//! 2. A value goes into a key only if it is exactly the column's: `id = 1.5` finds no integer, `id < 1.5` reads without a bound.
+//! 1. A path only narrows the read; the complete condition is evaluated again for every row. A path that is
+//!    too wide loses no row, and no condition is dropped.
+//! 2. A value becomes part of a key only if the column type represents it exactly: `id = 1.5` matches no
+//!    integer, `id < 1.5` reads without a bound.
 
 use std::cmp::Ordering;
 
@@ -25,12 +26,12 @@ enum OneOf {
     Array(Expr),
 }
 
-/// Where rows are read from.
+/// Access path of one table: the key or index to read, and its bounds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Path {
     /// `None` is the primary key.
     pub(crate) index: Option<String>,
-    /// Places of the key's columns in the row, their types and orders.
+    /// Positions of the key's columns in the row, with their types and orders.
     key: Vec<(usize, Type, KeyOrder)>,
     /// Values of the leading columns.
     equal: Vec<Expr>,
@@ -39,27 +40,27 @@ pub(crate) struct Path {
     high: Option<(Expr, bool)>,
     /// At most one row is found.
     pub(crate) is_point: bool,
-    /// Rows come in the order that was asked for.
+    /// Rows come in the requested order.
     pub(crate) is_ordered: bool,
     pub(crate) backward: bool,
 }
 
-/// A column that rows are wanted in the order of: its place, descending, NULLs first.
+/// A column of the requested order: its position, descending, NULLs first.
 pub(crate) type Wanted = (usize, bool, bool);
 
 /// The ranges of a path for given values.
 pub(crate) struct Ranges {
     pub(crate) ranges: Vec<KeyRange<'static>>,
-    /// The whole path was used, so that its order holds.
+    /// The complete path was used, so that its order holds.
     pub(crate) is_complete: bool,
 }
 
-/// What a value is to a key column.
+/// How a value fits the type of a key column.
 enum Fit {
     Exact(Value<'static>),
     /// No value of the column equals it.
     Never,
-    /// It cannot be said as a key.
+    /// It has no representation as a key.
     Unfit,
 }
 
@@ -93,7 +94,7 @@ fn fit(value: Value<'static>, ty: Type) -> Fit {
     }
 }
 
-/// A predicate on one column of the table, by values that are known before its rows are read.
+/// A predicate on one column, with values that are known before the table's rows are read.
 enum Bound<'e> {
     Compare(usize, Compare, &'e Expr),
     OneOf(usize, OneOf),
@@ -105,7 +106,7 @@ fn known_before(expr: &Expr, start: usize) -> bool {
     known
 }
 
-/// The bound that a conjunct is for the columns from `start` to `end`.
+/// Collects the bounds that a conjunct sets for the columns from `start` to `end`.
 fn bounds<'e>(conjunct: &'e Expr, start: usize, end: usize, found: &mut Vec<Bound<'e>>) {
     let column = |expr: &Expr| match expr {
         Expr::Column(index) if (start..end).contains(index) => Some(*index - start),
@@ -162,8 +163,8 @@ impl Path {
         }
     }
 
-    /// The best path to the rows of a table for which `conjuncts` may hold. Its columns are numbered from `start`; what has
-    /// smaller numbers is known when it is read.
+    /// The best path to the rows of a table for which `conjuncts` may hold. Its columns are numbered from
+    /// `start`; columns with smaller numbers have known values at that time.
     pub(crate) fn choose(
         schema: &Schema,
         start: usize,
@@ -188,7 +189,7 @@ impl Path {
                 }
                 _ => None,
             };
-            // Columns behind an expression are of no use.
+            // Key columns that follow an expression cannot be used.
             let key: Vec<_> = index.columns().iter().map_while(place).collect();
             let is_whole = key.len() == index.columns().len();
             let mut path = Self::new(Some(index.name().to_owned()), key);
@@ -234,7 +235,7 @@ impl Path {
         self.is_point = is_unique && !self.key.is_empty() && self.equal.len() == self.key.len();
     }
 
-    /// Finds out whether rows come in the wanted order.
+    /// Determines whether rows come in the requested order.
     fn order_by(&mut self, wanted: &[Wanted], is_nullable: impl Fn(usize) -> bool) {
         if wanted.is_empty() || self.one_of.is_some() {
             return;
@@ -246,7 +247,7 @@ impl Path {
         let mut rest = self.key.iter().skip(self.equal.len());
         let mut backward = None;
         for (place, descending, nulls_first) in wanted {
-            // A column that is held fixed is in any order.
+            // A column with a fixed value may appear anywhere in the order.
             if self.key.iter().take(self.equal.len()).any(|(at, _, _)| at == place) {
                 continue;
             }
@@ -261,7 +262,7 @@ impl Path {
         self.backward = backward.unwrap_or(false);
     }
 
-    /// Which of two paths is better: the greater.
+    /// Rank of a path: the greater one is better.
     fn worth(&self, is_limited: bool) -> (bool, usize, usize, bool, bool) {
         let ranges = match (&self.one_of, &self.low, &self.high) {
             (Some(_), _, _) => 3,
@@ -278,18 +279,19 @@ impl Path {
         self.equal.is_empty() && self.one_of.is_none() && self.low.is_none() && self.high.is_none()
     }
 
-    /// True when it is bounded by more than equal values.
+    /// True when the path has a lower or an upper bound.
     pub(crate) fn is_between(&self) -> bool {
         self.low.is_some() || self.high.is_some()
     }
 
-    /// The values of all key columns, when the path leads to one row by primary key.
+    /// The values of all key columns, when the path selects one row by primary key.
     pub(crate) fn point(&self) -> Option<(&[Expr], impl Iterator<Item = Type> + '_)> {
         let types = self.key.iter().map(|(_, ty, _)| *ty);
         (self.is_point && self.index.is_none()).then_some((self.equal.as_slice(), types))
     }
 
-    /// The primary key that the path leads to; `None` when it leads elsewhere, or a value is not exactly one of its column.
+    /// The primary key that the path selects; `None` for other paths, or when a value does not fit its column
+    /// exactly.
     pub(crate) fn key(&self, cx: &Context<'_>, input: &dyn Input) -> Result<Option<Vec<Value<'static>>>> {
         let Some((exprs, types)) = self.point() else { return Ok(None) };
         let mut key = Vec::with_capacity(exprs.len());
@@ -346,7 +348,7 @@ impl Path {
         Ok(Ranges { ranges: vec![whole], is_complete })
     }
 
-    /// What EXPLAIN says.
+    /// The description of the path in EXPLAIN.
     pub(crate) fn describe(&self, schema: &Schema) -> String {
         let name = |place: usize| schema.columns().get(place).map_or("?", |column| column.name());
         let mut conditions: Vec<String> = self
@@ -388,7 +390,7 @@ fn range(prefix: &[Value<'static>]) -> KeyRange<'static> {
     if prefix.is_empty() { KeyRange::all() } else { KeyRange::prefix(prefix.to_vec()) }
 }
 
-/// A value as the key column that it is compared with, when it is one.
+/// A value converted to the type of the key column that it is compared with, if that is exact.
 pub(crate) fn key_value(value: Value<'static>, ty: Type) -> Option<Value<'static>> {
     match fit(value, ty) {
         Fit::Exact(value) => Some(value),
@@ -397,7 +399,7 @@ pub(crate) fn key_value(value: Value<'static>, ty: Type) -> Option<Value<'static
 }
 
 impl OneOf {
-    /// The values, without those that nothing equals; `None` when one cannot be said as a key.
+    /// The values, without those that equal no column value; `None` when one has no representation as a key.
     fn values(&self, ty: Type, cx: &Context<'_>, input: &dyn Input) -> Result<Option<Vec<Value<'static>>>> {
         let mut values = Vec::new();
         match self {

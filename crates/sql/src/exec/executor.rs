@@ -1,7 +1,8 @@
 //! Choice of the executor of a query: the setting `ropewalk.executor`.
 //!
-//! A testing aid. Three executors run queries, and a query changes its executor with the size of its tables, inside a transaction, or
-//! by a word in its text. Tests run the same query in each of them and compare the answers.
+//! A testing aid. Three executors run queries. The size of the tables, an open transaction or a word in the
+//! text may change the executor of a query, so tests run the same query in each of them and compare the
+//! results.
 
 use crate::exec::analytic::may_serve;
 use crate::plan::Planner;
@@ -22,7 +23,7 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// All of them, by their names.
+    /// All executors, by name.
     pub const ALL: [(&'static str, Self); 4] =
         [("auto", Self::Auto), ("rows", Self::Rows), ("engine", Self::Engine), ("nested", Self::Nested)];
 
@@ -30,28 +31,28 @@ impl Executor {
         Self::ALL.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, executor)| *executor)
     }
 
-    /// Its name, as SHOW returns it.
+    /// The name of the executor, as SHOW returns it.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, executor)| *executor == self).map_or("auto", |(name, _)| name)
     }
 
-    /// True for the executors that a query by keys does not reach unless the setting says so.
+    /// True for executors that a query by keys reaches only through the setting.
     pub(crate) fn is_not_by_keys(self) -> bool {
         matches!(self, Self::Engine | Self::Nested)
     }
 }
 
 impl Planner<'_> {
-    /// The executor that the session asks for.
+    /// The executor that the session has set.
     pub(crate) fn executor(&self) -> Executor {
         self.standing.settings.executor
     }
 
-    /// Plans by `plan` where the session asks for another executor than the one by keys. `None` where it does not, or where that
-    /// executor cannot run the statement: then the planner chooses.
+    /// Plans by `plan` where the session has set another executor than the one by keys. Returns `None` where
+    /// it has not, or where that executor cannot run the statement: then the planner chooses.
     ///
     /// # Errors
-    /// Those of `plan`, but for refusals.
+    /// Those of `plan`, except "not supported".
     pub(crate) fn forced<R>(
         &mut self,
         plan: impl FnOnce(&mut Self) -> Result<Option<R>>,

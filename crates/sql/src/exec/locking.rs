@@ -1,10 +1,11 @@
-//! SELECT ... FOR UPDATE and FOR SHARE at read committed: the rows of the answer are locked, in its order, before it is given.
+//! SELECT ... FOR UPDATE and FOR SHARE at read committed: locks the rows of the result, in its order, before
+//! returning them.
 //!
 //! ```text
-//! SELECT ─▶ rows in order, with the keys of what is to be locked behind them ─▶ lock each: wait, refuse or skip ─▶ LIMIT
+//! SELECT ─▶ rows in order, followed by the keys to lock ─▶ lock each: wait, reject or skip ─▶ LIMIT
 //! ```
-//! The limit counts rows that were locked. How many have to be read for that is not known before: with SKIP LOCKED first a few
-//! more than the limit, and four times as many while those do not do.
+//! The limit counts locked rows, so the number of rows to read is not known before. SKIP LOCKED first reads a
+//! few more rows than the limit, and four times as many each time that too few of them could be locked.
 
 use ropewalk::LockMode;
 use ropewalk::tables::Table;
@@ -19,10 +20,10 @@ use crate::limits::budget::Budget;
 use crate::plan::Select;
 use crate::types::error::{Result, SqlError, state};
 
-/// Rows that are read beyond the limit because some may be skipped.
+/// Rows read beyond the limit because some may be skipped.
 const SPARE: u64 = 16;
 
-/// What happens at a row that another transaction holds.
+/// Handling of a row that another transaction has locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Taken {
     Waits,
@@ -33,7 +34,7 @@ enum Taken {
 /// A table whose rows are locked.
 struct Target {
     table: Table,
-    /// Where its key stands in a row of the extended query.
+    /// Position of its key in a row of the extended query.
     key: std::ops::Range<usize>,
     mode: LockMode,
     taken: Taken,
@@ -41,7 +42,7 @@ struct Target {
 
 /// A SELECT that locks.
 pub(crate) struct Locking {
-    /// The query with the keys of the locked tables behind its columns, without its limit.
+    /// The query with the keys of the locked tables appended to its columns, without its limit.
     select: Select,
     width: usize,
     limit: Option<Expr>,
@@ -49,7 +50,8 @@ pub(crate) struct Locking {
     targets: Vec<Target>,
 }
 
-/// FOR NO KEY UPDATE as FOR UPDATE, FOR KEY SHARE as FOR SHARE: the parser knows these two, and they lock more.
+/// Replaces FOR NO KEY UPDATE by FOR UPDATE, and FOR KEY SHARE by FOR SHARE, which the parser knows and which
+/// lock more.
 pub(crate) fn plain_strengths(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is_word = |token: &TokenWithSpan, word: &str| matches!(&token.token, Token::Word(found) if found.value.eq_ignore_ascii_case(word));
     let is_key = |token: &TokenWithSpan| is_word(token, "KEY");
@@ -73,7 +75,7 @@ pub(crate) fn plain_strengths(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
-/// Limits that stand behind FOR UPDATE before it, where the parser looks for them.
+/// Moves a LIMIT that follows FOR UPDATE in front of it, where the parser expects it.
 pub(crate) fn limits_first(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is = |token: Option<&TokenWithSpan>, words: &[&str]| match token.map(|token| &token.token) {
         Some(Token::Word(word)) if word.quote_style.is_none() => {
@@ -120,7 +122,7 @@ pub(crate) fn limits_first(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
-/// What is skipped has to be locked by others.
+/// The error of SKIP LOCKED in a statement that takes no row locks.
 pub(crate) fn unskippable() -> SqlError {
     SqlError::unsupported(
         "SKIP LOCKED",
@@ -128,7 +130,7 @@ pub(crate) fn unskippable() -> SqlError {
     )
 }
 
-/// The names of the tables in FROM, in order; `None` when something else stands there.
+/// The names of the tables in FROM, in order; `None` when FROM has an item of another kind.
 fn names(body: &ast::SetExpr) -> Option<Vec<String>> {
     let ast::SetExpr::Select(select) = body else { return None };
     let name = |factor: &ast::TableFactor| match factor {
@@ -147,10 +149,10 @@ fn names(body: &ast::SetExpr) -> Option<Vec<String>> {
 }
 
 impl Locking {
-    /// What `query`, planned as `select`, locks.
+    /// The locks that `query`, planned as `select`, takes.
     ///
     /// # Errors
-    /// 0A000 for a query whose answer's rows are no rows of tables; 42P01.
+    /// 0A000 for a query whose result rows are not rows of tables; 42P01.
     pub(crate) fn of(query: &ast::Query, select: &Select) -> Result<Self> {
         let refused =
             |what: &str| Err(SqlError::unsupported(what, "lock the rows of a plain SELECT by their keys"));
@@ -197,19 +199,19 @@ impl Locking {
         Ok(Self { select: extended, width: select.output.len(), limit, offset, targets })
     }
 
-    /// The first column is this, which it was before, but for its type.
+    /// Replaces the expression of the first column, which differs from the former one only in its type.
     pub(crate) fn answer_first(&mut self, expr: Expr) {
         if let Some(first) = self.select.output.first_mut() {
             *first = expr;
         }
     }
 
-    /// True when rows that others hold are passed over.
+    /// True when locked rows are skipped.
     pub(crate) fn skips(&self) -> bool {
         self.targets.iter().any(|target| target.taken == Taken::Skips)
     }
 
-    /// The rows, locked.
+    /// Returns the locked rows.
     pub(crate) fn run(
         &self,
         access: &mut Access<'_>,
@@ -249,11 +251,11 @@ impl Locking {
         }
     }
 
-    /// Locks what a row is made of; false when it is to be skipped.
+    /// Locks the table rows of a result row; returns false when it is to be skipped.
     fn lock(&self, row: &Record, access: &mut Access<'_>) -> Result<bool> {
         for target in &self.targets {
-            let key = row.get(target.key.clone()).ok_or_else(|| bug("a key behind the row"))?;
-            // The other side of an outer join.
+            let key = row.get(target.key.clone()).ok_or_else(|| bug("a key after the row"))?;
+            // The NULL side of an outer join.
             if key.iter().any(|value| value.is_null()) {
                 continue;
             }

@@ -1,9 +1,9 @@
-//! Runs plans of SELECT: rows pass one by one, and only sorting, grouping and DISTINCT hold some back.
+//! Runs plans of SELECT: rows are streamed one by one; only sorting, grouping and DISTINCT hold rows.
 //!
-//!   walk levels ─▶ conditions ─▶ groups ─▶ having ─▶ output ─▶ distinct ─▶ sort ─▶ offset, limit ─▶ sink
+//!   scan levels ─▶ conditions ─▶ groups ─▶ having ─▶ output ─▶ distinct ─▶ sort ─▶ offset, limit ─▶ sink
 //!
-//! Several tables are joined by walking the next one for each row of those before, along its path. A table whose path is its
-//! whole is read once and kept, hashed by the columns that it is joined on.
+//! Tables are joined by scanning the next one, along its path, for each row of those before. A table that is
+//! scanned completely is read once and cached, hashed by its join columns.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -22,7 +22,7 @@ use crate::types::error::{Result, SqlError, state};
 /// A row of a result.
 pub(crate) type Record = Vec<Value<'static>>;
 
-/// Takes rows until it answers false.
+/// Takes rows until it returns false.
 pub(crate) type Sink<'s> = dyn FnMut(Record) -> Result<bool> + 's;
 
 /// Evaluates subqueries, each once, inner ones first.
@@ -100,7 +100,7 @@ pub(crate) fn run(
     run_some(select, (skip, left), access, cx, budget, sink)
 }
 
-/// As [`run`], with an offset and a limit of the caller's.
+/// Like [`run`], with an offset and a limit from the caller.
 pub(crate) fn run_some(
     select: &Select,
     (mut skip, mut left): (u64, u64),
@@ -121,7 +121,7 @@ pub(crate) fn run_some(
         left -= 1;
         Ok(sink(row)? && left > 0)
     };
-    // A path whose order fails for the values at hand is sorted like any other.
+    // A path that does not keep its order for the current values is sorted like any other.
     let in_order = select.order.is_empty()
         || match select.levels.as_slice() {
             [level] if level.path.is_ordered && select.groups.is_none() => {
@@ -132,7 +132,7 @@ pub(crate) fn run_some(
     if in_order {
         return distinct(select, access, cx, budget, &mut |row, _| last(row));
     }
-    // What is sorted: keys and row. With a limit, no more than it needs is kept for long.
+    // Rows to sort: keys and row. With a limit, only as many as it needs stay in memory.
     let mut rows: Vec<(Record, Record)> = Vec::new();
     let compare = |a: &(Record, Record), b: &(Record, Record)| {
         let each = select.order.iter().zip(a.0.iter().zip(&b.0));
@@ -160,7 +160,7 @@ pub(crate) fn run_some(
     Ok(())
 }
 
-/// Rows with the keys they are sorted by.
+/// Receives rows with their sort keys.
 type KeyedSink<'s> = dyn FnMut(Record, Record) -> Result<bool> + 's;
 
 fn distinct(
@@ -186,7 +186,7 @@ fn project(exprs: &[Expr], cx: &Context<'_>, input: &dyn Input) -> Result<Record
     Expr::record(exprs, cx, input)
 }
 
-/// The sort keys of a row whose output is `row`.
+/// The sort keys of a row with the output `row`.
 pub(crate) fn keys(
     orders: &[Order],
     row: &[Value<'static>],
@@ -200,7 +200,7 @@ pub(crate) fn keys(
     orders.iter().map(key).collect()
 }
 
-/// Rows of the output, with sort keys where there is a sort.
+/// Rows of the output, with sort keys if the query sorts.
 fn output(
     select: &Select,
     access: &mut Access<'_>,
@@ -227,7 +227,7 @@ fn output(
     Ok(())
 }
 
-/// Rows on their way into groups.
+/// Rows being grouped.
 struct Grouping<'g> {
     groups: &'g Groups,
     numbers: HashMap<Vec<u8>, usize>,
@@ -256,7 +256,7 @@ impl<'g> Grouping<'g> {
         let mut number = 0;
         if !groups.keys.is_empty() {
             self.identity.clear();
-            // Volatile keys are asked once; the others once more for the first row of a group.
+            // Volatile keys are evaluated once; other keys are evaluated again for the first row of a group.
             let asked = self.is_volatile.then(|| project(&groups.keys, cx, input)).transpose()?;
             match &asked {
                 Some(keys) => keys.iter().for_each(|key| put_identity(key, &mut self.identity)),
@@ -287,7 +287,7 @@ impl<'g> Grouping<'g> {
         Ok(())
     }
 
-    /// Keys and aggregates of the groups that HAVING lets through.
+    /// Keys and aggregates of the groups that satisfy HAVING.
     fn finish(self, cx: &Context<'_>) -> Result<Vec<Record>> {
         let mut rows = Vec::with_capacity(self.all.len());
         for (mut row, running) in self.all {
@@ -303,7 +303,7 @@ impl<'g> Grouping<'g> {
     }
 }
 
-/// The groups of rows in memory.
+/// Groups rows in memory.
 pub(crate) fn grouped(
     groups: &Groups,
     rows: Vec<Record>,
@@ -318,7 +318,7 @@ pub(crate) fn grouped(
     grouping.finish(cx)
 }
 
-/// Takes rows as they are read.
+/// Receives rows as they are read.
 type Rows<'s> = dyn FnMut(&dyn Input) -> Result<bool> + 's;
 
 fn source(
@@ -362,7 +362,7 @@ fn source(
     }
 }
 
-/// The rows of a table that is read once, by the values that it is joined on.
+/// The rows of a table that is read once, by their join values.
 struct Kept {
     rows: Vec<OwnedRow>,
     /// Columns of this level and the expressions over earlier ones that equal them.
@@ -372,7 +372,7 @@ struct Kept {
 
 struct Join<'p> {
     levels: &'p [Level],
-    /// One row of each level so far; `None` is a row of NULLs.
+    /// The current row of each level; `None` is a row of NULLs.
     rows: Vec<Option<OwnedRow>>,
     kept: Vec<Option<Arc<Kept>>>,
 }
@@ -418,7 +418,8 @@ fn equal_pairs(level: &Level) -> Vec<(Expr, Expr)> {
     pairs
 }
 
-/// The conditions on a relation alone, whose columns begin at `start`, that may be asked once for each of its rows.
+/// The conditions that use only one relation, whose columns begin at `start`, and may be evaluated once for
+/// each of its rows.
 pub(crate) fn alone(filter: &[Expr], start: usize) -> impl Iterator<Item = &Expr> {
     filter.iter().filter(move |condition| {
         let mut is_alone = !condition.is_volatile() && !condition.has_inner();
@@ -427,21 +428,22 @@ pub(crate) fn alone(filter: &[Expr], start: usize) -> impl Iterator<Item = &Expr
     })
 }
 
-/// True when a condition does not hold. One that fails rules nothing out: another one may guard it.
+/// True when a condition is false. An evaluation error rules out nothing: another condition may guard it.
 pub(crate) fn rules_out(conditions: &[Expr], cx: &Context<'_>, row: &dyn Input) -> bool {
     conditions.iter().any(|condition| matches!(condition.holds(cx, row), Ok(false)))
 }
 
-/// Numbers of rows by the values that they are joined on.
+/// Row numbers by join values.
 #[derive(Debug, Default)]
 pub(crate) struct JoinTable {
     by_value: HashMap<Vec<u8>, Vec<usize>>,
-    /// Rows whose values cannot be computed: the conditions that guard those are asked, with all others, of each pair of rows.
+    /// Rows whose join values cannot be computed: all conditions, including the guards, are evaluated for
+    /// each pair of rows.
     unknown: Vec<usize>,
 }
 
 impl JoinTable {
-    /// Adds a row by the identity of its values; a row with a NULL among them joins none.
+    /// Adds a row by the identity of its values; a row with a NULL among them joins with no row.
     pub(crate) fn add(
         &mut self,
         number: usize,
@@ -459,8 +461,8 @@ impl JoinTable {
         Ok(())
     }
 
-    /// The numbers of the rows that may join one with values of this identity, and of the `unknown` ones, in order; `None` for all
-    /// rows.
+    /// The row numbers, in order, that may join with values of this identity, including the `unknown` ones;
+    /// `None` for all rows.
     pub(crate) fn numbers<'t>(
         &'t self,
         identity: Result<Option<Vec<u8>>>,
@@ -479,13 +481,13 @@ impl JoinTable {
         Some(Cow::Owned(all))
     }
 
-    /// The rows whose values cannot be computed.
+    /// The rows whose join values cannot be computed.
     pub(crate) fn unknown(&self) -> &[usize] {
         &self.unknown
     }
 }
 
-/// Bytes that are equal when values compare as equal, whatever number types they are; `None` when one is NULL.
+/// Bytes that are equal for values that compare as equal, across number types; `None` when one is NULL.
 pub(crate) fn join_identity(values: impl Iterator<Item = Result<Record>>) -> Result<Option<Vec<u8>>> {
     let mut identity = Vec::new();
     for row in values {
@@ -494,7 +496,8 @@ pub(crate) fn join_identity(values: impl Iterator<Item = Result<Record>>) -> Res
                 return Ok(None);
             }
             match crate::expr::cast::to_f64(&value) {
-                // Equal numbers are equal as doubles; the condition itself tells apart what doubles do not.
+                // Equal numbers are equal as doubles; the condition itself distinguishes those that are equal
+                // only as doubles.
                 Some(float) => put_identity(&Value::Float8(float), &mut identity),
                 None => put_identity(&value, &mut identity),
             }
@@ -581,7 +584,8 @@ impl Join<'_> {
         };
         match level.path.ranges(cx, &input) {
             Ok(ranges) => access.walk_ranges(&level.table, &level.path, &ranges.ranges, &mut each)?,
-            // A key that cannot be computed may be guarded by another condition: all of them are asked of each row.
+            // A key that cannot be computed may be guarded by another condition: all of them are evaluated
+            // for each row.
             Err(_) => access.walk_ranges(&level.table, &level.path, &[KeyRange::all()], &mut each)?,
         }
         Ok(rows)
@@ -641,5 +645,5 @@ impl Join<'_> {
     }
 }
 
-/// What a row that is held is counted as, beside what its values add when they are sorted or answered.
+/// Bytes counted for a held row in addition to its values when it is sorted or returned.
 const ROW_BYTES: usize = 256;

@@ -1,4 +1,4 @@
-//! Where rows come from: a transaction, which sees its own writes, or a snapshot.
+//! Row sources: a transaction, which sees its own writes, or a snapshot.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) enum Access<'a> {
 }
 
 impl Access<'_> {
-    /// The same, for a while.
+    /// Reborrows the source.
     pub(crate) fn again(&mut self) -> Access<'_> {
         match self {
             Self::Transaction(database, transaction) => Access::Transaction(database, transaction),
@@ -30,7 +30,7 @@ impl Access<'_> {
         }
     }
 
-    /// What is read, without own writes.
+    /// The snapshot that is read, without the transaction's own writes.
     pub(crate) fn snapshot(&self) -> Snapshot {
         match self {
             Self::Transaction(_, transaction) => transaction.snapshot(),
@@ -38,7 +38,8 @@ impl Access<'_> {
         }
     }
 
-    /// The events of a query, with own appends; a serializable transaction guards them.
+    /// The events of a query, including the transaction's appends; a serializable transaction guards the
+    /// query.
     pub(crate) fn events(
         &mut self,
         store: &EventStore,
@@ -51,7 +52,7 @@ impl Access<'_> {
         })
     }
 
-    /// A series store, which a serializable transaction guards as far as it is read.
+    /// A series store; a serializable transaction guards the ranges that it reads.
     pub(crate) fn series(&mut self, store: &SeriesStore) -> Result<SeriesAt<'_>> {
         Ok(match self {
             Self::Transaction(_, transaction) => transaction.series(store)?,
@@ -59,7 +60,7 @@ impl Access<'_> {
         })
     }
 
-    /// The same, for PromQL.
+    /// The same store, for PromQL.
     pub(crate) fn metrics(&mut self, store: &SeriesStore) -> Result<Metrics<'_>> {
         Ok(match self {
             Self::Transaction(_, transaction) => transaction.metrics(store)?,
@@ -74,12 +75,12 @@ impl Access<'_> {
         }
     }
 
-    /// The enum type of this name.
+    /// The enum type with this name.
     pub(crate) fn enum_named(&mut self, name: &str) -> Result<Option<EnumType>> {
         Ok(self.read(|tables| tables.enum_named(name))?)
     }
 
-    /// The enum type of this number.
+    /// The enum type with this number.
     pub(crate) fn enum_numbered(&mut self, number: u32) -> Result<Option<EnumType>> {
         Ok(self.read(|tables| tables.enum_numbered(number))?)
     }
@@ -89,7 +90,7 @@ impl Access<'_> {
         Ok(self.read(|tables| tables.enums())?)
     }
 
-    /// The table of this name, and its definition.
+    /// The table with this name, and its definition.
     pub(crate) fn table(&mut self, name: &str) -> Result<(Table, Arc<Schema>)> {
         let table = match self {
             Self::Transaction(_, transaction) => transaction.tables().table(name)?,
@@ -127,7 +128,8 @@ impl Access<'_> {
         outcome
     }
 
-    /// Shows `each` the rows that a path leads to, until it answers false. Answers whether they came in the path's order.
+    /// Passes the rows of a path to `each` until it returns false. Returns whether they came in the path's
+    /// order.
     pub(crate) fn walk(
         &mut self,
         table: &Table,
@@ -190,7 +192,7 @@ impl Access<'_> {
         Ok(ends.pop().zip(last))
     }
 
-    /// True in a statement that locks the rows which it writes, or wants locked.
+    /// True in a statement that locks the rows which it writes or selects FOR UPDATE or FOR SHARE.
     pub(crate) fn is_locking(&mut self) -> bool {
         match self {
             Self::Transaction(_, transaction) => transaction.tables().is_locking(),

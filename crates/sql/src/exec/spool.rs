@@ -1,10 +1,11 @@
-//! Rows that are kept to be read again, in any order: in memory while they are few, else in a temporary file.
+//! Rows stored for repeated reading in any order: in memory while they are few, otherwise in a temporary
+//! file.
 //!
 //! ```text
-//! page: rows, one behind the other        row: for each column a length u32 and the bytes of `Value::put_row`; NULL has the
-//!                                         greatest length
+//! page: rows, one after the other         row: for each column a length u32 and the bytes of `Value::put_row`;
+//!                                         NULL has the greatest length
 //! ```
-//! The file has no name and goes with the value. One page at a time is in memory when rows are read.
+//! The file has no name and is deleted with the value. Reading holds one page at a time in memory.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
@@ -17,42 +18,42 @@ use crate::limits::quota::{Shares, Taken};
 use crate::limits::temp_files::Spooled;
 use crate::types::error::{Result, SqlError, state};
 
-/// Bytes of a page, about.
+/// Approximate size of a page in bytes.
 const PAGE_BYTES: usize = 128 << 10;
-/// Bytes that stay in memory.
+/// Bytes held in memory before a file is used.
 const MEMORY_BYTES_MAX: usize = 512 << 10;
 const NULL: u32 = u32::MAX;
 
-/// Where a page lies, and the number of its first row.
+/// Location of a page, and the number of its first row.
 struct Page {
     first: u64,
     offset: u64,
     length: usize,
 }
 
-/// A page that is being read: its number, its bytes, where its rows begin.
+/// The page being read: its number, its bytes, and the offsets of its rows.
 struct Open {
     page: usize,
     bytes: Vec<u8>,
     starts: Vec<usize>,
 }
 
-/// Rows of one shape.
+/// Spooled rows of one shape.
 pub(crate) struct Spool {
     types: Vec<Type>,
     pages: Vec<Page>,
     written: SpooledTempFile,
     end: u64,
-    /// The page that is being written, and how many rows were written before it.
+    /// The page being written, and the number of rows before it.
     last: Vec<u8>,
     last_first: u64,
     count: u64,
     open: Option<Open>,
-    /// Bytes of the file, which count for the session.
+    /// Bytes of the file, counted for the session.
     taken: Taken,
     /// Bytes in memory, until there is a file.
     held: Option<Taken>,
-    /// Bytes of the file, which count for all of the database.
+    /// Bytes of the file, counted for the database.
     spooled: Spooled,
 }
 
@@ -61,7 +62,7 @@ fn failed(error: std::io::Error) -> SqlError {
 }
 
 impl Spool {
-    /// Without rows.
+    /// An empty spool.
     pub(crate) fn new(types: Vec<Type>, shares: &Shares, spooled: Spooled) -> Result<Self> {
         Ok(Self {
             types,
@@ -121,7 +122,7 @@ impl Spool {
     /// Row `number`, counted from 0.
     pub(crate) fn row(&mut self, number: u64) -> Result<Record> {
         let page = self.pages.partition_point(|page| page.first <= number).saturating_sub(1);
-        // The page behind the others is the one that is being written: it may have grown.
+        // The page after the stored ones is being written: it may have grown.
         let page = if number >= self.last_first { self.pages.len() } else { page };
         let is_open = |open: &Open| {
             open.page == page && (page < self.pages.len() || open.bytes.len() == self.last.len())
@@ -175,7 +176,7 @@ impl Spool {
     }
 }
 
-/// The bytes of the value at `at`, and where the next begins.
+/// The bytes of the value at `at`, and the offset of the next one.
 fn value_at(bytes: &[u8], at: usize) -> Result<(Option<&[u8]>, usize)> {
     let missing = || bug("a value of a cursor");
     let head = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(missing)?;

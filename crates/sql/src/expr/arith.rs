@@ -68,7 +68,7 @@ impl Compare {
         }
     }
 
-    /// The same with its sides exchanged.
+    /// The same comparison with its sides exchanged.
     pub(crate) fn turned(self) -> Self {
         match self {
             Self::Lt => Self::Gt,
@@ -99,7 +99,7 @@ fn zero() -> SqlError {
     SqlError::new(state::DIVISION_BY_ZERO, "division by zero")
 }
 
-/// `left op right` as numbers of type `ty`, which both fit. NULL with NULL.
+/// `left op right` as numbers of type `ty`, which fits both. NULL if one is NULL.
 pub(crate) fn arithmetic(op: Arith, left: &Value<'_>, right: &Value<'_>, ty: Type) -> Result<Value<'static>> {
     if left.is_null() || right.is_null() {
         return Ok(Value::Null);
@@ -212,7 +212,7 @@ pub(crate) fn negate(value: &Value<'_>) -> Result<Value<'static>> {
     }
 }
 
-/// The order of two values that are not NULL; the binder has seen to it that they compare.
+/// The order of two values that are not NULL; the binder has ensured that they are comparable.
 pub(crate) fn order(left: &Value<'_>, right: &Value<'_>) -> Ordering {
     left.compare(right).unwrap_or(Ordering::Equal)
 }
@@ -233,7 +233,7 @@ pub(crate) fn sort_order(
     if descending { order.reverse() } else { order }
 }
 
-/// Equality that counts NULLs as equal to each other.
+/// Equality that treats NULLs as equal.
 pub(crate) fn not_distinct(left: &Value<'_>, right: &Value<'_>) -> bool {
     match (left.is_null(), right.is_null()) {
         (false, false) => order(left, right).is_eq(),

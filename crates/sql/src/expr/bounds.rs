@@ -1,12 +1,12 @@
-//! Bounds on the values that expressions make, checked before their memory is taken.
+//! Size limits of computed values, checked before their memory is allocated.
 //!
 //! ```text
 //! text, bytes, JSON        TEXT_BYTES_MAX      54000
 //! array, aggregate         LIST_BYTES_MAX      54000
-//! operands at one time     OPERAND_BYTES_MAX   53200: of all calls within calls, per thread of a statement
+//! operands at one time     OPERAND_BYTES_MAX   53200: of all nested calls, per thread of a statement
 //! ```
-//! A function whose result is at most a small factor larger than its arguments is checked once it is done. Every other one adds up its
-//! result through this module while it makes it.
+//! A function whose result is at most a small factor larger than its arguments is checked afterwards. Every
+//! other one adds up its result through this module while it builds it.
 
 use std::borrow::Cow;
 
@@ -17,13 +17,13 @@ use crate::limits::budget::value_bytes;
 use crate::limits::interrupt::Interrupt;
 use crate::types::error::{Result, SqlError, state};
 
-/// Bytes of a text, a bytea or a document that a function makes.
+/// Maximum size of a text, a bytea or a document that a function makes.
 pub(crate) const TEXT_BYTES_MAX: usize = 16 << 20;
-/// Bytes of an array or an aggregate, with what each element takes in memory.
+/// Maximum size of an array or an aggregate, including the memory overhead of each element.
 pub(crate) const LIST_BYTES_MAX: usize = 64 << 20;
-/// Bytes of operands that wait for others to be evaluated.
+/// Maximum size of operands held while others are evaluated.
 const OPERAND_BYTES_MAX: usize = 128 << 20;
-/// Operands from which on a call looks at the interrupt.
+/// Size of operands from which a call checks the interrupt.
 const OPERANDS_PER_LOOK: usize = 64 << 10;
 
 /// Rejects a text, a bytea or a document of this size.
@@ -49,7 +49,7 @@ pub(crate) fn check_list(bytes: usize) -> Result<()> {
     Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("collect fewer values at a time"))
 }
 
-/// Rejects a value that was made and is too large.
+/// Rejects a computed value that is too large.
 ///
 /// # Errors
 /// 54000.
@@ -81,7 +81,7 @@ pub(crate) fn array(element: Scalar, items: Vec<Value<'_>>) -> Result<Value<'sta
     Array::new(element, items).map(Value::Array).map_err(|_| bug("elements of another type"))
 }
 
-/// A text that grows as far as it may.
+/// A string builder with a size limit.
 #[derive(Debug, Default)]
 pub(crate) struct Text(String);
 
@@ -120,7 +120,7 @@ impl Text {
     }
 }
 
-/// Operands of one call, which wait for the others to be evaluated.
+/// Operands of one call, held while the others are evaluated.
 pub(crate) struct Operands<'i> {
     interrupt: &'i Interrupt,
     bytes: usize,

@@ -1,7 +1,8 @@
-//! Values from one type to another.
+//! Casts of values between types.
 //!
-//! Three strengths, as in PostgreSQL: implicit (numbers widen, dates become timestamps), assignment (numbers narrow, everything
-//! becomes text), explicit (whatever has a meaning). The binder decides which is allowed; here is what a cast does.
+//! Three strengths, as in PostgreSQL: implicit (numbers widen, dates become timestamps), assignment (numbers
+//! narrow, every type becomes text), explicit (every cast with a meaning). The binder decides which one is
+//! allowed; this module performs the cast.
 
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
@@ -11,7 +12,7 @@ use crate::types::names::{common, is_integer, rank, same, type_name};
 use crate::types::text_format;
 use crate::types::zone::Zone;
 
-/// How much a cast may do.
+/// Strength of a cast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Strength {
     Implicit,
@@ -32,7 +33,7 @@ pub(crate) fn allowed(from: Type, to: Type, strength: Strength) -> bool {
         _ => return false,
     };
     match strength {
-        // What reads json reads jsonb.
+        // Functions over json also take jsonb.
         _ if (from_scalar, to_scalar) == (Scalar::Jsonb, Scalar::Json) => true,
         _ if (from_scalar, to_scalar) == (Scalar::Time, Scalar::Interval) => true,
         Strength::Implicit => false,
@@ -101,12 +102,12 @@ fn to_integer(value: &Value<'_>, ty: Type) -> Result<i64> {
     rounded.ok_or_else(|| overflow(ty))
 }
 
-/// Casts a value; the binder has checked that there is such a cast. Not for moments: see [`cast_in`].
+/// Casts a value; the binder has checked that the cast exists. Not for timestamps: see [`cast_in`].
 pub(crate) fn cast(value: Value<'_>, ty: Type) -> Result<Value<'_>> {
     cast_in(value, ty, &Zone::UTC)
 }
 
-/// Casts a value; between moments and what a clock shows, it is the clock of `zone`.
+/// Casts a value; conversions between instants and local times use `zone`.
 pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Value<'v>> {
     let Some(found) = value.value_type() else { return Ok(Value::Null) };
     if found == ty {
@@ -115,7 +116,7 @@ pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Val
     if ty == Type::TEXT {
         return Ok(match value {
             Value::Json(text) | Value::Jsonb(text) => Value::Text(text),
-            // As a cast a bool is a word, as a column of a result a letter.
+            // The cast to text writes a word; a result column of type bool has a letter.
             Value::Bool(v) => Value::text(if v { "true" } else { "false" }),
             other => Value::text(text_format::to_text_in(&other, zone).unwrap_or_default()),
         });
@@ -139,7 +140,7 @@ pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Val
         }
         (Scalar::Numeric(_), Value::Float4(v)) => {
             let number = Numeric::from_f64(f64::from(v)).filter(|_| v.is_finite());
-            // The digits of the single, not of the double that it widens to.
+            // The digits of the real, not of the double that it widens to.
             let number =
                 number.and_then(|_| text_format::to_text(&Value::Float4(v))?.parse::<Numeric>().ok());
             Value::Numeric(number.ok_or_else(|| overflow(ty))?).assign(ty).map_err(|_| overflow(ty))?
@@ -162,7 +163,7 @@ pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Val
             micros => i32::try_from(micros.div_euclid(DAY)).map_err(|_| overflow(ty))?,
         }),
         (Scalar::Interval, Value::Time(micros)) => Value::Interval(Interval { months: 0, days: 0, micros }),
-        // The clock of the days that the hours make.
+        // The time of day after so many hours.
         (Scalar::Time, Value::Interval(interval)) => Value::Time(interval.micros.rem_euclid(DAY)),
         (Scalar::Time, Value::Timestamp(micros)) => {
             if matches!(micros, i64::MAX | i64::MIN) {

@@ -1,8 +1,9 @@
-//! Bound expressions and what they mean for one row.
+//! Bound expressions and their evaluation for one row.
 //!
-//!   sqlparser's tree ─▶ bind: names to places, types settled, casts put in ─▶ Expr ─▶ eval per row
+//!   sqlparser's tree ─▶ bind: names to positions, types determined, casts inserted ─▶ Expr ─▶ eval per row
 //!
-//! NULL is unknown: comparisons with it are NULL, AND and OR know three values, a condition holds only when it is true.
+//! NULL is unknown: comparisons with it are NULL, AND and OR are three-valued, a condition holds only when it
+//! is true.
 //! Values are borrowed from the row, the parameters and the expression where they can be.
 
 pub(crate) mod arith;
@@ -29,7 +30,7 @@ use crate::types::error::{Result, SqlError, state};
 use crate::types::json;
 use crate::types::zone::Zone;
 
-/// Bytes of a text from which on appending to it looks at the interrupt.
+/// Length of a text from which concatenation checks the interrupt.
 const CONCAT_BYTES_PER_LOOK: usize = 64 << 10;
 
 /// A bound expression.
@@ -40,15 +41,16 @@ pub(crate) enum Expr {
     Param(usize),
     /// A column of the input.
     Column(usize),
-    /// A column of a query around this one: how many further out than the next, and its number there.
+    /// A column of an enclosing query: how many levels beyond the directly enclosing one, and its number
+    /// there.
     Outer(usize, usize),
-    /// A subquery of a small query.
+    /// A subquery in nested loops.
     Inner(Inner),
     /// A function over the catalog.
     Catalog(CatalogCall, Vec<Expr>),
-    /// nextval and its kin.
+    /// nextval and related functions.
     Sequence(Box<SequenceCall>, Vec<Expr>),
-    /// A call about an advisory lock.
+    /// A function for an advisory lock.
     Advisory(Box<AdvisoryCall>, Vec<Expr>),
     /// A function over an enum type.
     Enum(Box<EnumCall>, Vec<Expr>),
@@ -56,9 +58,9 @@ pub(crate) enum Expr {
     Aggregate(usize),
     /// Result of a window function; becomes a column.
     Window(usize),
-    /// A row of a function that answers several; becomes a column.
+    /// A row of a set-returning function; becomes a column.
     Set(usize),
-    /// The value of a subquery, which is evaluated before.
+    /// The value of a subquery that is evaluated before.
     Subquery(usize),
     Cast(Box<Expr>, Type),
     Not(Box<Expr>),
@@ -93,7 +95,7 @@ pub(crate) enum Expr {
     Call(Function, Vec<Expr>),
 }
 
-/// What a row is read from.
+/// Column values of one row.
 pub(crate) trait Input {
     fn column(&self, index: usize) -> Result<Value<'_>>;
 }
@@ -138,12 +140,12 @@ impl Input for Nothing {
     }
 }
 
-/// A mistake of ours, said as an error.
+/// An internal error: a bug of this crate.
 pub(crate) fn bug(what: &str) -> SqlError {
     SqlError::new(state::INTERNAL_ERROR, what)
 }
 
-/// What a subquery answered.
+/// The result of a subquery.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
     Scalar(Value<'static>),
@@ -151,15 +153,15 @@ pub(crate) enum Answer {
     List(Vec<Value<'static>>),
 }
 
-/// What an expression needs beside its row.
+/// The context of an evaluation in addition to the row.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     pub(crate) params: &'a [Value<'static>],
     pub(crate) answers: &'a [Answer],
-    /// Of the transaction, microseconds since 1970 UTC.
+    /// Time of the transaction, microseconds since 1970 UTC.
     pub(crate) now: i64,
     pub(crate) env: &'a Env,
-    /// Of the session.
+    /// Time zone of the session.
     pub(crate) zone: &'a Zone,
     pub(crate) interrupt: &'a Interrupt,
     /// The run of nested loops that it is part of.
@@ -177,7 +179,7 @@ fn from_truth(truth: Option<bool>) -> Value<'static> {
     truth.map_or(Value::Null, Value::Bool)
 }
 
-/// AND (`decisive` false) and OR (`decisive` true) of three values.
+/// Three-valued AND (`decisive` false) and OR (`decisive` true).
 fn junction<'a>(
     parts: &'a [Expr],
     decisive: bool,
@@ -195,7 +197,7 @@ fn junction<'a>(
     Ok(if unknown { Value::Null } else { Value::Bool(!decisive) })
 }
 
-/// Whether `value` is in a list, as three values.
+/// Whether `value` is in a list; three-valued.
 fn in_list<'v>(value: &Value<'_>, list: impl Iterator<Item = Result<Value<'v>>>) -> Result<Option<bool>> {
     let mut unknown = false;
     let mut empty = true;
@@ -211,7 +213,7 @@ fn in_list<'v>(value: &Value<'_>, list: impl Iterator<Item = Result<Value<'v>>>)
     Ok(if unknown && !empty { None } else { Some(false) })
 }
 
-/// Whether `value` is among others, as a value.
+/// Whether `value` is among others, as an SQL value.
 pub(crate) fn contained<'v>(
     value: &Value<'_>,
     list: impl Iterator<Item = Result<Value<'v>>>,
@@ -240,13 +242,13 @@ fn any_all(op: Compare, left: &Value<'_>, array: &Array<'_>, all: bool) -> Resul
 }
 
 impl Expr {
-    /// True when the condition holds for the row; NULL does not.
+    /// True when the condition is true for the row; false for NULL.
     #[inline]
     pub(crate) fn holds(&self, cx: &Context<'_>, input: &dyn Input) -> Result<bool> {
         Ok(matches!(self.eval(cx, input)?, Value::Bool(true)))
     }
 
-    /// The value without a row.
+    /// The value of an expression without columns.
     pub(crate) fn constant(&self, cx: &Context<'_>) -> Result<Value<'static>> {
         Ok(self.eval(cx, &Nothing)?.into_owned())
     }
@@ -254,7 +256,7 @@ impl Expr {
     /// The value for a row.
     ///
     /// # Errors
-    /// Overflow, division by zero, a text that is no value of its type, and the like; damage.
+    /// Overflow, division by zero, invalid text for a type, and similar errors; corruption.
     pub(crate) fn eval<'a>(&'a self, cx: &Context<'a>, input: &'a dyn Input) -> Result<Value<'a>> {
         Ok(match self {
             Self::Const(value) => value.borrowed(),
@@ -264,7 +266,7 @@ impl Expr {
                 .map(Value::borrowed)
                 .ok_or_else(|| bug("a parameter that was not bound"))?,
             Self::Column(index) => return input.column(*index),
-            Self::Outer(..) => return Err(bug("a column of a query around")),
+            Self::Outer(..) => return Err(bug("a column of an enclosing query")),
             Self::Inner(inner) => return inner.eval(cx, input),
             Self::Catalog(call, arguments) => return call.call(&Self::all(arguments, cx, input)?, cx),
             Self::Sequence(call, arguments) => return call.call(&Self::all(arguments, cx, input)?),
@@ -385,7 +387,7 @@ impl Expr {
                     Some(found) if *as_text => {
                         json::as_text(found).map_or(Value::Null, |text| Value::text(text.into_owned()))
                     }
-                    // A part of what is in its one form is so, too.
+                    // A part of a jsonb value is in normal form, too.
                     Some(found) if is_jsonb => Value::Jsonb(found.to_owned().into()),
                     Some(found) => Value::json(found.to_owned()),
                 }
@@ -409,7 +411,7 @@ impl Expr {
         })
     }
 
-    /// The values of two operands. The first counts while the second is evaluated.
+    /// The values of two operands. The first is counted while the second is evaluated.
     fn both<'a>(
         left: &'a Self,
         right: &'a Self,
@@ -422,7 +424,7 @@ impl Expr {
         Ok((left, right.eval(cx, input)?))
     }
 
-    /// The values of several operands, each of which counts while the others are evaluated.
+    /// The values of several operands, each counted while the others are evaluated.
     fn all<'a>(parts: &'a [Self], cx: &Context<'a>, input: &'a dyn Input) -> Result<Vec<Value<'a>>> {
         let mut operands = Operands::new(cx.interrupt);
         let mut values = Vec::with_capacity(parts.len());
@@ -434,7 +436,7 @@ impl Expr {
         Ok(values)
     }
 
-    /// A row of values of its own.
+    /// Evaluates expressions to a row of owned values.
     ///
     /// # Errors
     /// As [`Expr::eval`]; 53200 for a row that is too large.
@@ -449,7 +451,7 @@ impl Expr {
         Ok(values)
     }
 
-    /// Calls `each` for the parts directly below.
+    /// Calls `each` for the direct parts.
     pub(crate) fn for_parts<'a>(&'a self, each: &mut dyn FnMut(&'a Expr)) {
         match self {
             Self::Const(_)
@@ -506,7 +508,7 @@ impl Expr {
         }
     }
 
-    /// Rewrites from the top: where `change` answers, its answer stands and nothing below is looked at.
+    /// Rewrites from the top: a result of `change` replaces the expression, and its parts are not visited.
     pub(crate) fn rewrite(self, change: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Expr {
         if let Some(changed) = change(&self) {
             return changed;
@@ -572,7 +574,8 @@ impl Expr {
         }
     }
 
-    /// The same expression over other columns: column `n` becomes column `number(n)`, also where a subquery reads it.
+    /// The same expression over other columns: column `n` becomes column `number(n)`, also where a subquery
+    /// reads it.
     pub(crate) fn renumber(self, number: &dyn Fn(usize) -> usize) -> Expr {
         let mut wanted = Vec::new();
         if cfg!(debug_assertions) {
@@ -600,7 +603,7 @@ impl Expr {
         })
     }
 
-    /// True for NULL, of whatever type.
+    /// True for NULL of any type.
     pub(crate) fn is_null(&self) -> bool {
         match self {
             Self::Const(value) => value.is_null(),
@@ -609,8 +612,9 @@ impl Expr {
         }
     }
 
-    /// NULL of type `ty` in the place of a strict operator or function over a NULL: the other operands are not evaluated then, so
-    /// they cannot fail. Operands that are constants alone fail in PostgreSQL, too, which evaluates them first.
+    /// Replaces a strict operator or function over a NULL by NULL of type `ty`: the other operands are not
+    /// evaluated, so they cannot fail. Constant operands still fail, as in PostgreSQL, which evaluates them
+    /// first.
     pub(crate) fn null_folded(self, ty: Type) -> Self {
         let is_strict = match &self {
             Self::Compare(..)
@@ -630,7 +634,7 @@ impl Expr {
         if has_null && self.varies() { Self::Cast(Box::new(Self::Const(Value::Null)), ty) } else { self }
     }
 
-    /// True when it is more than constants and what is computed of them alone.
+    /// True when it consists of more than constants and expressions over constants.
     fn varies(&self) -> bool {
         let mut varies = match self {
             Self::Param(_)
@@ -699,7 +703,7 @@ impl Expr {
         found
     }
 
-    /// True when it may wait.
+    /// True when it may block.
     pub(crate) fn sleeps(&self) -> bool {
         let mut found = match self {
             Self::Advisory(call, _) => call.waits(),
@@ -710,7 +714,7 @@ impl Expr {
         found
     }
 
-    /// True when it makes arrays whose size its text does not show.
+    /// True when it builds arrays whose size is not evident from its text.
     pub(crate) fn fills_arrays(&self) -> bool {
         use Function as F;
         let mut found =
@@ -719,7 +723,7 @@ impl Expr {
         found
     }
 
-    /// True when the value changes from call to call.
+    /// True when the value may change from call to call.
     pub(crate) fn is_volatile(&self) -> bool {
         let mut found = match self {
             Self::Call(function, _) => function.is_volatile(),

@@ -1,7 +1,8 @@
-//! LIKE and regular expressions. The time of a regular expression is linear in the text; that of LIKE may be the product of text and
-//! pattern, so it looks at the interrupt.
+//! LIKE and regular expressions. A regular expression takes time linear in the text; LIKE may take the
+//! product of text and pattern lengths, so it checks the interrupt.
 //!
-//! LIKE remembers only the last `%`: what was matched before it need never be looked at again, since a `%` takes any text.
+//! LIKE backtracks only to the last `%`: an earlier `%` never needs another match, since the last one takes
+//! any text.
 //! Regular expressions are the `regex` crate's: no backtracking, hence no back references.
 
 use std::cell::RefCell;
@@ -14,14 +15,14 @@ use crate::functions::lower;
 use crate::limits::quota::{Share, Taken};
 use crate::types::error::{Result, SqlError, state};
 
-/// Bytes that a compiled regular expression may take.
+/// Maximum size of a compiled regular expression.
 const REGEX_BYTES_MAX: usize = 1 << 20;
-/// Bytes that a search may remember of its automaton, for each direction.
+/// Maximum size of the automaton cache of a search, for each direction.
 const SEARCH_BYTES_MAX: usize = 256 << 10;
-/// Bytes that count for any compiled pattern.
+/// Minimum size charged for a compiled pattern.
 const COMPILED_BYTES_MIN: u64 = 16 << 10;
 
-/// Steps of a search by LIKE between two looks at the interrupt.
+/// Steps of a LIKE search between two checks of the interrupt.
 const STEPS_PER_LOOK: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,7 @@ enum Item {
     Is(char),
 }
 
-/// A pattern of LIKE, taken apart.
+/// A parsed pattern of LIKE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Like {
     items: Vec<Item>,
@@ -65,10 +66,11 @@ impl Like {
         Ok(Self { items, fold })
     }
 
-    /// True for a text that the pattern matches. Between two steps of the search `look` may stop it.
+    /// True for a text that the pattern matches. `look` is called between steps of the search and may stop
+    /// it.
     ///
     /// # Errors
-    /// That of `look`.
+    /// Errors of `look`.
     pub(crate) fn matches(&self, text: &str, look: &dyn Fn() -> Result<()>) -> Result<bool> {
         match self.fold {
             true => self.run(&text.chars().map(lower).collect::<String>(), look),
@@ -79,7 +81,7 @@ impl Like {
     fn run(&self, text: &str, look: &dyn Fn() -> Result<()>) -> Result<bool> {
         let mut steps = 0_usize;
         let (mut at, mut rest) = (0, text.chars());
-        // Where to go on after the last `%`: its place, and the text that it has not taken yet.
+        // Position after the last `%`, and the text that it has not consumed yet.
         let mut retry: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
             steps += 1;
@@ -115,12 +117,12 @@ impl Like {
     }
 }
 
-/// A compiled regular expression, equal to others by its text.
+/// A compiled regular expression, compared by its text.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern {
     pub(crate) regex: Regex,
     fold: bool,
-    /// Its bytes in the session's share, given back when the last clone is dropped.
+    /// Its bytes in the session's share, released when the last clone is dropped.
     _taken: Option<Arc<Taken>>,
 }
 
@@ -130,20 +132,20 @@ impl PartialEq for Pattern {
     }
 }
 
-/// How a regular expression is read.
+/// Options of a regular expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RegexFlags {
     /// `i`: case does not matter.
     pub(crate) fold: bool,
-    /// `g`: not the first match alone.
+    /// `g`: all matches, not only the first one.
     pub(crate) global: bool,
-    /// `.` takes the end of a line, too; not with `n` and `p`.
+    /// `.` also matches the end of a line; not with `n` and `p`.
     dot_takes_lines: bool,
-    /// `n` and `w`: `^` and `$` stand for the ends of lines.
+    /// `n` and `w`: `^` and `$` match at line ends.
     has_lines: bool,
-    /// `x`: blanks and comments do not count.
+    /// `x`: blanks and comments are ignored.
     is_expanded: bool,
-    /// `q`: every letter stands for itself.
+    /// `q`: every letter is literal.
     is_literal: bool,
 }
 
@@ -153,10 +155,10 @@ impl RegexFlags {
         Self { fold, global, dot_takes_lines: true, has_lines, is_expanded, is_literal }
     }
 
-    /// By their letters.
+    /// Parses option letters.
     ///
     /// # Errors
-    /// 22023: a letter that is none.
+    /// 22023: an unknown letter.
     pub(crate) fn read(letters: &str) -> Result<Self> {
         let mut flags = Self::plain(false);
         for letter in letters.chars() {
@@ -181,8 +183,8 @@ impl RegexFlags {
     }
 }
 
-/// A pattern in PostgreSQL's words as one of the `regex` crate: `\m`, `\M`, `\y` and `\Z` are words and ends there, a brace that is no
-/// count and a bracket within brackets are themselves.
+/// Translates a pattern from PostgreSQL's syntax to that of the `regex` crate: `\m`, `\M`, `\y` and `\Z`
+/// match word boundaries and the end; a brace that is no count and a bracket within brackets are literal.
 fn in_words_of_regex(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut chars = pattern.chars().peekable();
@@ -205,7 +207,7 @@ fn in_words_of_regex(pattern: &str) -> String {
                 if chars.next_if_eq(&'^').is_some() {
                     out.push('^');
                 }
-                // Right behind the bracket it does not end the class.
+                // Directly after the bracket it does not end the class.
                 if chars.next_if_eq(&']').is_some() {
                     out += r"\]";
                 }
@@ -232,10 +234,10 @@ fn in_words_of_regex(pattern: &str) -> String {
     out.replace("[[:<:]]", r"\b{start}").replace("[[:>:]]", r"\b{end}")
 }
 
-/// Patterns that a thread compiles and has at hand: functions of a row are called with the same one for each.
+/// Compiled patterns cached per thread: a function uses the same pattern for each row.
 const KEPT: usize = 16;
 
-/// Pattern, flags, compiled.
+/// Pattern, flags, compiled pattern.
 type Kept = (String, RegexFlags, Regex);
 
 thread_local! {
@@ -245,17 +247,17 @@ thread_local! {
 /// Compiles a regular expression.
 ///
 /// # Errors
-/// 2201B: it is none, or takes more than a megabyte.
+/// 2201B: it is invalid, or takes more than a megabyte.
 pub(crate) fn compile(pattern: &str, fold: bool) -> Result<Pattern> {
     compile_with(pattern, RegexFlags::plain(fold)).map(|regex| Pattern { regex, fold, _taken: None })
 }
 
-/// As [`compile`], for a pattern that a statement keeps: it counts for its session.
+/// Like [`compile`], for a pattern that a statement holds: it is charged to its session.
 ///
 /// # Errors
-/// As of [`compile`]; 53200.
+/// Those of [`compile`]; 53200.
 pub(crate) fn compile_kept(pattern: &str, fold: bool, share: &Share) -> Result<Pattern> {
-    // Before the largest size is known, so that no more are compiled than there is room for.
+    // Reserved before the actual size is known, so that concurrent compilations stay within the limit.
     let reserved = share.take(COMPILED_BYTES_MIN)?;
     let (regex, bytes) = built(pattern, RegexFlags::plain(fold))?;
     drop(reserved);
@@ -263,7 +265,7 @@ pub(crate) fn compile_kept(pattern: &str, fold: bool, share: &Share) -> Result<P
     Ok(Pattern { regex, fold, _taken: Some(Arc::new(taken)) })
 }
 
-/// Compiles a pattern within the least of some limits, and an estimate of its bytes.
+/// Compiles a pattern within the smallest sufficient limit, and estimates its bytes.
 fn built(pattern: &str, flags: RegexFlags) -> Result<(Regex, u64)> {
     let words = if flags.is_literal { regex::escape(pattern) } else { in_words_of_regex(pattern) };
     let mut builder = RegexBuilder::new(&words);
@@ -292,10 +294,10 @@ fn built(pattern: &str, flags: RegexFlags) -> Result<(Regex, u64)> {
     Err(SqlError::new(state::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {what}")))
 }
 
-/// As [`compile`], read as the flags say.
+/// Like [`compile`], with flags.
 ///
 /// # Errors
-/// As of [`compile`].
+/// Those of [`compile`].
 pub(crate) fn compile_with(pattern: &str, flags: RegexFlags) -> Result<Regex> {
     let flags = RegexFlags { global: false, ..flags };
     let known = COMPILED.with_borrow(|kept| {
@@ -313,10 +315,11 @@ pub(crate) fn compile_with(pattern: &str, flags: RegexFlags) -> Result<Regex> {
     Ok(regex)
 }
 
-/// A pattern of SIMILAR TO as a regular expression for all of a text. `escape` is a character, or empty for none.
+/// Translates a pattern of SIMILAR TO to a regular expression for a complete text. `escape` is a character,
+/// or empty for none.
 ///
 /// # Errors
-/// 22019: the escape is several characters.
+/// 22019: the escape has several characters.
 pub(crate) fn similar_pattern(pattern: &str, escape: &str) -> Result<String> {
     let mut letters = escape.chars();
     let escape = letters.next();
@@ -396,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_regex() {
+    fn patterns_are_translated_to_regex_syntax() {
         for (pattern, text, expected) in [
             (r"\mfoo\M", "a foo b", true),
             (r"\mfoo\M", "afoo", false),

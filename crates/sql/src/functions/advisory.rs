@@ -1,8 +1,9 @@
-//! Advisory locks: numbers that sessions take and give back, and that mean what programs agree on. Tools that change definitions
-//! take one, so that two of them do not do so at once.
+//! Advisory locks: numbers that sessions lock and unlock, with a meaning that applications define. Migration
+//! tools take one, so that no two of them change definitions concurrently.
 //!
-//! All sessions of a database in this process share them. One is held by its session until that gives it back or ends, or by its
-//! transaction. Who waits looks every few milliseconds, and is cancelled as a query is; nobody looks for deadlocks among them.
+//! All sessions of a database in this process share them. A lock is held by its session until that releases
+//! it or ends, or by its transaction. A waiting session polls every few milliseconds, and can be cancelled
+//! like a query; deadlocks among advisory locks are not detected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,13 +16,13 @@ use ropewalk::tables::{Type, Value};
 use crate::expr::{Context, bug};
 use crate::types::error::Result;
 
-/// Time between two looks.
+/// Interval between two polls.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What is locked: the database, one number or two, the number.
+/// Key of a lock: the database, whether it has two numbers, the number.
 type Key = (usize, bool, i64);
 
-/// Who holds a lock, and how often.
+/// Holder of a lock, and its lock count.
 #[derive(Debug, PartialEq, Eq)]
 struct Holder {
     session: u64,
@@ -45,7 +46,7 @@ pub(crate) struct Held(Arc<Session>);
 struct Session {
     number: u64,
     database: usize,
-    /// It may hold some.
+    /// False if it certainly holds none.
     holds: AtomicBool,
 }
 
@@ -65,21 +66,21 @@ fn release(session: u64, which: impl Fn(&Holder) -> bool) {
 }
 
 impl Held {
-    /// Of a session that begins.
+    /// The locks of a new session.
     pub(crate) fn of(db: &Database) -> Self {
         let database = Arc::as_ptr(db.engine()) as usize;
         let number = SESSIONS.fetch_add(1, Ordering::Relaxed);
         Self(Arc::new(Session { number, database, holds: AtomicBool::new(false) }))
     }
 
-    /// The transaction has ended.
+    /// Releases the locks of an ended transaction.
     pub(crate) fn end_transaction(&self) {
         if self.0.holds.load(Ordering::Relaxed) {
             release(self.0.number, |holder| holder.in_transaction);
         }
     }
 
-    /// DISCARD ALL, and `pg_advisory_unlock_all`.
+    /// Releases all session locks: DISCARD ALL, and `pg_advisory_unlock_all`.
     pub(crate) fn release_all(&self) {
         if self.0.holds.load(Ordering::Relaxed) {
             release(self.0.number, |holder| !holder.in_transaction);
@@ -123,7 +124,7 @@ impl Held {
     }
 }
 
-/// What a call does.
+/// Operation of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Lock,
@@ -132,7 +133,7 @@ enum Asks {
     UnlockAll,
 }
 
-/// A call that was bound.
+/// A bound call.
 #[derive(Debug, Clone)]
 pub(crate) struct AdvisoryCall {
     asks: Asks,
@@ -149,7 +150,7 @@ impl PartialEq for AdvisoryCall {
 }
 
 impl AdvisoryCall {
-    /// The call that a name means with so many arguments, and the type of its answer; `None` for another function.
+    /// The call with this name and number of arguments, and its result type; `None` for other functions.
     pub(crate) fn named(name: &str, arguments: usize, held: &Held) -> Option<(Self, Type)> {
         let (asks, is_shared, in_transaction) = match name {
             "pg_advisory_lock" => (Asks::Lock, false, false),

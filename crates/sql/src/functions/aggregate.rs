@@ -1,6 +1,7 @@
-//! Aggregates: which one a name means, and its state while rows pass.
+//! Aggregates: resolution by name, and their states.
 //!
-//! Sums are exact where PostgreSQL's are: integers add up in 128 bits, numerics as numerics; only floats are floats.
+//! Sums are exact where PostgreSQL's are: integers are summed in 128 bits, numerics as numerics; only floats
+//! use floating point.
 
 use std::collections::HashSet;
 
@@ -34,9 +35,9 @@ pub(crate) enum Kind {
     ArrayAgg(Scalar),
     JsonAgg,
     JsonObjectAgg,
-    /// `percentile_cont`: between the two values that stand around the fraction.
+    /// `percentile_cont`: interpolated between the two values around the fraction.
     PercentileCont,
-    /// `percentile_disc`: the first value that reaches the fraction.
+    /// `percentile_disc`: the first value at or after the fraction.
     PercentileDisc,
     /// The most frequent value.
     Mode,
@@ -45,7 +46,7 @@ pub(crate) enum Kind {
     BitAnd,
     BitOr,
     BitXor,
-    /// `grouping(keys)`: which of the keys the row's grouping set has not; of the engine alone.
+    /// `grouping(keys)`: the keys that are not in the row's grouping set; only in the query engine.
     Grouping,
 }
 
@@ -55,7 +56,7 @@ impl Kind {
         matches!(self, Self::PercentileCont | Self::PercentileDisc | Self::Mode)
     }
 
-    /// True when the order of the rows shows in the result.
+    /// True when the result depends on the order of the rows.
     pub(crate) fn minds_order(self) -> bool {
         self.is_of_ordered_set() || matches!(self, Self::StringAgg) || self.takes_nulls()
     }
@@ -69,13 +70,13 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Aggregate {
     pub(crate) kind: Kind,
-    /// None for `count(*)`.
+    /// Empty for `count(*)`.
     pub(crate) arguments: Vec<Expr>,
     /// The types of the arguments.
     pub(crate) types: Vec<Type>,
     pub(crate) distinct: bool,
     pub(crate) filter: Option<Expr>,
-    /// The order in which it takes its rows; empty: as they come.
+    /// The order of its input rows; empty: as they arrive.
     pub(crate) order: Vec<Order>,
     pub(crate) ty: Type,
 }
@@ -100,12 +101,12 @@ pub(crate) fn is_aggregate(name: &str) -> bool {
         || name == "grouping"
 }
 
-/// True for names that go with WITHIN GROUP.
+/// True for names used with WITHIN GROUP.
 pub(crate) fn is_of_ordered_set(name: &str) -> bool {
     matches!(name, "percentile_cont" | "percentile_disc" | "mode")
 }
 
-/// The aggregate that a name and argument types mean. What WITHIN GROUP orders comes first.
+/// Resolves an aggregate by its name and argument types. The ORDER BY values of WITHIN GROUP come first.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Resolved> {
     let unknown = || {
         let types: Vec<String> = types.iter().map(|ty| shown(*ty)).collect();
@@ -208,33 +209,33 @@ enum State {
     List(Vec<Value<'static>>),
     /// Parts of a JSON document.
     Json(Vec<String>),
-    /// Values in order, and the fraction that is asked for.
+    /// Values in order, and the requested fraction.
     Ranked(Vec<Value<'static>>, Option<f64>),
     Spread(Sums),
     Pair(PairSums),
     Bits(Option<i64>),
 }
 
-/// A row that waits for its place in the order: sort keys, arguments.
+/// A row to sort: sort keys, arguments.
 type Waiting = (Vec<Value<'static>>, Vec<Value<'static>>);
 
-/// One aggregate of one group, while its rows pass.
+/// The state of one aggregate in one group.
 #[derive(Debug, Clone)]
 pub(crate) struct Running {
     state: State,
     seen: HashSet<Vec<u8>>,
     waiting: Vec<Waiting>,
-    /// Bytes that its value will have at least.
+    /// Minimum size of its value in bytes.
     bytes: usize,
 }
 
 impl Aggregate {
-    /// True for GROUPING, which is about the grouping sets and not about the rows.
+    /// True for GROUPING, which depends on the grouping sets and not on the rows.
     pub(crate) fn is_of_sets(&self) -> bool {
         self.kind == Kind::Grouping
     }
 
-    /// The state of no rows.
+    /// The initial state.
     pub(crate) fn start(&self) -> Running {
         let state = match self.kind {
             Kind::Count | Kind::Grouping => State::Count(0),
@@ -255,7 +256,7 @@ impl Aggregate {
         Running { state, seen: HashSet::new(), waiting: Vec::new(), bytes: 0 }
     }
 
-    /// Takes one row.
+    /// Adds one row.
     pub(crate) fn take(
         &self,
         running: &mut Running,
@@ -286,7 +287,7 @@ impl Aggregate {
         self.push(running, first.eval(cx, input)?, second, budget)
     }
 
-    /// Takes the arguments of one row; the second where the first is taken.
+    /// Adds the arguments of one row; the second one for aggregates with two.
     fn push<'v>(
         &self,
         running: &mut Running,
@@ -391,7 +392,7 @@ impl Aggregate {
                 budget.take(value_bytes(&value))?;
                 list.push(value.into_owned());
             }
-            // Moments come as JSON, see the binder.
+            // The binder has converted timestamptz values to JSON.
             State::Json(parts) => {
                 let part = match (self.kind, &value) {
                     (Kind::JsonObjectAgg, Value::Text(key)) => {
@@ -436,7 +437,7 @@ impl Aggregate {
         Ok(())
     }
 
-    /// Takes the rows that waited, in their order.
+    /// Adds the collected rows in their order.
     fn settle(&self, running: &mut Running) -> Result<()> {
         let mut waiting = std::mem::take(&mut running.waiting);
         waiting.sort_by(|(left, _), (right, _)| {
@@ -444,7 +445,7 @@ impl Aggregate {
             let orders = pairs.map(|(order, (l, r))| sort_order(l, r, order.descending, order.nulls_first));
             orders.fold(std::cmp::Ordering::Equal, std::cmp::Ordering::then)
         });
-        // They are paid for.
+        // Their memory has been charged already.
         let budget = Budget::new(usize::MAX);
         for (_, arguments) in waiting {
             let mut arguments = arguments.into_iter();
@@ -455,7 +456,7 @@ impl Aggregate {
         Ok(())
     }
 
-    /// The value for the rows that were taken.
+    /// The result.
     pub(crate) fn finish(&self, mut running: Running) -> Result<Value<'static>> {
         self.settle(&mut running)?;
         let overflow = || out_of_range(self.ty);
@@ -516,7 +517,7 @@ impl Aggregate {
         })
     }
 
-    /// What an aggregate of an ordered set answers for its values in order.
+    /// The result of an ordered-set aggregate for its values in order.
     fn ranked(&self, list: Vec<Value<'static>>, fraction: Option<f64>) -> Result<Value<'static>> {
         if self.kind == Kind::Mode {
             return Ok(most_frequent(list));
@@ -541,7 +542,7 @@ impl Aggregate {
     }
 }
 
-/// The value that occurs most often in a list in order; the first of several.
+/// The most frequent value of a sorted list; the first of several.
 fn most_frequent(list: Vec<Value<'static>>) -> Value<'static> {
     let (mut best, mut most) = (Value::Null, 0);
     let mut rest = list.as_slice();

@@ -1,4 +1,4 @@
-//! Functions of arrays and of documents made of them.
+//! Functions over arrays and JSON documents built of them.
 //!
 //! Source of the rules: PostgreSQL 15's documentation, "Array Functions and Operators" and "JSON Functions and Operators".
 
@@ -14,10 +14,10 @@ use crate::types::error::{Result, SqlError, state};
 use crate::types::names::common;
 use crate::types::zone::Zone;
 
-/// Elements that `array_fill` may make.
+/// Maximum number of elements that `array_fill` makes.
 const FILLED_MAX: usize = 1 << 20;
 
-/// The function of lists that `name` means; `None` for one that is not there.
+/// The list function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     use Function as F;
     const INT: Type = Type::INT4;
@@ -26,7 +26,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     let resolved = |function, arguments: &[Type], result| {
         Some(Resolved { function, arguments: arguments.to_vec(), result })
     };
-    // The element that an array and a value beside it have in common.
+    // The common type of an array's elements and a single value.
     let element = || match (known(0), known(1)) {
         (Some(Type::Array(element)), Some(one @ Type::Scalar(_))) => common(Type::Scalar(element), one),
         (Some(Type::Array(element)), None) => Some(Type::Scalar(element)),
@@ -36,7 +36,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     let array = || known(0).filter(|ty| matches!(ty, Type::Array(_)));
     match (name, types.len()) {
         ("array_dims", 1) => resolved(F::ArrayDims, &[array()?], Type::TEXT),
-        // Who binds it makes an array of the value, which says its type if it is NULL.
+        // The binder passes the value as an array, which has a type even if the value is NULL.
         ("array_fill" | "*array_fill", 2 | 3) => {
             let one = known(0).map(|ty| if matches!(ty, Type::Array(_)) { ty } else { ty.array() })?;
             let arguments = [one, INT.array(), INT.array()];
@@ -83,7 +83,7 @@ fn items(value: Option<&Value<'_>>) -> Result<Vec<Value<'static>>> {
     }
 }
 
-/// An array of the elements that `like` has.
+/// An array with the element type of `like`.
 fn same_kind(like: Option<&Value<'_>>, items: Vec<Value<'static>>) -> Result<Value<'static>> {
     match like.and_then(Value::value_type) {
         Some(Type::Array(element)) => array(element, items),
@@ -95,7 +95,7 @@ fn int4(number: usize) -> Value<'static> {
     Value::Int4(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Names and values as a document.
+/// A JSON object of names and values.
 fn object(pairs: Vec<(Value<'static>, Value<'static>)>) -> Result<Value<'static>> {
     let mut members = bounds::Text::default();
     members.push("{")?;
@@ -114,7 +114,7 @@ fn object(pairs: Vec<(Value<'static>, Value<'static>)>) -> Result<Value<'static>
 }
 
 impl Function {
-    /// True for those of lists that take NULLs as they come.
+    /// True for list functions that accept NULLs.
     pub(crate) fn is_of_lists(self) -> bool {
         use Function as F;
         matches!(
@@ -129,7 +129,7 @@ impl Function {
         )
     }
 
-    /// What a function of lists answers; `None` if it is another one.
+    /// Evaluates a list function; `None` for other functions.
     pub(crate) fn of_lists(self, values: &[Value<'_>], zone: &Zone) -> Result<Option<Value<'static>>> {
         use Function as F;
         let (first, second, third) = (values.first(), values.get(1), values.get(2));
@@ -137,7 +137,7 @@ impl Function {
         let one = second.unwrap_or(&Value::Null);
         let wrong = |message: &str| SqlError::new(state::ARRAY_SUBSCRIPT_ERROR, message.to_owned());
         Ok(Some(match self {
-            // Of a row that an outer join made up there is nothing.
+            // The NULL row of an outer join becomes NULL.
             F::JsonRow if values.chunks(2).all(|pair| is_null(pair.get(1))) => Value::Null,
             F::JsonRow => {
                 let member = |pair: &[Value<'_>]| match pair {

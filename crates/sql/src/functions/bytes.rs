@@ -1,4 +1,5 @@
-//! Functions of bytes: digests, encodings, single bits and bytes, and the hashes that PostgreSQL's clients lock by.
+//! Functions over bytes: digests, encodings, single bits and bytes, and the hashes that PostgreSQL's clients
+//! use for locks.
 //!
 //! Source of the rules: PostgreSQL 15's documentation, "Binary String Functions and Operators".
 
@@ -12,7 +13,7 @@ use crate::expr::bounds::check_text;
 use crate::functions::{Function, Resolved};
 use crate::types::error::{Result, SqlError, state};
 
-/// The function of bytes that `name` means; `None` for one that is not there.
+/// The bytes function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     use Function as F;
     const BYTES: Type = Type::BYTEA;
@@ -108,7 +109,7 @@ fn base64(bytes: &[u8]) -> String {
 fn from_base64(text: &str) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut letters) = (0_u32, 0);
-    // How many bytes the last four letters make, when padding has begun.
+    // Number of bytes in the last four letters, once padding has begun.
     let mut ends: Option<usize> = None;
     for c in text.chars().filter(|c| !matches!(c, ' ' | '\t' | '\n' | '\r')) {
         let digit = if c == '=' {
@@ -155,7 +156,7 @@ fn from_hex(text: &str) -> Result<Vec<u8>> {
     pairs.collect()
 }
 
-/// Zero and what has the high bit as `\ooo`, a backslash twice, everything else as it is.
+/// Zero and bytes with the high bit as `\ooo`, a backslash doubled, all others unchanged.
 fn escaped(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -211,17 +212,17 @@ fn decode(text: &str, form: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// A set of characters that texts are converted to and from.
+/// A character set for conversions.
 #[derive(Clone, Copy, PartialEq)]
 enum Charset {
     Utf8,
     Latin1,
-    /// Bytes as they are.
+    /// ASCII bytes, unchanged.
     Ascii,
 }
 
 impl Charset {
-    /// By its name, of which letters and digits count.
+    /// Finds a character set by name, ignoring all but letters and digits.
     fn named(name: &str, end: &str) -> Result<Self> {
         let plain: String =
             name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
@@ -234,10 +235,10 @@ impl Charset {
     }
 }
 
-/// The bytes as a text.
+/// Decodes bytes to text.
 ///
 /// # Errors
-/// 22021: they are none.
+/// 22021: the bytes are not valid in the character set.
 fn text_from(bytes: &[u8], charset: Charset) -> Result<String> {
     let text = match charset {
         Charset::Latin1 => bytes.iter().copied().map(char::from).collect(),
@@ -288,7 +289,7 @@ fn place(at: i64, count: usize) -> Result<usize> {
     usize::try_from(at).ok().filter(|place| *place < count).ok_or_else(|| outside(at, count))
 }
 
-/// Where `substr(.., from, count)` begins and ends among `length` items.
+/// The range of `substr(.., from, count)` among `length` items.
 fn cut(length: usize, from: i64, count: Option<i64>) -> Result<std::ops::Range<usize>> {
     let end = match count {
         Some(count) if count < 0 => {
@@ -301,7 +302,7 @@ fn cut(length: usize, from: i64, count: Option<i64>) -> Result<std::ops::Range<u
     Ok(at(from)..at(end).max(at(from)))
 }
 
-/// `whole` with `count` items from `from` replaced; `count` is that of the new ones where none is given.
+/// `whole` with `count` items from `from` replaced; `count` defaults to the number of new items.
 fn overlaid<T: Clone>(whole: &[T], new: &[T], from: i64, count: Option<i64>) -> Result<Vec<T>> {
     if from <= 0 {
         return Err(SqlError::new(state::SUBSTRING_ERROR, "negative substring length not allowed"));
@@ -313,7 +314,7 @@ fn overlaid<T: Clone>(whole: &[T], new: &[T], from: i64, count: Option<i64>) -> 
     Ok([before, new, behind].concat())
 }
 
-/// Bob Jenkins' hash "lookup3" of little-endian words, as PostgreSQL computes it: both of its halves.
+/// Both halves of Bob Jenkins' hash "lookup3" of little-endian words, as PostgreSQL computes it.
 ///
 /// Source: B. Jenkins, "lookup3.c", 2006 (public domain).
 fn jenkins(key: &[u8], seed: u64) -> (u32, u32) {
@@ -350,7 +351,7 @@ fn jenkins(key: &[u8], seed: u64) -> (u32, u32) {
     }
     a = a.wrapping_add(word(rest, 0));
     b = b.wrapping_add(word(rest, 4));
-    // The lowest byte of the last word is the length's.
+    // The lowest byte of the last word belongs to the length.
     c = c.wrapping_add(word(rest, 8) << 8);
     let last = |x: &mut u32, y: u32, turn: u32| *x = (*x ^ y).wrapping_sub(y.rotate_left(turn));
     last(&mut c, b, 14);
@@ -364,7 +365,7 @@ fn jenkins(key: &[u8], seed: u64) -> (u32, u32) {
 }
 
 impl Function {
-    /// What a function of bytes answers; `None` if it is another one. No argument is NULL.
+    /// Evaluates a bytes function; `None` for other functions. No argument is NULL.
     pub(crate) fn of_bytes(self, values: &[Value<'_>]) -> Result<Option<Value<'static>>> {
         use Function as F;
         let (first, second, third) = (values.first(), values.get(1), values.get(2));
@@ -432,7 +433,7 @@ impl Function {
             F::BytesLtrim => trimmed(true, false),
             F::BytesRtrim => trimmed(false, true),
             F::BytesPosition => {
-                // As texts, a letter for each byte: those are searched in linear time.
+                // Converted to text, a letter for each byte: text search takes linear time.
                 let letters = |bytes: &[u8]| bytes.iter().map(|byte| char::from(*byte)).collect::<String>();
                 let (whole, part) = (letters(bytes), letters(bytes_of(second)));
                 let before = whole.find(&part).and_then(|place| whole.get(..place));

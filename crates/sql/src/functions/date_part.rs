@@ -6,7 +6,7 @@ use crate::types::zone::Zone;
 use crate::types::{datetime, interval};
 use ropewalk::tables::{Numeric, Value};
 
-/// Parts of a moment: days since 1970 and microseconds of the day.
+/// A date or time as days since 1970 and microseconds of the day.
 pub(crate) fn moment(value: &Value<'_>) -> (i64, i64) {
     match value {
         Value::Date(days) => (i64::from(*days), 0),
@@ -17,13 +17,13 @@ pub(crate) fn moment(value: &Value<'_>) -> (i64, i64) {
 }
 
 pub(crate) fn iso_week(days: i64) -> (i64, i64) {
-    // The week belongs to the year of its Thursday.
+    // A week belongs to the year of its Thursday.
     let thursday = days - (days + 3).rem_euclid(7) + 3;
     let (year, _, _) = datetime::civil(thursday);
     (year, (thursday - datetime::days(year, 1, 1)) / 7 + 1)
 }
 
-/// The zone of this name.
+/// The zone with this name.
 pub(crate) fn zone_named(name: &str) -> Result<Zone> {
     Zone::named(name).ok_or_else(|| {
         let cut: String = name.chars().take(64).collect();
@@ -37,16 +37,16 @@ pub(crate) fn unknown_unit(field: &str, value: &Value<'_>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message)
 }
 
-/// A part of a moment.
+/// The value of a field.
 pub(crate) enum Part {
     Number(Numeric),
-    /// Of what grows with the moment, at infinity.
+    /// Infinity: a field that grows with time, of an infinite value.
     Infinite(f64),
-    /// Of what comes again and again, at infinity.
+    /// NULL: a cyclic field of an infinite value.
     Unknown,
 }
 
-/// `extract(field from value)`, also of the moments before and after all others.
+/// `extract(field from value)`, also for infinite values.
 pub(crate) fn part_of(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Part> {
     let infinity = match value {
         Value::Date(i32::MAX) | Value::Timestamp(i64::MAX) | Value::Timestamptz(i64::MAX) => f64::INFINITY,
@@ -55,7 +55,7 @@ pub(crate) fn part_of(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Par
         }
         _ => return date_part(field, value, zone).map(Part::Number),
     };
-    // Whether there is such a field at all does not depend on the moment.
+    // Whether the field exists does not depend on the value.
     let like = match value {
         Value::Date(_) => Value::Date(0),
         Value::Timestamp(_) => Value::Timestamp(0),
@@ -70,7 +70,7 @@ pub(crate) fn part_of(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Par
     })
 }
 
-/// `extract(field from value)`, in microseconds of the field where it has fractions.
+/// `extract(field from value)`; in microseconds of the field where it has fractions.
 pub(crate) fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Numeric> {
     let field = unit_named(field);
     if let Value::Timestamptz(at) = value {
@@ -93,7 +93,7 @@ pub(crate) fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<N
         matches!(field, "hour" | "minute" | "second" | "milliseconds" | "microseconds" | "epoch")
     };
     let unknown = || unknown_unit(field, value);
-    // A clock alone has no day, and a day no clock.
+    // A time has no date fields, and a date no time fields.
     let is_absent = match value {
         Value::Time(_) => !timed(field),
         Value::Date(_) => timed(field) && field != "epoch",
@@ -139,7 +139,7 @@ pub(crate) fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<N
     })
 }
 
-/// A unit by its one name: PostgreSQL takes several for some.
+/// The canonical name of a unit: PostgreSQL accepts several for some.
 pub(crate) fn unit_named(field: &str) -> &str {
     match field {
         "years" | "yr" | "yrs" | "y" => "year",
@@ -159,7 +159,7 @@ pub(crate) fn unit_named(field: &str) -> &str {
     }
 }
 
-/// The start of the unit in which a clock shows `micros`; `None` for a unit that it does not know.
+/// The start of the unit that contains the local time `micros`; `None` for an unknown unit.
 pub(crate) fn date_trunc(field: &str, micros: i64) -> Option<i64> {
     if matches!(micros, i64::MAX | i64::MIN) {
         return date_trunc(field, 0).and(Some(micros));

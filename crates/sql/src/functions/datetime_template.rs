@@ -1,7 +1,7 @@
 //! `to_char` of times and intervals: a template of fields, such as `YYYY-MM-DD HH24:MI:SS`.
 //!
-//! Text in double quotes and everything that is no field stands as it is. `FM` before a field leaves its padding out. What
-//! PostgreSQL has beyond these fields is refused, never printed as it stands.
+//! Text in double quotes and all characters outside of fields are copied. `FM` before a field omits its
+//! padding. PostgreSQL's other fields are rejected, never copied to the output.
 
 use ropewalk::tables::Interval;
 
@@ -26,19 +26,19 @@ pub(crate) const MONTHS: [&str; 12] = [
 pub(crate) const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
-/// The fields, longer ones before those that begin like them.
+/// The supported fields, longer ones before their prefixes.
 const FIELDS: [&str; 43] = [
     "HH24", "HH12", "HH", "MI", "MS", "US", "SSSS", "SS", "AM", "PM", "am", "pm", "YYYY", "YYY", "YY",
     "IYYY", "MONTH", "Month", "month", "MON", "Mon", "mon", "MM", "DAY", "Day", "day", "DDD", "DD", "DY",
     "Dy", "dy", "D", "IW", "WW", "Q", "CC", "J", "TZ", "tz", "OF", "ID", "W", "Y",
 ];
 
-/// Fields that are PostgreSQL's and not ours.
+/// Fields of PostgreSQL that are not supported.
 const REFUSED: [&str; 5] = ["RM", "rm", "BC", "AD", "TH"];
 
-/// What a template is filled from.
+/// Source of the field values.
 trait Fields {
-    /// The field's text, and to what width its number is padded.
+    /// The field's text, and the width to which its number is padded.
     fn field(&self, field: &str) -> Result<(String, usize)>;
 }
 
@@ -88,7 +88,7 @@ struct Moment {
     day: i64,
     days: i64,
     micros: i64,
-    /// What the zone is called, and how far it is ahead of UTC; nothing without one.
+    /// The zone's abbreviation and offset from UTC, if there is a zone.
     zone: Option<(String, String)>,
 }
 
@@ -101,7 +101,7 @@ impl Moment {
         (self.days + 4).rem_euclid(7)
     }
 
-    /// The field's text, and to what width its number is padded.
+    /// The field's text, and the width to which its number is padded.
     fn shown(&self, field: &str) -> (String, usize) {
         let seconds = self.micros / 1_000_000;
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -118,7 +118,7 @@ impl Moment {
                 _ if field.starts_with(char::is_lowercase) => text.to_lowercase(),
                 _ => text,
             };
-            // Names in full are filled up to the longest there is.
+            // Full names are padded to the longest one.
             (if short { text } else { format!("{text:<9}") }, 0)
         };
         let half = if hour < 12 { "am" } else { "pm" };
@@ -157,10 +157,10 @@ impl Moment {
     }
 }
 
-/// A time by a template. `micros` since 1970; with a zone what its clock shows then.
+/// Formats a time by a template. `micros` since 1970; with a zone in its local time.
 ///
 /// # Errors
-/// 0A000 for fields that are not served.
+/// 0A000 for unsupported fields.
 pub(crate) fn to_char(micros: i64, zone: Option<&Zone>, template: &str) -> Result<String> {
     if matches!(micros, i64::MAX | i64::MIN) {
         return Ok(String::new());
@@ -173,15 +173,15 @@ pub(crate) fn to_char(micros: i64, zone: Option<&Zone>, template: &str) -> Resul
     filled(&moment, template)
 }
 
-/// An interval by a template: hours may be more than a day has. Fields of calendars have no meaning.
+/// Formats an interval by a template: hours may exceed a day. Calendar fields are invalid.
 ///
 /// # Errors
-/// 22007 for fields of calendars, 0A000 for those that are not served.
+/// 22007 for calendar fields, 0A000 for unsupported ones.
 pub(crate) fn interval_to_char(interval: Interval, template: &str) -> Result<String> {
     filled(&interval, template)
 }
 
-/// A number with zeros before its digits.
+/// Pads a number with zeros on the left.
 fn filled_up(text: &str, width: usize) -> String {
     match text.strip_prefix('-') {
         Some(digits) if width > 0 => format!("-{digits:0>width$}"),
@@ -210,7 +210,7 @@ fn filled(source: &dyn Fields, template: &str) -> Result<String> {
                 "put letters that are no field in double quotes",
             ));
         }
-        // Numbers may be asked for in small letters.
+        // Number fields may be written in lower case.
         let upper =
             |field: &&&str| rest.get(..field.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(field));
         let exact = FIELDS.iter().find(|field| rest.starts_with(**field));

@@ -1,4 +1,4 @@
-//! What each function returns for its arguments.
+//! Evaluation of functions.
 
 use crate::expr::arith::{negate, out_of_range};
 use crate::expr::bounds::Operands;
@@ -15,12 +15,12 @@ use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// The small letter of a character: one, as in PostgreSQL, also where a language writes two.
+/// The lower case of a character: a single one, as in PostgreSQL, even where a language uses two.
 pub(crate) fn lower(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
 }
 
-/// The capital of a character, which stays where it has none of one character: `ß`.
+/// The upper case of a character; unchanged where that is not a single character, such as `ß`.
 pub(crate) fn upper(c: char) -> char {
     let mut capitals = c.to_uppercase();
     match (capitals.next(), capitals.next()) {
@@ -53,7 +53,8 @@ pub(crate) fn float_function(f: impl Fn(f64) -> f64, value: &Value<'_>) -> Resul
     Ok(Value::Float8(y))
 }
 
-/// The numeric with its digits behind `digits` places cut off, then moved by one in direction `away` if any were there.
+/// Truncates a numeric after `digits` decimal places, then adds one in direction `away` if any digits were
+/// removed.
 pub(crate) fn cut(number: Numeric, digits: i64, away: i8) -> Option<Numeric> {
     if number.is_nan() {
         return Some(number);
@@ -99,7 +100,7 @@ pub(crate) fn rounded(number: Numeric, digits: i64) -> Option<Numeric> {
     scaled(whole + away, digits)
 }
 
-/// A numeric without its digits behind the point.
+/// Truncates a numeric to an integer.
 pub(crate) fn truncated(value: &Value<'_>) -> Result<Value<'static>> {
     match value {
         Value::Numeric(number) => numeric_result(cut(*number, 0, 0)),
@@ -111,7 +112,7 @@ pub(crate) fn numeric_result(number: Option<Numeric>) -> Result<Value<'static>> 
     number.map(Value::Numeric).ok_or_else(|| out_of_range(Type::NUMERIC))
 }
 
-/// Start and end, in characters, of `substr(text, from [, count])`.
+/// The part `substr(text, from [, count])`, in characters.
 pub(crate) fn substring(text: &str, from: i64, count: Option<i64>) -> Result<&str> {
     let end = match count {
         Some(count) if count < 0 => {
@@ -137,7 +138,7 @@ pub(crate) fn pad(text: &str, length: i64, fill: &str, left: bool) -> Result<Str
     Ok(if left { padding + text } else { format!("{text}{padding}") })
 }
 
-/// Waits, and looks up now and then whether it shall go on.
+/// Sleeps, and checks for interrupts regularly.
 pub(crate) fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {
     const LOOK: Duration = Duration::from_millis(10);
     let clock = &cx.env.clock;
@@ -147,7 +148,7 @@ pub(crate) fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {
         let passed = clock.monotonic_nanos().saturating_sub(start) as f64 / 1e9;
         match Duration::try_from_secs_f64(seconds - passed) {
             Ok(left) if !left.is_zero() => clock.sleep(left.min(LOOK)),
-            // Nothing is left, or what was asked for is no time.
+            // The time has passed, or the duration is not a number.
             _ if seconds - passed > 1.0 => clock.sleep(LOOK),
             _ => return Ok(Value::text("")),
         }
@@ -155,7 +156,7 @@ pub(crate) fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {
 }
 
 impl Function {
-    /// True for those that only operators and words of the grammar call.
+    /// True for functions that only operators and keywords call.
     #[cfg(test)]
     pub(crate) fn is_of_operators(self) -> bool {
         use Function as F;
@@ -196,7 +197,7 @@ impl Function {
             || self.is_of_lists()
     }
 
-    /// True when it answers NULL where one of its arguments is NULL.
+    /// True when it returns NULL if one of its arguments is NULL.
     pub(crate) fn is_strict(self) -> bool {
         if self.is_of_more() { !self.more_takes_nulls() } else { !self.takes_nulls() }
     }
@@ -241,7 +242,7 @@ impl Function {
             [seconds] if self == Self::Sleep => sleep(to_f64(seconds).unwrap_or_default(), cx)?,
             [first, rest @ ..] => match first {
                 _ if self.takes_nulls() => self.of_many(values)?,
-                // A cast to `varchar(n)[]` cuts each element.
+                // A cast to `varchar(n)[]` truncates each element.
                 Value::Array(texts) if self == Self::Left => {
                     let mut cut = Vec::new();
                     for item in texts.iter() {
@@ -259,7 +260,7 @@ impl Function {
         Ok(result)
     }
 
-    /// What a function of bytes, patterns, numbers or lists answers; `None` if it is another one.
+    /// Evaluates a function over bytes, patterns, numbers or lists; `None` for other functions.
     fn by_kind(self, values: &[Value<'_>], cx: &Context<'_>) -> Result<Option<Value<'static>>> {
         if let found @ Some(_) = self.of_bytes(values)? {
             return Ok(found);
@@ -277,7 +278,7 @@ impl Function {
         Ok(match self {
             Self::Now => Value::Timestamptz(cx.now),
             Self::Pi => Value::Float8(std::f64::consts::PI),
-            // 53 random bits are every double in [0, 1) that has the same distance to the next.
+            // 53 random bits cover all evenly spaced doubles in [0, 1).
             Self::Random => Value::Float8((cx.env.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64),
             Self::NewUuid => {
                 let (high, low) = (cx.env.random.next_u64(), cx.env.random.next_u64());
@@ -311,7 +312,7 @@ impl Function {
         })
     }
 
-    /// The characters that a function trims off.
+    /// The characters that a function trims.
     fn trimmed(self, given: &str, is_blank: bool) -> HashSet<char> {
         match self {
             Self::Trim | Self::Ltrim | Self::Rtrim if is_blank => HashSet::from([' ']),
@@ -325,7 +326,7 @@ impl Function {
         let trimmed = self.trimmed(second, rest.is_empty());
         let is_trimmed = |c: char| trimmed.contains(&c);
         let count = integer(rest.first());
-        // A negative count leaves out so many at the other end.
+        // A negative count removes so many characters at the other end.
         let kept = |all: usize| {
             let all = i64::try_from(all).unwrap_or(i64::MAX);
             usize::try_from(if count < 0 { (all + count).max(0) } else { count.min(all) }).unwrap_or_default()
@@ -410,7 +411,7 @@ impl Function {
                     (_, Part::Number(number)) => Value::Numeric(number),
                     (_, Part::Infinite(_)) => {
                         let message = format!("extract({field}) of infinity: numerics have no infinity");
-                        return Err(SqlError::unsupported(message, "use date_part, which answers a double"));
+                        return Err(SqlError::unsupported(message, "use date_part, which returns a double"));
                     }
                 }
             }
@@ -427,7 +428,8 @@ impl Function {
                     Some(value @ Value::Timestamptz(micros)) => {
                         let named = rest.get(1).map(|name| zone_named(text(name))).transpose()?;
                         let zone = named.as_ref().unwrap_or(zone);
-                        // What is no date is cut off the moment itself: an hour that comes twice stays what it is.
+                        // Time fields are truncated on the instant itself: a local hour that occurs twice
+                        // stays the same hour.
                         let is_clock = matches!(
                             field.as_str(),
                             "microseconds" | "milliseconds" | "second" | "minute" | "hour"
@@ -476,7 +478,7 @@ impl Function {
                     || SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "requested character is not a character");
                 Value::text(c.ok_or_else(error)?.to_string())
             }
-            // The absolute of the zero below zero, too.
+            // Also removes the sign of negative zero.
             (Self::Abs, _) if let Value::Float8(value) = first => Value::Float8(value.abs()),
             (Self::Abs, _) if let Value::Float4(value) = first => Value::Float4(value.abs()),
             (Self::Abs, _) => match first.compare(&Value::Int2(0)) {
@@ -521,7 +523,7 @@ impl Function {
             }
             (Self::MakeDate, _) => {
                 let (year, month, day) = (integer(Some(first)), integer(rest.first()), integer(rest.get(1)));
-                // Before our era they are counted without a year 0.
+                // Years before our era are counted without a year 0.
                 let of_calendar = if year < 0 { year + 1 } else { year };
                 let fits = year != 0
                     && (-4713..=5_874_897).contains(&year)
@@ -541,7 +543,7 @@ impl Function {
                 Value::Timestamptz(micros.unwrap_or_default())
             }
             (Self::ArrayLength, _) => match first {
-                // Ours have one dimension; an empty array has none.
+                // Arrays here have one dimension; an empty array has no dimension.
                 Value::Array(array) if rest.is_empty() => int4(array.len()),
                 Value::Array(array) if digits == 1 && !array.is_empty() => int4(array.len()),
                 _ => Value::Null,

@@ -1,7 +1,7 @@
 //! `format(template, ...)`.
 //!
 //! ```text
-//! %  [number of the argument $]  [-: to the left]  [width, or * for one that an argument gives, *n$ for the n-th]  s, I or L        %%
+//! %  [number of the argument $]  [-: align left]  [width, or * for an argument, *n$ for the n-th]  s, I or L        %%
 //! ```
 //! Source of the rules: PostgreSQL 15's documentation, "format".
 
@@ -24,14 +24,14 @@ fn unterminated() -> SqlError {
     wrong("unterminated format() type specifier").hint(FOR_A_SIGN)
 }
 
-/// The arguments, and which comes next.
+/// The arguments, and the position of the next one.
 struct Arguments<'v> {
     all: &'v [Value<'v>],
     next: usize,
 }
 
 impl<'v> Arguments<'v> {
-    /// The argument of a number from 1, or the next one; later ones follow it.
+    /// The argument with a number from 1, or the next one; sets the next position.
     fn take(&mut self, number: Option<usize>) -> Result<&'v Value<'v>> {
         let place = number.map_or(self.next, |number| number - 1);
         self.next = place + 1;
@@ -47,7 +47,7 @@ impl<'v> Arguments<'v> {
     }
 }
 
-/// The number that comes next, if one does.
+/// The number at the current position, if any.
 fn digits(chars: &mut Peekable<Chars<'_>>) -> Result<Option<usize>> {
     let mut found = None;
     while let Some(digit) = chars.next_if(char::is_ascii_digit).and_then(|c| c.to_digit(10)) {
@@ -68,7 +68,7 @@ fn from_one(number: usize) -> Result<usize> {
     Err(wrong("format specifies argument 0, but arguments are numbered from 1"))
 }
 
-/// What stands between a sign and its letter.
+/// The parts of a specifier between `%` and its letter.
 #[derive(Default)]
 struct Specifier {
     argument: Option<usize>,
@@ -122,7 +122,7 @@ impl Specifier {
     }
 }
 
-/// The template with its arguments in their places.
+/// The template with its arguments inserted.
 pub(crate) fn format(template: &str, arguments: &[Value<'_>]) -> Result<String> {
     let mut arguments = Arguments { all: arguments, next: 0 };
     let mut out = String::new();

@@ -1,7 +1,7 @@
-//! The functions of SQL, one file for each family.
+//! SQL functions, one file for each family.
 //!
-//! `resolve` finds the function that a name and argument types mean, `evaluate` calls it. All but a few return NULL when one
-//! argument is NULL.
+//! `resolve` finds the function with a name and argument types, `evaluate` calls it. All but a few return
+//! NULL when one argument is NULL.
 
 pub(crate) mod advisory;
 pub(crate) mod aggregate;
@@ -28,7 +28,7 @@ pub(crate) use resolve::{resolve, shown_arguments};
 
 macro_rules! functions {
     ($($name:ident),* $(,)?) => {
-        /// A function, named after what it does.
+        /// A function, named after its effect.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Function { $($name),* }
 
@@ -62,14 +62,14 @@ functions! {
     MakeTimestamp, MakeTimestamptz, Shifted,
 }
 
-/// A function with the types that its arguments are cast to, and its own.
+/// A function with the types that its arguments are cast to, and its result type.
 pub(crate) struct Resolved {
     pub(crate) function: Function,
     pub(crate) arguments: Vec<Type>,
     pub(crate) result: Type,
 }
 
-/// The scalar of an array that holds values of `ty`; arrays of arrays are none.
+/// The element type of an array of `ty`; `None` for arrays of arrays.
 pub(crate) fn element_of(ty: Type) -> Option<Scalar> {
     match ty {
         Type::Scalar(scalar) => Some(scalar),

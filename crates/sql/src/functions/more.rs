@@ -1,4 +1,4 @@
-//! More functions: of arrays, of JSON, and of text that is looked through or put together.
+//! More functions: of arrays, of JSON, and of text search and concatenation.
 
 use std::collections::{HashMap, HashSet};
 
@@ -35,13 +35,13 @@ fn text<'v>(value: Option<&'v Value<'_>>) -> &'v str {
     }
 }
 
-/// The function of arrays, JSON or text that `name` means; `None` for one that is not there.
+/// The array, JSON or text function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     use Function as F;
     const TEXT: Type = Type::TEXT;
     let known = |place: usize| types.get(place).copied().flatten();
     let resolved = |function, arguments: Vec<Type>, result| Some(Resolved { function, arguments, result });
-    // An array and what goes with its elements.
+    // The type of an argument that goes with an array's elements.
     let element = |place: usize| match known(place)? {
         Type::Array(element) => Some(Type::Scalar(element)),
         Type::Scalar(_) => None,
@@ -143,7 +143,8 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     }
 }
 
-/// A value as JSON, moments as the zone's clock shows them: numbers and truths as such, JSON as it is, arrays as arrays, everything else as text.
+/// A value as JSON, with instants in the local time of `zone`: numbers, bools, JSON and arrays keep their
+/// form, all other types become strings.
 pub(crate) fn json_of(value: &Value<'_>, zone: &Zone) -> String {
     let plain = || to_text_in(value, zone).unwrap_or_default();
     match value {
@@ -159,7 +160,7 @@ pub(crate) fn json_of(value: &Value<'_>, zone: &Zone) -> String {
             format!("[{}]", items.join(","))
         }
         Value::Timestamp(_) | Value::Timestamptz(_) => {
-            // ISO 8601 as JavaScript knows it has minutes in every offset.
+            // JavaScript's ISO 8601 requires minutes in every offset.
             let shown = plain().replacen(' ', "T", 1);
             let hours_alone = shown.len().checked_sub(3).and_then(|place| shown.get(place..));
             let is_short = hours_alone.is_some_and(|end| end.starts_with(['+', '-']) && shown.contains('T'));
@@ -169,13 +170,13 @@ pub(crate) fn json_of(value: &Value<'_>, zone: &Zone) -> String {
     }
 }
 
-/// A text as a literal of SQL that reads as that text whatever `standard_conforming_strings` says.
+/// Text as an SQL literal that is independent of `standard_conforming_strings`.
 pub(crate) fn quoted_literal(text: &str) -> String {
     let quoted = crate::catalog::literal(text);
     if quoted.contains('\\') { format!("E{}", quoted.replace('\\', "\\\\")) } else { quoted }
 }
 
-/// A text as a JSON string.
+/// Text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -194,7 +195,7 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// The part of a document that a path leads to: names of members, numbers of elements.
+/// The part of a document at a path of member names and element numbers.
 fn path(document: &str, steps: impl Iterator<Item = String>) -> Option<&str> {
     steps.into_iter().try_fold(document, |part, step| {
         json::member(part, &step).or_else(|| json::element(part, step.parse().ok()?))
@@ -212,7 +213,7 @@ fn pretty(bytes: i64) -> String {
 }
 
 impl Function {
-    /// True for those of this module, which take NULLs as they come.
+    /// True for functions of this module, which accept NULLs.
     pub(crate) fn is_of_more(self) -> bool {
         use Function as F;
         matches!(
@@ -250,7 +251,7 @@ impl Function {
         )
     }
 
-    /// True for those of this module that mind themselves which arguments are NULL.
+    /// True for functions of this module that handle NULL arguments themselves.
     pub(crate) fn more_takes_nulls(self) -> bool {
         use Function as F;
         matches!(
@@ -317,7 +318,7 @@ impl Function {
             }
             F::ArrayContains | F::ArrayContained | F::ArrayOverlaps => {
                 let (a, b) = (list(first)?, list(second)?);
-                // NULL equals nothing.
+                // NULL equals no element.
                 let identity = |item: &Value<'_>| {
                     let mut identity = Vec::new();
                     put_identity(item, &mut identity);
@@ -385,7 +386,7 @@ impl Function {
                 let mut moves: HashMap<char, Option<char>> = HashMap::new();
                 for c in text(second).chars() {
                     let new = to.next();
-                    // The first of several counts.
+                    // The first of several occurrences counts.
                     moves.entry(c).or_insert(new);
                 }
                 let moved = text(first).chars().filter_map(|c| moves.get(&c).map_or(Some(c), |new| *new));
@@ -398,7 +399,7 @@ impl Function {
                     Some(Value::Array(_)) => list(second)?.iter().map(to_text).collect(),
                     _ => values.iter().skip(1).map(to_text).collect(),
                 };
-                // A step that is not known leads nowhere.
+                // A NULL step matches no part.
                 match steps.and_then(|steps| path(text(first), steps.into_iter())) {
                     Some(found) => json::shown(found, self == F::JsonPathText),
                     None => Value::Null,

@@ -1,4 +1,4 @@
-//! Functions of numbers: angles, divisors, factorials, scales of numerics, buckets.
+//! Functions over numbers: angles, divisors, factorials, scales of numerics, buckets.
 //!
 //! Source of the rules: PostgreSQL 15's documentation, "Mathematical Functions and Operators".
 
@@ -10,7 +10,7 @@ use crate::functions::{Function, Resolved};
 use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{common, is_integer, is_numeric};
 
-/// The function of numbers that `name` means; `None` for one that is not there.
+/// The number function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     use Function as F;
     const FLOAT: Type = Type::FLOAT8;
@@ -85,7 +85,7 @@ fn float(value: Option<&Value<'_>>) -> f64 {
     value.and_then(to_f64).unwrap_or(f64::NAN)
 }
 
-/// The divisor of all divisors.
+/// The greatest common divisor.
 fn gcd(mut a: u128, mut b: u128) -> u128 {
     while b != 0 {
         (a, b) = (b, a % b);
@@ -93,14 +93,14 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
     a
 }
 
-/// Mantissas of two numerics over the greater of their scales.
+/// Mantissas of two numerics at the greater of their scales.
 fn level(a: Numeric, b: Numeric) -> Option<(u128, u128, u8)> {
     let scale = a.scale().max(b.scale());
     let (a, b) = (a.rescale(scale)?, b.rescale(scale)?);
     Some((a.mantissa().unsigned_abs(), b.mantissa().unsigned_abs(), scale))
 }
 
-/// Digits behind the point that are needed.
+/// Minimum scale that represents the number exactly.
 fn min_scale(number: Numeric) -> u8 {
     let (mut mantissa, mut scale) = (number.mantissa(), number.scale());
     while scale > 0 && mantissa % 10 == 0 {
@@ -113,7 +113,7 @@ fn bucket_error(message: &str) -> SqlError {
     SqlError::new(state::INVALID_ARGUMENT_FOR_WIDTH_BUCKET, message)
 }
 
-/// Into which of `count` parts between two bounds a number falls; 0 and `count + 1` are outside of them.
+/// The bucket of a number among `count` buckets between two bounds; 0 and `count + 1` are outside.
 fn bucket(values: &[Value<'_>]) -> Result<i64> {
     let [value, low, high, count] = values else { return Ok(0) };
     let count = count.as_integer().unwrap_or_default();
@@ -151,7 +151,7 @@ fn bucket(values: &[Value<'_>]) -> Result<i64> {
 }
 
 impl Function {
-    /// What a function of numbers answers; `None` if it is another one. No argument is NULL.
+    /// Evaluates a number function; `None` for other functions. No argument is NULL.
     pub(crate) fn of_numbers(self, values: &[Value<'_>]) -> Result<Option<Value<'static>>> {
         use Function as F;
         let (first, second) = (values.first(), values.get(1));
@@ -197,7 +197,7 @@ impl Function {
                     let message = "factorial of a negative number is undefined";
                     return Err(SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message));
                 }
-                // What is beyond a numeric's digits ends the loop at once.
+                // A product beyond a numeric's digits ends the loop at once.
                 let product =
                     (2..=i128::from(number)).try_fold(1_i128, |product, next| product.checked_mul(next));
                 let product = product.and_then(|product| Numeric::new(product, 0));

@@ -1,7 +1,7 @@
 //! `to_char` of numbers: a template of digits, such as `FM999,990.00`.
 //!
-//! Source of the rules: PostgreSQL 15's documentation, "Template Patterns for Numeric Formatting", with its server as the judge of
-//! what the page leaves open.
+//! Source of the rules: PostgreSQL 15's documentation, "Template Patterns for Numeric Formatting", and its
+//! server for details that the page leaves open.
 
 use ropewalk::tables::{Numeric, Value};
 
@@ -25,31 +25,31 @@ enum Part {
     Plus,
     /// `SG`
     Sign,
-    /// `RN`, in small letters or not.
+    /// `RN`; true for lower case.
     Roman(bool),
-    /// `TH`, in small letters or not.
+    /// `TH`; true for lower case.
     Ordinal(bool),
     Text(String),
 }
 
-/// Where `S` stands.
+/// Position of `S`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum SignAt {
     Before,
     Behind,
 }
 
-/// A template, read.
+/// A parsed template.
 #[derive(Debug, Default)]
 struct Template {
     parts: Vec<Part>,
-    /// Digits before and behind the point.
+    /// Digits before and after the point.
     before: usize,
     behind: usize,
     /// `FM`
     is_bare: bool,
     has_point: bool,
-    /// The first `0` and the last, counted in digits.
+    /// Digit positions of the first and the last `0`.
     first_zero: Option<usize>,
     last_zero: usize,
     sign: Option<SignAt>,
@@ -58,7 +58,7 @@ struct Template {
     has_plus: bool,
     has_brackets: bool,
     is_scientific: bool,
-    /// Digits behind `V`.
+    /// Digits after `V`.
     shift: Option<usize>,
     is_roman: bool,
 }
@@ -67,7 +67,7 @@ fn wrong(message: &str) -> SqlError {
     SqlError::new(state::SYNTAX_ERROR, message)
 }
 
-/// The words, those that begin like another one behind it.
+/// The keywords, longer ones before their prefixes.
 const WORDS: [&str; 17] =
     ["EEEE", "FM", "MI", "PL", "PR", "RN", "SG", "TH", "SP", ",", ".", "0", "9", "B", "C", "D", "G"];
 
@@ -234,12 +234,12 @@ fn roman(number: i64) -> String {
     out
 }
 
-/// The digits of a number, without its sign, with so many behind the point.
+/// The digits of a number, without its sign, with `behind` decimal places.
 fn digits(value: &Value<'_>, behind: usize, shift: usize) -> Option<(bool, String)> {
     match value {
         Value::Numeric(number) => {
             let shifted = (0..shift).try_fold(*number, |number, _| number.checked_mul(Numeric::from(10_i64)));
-            // More digits than a numeric has are zeros.
+            // Digits beyond the precision of a numeric are zeros.
             let most = u8::try_from(behind).unwrap_or(u8::MAX);
             let number = shifted?;
             let kept = (0..=most.min(38)).rev().find_map(|scale| number.rescale(scale))?;
@@ -250,7 +250,7 @@ fn digits(value: &Value<'_>, behind: usize, shift: usize) -> Option<(bool, Strin
             Some((text.starts_with('-'), shown + point + &"0".repeat(missing)))
         }
         value => {
-            // A double has 15 digits that mean something.
+            // A double has 15 significant digits.
             const DIGITS: usize = 15;
             let number = crate::expr::cast::to_f64(value)? * 10_f64.powi(i32::try_from(shift).ok()?);
             let whole = format!("{:.0}", number.abs()).len();
@@ -265,7 +265,7 @@ fn scientific(value: &Value<'_>, template: &Template) -> Option<String> {
     let text = match value {
         Value::Numeric(number) if number.is_nan() => return None,
         Value::Numeric(number) => {
-            // Rounded in decimal: the mantissa's digits are all there are.
+            // Rounded in decimal: the mantissa contains all digits.
             let all = number.mantissa().unsigned_abs().to_string();
             let mut exponent = i64::try_from(all.len()).ok()? - 1 - i64::from(number.scale());
             if number.mantissa() == 0 {
@@ -293,7 +293,7 @@ fn scientific(value: &Value<'_>, template: &Template) -> Option<String> {
     Some(if text.starts_with('-') { text } else { format!(" {text}") })
 }
 
-/// The ending of an ordinal number.
+/// The suffix of an ordinal number.
 fn ordinal(digits: &str) -> &'static str {
     let mut last = digits.chars().rev();
     match (last.next(), last.next()) {
@@ -305,25 +305,25 @@ fn ordinal(digits: &str) -> &'static str {
     }
 }
 
-/// What fills a template in, from left to right.
+/// State of filling a template from left to right.
 struct Filler<'t> {
     template: &'t Template,
     is_negative: bool,
     number: Vec<char>,
-    /// Up to where digits count; behind it `FM` leaves zeros out.
+    /// The last significant position; `FM` omits zeros after it.
     last: Option<usize>,
-    /// Places of the template before the number's first digit.
+    /// Template positions before the number's first digit.
     spaces: usize,
-    /// Digits of the template that there are.
+    /// Number of digits in the template.
     count: usize,
     sign: Option<SignAt>,
     has_brackets: bool,
-    /// The sign is there, or written by a part of its own.
+    /// The sign has been written, or a separate part writes it.
     is_signed: bool,
-    /// The digit's number in the template, and in the number.
+    /// The position of the digit in the template, and in the number.
     at: usize,
     next: usize,
-    /// Something of the number is there.
+    /// A part of the number has been written.
     is_inside: bool,
     out: String,
 }
@@ -403,7 +403,7 @@ impl Filler<'_> {
     }
 }
 
-/// The last character of a number that is no zero behind the point: the point itself if all are.
+/// The last decimal place that is not zero; the point if all are.
 fn last_that_counts(number: &[char]) -> Option<usize> {
     let point = number.iter().position(|c| *c == '.')?;
     let counts = |(_, c): &(usize, &char)| **c != '0';
@@ -411,10 +411,10 @@ fn last_that_counts(number: &[char]) -> Option<usize> {
     Some(behind.map_or(point, |(place, _)| place))
 }
 
-/// A number by a template.
+/// Formats a number by a template.
 ///
 /// # Errors
-/// 42601: a template that is none; 0A000 for words that are not served.
+/// 42601: invalid template; 0A000 for unsupported keywords.
 pub(crate) fn to_char(value: &Value<'_>, template: &str) -> Result<String> {
     let template = Template::read(template)?;
     if template.parts.is_empty() {
@@ -458,7 +458,7 @@ pub(crate) fn to_char(value: &Value<'_>, template: &str) -> Result<String> {
         }
         false => (0, number),
     };
-    // Zero without digits that show has no sign.
+    // Zero without visible digits has no sign.
     let number: Vec<char> = number.chars().collect();
     let mut last = None;
     if template.is_bare && template.has_point {

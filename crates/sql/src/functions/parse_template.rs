@@ -1,4 +1,4 @@
-//! `to_date`, `to_timestamp` and `to_number` with a template: what `to_char` writes, read.
+//! `to_date`, `to_timestamp` and `to_number` with a template: the inverse of `to_char`.
 //!
 //! Source of the rules: PostgreSQL 15's documentation, "Data Type Formatting Functions".
 
@@ -9,7 +9,7 @@ use crate::types::datetime::{self, DAY};
 use crate::types::error::{Result, SqlError, state};
 use crate::types::zone::Zone;
 
-/// The fields, longer ones before those that begin like them; with the digits they have.
+/// The fields, longer ones before their prefixes, with their numbers of digits.
 const FIELDS: [(&str, usize); 45] = [
     ("A.D.", 0),
     ("A.M.", 0),
@@ -61,9 +61,9 @@ const FIELDS: [(&str, usize); 45] = [
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq)]
 enum Part {
-    /// Its name, its digits, and whether they may be fewer or more (`FM`).
+    /// Name, number of digits, and whether there may be fewer or more (`FM`).
     Field(&'static str, usize, bool),
-    /// A blank, or a sign that parts fields.
+    /// A blank, or a sign that separates fields.
     Between,
     Letter,
 }
@@ -110,7 +110,7 @@ fn is_ordinal(rest: &str) -> bool {
     rest.get(..2).is_some_and(|head| head.eq_ignore_ascii_case("th"))
 }
 
-/// What the fields said.
+/// Field values read from the text.
 #[derive(Debug, Default)]
 struct Read {
     year: Option<i64>,
@@ -139,7 +139,7 @@ fn malformed(message: String) -> SqlError {
     SqlError::new(state::INVALID_DATETIME_FORMAT, message)
 }
 
-/// The place of the name that the text begins with, and its length.
+/// The position of the name at the start of the text, and its length.
 fn name(text: &str, names: &[&str], is_short: bool) -> Option<(i64, usize)> {
     (0_i64..).zip(names).find_map(|(place, name)| {
         let name = if is_short { name.get(..3)? } else { name };
@@ -148,7 +148,7 @@ fn name(text: &str, names: &[&str], is_short: bool) -> Option<(i64, usize)> {
     })
 }
 
-/// The number that a field reads, and how many bytes it is. Alone, or before a sign, it takes all digits there are.
+/// The number at a field, and its length in bytes. Without a following digit field it takes all digits.
 fn digits(text: &str, field: &str, width: usize, takes_all: bool) -> Result<(i64, usize)> {
     let is_signed = matches!(text.as_bytes().first(), Some(b'+' | b'-'));
     let most = if takes_all { text.len() } else { width };
@@ -201,7 +201,7 @@ fn read(source: &str, template: &str) -> Result<Read> {
                 skipped -= 1;
                 if let Some(c) = text.chars().next().filter(|c| c.is_whitespace() || c.is_ascii_punctuation())
                 {
-                    // A sign belongs to the offset that follows.
+                    // A sign belongs to the following offset.
                     let is_sign = matches!(c, '+' | '-')
                         && matches!(parts.get(place + 1), Some(Part::Field("TZH", ..)));
                     if !is_sign {
@@ -268,7 +268,7 @@ fn read(source: &str, template: &str) -> Result<Read> {
                 taken
             }
             "MS" | "US" | "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
-                // Digits behind a point: fewer of them are the higher ones.
+                // Decimal places: missing digits are the lower ones.
                 let places = if field == "MS" { 3 } else { 6 };
                 let (found, taken) = number()?;
                 let missing = places_of(field, places).saturating_sub(taken);
@@ -308,7 +308,7 @@ fn read(source: &str, template: &str) -> Result<Read> {
                     "MI" => read.minute = found,
                     "SS" => read.second = found,
                     "SSSS" | "SSSSS" => read.of_day = Some(found),
-                    // The quarter and the day of a week say nothing that is not said elsewhere.
+                    // The quarter and the day of a week add no information.
                     _ => {}
                 }
                 taken
@@ -323,7 +323,7 @@ fn places_of(field: &str, otherwise: usize) -> usize {
     field.strip_prefix("FF").and_then(|places| places.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Days since 1970, and microseconds of the day, that a text means by a template.
+/// Days since 1970 and microseconds of the day in a text, by a template.
 fn moment(source: &str, template: &str) -> Result<(i64, i64, Read)> {
     let read = read(source, template)?;
     let outside = || {
@@ -333,7 +333,7 @@ fn moment(source: &str, template: &str) -> Result<(i64, i64, Read)> {
     let mut year = match (read.year, read.century) {
         (Some(year), _) => year,
         (None, Some(century)) => (century - 1) * 100 + 1,
-        // What names no year at all is in the year 1 before ours, as PostgreSQL has it.
+        // Without any year the year is 1 BC, as in PostgreSQL.
         (None, None) => 0,
     };
     if read.is_bc {
@@ -348,7 +348,7 @@ fn moment(source: &str, template: &str) -> Result<(i64, i64, Read)> {
         if !(1..=53).contains(&week) {
             return Err(outside());
         }
-        // The week of the 4th of January is the first.
+        // The week of the 4th of January is the first one.
         let fourth = datetime::days(iso_year, 1, 4);
         fourth - (fourth + 3).rem_euclid(7) + (week - 1) * 7 + read.iso_day.unwrap_or(1) - 1
     } else if let Some(of_year) = read.of_year {
@@ -405,7 +405,7 @@ pub(crate) fn to_date(source: &str, template: &str) -> Result<Value<'static>> {
     })?))
 }
 
-/// `to_timestamp(source, template)`: without an offset of its own in the session's zone.
+/// `to_timestamp(source, template)`: without an offset in the text, in the session's zone.
 ///
 /// # Errors
 /// 22007, 22008.
@@ -421,10 +421,11 @@ pub(crate) fn to_timestamp(source: &str, template: &str, zone: &Zone) -> Result<
     }))
 }
 
-/// `to_number(source, template)`: the digits that stand where the template has some, groups and currencies left out.
+/// `to_number(source, template)`: the digits at digit positions of the template, without groups and
+/// currencies.
 ///
 /// # Errors
-/// 22P02: there are none.
+/// 22P02: no digits.
 pub(crate) fn to_number(source: &str, template: &str) -> Result<Value<'static>> {
     let upper = template.to_ascii_uppercase();
     let shift = upper.split_once('V').map_or(0, |(_, behind)| behind.matches('9').count());

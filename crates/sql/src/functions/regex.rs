@@ -1,4 +1,4 @@
-//! Functions of regular expressions: what matches, how often, where, and what stands in its place or between.
+//! Functions over regular expressions: search, count, position, replace and split.
 //!
 //! Source of the rules: PostgreSQL 15's documentation, "POSIX Regular Expressions".
 
@@ -10,7 +10,7 @@ use crate::expr::pattern::{RegexFlags, compile, compile_with, similar_pattern};
 use crate::functions::{Function, Resolved};
 use crate::types::error::{Result, SqlError, state};
 
-/// The function of regular expressions that `name` means; `None` for one that is not there.
+/// The regular expression function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     use Function as F;
     const TEXT: Type = Type::TEXT;
@@ -52,7 +52,7 @@ fn invalid(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message.into())
 }
 
-/// The flags of a function that looks for one match, or does not say `g` itself.
+/// The flags of a function that finds one match, or always implies `g`.
 fn flags_without_g(letters: &str, function: &str) -> Result<RegexFlags> {
     let flags = RegexFlags::read(letters)?;
     match flags.global {
@@ -61,7 +61,7 @@ fn flags_without_g(letters: &str, function: &str) -> Result<RegexFlags> {
     }
 }
 
-/// A whole number that must be so great at least.
+/// An integer argument with a lower bound.
 fn at_least(value: Option<&Value<'_>>, otherwise: i64, least: i64, name: &str) -> Result<usize> {
     let number = value.and_then(Value::as_integer).unwrap_or(otherwise);
     match usize::try_from(number) {
@@ -70,13 +70,14 @@ fn at_least(value: Option<&Value<'_>>, otherwise: i64, least: i64, name: &str) -
     }
 }
 
-/// The byte at which the character of this number begins, counted from one; `None` behind the end.
+/// The byte offset of a character by its number, counted from one; `None` after the end.
 fn byte_of(text: &str, number: usize) -> Option<usize> {
     let mut starts = text.char_indices().map(|(place, _)| place).chain([text.len()]);
     starts.nth(number.saturating_sub(1))
 }
 
-/// The matches in `text` from a byte on, one behind the other. What is empty moves the next search on by a character.
+/// The matches in `text` from a byte on, one after the other. An empty match advances the next search by a
+/// character.
 fn matches<'t>(regex: &Regex, text: &'t str, from: usize) -> impl Iterator<Item = Captures<'t>> {
     let mut next = Some(from);
     std::iter::from_fn(move || {
@@ -93,7 +94,7 @@ fn matches<'t>(regex: &Regex, text: &'t str, from: usize) -> impl Iterator<Item 
     })
 }
 
-/// What the groups of a match took; all of it where there are none.
+/// The groups of a match; the complete match where the pattern has no groups.
 pub(crate) fn groups(found: &Captures<'_>) -> Result<Value<'static>> {
     let group = |place| {
         found.get(place).map_or(Value::Null, |part: regex::Match<'_>| Value::text(part.as_str().to_owned()))
@@ -104,7 +105,7 @@ pub(crate) fn groups(found: &Captures<'_>) -> Result<Value<'static>> {
     bounds::array(Scalar::Text, places.map(group).collect())
 }
 
-/// `regexp_matches`: the groups of the first match, or with `g` of each.
+/// `regexp_matches`: the groups of the first match, or with `g` of each match.
 pub(crate) fn all_groups(
     text: &str,
     pattern: &str,
@@ -117,7 +118,8 @@ pub(crate) fn all_groups(
     matches(&regex, text, 0).take(most).try_for_each(|found| each(groups(&found)?))
 }
 
-/// What stands between the matches; empty ones at the ends and right behind another do not part anything.
+/// The parts between the matches; empty matches at the ends and directly after another match separate
+/// nothing.
 pub(crate) fn split<'t>(text: &'t str, pattern: &str, letters: &str, function: &str) -> Result<Vec<&'t str>> {
     let regex = compile_with(pattern, flags_without_g(letters, function)?)?;
     let (mut parts, mut from, mut before) = (Vec::new(), 0, 0);
@@ -133,7 +135,7 @@ pub(crate) fn split<'t>(text: &'t str, pattern: &str, letters: &str, function: &
     Ok(parts)
 }
 
-/// Puts what a replacement says in the place of one match: `\1` a group, `\&` all of it, `\\` a backslash.
+/// Appends the replacement of one match: `\1` is a group, `\&` the complete match, `\\` a backslash.
 fn put(replacement: &str, found: &Captures<'_>, out: &mut bounds::Text) -> Result<()> {
     let group =
         |place: usize, out: &mut bounds::Text| out.push(found.get(place).map_or("", |part| part.as_str()));
@@ -163,7 +165,7 @@ fn put(replacement: &str, found: &Captures<'_>, out: &mut bounds::Text) -> Resul
     Ok(())
 }
 
-/// `text` with the matches from a byte on replaced: the one of a number, or with 0 all.
+/// `text` with matches from a byte on replaced: only match `number`, or with 0 all.
 fn replaced(regex: &Regex, text: &str, replacement: &str, from: usize, number: usize) -> Result<String> {
     let mut out = bounds::Text::default();
     let mut kept = 0;
@@ -184,7 +186,7 @@ fn replaced(regex: &Regex, text: &str, replacement: &str, from: usize, number: u
 }
 
 impl Function {
-    /// What a function of regular expressions answers; `None` if it is another one. No argument is NULL.
+    /// Evaluates a regular expression function; `None` for other functions. No argument is NULL.
     pub(crate) fn of_regex(self, values: &[Value<'_>]) -> Result<Option<Value<'static>>> {
         use Function as F;
         let text = text_of(values.first());

@@ -1,10 +1,10 @@
-//! Which function a name and the types of its arguments mean.
+//! Resolution of functions by name and argument types.
 
 use crate::functions::{Function, Resolved};
 use crate::types::names::{common, is_integer, is_numeric, rank};
 use ropewalk::tables::Type;
 
-/// The function that `name` means for arguments of these types; `None` for one that is not there.
+/// The function with this name for arguments of these types, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     use Function as F;
     const TEXT: Type = Type::TEXT;
@@ -21,7 +21,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             result,
         })
     };
-    // Numbers stay what they are; what has no type yet is a double.
+    // Numbers keep their type; an untyped argument is a double.
     let number = first.filter(|ty| rank(*ty).is_some()).unwrap_or(Type::FLOAT8);
     let exact = if is_numeric(number) { Type::NUMERIC } else { Type::FLOAT8 };
     let widest = || {
@@ -97,7 +97,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         }
         ("date_trunc", 2) => {
             let ty = types.get(1).copied().flatten().unwrap_or(Type::TIMESTAMPTZ);
-            // Of the two that a date may be cast to, PostgreSQL prefers the one with a zone.
+            // Of the two types that a date can be cast to, PostgreSQL prefers the one with a zone.
             let ty = if ty == Type::DATE { Type::TIMESTAMPTZ } else { ty };
             matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL).then_some(())?;
             many(F::DateTrunc, &[TEXT, ty], ty)
@@ -138,7 +138,8 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     }
 }
 
-/// The types in which arguments are joined as they are shown: a bool as a letter, where a cast to text makes a word of it.
+/// The types in which arguments are concatenated, as in output: a bool as a letter, whereas a cast to text
+/// writes a word.
 pub(crate) fn shown_arguments(types: &[Option<Type>]) -> Vec<Type> {
     types.iter().map(|ty| if *ty == Some(Type::BOOL) { Type::BOOL } else { Type::TEXT }).collect()
 }

@@ -1,14 +1,15 @@
-//! Aggregates of how values spread: variance, standard deviation, correlation, regression.
+//! Statistical aggregates: variance, standard deviation, correlation, regression.
 //!
-//! Over integers and numerics sums are exact, and so is the quotient but for its last digit, as in PostgreSQL; over floats, and where
-//! the sums have more than 38 digits, means and squares are carried along (Youngs and Cramer, Technometrics 1971).
+//! Over integers and numerics sums are exact, and so is the quotient except for its last digit, as in
+//! PostgreSQL; over floats, and where the sums exceed 38 digits, running means and squares are used (Youngs
+//! and Cramer, Technometrics 1971).
 
 use ropewalk::tables::{Numeric, Type, Value};
 
 use crate::expr::cast::{to_f64, to_numeric};
 use crate::types::names::is_integer;
 
-/// What is asked of one column.
+/// A statistic of one column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spread {
     VarPop,
@@ -37,7 +38,7 @@ impl Spread {
     }
 }
 
-/// What is asked of two columns: the first depends on the second.
+/// A statistic of two columns: the first one depends on the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pair {
     Corr,
@@ -82,7 +83,7 @@ impl Pair {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sums {
     count: i64,
-    /// Of the values and of their squares, as long as both are exact.
+    /// Sums of the values and of their squares, as long as both are exact.
     exact: Option<(Numeric, Numeric)>,
     mean: f64,
     squares: f64,
@@ -132,7 +133,7 @@ impl Sums {
     }
 }
 
-/// The square root with as many digits as the number has behind the point: one step of Newton's behind that of the doubles.
+/// The square root with the same scale as the number: the root of doubles, refined by one Newton step.
 fn root(number: Numeric) -> Option<Numeric> {
     if number == Numeric::from(0_i64) {
         return Some(number);
@@ -191,7 +192,7 @@ impl PairSums {
     }
 }
 
-/// The type that a column has while its sums are taken: floats, or exact numbers.
+/// The type in which a column is summed: floats, or exact numbers.
 pub(crate) fn carried(ty: Type) -> Type {
     if is_integer(ty) || crate::types::names::is_numeric(ty) { Type::NUMERIC } else { Type::FLOAT8 }
 }

@@ -1,4 +1,4 @@
-//! Functions of intervals, and those that make times of their parts.
+//! Functions over intervals, and functions that make times of their parts.
 
 use ropewalk::tables::{Interval, Precision, SECOND_DIGITS_MAX, Type, Value};
 
@@ -12,7 +12,7 @@ use crate::types::interval;
 use crate::types::names::interval_precision;
 use crate::types::zone::Zone;
 
-/// The function of intervals and times that `name` means; `None` for one that is not there.
+/// The interval or time function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     use Function as F;
     const LENGTH: Type = Type::INTERVAL;
@@ -46,7 +46,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("date_bin", 3) => {
             moment(known(1)).and(moment(known(2)))?;
             let is = |ty| [known(1), known(2)].contains(&Some(ty));
-            // Of the two that a date may be cast to, PostgreSQL prefers the one with a zone.
+            // Of the two types that a date can be cast to, PostgreSQL prefers the one with a zone.
             let is_plain = is(Type::TIMESTAMP) && !is(Type::TIMESTAMPTZ);
             let ty = if is_plain { Type::TIMESTAMP } else { Type::TIMESTAMPTZ };
             resolved(F::DateBin, &[LENGTH, ty, ty], ty)
@@ -137,7 +137,7 @@ fn between(later: &Value<'_>, earlier: &Value<'_>) -> Result<Value<'static>> {
     })
 }
 
-/// What `age` compares: clocks, without their zone.
+/// The operands of `age`: local times, without their zone.
 fn clock(value: &Value<'_>, zone: &Zone) -> Result<i64> {
     match value {
         Value::Timestamp(i64::MAX | i64::MIN) | Value::Timestamptz(i64::MAX | i64::MIN) => {
@@ -145,11 +145,11 @@ fn clock(value: &Value<'_>, zone: &Zone) -> Result<i64> {
         }
         Value::Timestamp(micros) => Ok(*micros),
         Value::Timestamptz(micros) => Ok(zone.local(*micros)),
-        _ => Err(crate::expr::bug("an age of no moment")),
+        _ => Err(crate::expr::bug("an age of a value that is not a time")),
     }
 }
 
-/// Microseconds of a clock's parts.
+/// Microseconds of a time of day.
 fn time_of(hour: i64, minute: i64, second: f64) -> Result<i64> {
     let fits = (0..=24).contains(&hour) && (0..60).contains(&minute) && (0.0..=60.0).contains(&second);
     let micros = (hour * 60 + minute) * 60_000_000 + (second * 1e6).round() as i64;
@@ -157,7 +157,7 @@ fn time_of(hour: i64, minute: i64, second: f64) -> Result<i64> {
 }
 
 impl Function {
-    /// What one of this module answers for arguments that are not NULL; `None` for another function.
+    /// Evaluates a function of this module for arguments that are not NULL; `None` for other functions.
     pub(crate) fn of_times(self, values: &[Value<'_>], cx: &Context<'_>) -> Result<Option<Value<'static>>> {
         use Function as F;
         let (first, second) = (values.first(), values.get(1));
@@ -184,7 +184,7 @@ impl Function {
             F::Age => {
                 let (later, earlier) = match second {
                     Some(earlier) => (clock(a, cx.zone)?, clock(earlier, cx.zone)?),
-                    // From then to the midnight that today began with.
+                    // From the argument to the start of today.
                     None => {
                         let today = cx.zone.local(cx.now).div_euclid(DAY) * DAY;
                         (today, clock(a, cx.zone)?)

@@ -257,7 +257,7 @@ pub(crate) fn select_one() -> Option<ast::Query> {
 
 /// Hint of errors about unsupported queries.
 pub(crate) const HINT: &str = "one table and joins by key are served: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, and subqueries \
-                               that read nothing of the query around them";
+                               that read nothing of the enclosing query";
 
 pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, HINT)

@@ -1,4 +1,4 @@
-//! DECLARE, FETCH and MOVE as they are written.
+//! Parsing of DECLARE, FETCH and MOVE.
 
 use sqlparser::tokenizer::Token;
 
@@ -6,7 +6,7 @@ use crate::session::cursor::{Declare, Direction, Fetch};
 use crate::syntax::statements::{Utility, Words};
 use crate::types::error::Result;
 
-/// Behind DECLARE.
+/// Parses the rest after DECLARE.
 pub(crate) fn declare(words: &mut Words<'_>) -> Result<Utility> {
     let name = words.ident()?;
     let (mut is_binary, mut scrolls) = (false, None);
@@ -31,7 +31,7 @@ pub(crate) fn declare(words: &mut Words<'_>) -> Result<Utility> {
     Ok(Utility::Declare(Declare { name, is_binary, scrolls, is_held, query }))
 }
 
-/// Behind FETCH or MOVE.
+/// Parses the rest after FETCH or MOVE.
 pub(crate) fn fetch(words: &mut Words<'_>, moves: bool) -> Result<Utility> {
     let direction = if words.is_last() { Direction::Forward(Some(1)) } else { direction(words)? };
     if !words.are(&["from"]) {

@@ -1,8 +1,9 @@
-//! PostgreSQL's dialect for the parser, with an end to its attempts.
+//! PostgreSQL's dialect for the parser, with a limit on backtracking.
 //!
-//! Where a word may begin an expression in two ways the parser tries one, and goes back and tries the other when that fails.
-//! Nested, each level doubles the attempts: a syntax error within twenty calls would keep a thread busy for seconds, within
-//! forty for ever. So each expression that is begun counts, and a text may begin as many as its length explains.
+//! Where a word may begin an expression in two ways the parser tries one, and backtracks to the other when
+//! that fails. Each nesting level doubles the attempts: a syntax error within twenty nested calls would
+//! occupy a thread for seconds, within forty practically forever. So each expression that the parser begins
+//! is counted, with a limit in proportion to the length of the text.
 
 use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-/// Expressions that any text may begin, and those that it may begin for each of its tokens.
+/// Number of expressions that any text may begin, and the additional number for each of its tokens.
 const BEGUN: usize = 20_000;
 const BEGUN_EACH: usize = 8;
 
@@ -25,7 +26,7 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    /// For a text of these tokens.
+    /// The dialect for a text with these tokens.
     pub(crate) fn of<'a>(tokens: impl ExactSizeIterator<Item = &'a Token>) -> Self {
         let left = AtomicUsize::new(BEGUN + BEGUN_EACH * tokens.len());
         let mut tokens = tokens;
@@ -37,18 +38,18 @@ impl Bounded {
         Self { left, has_named_arguments }
     }
 
-    /// As [`Bounded::of`].
+    /// Like [`Bounded::of`].
     pub(crate) fn of_spans(tokens: &[TokenWithSpan]) -> Self {
         Self::of(tokens.iter().map(|token| &token.token))
     }
 
-    /// True when a text was given up because of its attempts.
+    /// True when a text was rejected because of its attempts.
     pub(crate) fn is_spent(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
 }
 
-/// Methods that answer what PostgreSQL's dialect answers: all that it does not leave to the defaults.
+/// Forwards methods to PostgreSQL's dialect: all that it does not leave to the defaults.
 macro_rules! as_postgres {
     ($($name:ident($($argument:ident: $type:ty),*) -> $out:ty;)*) => {
         $(fn $name(&self, $($argument: $type),*) -> $out {
@@ -57,7 +58,7 @@ macro_rules! as_postgres {
     };
 }
 
-/// `x BETWEEN a AND b` as it is, or as `x BETWEEN a AND b OR x BETWEEN b AND a`.
+/// `x BETWEEN a AND b` unchanged, or as `x BETWEEN a AND b OR x BETWEEN b AND a`.
 fn both_ways(between: Expr, is_symmetric: bool, negated: bool) -> Expr {
     let mut all = between;
     if let (true, Expr::Between { expr, negated: false, low, high }) = (is_symmetric, &all) {
@@ -80,7 +81,7 @@ impl Dialect for Bounded {
         (left == 0).then_some(Err(ParserError::RecursionLimitExceeded))
     }
 
-    /// BETWEEN SYMMETRIC, which the parser does not know.
+    /// Parses BETWEEN SYMMETRIC, which the parser does not know.
     fn parse_infix(
         &self,
         parser: &mut Parser<'_>,
@@ -102,7 +103,7 @@ impl Dialect for Bounded {
         None
     }
 
-    /// Each argument is read twice where this is true, so only where there is something to find.
+    /// When true the parser reads each argument twice, so it is true only for texts with named arguments.
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
         self.has_named_arguments
     }

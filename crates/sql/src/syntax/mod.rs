@@ -1,4 +1,4 @@
-//! Text to statements.
+//! Parsing of SQL text to statements.
 
 pub(crate) mod cursor_syntax;
 pub(crate) mod dialect;

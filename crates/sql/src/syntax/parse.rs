@@ -1,4 +1,4 @@
-//! Text to statements. The parser is `sqlparser`; here is what bounds it.
+//! Parsing of SQL text to statements by `sqlparser`, within limits.
 
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
@@ -10,24 +10,25 @@ use crate::syntax::dialect::Bounded;
 use crate::syntax::statements::{self, Utility};
 use crate::types::error::{Location, Result, SqlError, state};
 
-/// Bytes of a statement, or of several in one text.
+/// Maximum size of a text with one or more statements.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
-/// Nesting that the parser follows.
+/// Maximum nesting that the parser follows.
 pub(crate) const DEPTH_MAX: usize = 60;
-/// Statements of one text.
+/// Maximum number of statements in one text.
 const STATEMENTS_MAX: usize = 10_000;
-/// Bytes of a plan for each token of its text, by an estimate.
+/// Estimated bytes of a plan for each token of its text.
 const PLAN_BYTES_PER_TOKEN: u64 = 256;
-/// Operators in a row, on one level of parentheses: the parser makes a tree as deep as they are many.
+/// Maximum number of operators in a row on one level of parentheses: the parser makes a tree of that depth.
 const CHAIN_MAX: usize = 2000;
-/// UNION, EXCEPT and INTERSECT of one statement: what plans and runs them goes down one by one, too, by larger steps.
+/// Maximum number of UNION, EXCEPT and INTERSECT in one statement: planning and execution recurse for each,
+/// with larger stack frames.
 const SETS_MAX: usize = 250;
 
 fn too_complex(what: String) -> SqlError {
     SqlError::new(state::STATEMENT_TOO_COMPLEX, what).hint("split the statement, or use a list: x IN (...)")
 }
 
-/// Refuses chains of operators whose tree would be deeper than the stack.
+/// Rejects chains of operators whose tree would be deeper than the stack allows.
 fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
     let mut levels = vec![0_usize];
     let mut sets = 0;
@@ -49,7 +50,7 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
                 continue;
             }
             Token::RParen | Token::RBracket => {
-                // A chain goes on behind the parentheses; unbalanced ones are the parser's to refuse.
+                // A chain continues after the parentheses; the parser rejects unbalanced ones.
                 if levels.len() > 1 {
                     levels.pop();
                 }
@@ -98,16 +99,16 @@ fn syntax(message: &str) -> SqlError {
     error
 }
 
-/// The place that the parser names at the end of its message.
+/// The position at the end of the parser's message.
 fn location(message: &str) -> Option<Location> {
     let (_, place) = message.rsplit_once(" at Line: ")?;
     let (line, column) = place.split_once(", Column: ")?;
     Some(Location { line: line.parse().ok()?, column: column.trim().parse().ok()?, position: None })
 }
 
-/// A statement: the parser's, or one of our own.
+/// A statement: the parser's, or one of our utility statements.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(clippy::large_enum_variant)] // there is one at a time, behind an Arc
+#[allow(clippy::large_enum_variant)] // there is one at a time, in an Arc
 pub(crate) enum Statement {
     Sql(ast::Statement),
     Utility(Utility),
@@ -144,7 +145,8 @@ pub(crate) fn refused(dialect: &Bounded, error: ParserError) -> SqlError {
     }
 }
 
-/// `OPERATOR(pg_catalog.=) ANY` as `= ANY`, the one place where the parser does not take the long form.
+/// Replaces `OPERATOR(pg_catalog.=) ANY` by `= ANY`, the one place where the parser does not take the long
+/// form.
 fn plain_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is_word = |token: &Token, name: &str| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name));
     if !tokens.iter().any(|token| is_word(&token.token, "operator")) {
@@ -172,8 +174,8 @@ fn plain_operators(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
-/// `FETCH FIRST (expression) ROWS ONLY` as `LIMIT (expression)`: the parser takes a literal alone there. WITH TIES stays, behind the
-/// limit, without a number.
+/// Replaces `FETCH FIRST (expression) ROWS ONLY` by `LIMIT (expression)`: there the parser accepts only a
+/// literal. WITH TIES stays, after the limit, without a number.
 fn fetch_as_limit(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is = |token: &TokenWithSpan, names: [&str; 2]| match &token.token {
         Token::Word(word) if word.quote_style.is_none() => {
@@ -221,7 +223,7 @@ fn fetch_as_limit(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
-/// How many tokens there are up to and with the parenthesis that closes an open one.
+/// Number of tokens up to and including the parenthesis that closes an open one.
 fn enclosed(tokens: &[TokenWithSpan]) -> Option<usize> {
     let mut open = 1_usize;
     for (place, token) in tokens.iter().enumerate() {
@@ -237,7 +239,7 @@ fn enclosed(tokens: &[TokenWithSpan]) -> Option<usize> {
     None
 }
 
-/// Without ONLY before the name of a table: no table here has others that inherit from it.
+/// Removes ONLY before the name of a table: tables have no inheritance here.
 fn without_only(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let word = |token: &Token| match token {
         Token::Word(word) if word.quote_style.is_none() => Some(word.value.to_ascii_uppercase()),
@@ -262,7 +264,7 @@ fn without_only(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
-/// Bytes that the plan of a text takes, by an estimate.
+/// Estimated bytes of the plan of a text.
 pub(crate) fn bytes_of_plan(text: &str) -> u64 {
     let tokens = crate::syntax::squeezing::count(text) as u64;
     tokens.saturating_mul(PLAN_BYTES_PER_TOKEN).saturating_add(text.len() as u64)
@@ -318,10 +320,10 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
     Ok(statements)
 }
 
-/// The one statement of a text.
+/// The single statement of a text.
 ///
 /// # Errors
-/// As [`statements`]; 42601 when there are several or none.
+/// Those of [`statements`]; 42601 when there are several or none.
 pub(crate) fn one(text: &str) -> Result<Statement> {
     let mut all = statements(text)?;
     match (all.pop(), all.is_empty()) {
@@ -334,7 +336,7 @@ pub(crate) fn one(text: &str) -> Result<Statement> {
     }
 }
 
-/// The one statement of a text of ours, as the parser's.
+/// The single statement of an internal text, as the parser's statement.
 pub(crate) fn template(text: &str) -> Option<ast::Statement> {
     match one(text).ok()? {
         Statement::Sql(statement) => Some(statement),

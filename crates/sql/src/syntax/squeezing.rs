@@ -1,13 +1,14 @@
-//! Tokens of a text, counted before the tokenizer makes them: each of its tokens takes a hundred bytes and more, each blank, too.
+//! Limits the tokens of a text before it is tokenized: each token, including each blank, takes a hundred
+//! bytes or more.
 
 use std::borrow::Cow;
 
 use crate::types::error::{Result, SqlError, state};
 
-/// Tokens of one text, blanks included.
+/// Maximum number of tokens in a text, including blanks.
 const TOKENS_MAX: usize = 500_000;
 
-/// The text with few enough tokens. Where blanks make them too many, each run of blanks becomes one.
+/// The text with few enough tokens. If blanks exceed the limit, each run of blanks becomes one.
 ///
 /// # Errors
 /// 54000.
@@ -35,7 +36,7 @@ pub(crate) fn bounded(text: &str) -> Result<Cow<'_, str>> {
     Ok(Cow::Owned(squeezed))
 }
 
-/// Tokens of a text; never fewer than the tokenizer makes.
+/// Number of tokens of a text; never less than the tokenizer's.
 pub(crate) fn count(text: &str) -> usize {
     parts(text).count()
 }
@@ -46,7 +47,7 @@ enum Kind {
     Other,
 }
 
-/// The parts of a text: a blank, a word, a literal, a comment, a sign each.
+/// The parts of a text, each a blank, a word, a literal, a comment or a sign.
 fn parts(text: &str) -> impl Iterator<Item = (&str, Kind)> {
     let mut rest = text;
     let mut is_after_word = false;
@@ -64,7 +65,7 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || !c.is_ascii() && !c.is_whitespace()
 }
 
-/// Bytes of the part that `rest` begins with.
+/// Length in bytes of the first part of `rest`.
 fn length_of(rest: &str, first: char, is_after_word: bool) -> usize {
     let until = |end: Option<usize>| end.unwrap_or(rest.len());
     match first {
@@ -78,12 +79,12 @@ fn length_of(rest: &str, first: char, is_after_word: bool) -> usize {
     }
 }
 
-/// Bytes up to and with the closing quote; a doubled one closes and opens again.
+/// Bytes up to and including the closing quote; a doubled quote closes and reopens.
 fn quoted(rest: &str, quote: char) -> usize {
     rest.get(1..).and_then(|inner| inner.find(quote)).map_or(rest.len(), |place| place + 2)
 }
 
-/// Bytes of a text in which a backslash takes the next character along.
+/// Bytes of a literal in which a backslash escapes the next character.
 fn escaped(rest: &str) -> usize {
     let mut bytes = rest.bytes().enumerate().skip(1);
     while let Some((place, byte)) = bytes.next() {
@@ -96,7 +97,7 @@ fn escaped(rest: &str) -> usize {
     rest.len()
 }
 
-/// Bytes of a comment, which may hold others.
+/// Bytes of a comment, which may contain others.
 fn comment(rest: &str) -> usize {
     let bytes = rest.as_bytes();
     let (mut depth, mut at) = (0_usize, 0);
@@ -117,7 +118,7 @@ fn comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// Bytes of a text between dollars; `None` where none begins.
+/// Bytes of a dollar-quoted literal; `None` where none begins.
 fn dollars(rest: &str) -> Option<usize> {
     let name = rest.get(1..)?;
     let name = name.get(..name.find(|c| !is_of_word(c))?)?;

@@ -1,7 +1,7 @@
-//! Statements that we read ourselves, from the parser's tokens: COPY, cursors, sequences, COMMENT, VACUUM and the like, whose syntax in
-//! PostgreSQL is another one than the parser's.
+//! Statements that we parse ourselves, from the parser's tokens: COPY, cursors, sequences, COMMENT, VACUUM
+//! and similar ones, whose syntax in PostgreSQL differs from the parser's.
 //!
-//! A statement belongs here by its first words; everything else is the parser's.
+//! The first words decide whether a statement belongs here; all others go to the parser.
 
 use sqlparser::ast;
 use sqlparser::parser::Parser;
@@ -13,7 +13,7 @@ use crate::syntax::cursor_syntax;
 use crate::syntax::dialect::Bounded;
 use crate::types::error::{Result, SqlError, state};
 
-/// A statement of ours.
+/// A utility statement.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Utility {
     Copy(CopyStatement),
@@ -36,18 +36,18 @@ pub(crate) enum Utility {
     Merge(Box<MergeStatement>),
     Declare(Declare),
     Fetch(Fetch),
-    /// COMMENT ON; without a text it goes.
+    /// COMMENT ON; without a text the comment is removed.
     Comment {
         on: Commented,
         text: Option<String>,
     },
 }
 
-/// MERGE as the parser knows it, which does not know DO NOTHING.
+/// MERGE in the parser's form, which lacks DO NOTHING.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MergeStatement {
     pub(crate) merge: ast::Merge,
-    /// The clauses that do nothing, by their numbers.
+    /// The numbers of the DO NOTHING clauses.
     pub(crate) idle: Vec<usize>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct MergeStatement {
 pub(crate) struct SequenceStatement {
     pub(crate) alters: bool,
     pub(crate) name: String,
-    /// IF EXISTS of one that alters, IF NOT EXISTS of one that creates.
+    /// IF EXISTS of ALTER, IF NOT EXISTS of CREATE.
     pub(crate) exists: bool,
     pub(crate) changes: Vec<SequenceChange>,
 }
@@ -64,10 +64,10 @@ pub(crate) struct SequenceStatement {
 /// An option of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SequenceChange {
-    /// Bytes of its type.
+    /// Size of its type in bytes.
     Type(i64),
     Increment(i64),
-    /// `None`: what it is by itself.
+    /// `None`: the default.
     Least(Option<i64>),
     Greatest(Option<i64>),
     Start(i64),
@@ -78,7 +78,7 @@ pub(crate) enum SequenceChange {
     Rename(String),
 }
 
-/// A column that is to number its rows.
+/// A column that becomes an identity column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AddIdentity {
     pub(crate) table: String,
@@ -96,7 +96,7 @@ pub(crate) struct MoveTo {
     pub(crate) schema: String,
 }
 
-/// What is moved to another schema.
+/// Kind of object that is moved to another schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moved {
     Table,
@@ -116,7 +116,7 @@ impl Moved {
     }
 }
 
-/// What a comment is on.
+/// Object of a comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Commented {
     Table(String),
@@ -156,7 +156,7 @@ impl Utility {
 /// The statement of these tokens, if it is one of ours.
 ///
 /// # Errors
-/// 42601; 0A000 for options that are not served.
+/// 42601; 0A000 for unsupported options.
 pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
     let tokens: Vec<&Token> =
         tokens.iter().map(|t| &t.token).filter(|t| !matches!(t, Token::Whitespace(_))).collect();
@@ -192,8 +192,8 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
     Ok(Some(utility))
 }
 
-/// The options of identity columns in the one order that the parser knows; what SEQUENCE NAME says goes, as it is named after the
-/// table and the column.
+/// Reorders the options of identity columns as the parser expects them; SEQUENCE NAME is dropped, as the
+/// sequence is named after the table and the column.
 pub(crate) fn identity_in_order(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     const ORDER: [&str; 6] = ["INCREMENT", "MINVALUE", "MAXVALUE", "START", "CACHE", "CYCLE"];
     let is_word = |token: &TokenWithSpan, word: &str| matches!(&token.token, Token::Word(found) if found.value.eq_ignore_ascii_case(word));
@@ -230,7 +230,7 @@ pub(crate) fn identity_in_order(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> 
     out
 }
 
-/// A walk over tokens.
+/// A cursor over tokens.
 pub(crate) struct Words<'t> {
     tokens: &'t [&'t Token],
     place: usize,
@@ -253,7 +253,7 @@ impl<'t> Words<'t> {
         if self.peek().is_none() { Ok(()) } else { Err(self.error()) }
     }
 
-    /// The next token if it is a word without quotes, in lower case; what else it is stays.
+    /// Takes the next token if it is an unquoted word, and returns it in lower case; leaves any other token.
     pub(crate) fn word(&mut self) -> Option<String> {
         match self.peek() {
             Some(Token::Word(word)) if word.quote_style.is_none() => {
@@ -346,7 +346,7 @@ impl<'t> Words<'t> {
         Ok(names)
     }
 
-    /// What stands between parentheses, as the parser's query.
+    /// Parses the contents of parentheses as a query.
     fn query(&mut self) -> Result<ast::Query> {
         self.expect_token(&Token::LParen)?;
         let start = self.place;
@@ -364,7 +364,7 @@ impl<'t> Words<'t> {
         Self::parsed(inner, "COPY")
     }
 
-    /// All that is left, as the parser's query.
+    /// Parses the remaining tokens as a query.
     pub(crate) fn rest_as_query(&mut self) -> Result<ast::Query> {
         let rest = self.tokens.get(self.place..).unwrap_or_default();
         self.place = self.tokens.len();
@@ -417,7 +417,7 @@ pub(crate) fn relation_of(parts: &[String]) -> Result<String> {
     crate::bind::scope::table_name(&ast::ObjectName(name.collect()))
 }
 
-/// `ALTER ... SET SCHEMA s`, which the parser does not know; whatever else it is stays.
+/// `ALTER ... SET SCHEMA s`, which the parser does not know; `None` for other statements.
 fn move_to(words: &mut Words<'_>) -> Option<Utility> {
     let start = words.place;
     let moved = moved_to(words);
@@ -483,7 +483,7 @@ fn add_identity(words: &mut Words<'_>) -> Result<Option<Utility>> {
     }
     let mut changes = Vec::new();
     if words.is(&Token::LParen) {
-        // It is named after the table and the column.
+        // The sequence is named after the table and the column.
         if words.are(&["sequence", "name"]) {
             words.relation()?;
         }
@@ -526,7 +526,8 @@ fn sequence_changes(words: &mut Words<'_>, alters: bool) -> Result<Vec<SequenceC
                     let message = "CACHE must be greater than zero";
                     return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
                 }
-                // Numbers are handed out one by one from a block that is reserved in the log; there is no cache per session.
+                // Numbers are assigned one by one from a block that is reserved in the log; there is no cache
+                // per session.
                 continue;
             }
             Some("cycle") => SequenceChange::Cycle(true),
@@ -553,7 +554,7 @@ fn sequence_changes(words: &mut Words<'_>, alters: bool) -> Result<Vec<SequenceC
                 words.expect(&["to"])?;
                 SequenceChange::Rename(words.ident()?)
             }
-            // There is one owner.
+            // The owner is ignored: all objects have the same one.
             Some("owner") if alters && changes.is_empty() => {
                 words.expect(&["to"])?;
                 words.ident()?;
@@ -597,7 +598,7 @@ fn comment(words: &mut Words<'_>) -> Result<Utility> {
     Ok(Utility::Comment { on, text: text.filter(|text| !text.is_empty()) })
 }
 
-/// MERGE: where it says DO NOTHING the parser is told of an action that it knows.
+/// Parses MERGE: the parser gets an action that it knows in place of DO NOTHING.
 fn merge(words: &mut Words<'_>) -> Result<Utility> {
     let word = |text: &str| Token::make_keyword(text);
     let (mut tokens, mut idle) = (vec![word("MERGE")], Vec::new());
@@ -708,7 +709,7 @@ fn lock(words: &mut Words<'_>) -> Result<Utility> {
     if !words.are(&["in", "access", "share", "mode"]) {
         return Err(SqlError::unsupported(
             "LOCK TABLE in this mode",
-            "nothing blocks here: a transaction that met another commit fails with 40001 and is run again",
+            "table locks do not block: a conflicting transaction fails with 40001 and must be retried",
         ));
     }
     words.are(&["nowait"]);

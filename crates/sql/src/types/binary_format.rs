@@ -1,5 +1,6 @@
-//! Values in PostgreSQL's binary format, as COPY BINARY and the extended protocol carry them: big-endian numbers, times
-//! counted from 2000-01-01, numerics in digits of 10,000, arrays with the number of their element type.
+//! Values in PostgreSQL's binary format, as used by COPY BINARY and the extended protocol: big-endian
+//! numbers, times since 2000-01-01, numerics in digits of 10,000, arrays with the number of their element
+//! type.
 
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
@@ -9,12 +10,12 @@ use crate::types::text_format::from_text;
 
 /// Days from 1970-01-01 to 2000-01-01.
 const DAYS: i32 = 10_957;
-/// Microseconds of them.
+/// The same in microseconds.
 const MICROS: i64 = 946_684_800_000_000;
 const NAN: u16 = 0xc000;
 const NEGATIVE: u16 = 0x4000;
 
-/// What the bytes of a jsonb begin with: its text follows.
+/// Version byte of a jsonb value, followed by its text.
 const JSONB_VERSION: u8 = 1;
 
 /// Appends a value that is not NULL; NULL appends nothing.
@@ -65,7 +66,7 @@ fn put_numeric(number: Numeric, out: &mut Vec<u8>) {
     let digits = number.mantissa().unsigned_abs().to_string();
     let digits = format!("{digits:0>width$}", width = scale + 1);
     let (whole, fraction) = digits.split_at(digits.len() - scale);
-    // Groups of four, counted from the point both ways.
+    // Groups of four digits, counted from the decimal point in both directions.
     let whole = format!("{whole:0>width$}", width = whole.len().next_multiple_of(4));
     let fraction = format!("{fraction:0<width$}", width = fraction.len().next_multiple_of(4));
     let all: Vec<u8> = whole.bytes().chain(fraction.bytes()).collect();
@@ -128,7 +129,7 @@ fn malformed(ty: Type) -> SqlError {
 /// Reads a value of type `ty`.
 ///
 /// # Errors
-/// 22P03; 22021 for text that is not UTF-8; what the type's text answers for values out of its range.
+/// 22P03; 22021 for text that is not UTF-8; the errors of the text format for values out of range.
 pub fn from_binary(bytes: &[u8], ty: Type) -> Result<Value<'static>> {
     let scalar = match ty {
         Type::Scalar(scalar) => scalar,
@@ -206,7 +207,7 @@ fn numeric(bytes: &[u8]) -> Option<String> {
         0 | NEGATIVE => {}
         _ => return None,
     }
-    // Beyond these the value has more digits than any numeric of ours.
+    // Beyond these limits the value has more digits than a numeric can have here.
     if !(-50..50).contains(&weight) || scale > 200 {
         return None;
     }
@@ -264,7 +265,7 @@ fn array(bytes: &[u8], element: Scalar) -> Result<Value<'static>> {
     if !rest.is_empty() {
         return Err(malformed(ty));
     }
-    // Labels are read by whoever knows their type.
+    // Enum labels stay text: the caller knows their type.
     let element = if matches!(element, Scalar::Enum(_)) { Scalar::Text } else { element };
     Array::new(element, items).map(Value::Array).map_err(|_| malformed(ty))
 }
@@ -275,7 +276,7 @@ mod tests {
     use crate::types::text_format::to_text;
 
     #[test]
-    fn values_come_back() {
+    fn binary_format_round_trips() {
         for (ty, text) in [
             (Type::BOOL, "t"),
             (Type::INT2, "-5"),
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn as_postgresql_has_them() {
+    fn binary_format_equals_postgresql() {
         let bytes = |text: &str, ty: Type| {
             let mut out = Vec::new();
             put_binary(&from_text(text, ty).unwrap(), &mut out);

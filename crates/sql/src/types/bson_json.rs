@@ -1,4 +1,5 @@
-//! Documents as JSON text, in the relaxed form of MongoDB's Extended JSON: what JSON has is plain, the rest says its type.
+//! Documents as JSON text, in the relaxed form of MongoDB's Extended JSON: types of JSON are plain, others
+//! name their type.
 
 use ropewalk::documents::lang::{Doc, Value};
 
@@ -11,7 +12,7 @@ pub(crate) fn json_of(doc: Doc<'_>) -> String {
     out
 }
 
-/// `_id` as a text: texts as they are, ObjectIds as hex, all else as JSON.
+/// `_id` as a string: strings unchanged, ObjectIds as hex, other types as JSON.
 pub(crate) fn id_text(id: Value<'_>) -> String {
     match id {
         Value::String(text) => text.to_owned(),

@@ -1,6 +1,7 @@
-//! Dates and times as text, in the one form that PostgreSQL shows by default (ISO).
+//! Dates and times as text, in PostgreSQL's default format (ISO).
 //!
-//! A date is days, a timestamp microseconds since 1970-01-01; the least and greatest number are the infinities.
+//! A date counts days, a timestamp microseconds since 1970-01-01; the least and greatest number are the
+//! infinities.
 //! The calendar is the proleptic Gregorian one. Source: H. Hinnant, "chrono-compatible low-level date algorithms".
 
 use crate::types::zone::{Zone, shown_offset};
@@ -8,7 +9,7 @@ use crate::types::zone::{Zone, shown_offset};
 /// Microseconds of a day.
 pub(crate) const DAY: i64 = 86_400_000_000;
 const SECOND: i64 = 1_000_000;
-/// Years that text may name; what is behind them does not fit 64 bits of microseconds.
+/// Years allowed in text; later ones do not fit 64 bits of microseconds.
 const YEARS: std::ops::RangeInclusive<i64> = 1..=294_275;
 
 /// Days since 1970 of a day of the calendar.
@@ -42,12 +43,12 @@ pub(crate) fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Why a text is no date or time.
+/// Reason why a text is no date or time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// It does not look like one.
+    /// The format is invalid.
     Form,
-    /// A month 13, a 30th of February.
+    /// A value out of range: a month 13, a 30th of February.
     Range,
 }
 
@@ -98,7 +99,7 @@ fn clock_text(text: &str) -> Result<i64, Wrong> {
     if hour > 24 || minute > 59 || all > DAY { Err(Wrong::Range) } else { Ok(all) }
 }
 
-/// The zone that a time names.
+/// The zone in the text of a time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Named {
     /// Ahead of UTC, in microseconds.
@@ -107,7 +108,7 @@ pub(crate) enum Named {
 }
 
 impl Named {
-    /// The moment at which its clock shows `local`.
+    /// The instant at which its clock shows `local`.
     pub(crate) fn moment(&self, local: i64) -> Option<i64> {
         match self {
             Self::Offset(offset) => local.checked_sub(*offset),
@@ -116,7 +117,7 @@ impl Named {
     }
 }
 
-/// The zone that ends `text`, and what is before it.
+/// Splits a zone off the end of `text`.
 fn zone_text(text: &str) -> Result<(&str, Option<Named>), Wrong> {
     let trimmed = text.trim_end();
     for name in ["UTC", "utc", "GMT", "Z", "z"] {
@@ -124,7 +125,7 @@ fn zone_text(text: &str) -> Result<(&str, Option<Named>), Wrong> {
             return Ok((rest.trim_end(), Some(Named::Offset(0))));
         }
     }
-    // A name stands behind the time, or behind a blank and the date.
+    // A name follows the time, or a blank after the date.
     let from = trimmed.find([':', ' ']).unwrap_or(trimmed.len());
     let behind = trimmed.get(from..).unwrap_or_default();
     if let Some(place) = behind.find(|c: char| c.is_ascii_alphabetic()) {
@@ -132,7 +133,7 @@ fn zone_text(text: &str) -> Result<(&str, Option<Named>), Wrong> {
         let zone = Zone::written(name).ok_or(Wrong::Form)?;
         return Ok((rest.trim_end(), Some(Named::Zone(zone))));
     }
-    // The date's own dashes lie before the time.
+    // The dashes of the date precede the time.
     let Some(colon) = trimmed.find(':') else { return Ok((trimmed, None)) };
     let (head, tail) = trimmed.split_at(colon);
     let Some(sign) = tail.find(['+', '-']) else { return Ok((trimmed, None)) };
@@ -161,7 +162,7 @@ fn infinity(text: &str) -> Option<bool> {
     }
 }
 
-/// A date; a time behind it is cut off, as PostgreSQL does.
+/// A date; a time after it is ignored, as in PostgreSQL.
 pub(crate) fn parse_date(text: &str) -> Result<i32, Wrong> {
     let text = text.trim();
     match infinity(text) {
@@ -182,13 +183,13 @@ pub(crate) fn parse_time(text: &str) -> Result<i64, Wrong> {
     clock_text(text.trim())
 }
 
-/// Microseconds since 1970 as written, and the zone if it names one.
+/// Microseconds since 1970 as written, and the zone if the text has one.
 pub(crate) fn parse_timestamp(text: &str) -> Result<(i64, Option<Named>), Wrong> {
     let text = text.trim();
     match infinity(text) {
         Some(true) => return Ok((i64::MAX, None)),
         Some(false) => return Ok((i64::MIN, None)),
-        // The same moment everywhere.
+        // The same instant in every zone.
         None if text.eq_ignore_ascii_case("epoch") => return Ok((0, Some(Named::Offset(0)))),
         None => {}
     }
@@ -229,7 +230,7 @@ pub(crate) fn show_time(micros: i64) -> String {
     out
 }
 
-/// `2024-02-29 03:04:05.678`; with a zone what its clock shows at that moment, and the offset behind it.
+/// `2024-02-29 03:04:05.678`; with a zone the local time at that instant, followed by the offset.
 pub(crate) fn show_timestamp(micros: i64, zone: Option<&Zone>) -> String {
     match micros {
         i64::MAX => return "infinity".into(),

@@ -1,4 +1,4 @@
-//! Errors as PostgreSQL's clients know them: a code of five characters, a message, sometimes a hint.
+//! Errors in the form of PostgreSQL's clients: a code of five characters, a message, sometimes a hint.
 
 use ropewalk::documents::DocumentsError;
 use ropewalk::tables::{TablesError, ValueError, schema_and_name, shown};
@@ -8,7 +8,7 @@ use sqlparser::tokenizer::Span;
 
 use crate::ddl::schemas::own;
 
-/// A code of five characters; see [`state`] for those given out here.
+/// A code of five characters; see [`state`] for those used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SqlState(pub &'static str);
 
@@ -109,25 +109,25 @@ pub mod state {
     pub const DATA_CORRUPTED: SqlState = SqlState("XX001");
 }
 
-/// Why a statement failed.
+/// The error of a statement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SqlError {
-    /// The code that programs look at.
+    /// The code for programs.
     pub state: SqlState,
-    /// What went wrong, for people.
+    /// The message for people.
     pub message: String,
-    /// What exactly was met.
+    /// Details, such as the offending values.
     pub detail: Option<String>,
-    /// What to do about it.
+    /// A suggestion how to fix it.
     pub hint: Option<String>,
-    /// The objects of the database that it is about, for programs.
+    /// The database objects that it concerns, for programs.
     pub about: Option<Box<About>>,
-    /// Where in the text of the statement.
+    /// Position in the text of the statement.
     pub location: Option<Box<Location>>,
 }
 
-/// The objects of the database that an error is about; those that do not apply are `None`.
+/// The database objects that an error concerns; those that do not apply are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
     /// The schema of the table.
@@ -167,7 +167,7 @@ impl SqlError {
         Self { state, message: shown(&message), detail: None, hint: None, about: None, location: None }
     }
 
-    /// About a table, by the name that it is kept under, and a column or constraint of it.
+    /// Adds a table, by its stored name, and a column or constraint of it.
     fn about(mut self, table: &str, column: Option<&str>, constraint: Option<&str>) -> Self {
         let (schema, table) = schema_and_name(table);
         self.about = Some(Box::new(About {
@@ -179,7 +179,7 @@ impl SqlError {
         self
     }
 
-    /// At a place of the text, unless an inner place is known.
+    /// Adds a position in the text, unless an inner one is known.
     #[must_use]
     pub(crate) fn at(mut self, span: Span) -> Self {
         let Span { start, .. } = span;
@@ -190,7 +190,7 @@ impl SqlError {
         self
     }
 
-    /// With the position of its location in the text that was to be run.
+    /// Computes the character position of its location in the text of the statement.
     #[must_use]
     pub fn located_in(mut self, text: &str) -> Self {
         if let Some(location) = &mut self.location {
@@ -199,26 +199,26 @@ impl SqlError {
         self
     }
 
-    /// With a detail.
+    /// Adds a detail.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// With a hint.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Something that is SQL and not served.
+    /// The error for SQL that is not supported.
     pub(crate) fn unsupported(what: impl std::fmt::Display, hint: &str) -> Self {
         Self::new(state::FEATURE_NOT_SUPPORTED, format!("{what} is not supported")).hint(hint)
     }
 
-    /// True when running the whole transaction again may succeed.
+    /// True when running the complete transaction again may succeed.
     pub fn is_retryable(&self) -> bool {
         self.state == state::SERIALIZATION_FAILURE || self.state == state::DEADLOCK_DETECTED
     }
@@ -377,5 +377,5 @@ impl From<Error> for SqlError {
     }
 }
 
-/// What the crate's functions answer.
+/// Result type of the crate.
 pub(crate) type Result<T> = std::result::Result<T, SqlError>;

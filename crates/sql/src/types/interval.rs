@@ -1,6 +1,7 @@
-//! Intervals: written and read as PostgreSQL does, added, multiplied, moments moved by them.
+//! Intervals: PostgreSQL's text format, arithmetic, addition to times.
 //!
-//! Months, days and microseconds are kept apart, since a month has no length and a day is added before the clock's part.
+//! Months, days and microseconds are separate, since months vary in length and days are added before the time
+//! of day.
 
 use ropewalk::tables::{Interval, Numeric};
 
@@ -8,7 +9,7 @@ use crate::types::datetime::{DAY, civil, days, days_in_month};
 use crate::types::zone::Zone;
 
 const SECOND: f64 = 1e6;
-/// What PostgreSQL takes a month for, where it must.
+/// PostgreSQL's length of a month, where one is needed.
 const DAYS_OF_MONTH: i32 = 30;
 
 /// Units by their names: months, days, microseconds.
@@ -32,10 +33,11 @@ fn unit(name: &str) -> Option<(f64, f64, f64)> {
     }
 }
 
-/// Parts that may have fractions: a month's become days, a day's become microseconds. `None` when it does not fit.
+/// An interval of parts with fractions: a month's become days, a day's become microseconds. `None` on
+/// overflow.
 fn of(months: f64, days: f64, micros: f64) -> Option<Interval> {
     let days = days + months.fract() * f64::from(DAYS_OF_MONTH);
-    // A fraction that is none but for the way it was computed.
+    // Rounds away errors of the computation.
     let days = if (days - days.round()).abs() < 1e-9 { days.round() } else { days };
     let micros = (micros + days.fract() * DAY as f64).round();
     let fits = |value: f64, max: f64| value.is_finite() && value.abs() <= max;
@@ -45,7 +47,8 @@ fn of(months: f64, days: f64, micros: f64) -> Option<Interval> {
     all.then(whole)
 }
 
-/// Reads `1 day 02:03:04`, `-1.5 hours`, `2 years 3 mons ago`, `1-2`, `P1DT2H`; a number alone is of `field`, or of seconds.
+/// Reads `1 day 02:03:04`, `-1.5 hours`, `2 years 3 mons ago`, `1-2`, `P1DT2H`; the unit of a plain number is
+/// `field`, or seconds.
 pub(crate) fn parse(text: &str, field: Option<&str>) -> Option<Interval> {
     let text = text.trim();
     if let Some(iso) = text.strip_prefix(['P', 'p']) {
@@ -86,7 +89,7 @@ pub(crate) fn parse(text: &str, field: Option<&str>) -> Option<Interval> {
     if is_ago { negate(found) } else { Some(found) }
 }
 
-/// Months of `years-months`, as the standard writes them.
+/// Months of `years-months`, the format of the SQL standard.
 fn years_and_months(word: &str) -> Option<f64> {
     let (sign, digits) = match word.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
@@ -149,7 +152,7 @@ pub(crate) fn show(interval: Interval) -> String {
     out
 }
 
-/// Without what is smaller than a field, as `INTERVAL '...' DAY` asks for.
+/// Removes the parts smaller than a field, as for `INTERVAL '...' DAY`.
 pub(crate) fn cut_to(interval: Interval, field: &str) -> Option<Interval> {
     let Interval { months, days, micros } = interval;
     let clock = |unit: i64| Interval { micros: micros - micros % unit, ..interval };
@@ -177,7 +180,7 @@ pub(crate) fn add(a: Interval, b: Interval) -> Option<Interval> {
     })
 }
 
-/// So many times as long.
+/// Multiplies an interval.
 pub(crate) fn times(interval: Interval, factor: f64) -> Option<Interval> {
     let Interval { months, days, micros } = interval;
     let whole = factor as i32;
@@ -191,13 +194,14 @@ pub(crate) fn times(interval: Interval, factor: f64) -> Option<Interval> {
     of(f64::from(months) * factor, f64::from(days) * factor, micros as f64 * factor)
 }
 
-/// The part of so many; `None` also for none.
+/// Divides an interval; `None` for a division by zero or overflow.
 pub(crate) fn divided(interval: Interval, divisor: f64) -> Option<Interval> {
     let Interval { months, days, micros } = interval;
     of(f64::from(months) / divisor, f64::from(days) / divisor, micros as f64 / divisor)
 }
 
-/// The moment that is later by an interval; both in microseconds since 1970. Infinite moments stay. `None` when it does not fit.
+/// Adds an interval to an instant; both in microseconds since 1970. Infinities are unchanged. `None` on
+/// overflow.
 pub(crate) fn after(interval: Interval, micros: i64) -> Option<i64> {
     if matches!(micros, i64::MAX | i64::MIN) {
         return Some(micros);
@@ -214,7 +218,7 @@ pub(crate) fn after(interval: Interval, micros: i64) -> Option<i64> {
     date.checked_mul(DAY)?.checked_add(clock)?.checked_add(interval.micros)
 }
 
-/// The moment that is later by an interval, where months and days are those of the zone's calendar.
+/// Adds an interval to an instant, with months and days of the zone's calendar.
 pub(crate) fn after_in(interval: Interval, micros: i64, zone: &Zone) -> Option<i64> {
     if zone.is_utc() || interval.months == 0 && interval.days == 0 {
         return after(interval, micros);
@@ -224,13 +228,13 @@ pub(crate) fn after_in(interval: Interval, micros: i64, zone: &Zone) -> Option<i
     after(clock, zone.moment(after(dates, zone.local(micros))?))
 }
 
-/// From one moment to another, in days and their parts.
+/// The time between two instants, in days and microseconds.
 pub(crate) fn between(later: i64, earlier: i64) -> Option<Interval> {
     let micros = later.checked_sub(earlier)?;
     Some(Interval { months: 0, days: i32::try_from(micros / DAY).ok()?, micros: micros % DAY })
 }
 
-/// From one moment to another, in years, months and days of the calendar: `age`.
+/// The time between two instants, in years, months and days of the calendar: `age`.
 pub(crate) fn age(later: i64, earlier: i64) -> Option<Interval> {
     if later < earlier {
         return negate(age(earlier, later)?);
@@ -249,7 +253,7 @@ pub(crate) fn age(later: i64, earlier: i64) -> Option<Interval> {
     Some(Interval { months: i32::try_from(months).ok()?, days: i32::try_from(days).ok()?, micros })
 }
 
-/// Days of the hours beyond 24.
+/// Converts hours beyond 24 to days.
 pub(crate) fn justify_hours(interval: Interval) -> Option<Interval> {
     let whole = i32::try_from(interval.micros / DAY).ok()?;
     let (mut days, mut micros) = (interval.days.checked_add(whole)?, interval.micros % DAY);
@@ -261,7 +265,7 @@ pub(crate) fn justify_hours(interval: Interval) -> Option<Interval> {
     Some(Interval { days, micros, ..interval })
 }
 
-/// Months of the days beyond 30.
+/// Converts days beyond 30 to months.
 pub(crate) fn justify_days(interval: Interval) -> Option<Interval> {
     let mut months = interval.months.checked_add(interval.days / DAYS_OF_MONTH)?;
     let mut days = interval.days % DAYS_OF_MONTH;
@@ -273,7 +277,7 @@ pub(crate) fn justify_days(interval: Interval) -> Option<Interval> {
     Some(Interval { months, days, ..interval })
 }
 
-/// Both, and one sign for all parts.
+/// Converts hours and days, and gives all parts the same sign.
 pub(crate) fn justify(interval: Interval) -> Option<Interval> {
     let whole = i32::try_from(interval.micros / DAY).ok()?;
     let (all, mut micros) = (interval.days.checked_add(whole)?, interval.micros % DAY);
@@ -291,7 +295,7 @@ pub(crate) fn justify(interval: Interval) -> Option<Interval> {
     Some(Interval { months, days, micros })
 }
 
-/// `extract(field from interval)`; `None` for a field that intervals have not.
+/// `extract(field from interval)`; `None` for a field that intervals do not have.
 pub(crate) fn part(interval: Interval, field: &str) -> Option<Numeric> {
     let Interval { months, days, micros } = interval;
     let whole = |number: i64| Some(Numeric::from(number));
@@ -318,7 +322,7 @@ pub(crate) fn part(interval: Interval, field: &str) -> Option<Numeric> {
     }
 }
 
-/// `date_trunc(field, interval)`; `None` for a field that it does not know.
+/// `date_trunc(field, interval)`; `None` for an unknown field.
 pub(crate) fn truncated(interval: Interval, field: &str) -> Option<Interval> {
     let Interval { months, micros, .. } = interval;
     let years = |years: i32| Some(Interval { months: months - months % (12 * years), days: 0, micros: 0 });
@@ -334,7 +338,7 @@ pub(crate) fn truncated(interval: Interval, field: &str) -> Option<Interval> {
     }
 }
 
-/// Numbers and names apart, also where nothing stands between them.
+/// Splits numbers from names, also without blanks between them.
 fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     for word in text.split_whitespace() {
@@ -380,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_every_form() {
+    fn parse_accepts_every_format() {
         assert_eq!(parts("1 day"), Some((0, 1, 0)));
         assert_eq!(parts("2 years 3 mons -4 days"), Some((27, -4, 0)));
         assert_eq!(parts("1 day 02:03:04.5"), Some((0, 1, 7_384_500_000)));
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_and_read_again() {
+    fn interval_text_round_trips() {
         for (months, days, micros, text) in [
             (0, 0, 0, "00:00:00"),
             (14, -3, 14_706_700_000, "1 year 2 mons -3 days +04:05:06.7"),
@@ -424,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn months_end_where_they_end() {
+    fn added_months_clamp_to_the_month_end() {
         let at = |text: &str| crate::types::datetime::parse_timestamp(text).unwrap().0;
         let month = Interval { months: 1, days: 0, micros: 0 };
         assert_eq!(after(month, at("2024-01-31 10:00")), Some(at("2024-02-29 10:00")));
@@ -436,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_and_what_is_justified() {
+    fn age_and_justify() {
         let at = |text: &str| crate::types::datetime::parse_timestamp(text).unwrap().0;
         let aged = |a: &str, b: &str| show(age(at(a), at(b)).unwrap());
         assert_eq!(aged("2001-04-10", "1957-06-13"), "43 years 9 mons 27 days");

@@ -1,5 +1,5 @@
-//! Steps into JSON text: `->`, `->>`, and how many elements an array has. The text was checked when it became a value, so these
-//! only skip; whatever does not look right answers nothing.
+//! Access to parts of JSON text: `->`, `->>`, array lengths. The text was validated when it became a value,
+//! so these functions only skip; for unexpected text they return `None`.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ fn skip_space(text: &str) -> &str {
     text.trim_start_matches([' ', '\t', '\n', '\r'])
 }
 
-/// Splits the string literal off that `text` begins with, quotes and all.
+/// Splits off the string literal at the start of `text`, including its quotes.
 fn string(text: &str) -> Option<(&str, &str)> {
     let mut escaped = false;
     for (place, byte) in text.bytes().enumerate().skip(1) {
@@ -23,7 +23,7 @@ fn string(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Splits the value off that `text` begins with. Nesting is counted, not followed.
+/// Splits off the value at the start of `text`. Counts the nesting instead of recursing.
 fn value(text: &str) -> Option<(&str, &str)> {
     match text.bytes().next()? {
         b'"' => string(text),
@@ -51,7 +51,7 @@ fn value(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// The text as a string literal.
+/// The text as a JSON string literal.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -70,7 +70,7 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// The text that a string literal means.
+/// The contents of a string literal.
 fn unescaped(literal: &str) -> Option<Cow<'_, str>> {
     let inner = literal.strip_prefix('"')?.strip_suffix('"')?;
     if !inner.contains('\\') {
@@ -126,7 +126,7 @@ fn elements(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The member `name` of an object; the last one when there are several, as in PostgreSQL.
+/// The member `name` of an object; the last one of several, as in PostgreSQL.
 pub(crate) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = skip_space(skip_space(text).strip_prefix('{')?);
     let mut found = None;
@@ -142,7 +142,7 @@ pub(crate) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     found
 }
 
-/// Element `index` of an array of jsonb, to which a document that is neither array nor object is an array of one.
+/// Element `index` of a jsonb array; a scalar counts as an array of one element.
 pub(crate) fn element_of_jsonb(text: &str, index: i64) -> Option<&str> {
     let is_alone = !text.starts_with(['[', '{']) && matches!(index, 0 | -1);
     if is_alone { Some(text) } else { element(text, index) }
@@ -159,12 +159,12 @@ pub(crate) fn element(text: &str, index: i64) -> Option<&str> {
     }
 }
 
-/// All elements of an array; `None` when it is none.
+/// All elements of an array; `None` for other values.
 pub(crate) fn all_elements(text: &str) -> Option<Vec<&str>> {
     skip_space(text).starts_with('[').then(|| elements(text).collect())
 }
 
-/// Names, as they are written, and values of an object's members, in order; `None` when it is none.
+/// Names, as written, and values of an object's members, in order; `None` for other values.
 fn raw_members(text: &str) -> Option<Vec<(&str, &str)>> {
     let mut rest = skip_space(skip_space(text).strip_prefix('{')?);
     let mut members = Vec::new();
@@ -178,13 +178,13 @@ fn raw_members(text: &str) -> Option<Vec<(&str, &str)>> {
     Some(members)
 }
 
-/// Names and values of an object's members, in order; `None` when it is none.
+/// Names and values of an object's members, in order; `None` for other values.
 pub(crate) fn members(text: &str) -> Option<Vec<(String, &str)>> {
     let members = raw_members(text)?;
     members.into_iter().map(|(key, member)| Some((unescaped(key)?.into_owned(), member))).collect()
 }
 
-/// A part of a document as a value: JSON, or the text that it means.
+/// A part of a document as a value: JSON, or its text.
 pub(crate) fn shown(part: &str, is_text: bool) -> Value<'static> {
     if is_text {
         as_text(part).map_or(Value::Null, |text| Value::text(text.into_owned()))
@@ -193,7 +193,7 @@ pub(crate) fn shown(part: &str, is_text: bool) -> Value<'static> {
     }
 }
 
-/// The document without the members that are null, at any depth, and without blanks.
+/// The document without null members, at any depth, and without blanks.
 pub(crate) fn without_nulls(text: &str) -> String {
     let text = skip_space(text);
     if let Some(members) = raw_members(text) {
@@ -211,12 +211,12 @@ pub(crate) fn without_nulls(text: &str) -> String {
     }
 }
 
-/// Number of elements; `None` when it is no array.
+/// Number of elements; `None` for other values than arrays.
 pub(crate) fn array_length(text: &str) -> Option<usize> {
     skip_space(text).starts_with('[').then(|| elements(text).count())
 }
 
-/// A JSON value as text: strings without quotes, null as nothing.
+/// A JSON value as text: strings without quotes, `None` for null.
 pub(crate) fn as_text(value: &str) -> Option<Cow<'_, str>> {
     match value.bytes().next()? {
         b'"' => unescaped(value),

@@ -1,4 +1,5 @@
-//! What operators and functions do with `jsonb`. A value is read into a tree, changed, and written in its one form.
+//! Operators and functions of `jsonb`. A value is parsed to a tree, changed, and written in its normalized
+//! form.
 //!
 //! Source of the rules: PostgreSQL's documentation, "JSON Functions and Operators" and "jsonb Containment and Existence".
 
@@ -8,7 +9,7 @@ use crate::functions::{Function, Resolved};
 use crate::types::error::{Result, SqlError, state};
 use crate::types::names::type_name;
 
-/// The function of jsonb that `name` means; `None` for one that is not there.
+/// The jsonb function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
     use Function as F;
     const DOC: Type = Type::JSONB;
@@ -71,7 +72,7 @@ fn texts(value: Option<&Value<'_>>) -> Vec<Option<String>> {
     array.iter().flatten().map(text).collect()
 }
 
-/// Numbers are equal whatever zeros they show.
+/// Compares numbers, ignoring trailing zeros.
 fn same_number(a: &str, b: &str) -> bool {
     let plain = |number: &str| match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.').to_owned(),
@@ -97,7 +98,7 @@ fn contains(whole: &Jsonb, part: &Jsonb) -> bool {
         (Jsonb::Object(_), Jsonb::Object(members)) => {
             members.iter().all(|(name, value)| whole.member(name).is_some_and(|found| within(found, value)))
         }
-        // Alone, a scalar is contained in an array that has it.
+        // At the top level, a scalar is contained in an array that has it.
         (Jsonb::Array(items), scalar) if is_scalar(scalar) => items.iter().any(|item| same(item, scalar)),
         _ => within(whole, part),
     }
@@ -149,7 +150,7 @@ fn delete(tree: Jsonb, names: &[String]) -> Result<Jsonb> {
     })
 }
 
-/// The place of element `number`, counted from the end when it is negative; what lies outside is told by how far.
+/// The position of element `number`, counted from the end when negative; `Err` is a position out of range.
 fn place(number: i64, length: usize) -> std::result::Result<usize, i64> {
     let length_of = i64::try_from(length).unwrap_or(i64::MAX);
     let place = if number < 0 { number.saturating_add(length_of) } else { number };
@@ -166,12 +167,12 @@ fn step_number(step: &str, position: usize) -> Result<i64> {
     })
 }
 
-/// What is done where a path ends.
+/// The change at the end of a path.
 enum Change<'v> {
     Delete,
-    /// The value, and whether it is added where there was none.
+    /// The value, and whether it is added if absent.
     Set(&'v Jsonb, bool),
-    /// The value, and whether it goes behind the element.
+    /// The value, and whether it is inserted after the element.
     Insert(&'v Jsonb, bool),
 }
 
@@ -304,7 +305,7 @@ fn pretty(tree: &Jsonb, depth: usize, out: &mut String) {
 /// A scalar of jsonb as a value of another type.
 ///
 /// # Errors
-/// 22023: it is of another kind.
+/// 22023: the value has another type.
 pub(crate) fn cast(text: &str, ty: Type) -> Result<Value<'static>> {
     let refused = |kind: &str| wrong(format!("cannot cast jsonb {kind} to type {}", type_name(ty)));
     match tree(Some(&Value::Jsonb(text.into())))? {
@@ -323,7 +324,7 @@ pub(crate) fn cast(text: &str, ty: Type) -> Result<Value<'static>> {
 }
 
 impl Function {
-    /// The value of a function of jsonb; `None` for another one. No argument is NULL.
+    /// The value of a jsonb function; `None` for other functions. No argument is NULL.
     pub(crate) fn of_jsonb(self, arguments: &[Value<'_>]) -> Result<Option<Value<'static>>> {
         let first = arguments.first();
         let second = arguments.get(1);

@@ -1,4 +1,4 @@
-//! Names of types: from SQL to the types of columns, and back as PostgreSQL says them in messages.
+//! Names of types: from SQL to column types, and back in PostgreSQL's notation for messages.
 
 use ropewalk::tables::{Field, NumericLimits, Precision, SECOND_DIGITS_MAX, Scalar, Type};
 use sqlparser::ast::{
@@ -10,20 +10,20 @@ use crate::types::error::{Result, SqlError, state};
 const TYPES: &str = "use bool, smallint, integer, bigint, real, double precision, numeric(p,s), text, varchar(n), \
                      bytea, date, time, timestamp, timestamptz, interval, uuid, json, jsonb or arrays of them";
 
-/// What a column definition says beside its type.
+/// Modifiers of a column type in addition to its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Modifiers {
-    /// Characters that a `varchar(n)`, or an element of a `varchar(n)[]`, may have.
+    /// Maximum number of characters of a `varchar(n)`, or of an element of a `varchar(n)[]`.
     pub(crate) characters_max: Option<u64>,
-    /// `serial`: the column numbers its rows.
+    /// `serial`: the column takes its default from a sequence.
     pub(crate) serial: bool,
-    /// `char(n)`: PostgreSQL fills up with blanks, we do not.
+    /// `char(n)`: PostgreSQL pads with blanks, this database does not.
     pub(crate) is_padded: bool,
-    /// How exactly times are kept.
+    /// Precision of stored times.
     pub(crate) precision: Option<Precision>,
 }
 
-/// The type that `data_type` names of those that are there by themselves, without more.
+/// The built-in type that `data_type` names, without modifiers.
 pub(crate) fn plain(data_type: &DataType) -> Result<Type> {
     let (ty, modifiers) = with_modifiers(data_type)?;
     match modifiers.characters_max {
@@ -67,7 +67,7 @@ fn length(characters: &Option<CharacterLength>) -> Modifiers {
     Modifiers { characters_max, ..Modifiers::default() }
 }
 
-/// A type of times with as many digits of seconds as are asked for, or as there are.
+/// A time type with the requested digits of seconds, or the maximum.
 fn timed(ty: Type, digits: Option<u64>, fields: Option<(Field, Field)>) -> (Type, Modifiers) {
     let most = u64::from(SECOND_DIGITS_MAX);
     let digits = digits.map(|digits| u8::try_from(digits.min(most)).unwrap_or(SECOND_DIGITS_MAX));
@@ -76,7 +76,7 @@ fn timed(ty: Type, digits: Option<u64>, fields: Option<(Field, Field)>) -> (Type
     (ty, Modifiers { precision, ..Modifiers::default() })
 }
 
-/// The greatest and the least field that an interval says.
+/// The greatest and the least field of an interval type.
 fn fields_of(fields: &IntervalFields) -> (Field, Field) {
     match fields {
         IntervalFields::Year => (Field::Year, Field::Year),
@@ -95,7 +95,7 @@ fn fields_of(fields: &IntervalFields) -> (Field, Field) {
     }
 }
 
-/// The type that `data_type` names, and what else it says.
+/// The type that `data_type` names, and its modifiers.
 pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> {
     let ty = match data_type {
         DataType::Bool | DataType::Boolean => Type::BOOL,
@@ -136,7 +136,7 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
         DataType::JSON => Type::JSON,
         DataType::JSONB => Type::JSONB,
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => match with_modifiers(element)? {
-            // Each element has at most so many characters.
+            // Each element is limited to so many characters.
             (ty, modifiers @ Modifiers { serial: false, precision: None, .. }) => {
                 return Ok((ty.array(), modifiers));
             }
@@ -163,13 +163,13 @@ pub(crate) fn with_modifiers(data_type: &DataType) -> Result<(Type, Modifiers)> 
     Ok((ty, Modifiers::default()))
 }
 
-/// The short name of a type, as columns are called that are cast to it.
+/// The short name of a type, used as the name of a column that is cast to it.
 pub(crate) fn short_name(data_type: &DataType) -> String {
     match data_type {
         DataType::Varchar(_) | DataType::CharacterVarying(_) | DataType::CharVarying(_) => "varchar".into(),
         DataType::Char(_) | DataType::Character(_) => "bpchar".into(),
         DataType::Interval { .. } => "interval".into(),
-        // An array is called after its elements.
+        // The name of an array type is that of its elements.
         DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => short_name(element),
         other => match with_modifiers(other) {
             Ok((Type::Scalar(scalar) | Type::Array(scalar), _)) => match scalar {
@@ -201,7 +201,7 @@ fn scalar_name(scalar: Scalar) -> String {
     }
 }
 
-/// Types by the names that PostgreSQL has for itself. Numbers of objects are bigint here, names are text.
+/// Types by PostgreSQL's internal names. Object numbers are bigint here, names are text.
 pub(crate) fn named(name: &str) -> Option<Type> {
     Some(match name {
         "bool" => Type::BOOL,
@@ -229,7 +229,7 @@ pub(crate) fn named(name: &str) -> Option<Type> {
 const ENUM_OID: u32 = crate::catalog::FIRST_OID as u32;
 const ENUM_ARRAY_OID: u32 = 0x1000_0000;
 
-/// The enum type, or array of one, that a number may stand for.
+/// The enum type, or array of one, with this number.
 pub fn enum_of_oid(oid: u32) -> Option<Type> {
     match (oid.checked_sub(ENUM_ARRAY_OID), oid.checked_sub(ENUM_OID)) {
         (Some(number), _) => Some(Type::Array(Scalar::Enum(number))),
@@ -238,7 +238,7 @@ pub fn enum_of_oid(oid: u32) -> Option<Type> {
     }
 }
 
-/// The number that PostgreSQL gives the type, by which its clients know it.
+/// PostgreSQL's number of the type, as used by its clients.
 pub fn oid(ty: Type) -> u32 {
     let (scalar, array) = match ty {
         Type::Scalar(scalar) => (scalar, false),
@@ -275,12 +275,12 @@ pub fn type_name(ty: Type) -> String {
     }
 }
 
-/// [`type_name`], for a type that may still be open.
+/// [`type_name`], for a type that may be undetermined.
 pub(crate) fn shown(ty: Option<Type>) -> String {
     ty.map_or_else(|| "unknown".into(), type_name)
 }
 
-/// Whether a number, and how it ranks among numbers: the greater wins when two meet.
+/// The rank of a number type: of two types the greater one is the common type.
 pub(crate) fn rank(ty: Type) -> Option<u8> {
     Some(match ty {
         Type::INT2 => 0,
@@ -301,12 +301,12 @@ pub(crate) fn is_integer(ty: Type) -> bool {
     matches!(ty, Type::INT2 | Type::INT4 | Type::INT8)
 }
 
-/// The same type but for its limits.
+/// True for equal types, ignoring limits.
 pub(crate) fn same(a: Type, b: Type) -> bool {
     a == b || is_numeric(a) && is_numeric(b)
 }
 
-/// What two types become when they meet without a cast; `None` when they do not.
+/// The common type of two types without a cast; `None` if they have none.
 pub(crate) fn common(a: Type, b: Type) -> Option<Type> {
     if a == b {
         return Some(a);
@@ -355,7 +355,7 @@ pub(crate) fn check_recursive(name: &str, place: usize, first: Type, next: Type)
     })
 }
 
-/// The bits by which PostgreSQL says the fields of an interval.
+/// PostgreSQL's bits for the fields of an interval.
 const FIELD_BITS: [(Field, i64); 6] = [
     (Field::Year, 1 << 2),
     (Field::Month, 1 << 1),
@@ -381,7 +381,7 @@ pub(crate) fn modifier_of(ty: Type, precision: Precision) -> i64 {
     fields << 16 | digits.unwrap_or(ALL_DIGITS)
 }
 
-/// The precision that a modifier of an interval says.
+/// The precision in a modifier of an interval.
 pub(crate) fn interval_precision(modifier: i64) -> Precision {
     let (fields, digits) = (modifier >> 16 & ALL_FIELDS, modifier & ALL_DIGITS);
     let mut within = FIELD_BITS.iter().filter(|(_, bit)| fields & bit != 0).map(|(field, _)| *field);
@@ -390,7 +390,7 @@ pub(crate) fn interval_precision(modifier: i64) -> Precision {
     Precision { digits: u8::try_from(digits).ok(), fields }
 }
 
-/// The fields of an interval as a type says them: `year to month`.
+/// The fields of an interval type: `year to month`.
 pub(crate) fn shown_fields((greatest, least): (Field, Field)) -> String {
     let name = |field: Field| format!("{field:?}").to_lowercase();
     if greatest == least { name(least) } else { format!("{} to {}", name(greatest), name(least)) }

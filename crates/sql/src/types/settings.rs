@@ -1,6 +1,6 @@
-//! What a session may be told by SET, and answers to SHOW.
+//! Session variables of SET and SHOW.
 //!
-//! What cannot be honoured is refused: a variable that is always the same may be set to that and to nothing else.
+//! Values that cannot be honoured are rejected: a variable with a fixed value can only be set to that value.
 
 use std::collections::BTreeMap;
 
@@ -11,39 +11,40 @@ use crate::limits::budget::MEMORY_BYTES_MAX;
 use crate::types::error::{Result, SqlError, state};
 use crate::types::zone::Zone;
 
-/// Bytes of the names and values that [`Settings::others`] may hold.
+/// Maximum size of the names and values in [`Settings::others`].
 const OTHERS_BYTES_MAX: usize = 1 << 20;
 
-/// How a session runs its statements.
+/// Settings of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Isolation of statements outside of a transaction, and of transactions that name none. Serializable.
+    /// Isolation of single statements, and of transactions without an explicit level. Serializable.
     pub isolation: Isolation,
-    /// Transactions that say nothing else only read. False.
+    /// Transactions are read-only unless they say otherwise. False.
     pub read_only: bool,
-    /// When a commit is answered. After the sync.
+    /// When a commit is acknowledged. After the sync.
     pub durability: Durability,
     /// Bytes that one statement may hold in memory. 512 MiB.
     pub memory_bytes_max: usize,
-    /// How often a single statement outside of a transaction is run when other commits get there first. 10.
+    /// How often a single statement outside of a transaction is attempted when it conflicts with other
+    /// commits. 10.
     pub attempts: usize,
-    /// Milliseconds that one statement may take; 0 is for ever, the default.
+    /// Timeout of a statement in milliseconds; 0, the default, disables it.
     pub statement_millis: u64,
-    /// Milliseconds that one statement waits for a row; 0 is for ever, the default.
+    /// Timeout of waiting for a row lock in milliseconds; 0, the default, disables it.
     pub lock_millis: u64,
-    /// What the client calls itself.
+    /// Application name, set by the client.
     pub application_name: String,
-    /// Who the client is. `ropewalk`.
+    /// User of the client. `ropewalk`.
     pub user: String,
-    /// What it calls the database. `ropewalk`.
+    /// Database name of the client. `ropewalk`.
     pub database: String,
-    /// The session's number, as `pg_backend_pid()` tells it and servers their clients. 1.
+    /// The session's number, which `pg_backend_pid()` returns and servers send to their clients. 1.
     pub number: i32,
-    /// How times are shown and read. UTC.
+    /// Time zone for reading and displaying times. UTC.
     pub zone: Zone,
-    /// The executor of queries: a testing aid. The planner chooses.
+    /// The executor of queries: a testing aid. By default the planner chooses.
     pub executor: Executor,
-    /// Other variables that were set, by their names; best left to SET.
+    /// Other variables that were set, by name; use SET to change them.
     pub others: BTreeMap<String, String>,
 }
 
@@ -68,10 +69,10 @@ impl Default for Settings {
     }
 }
 
-/// `search_path` by itself.
+/// Default of `search_path`.
 const SEARCH_PATH: &str = "\"$user\", public";
 
-/// The isolation by its name in SQL; repeatable read is our snapshot isolation, as it is in PostgreSQL.
+/// The isolation level by its SQL name; repeatable read is snapshot isolation, as in PostgreSQL.
 pub(crate) fn isolation_named(name: &str) -> Option<Isolation> {
     match name.to_ascii_lowercase().as_str() {
         "serializable" => Some(Isolation::Serializable),
@@ -89,15 +90,15 @@ pub(crate) fn isolation_name(isolation: Isolation) -> &'static str {
     }
 }
 
-/// What values a variable takes.
+/// Values that a variable accepts.
 enum Kind {
-    /// This only, in one of these spellings; the first is shown.
+    /// A fixed value, in one of these spellings; SHOW returns the first one.
     Fixed(&'static [&'static str]),
-    /// It tells something, and cannot be set.
+    /// Read-only.
     Told(&'static str),
     /// On or off.
     Truth(&'static str),
-    /// One of these; the first to begin with.
+    /// One of these; the first one is the default.
     Choice(&'static [&'static str]),
     /// Anything.
     Free(&'static str),
@@ -108,7 +109,7 @@ enum Kind {
 use Kind::{Choice, Fixed, Free, Own, Told, Truth};
 
 const VARIABLES: &[(&str, Kind, &str)] = &[
-    ("application_name", Own, "What the client calls itself."),
+    ("application_name", Own, "Application name of the client."),
     ("backslash_quote", Fixed(&["safe_encoding"]), "Whether \\' is a quote in strings."),
     ("bytea_output", Fixed(&["hex"]), "How bytea is written as text."),
     ("check_function_bodies", Truth("on"), "There are no functions to check."),
@@ -130,7 +131,7 @@ const VARIABLES: &[(&str, Kind, &str)] = &[
     ("default_tablespace", Fixed(&[""]), "Where tables are stored."),
     ("default_transaction_deferrable", Fixed(&["off", "false"]), "Whether serializable transactions wait."),
     ("default_transaction_isolation", Own, "Isolation of transactions that name none."),
-    ("default_transaction_read_only", Own, "Whether transactions that say nothing else only read."),
+    ("default_transaction_read_only", Own, "Whether transactions are read-only by default."),
     ("extra_float_digits", Choice(&["1", "2", "3"]), "Floats are written as short as they can be read back."),
     ("idle_in_transaction_session_timeout", Fixed(&["0"]), "How long a transaction may be idle."),
     ("idle_session_timeout", Fixed(&["0"]), "How long a session may be idle."),
@@ -140,7 +141,7 @@ const VARIABLES: &[(&str, Kind, &str)] = &[
     ("is_superuser", Told("on"), "Whether the user may do everything."),
     ("jit", Fixed(&["off", "false"]), "Whether expressions are compiled."),
     ("lc_collate", Told("C"), "Text is ordered by its bytes."),
-    ("lc_ctype", Told("C"), "What letters are."),
+    ("lc_ctype", Told("C"), "Classification of characters."),
     ("lc_messages", Fixed(&["C"]), "The language of messages."),
     ("lc_monetary", Fixed(&["C"]), "How money is written."),
     ("lc_numeric", Fixed(&["C"]), "How numbers are written."),
@@ -148,7 +149,7 @@ const VARIABLES: &[(&str, Kind, &str)] = &[
     ("lock_timeout", Own, "How long to wait for a row at read committed."),
     ("max_identifier_length", Told("255"), "Bytes of a name."),
     ("max_index_keys", Told("32"), "Columns of an index."),
-    ("password_encryption", Fixed(&["scram-sha-256"]), "How passwords are kept."),
+    ("password_encryption", Fixed(&["scram-sha-256"]), "How passwords are stored."),
     (
         "quote_all_identifiers",
         Fixed(&["off", "false"]),
@@ -187,7 +188,7 @@ fn on_off(truth: bool) -> &'static str {
     if truth { "on" } else { "off" }
 }
 
-/// Bytes as PostgreSQL's settings say them; without a unit kilobytes.
+/// Parses a size in the format of PostgreSQL's settings; without a unit it is in kilobytes.
 fn bytes(text: &str) -> Option<usize> {
     let text = text.trim();
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -202,26 +203,26 @@ fn bytes(text: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(factor).filter(|bytes| (64 << 10..=64 << 30).contains(bytes))
 }
 
-/// The name of a variable as SHOW says it.
+/// The name of a variable for SHOW.
 pub(crate) fn shown_name(variable: &[sqlparser::ast::Ident]) -> String {
     let name = variable.iter().map(crate::bind::scope::folded).collect::<Vec<_>>().join("_");
     match name.as_str() {
         "transaction_isolation_level" => "transaction_isolation".into(),
         "time_zone" => "timezone".into(),
-        // The parser leaves out the dot of a name that has one.
+        // The parser omits the dot of a name.
         "ropewalk_executor" => "ropewalk.executor".into(),
         _ => name,
     }
 }
 
 impl Settings {
-    /// As they were before anything was set.
+    /// The settings of a new session of the same client.
     pub(crate) fn fresh(&self) -> Self {
         let (user, database) = (self.user.clone(), self.database.clone());
         Self { user, database, number: self.number, ..Self::default() }
     }
 
-    /// Names, values and meanings of all variables.
+    /// Names, values and descriptions of all variables.
     pub(crate) fn all(&self) -> Vec<(&'static str, String, &'static str)> {
         let row = |(name, _, about): &(&'static str, Kind, &'static str)| {
             (*name, self.show(name).unwrap_or_default(), *about)
@@ -240,12 +241,12 @@ impl Settings {
             return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("set shorter values"));
         }
         let lower = name.to_ascii_lowercase();
-        // PostgreSQL looks at nothing but letters and digits of an encoding's name.
+        // PostgreSQL compares only the letters and digits of an encoding's name.
         let encoding: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
         let given = if lower == "client_encoding" { &encoding } else { value };
         let same = |known: &&&str| known.eq_ignore_ascii_case(given);
         let Some((name, kind, _)) = VARIABLES.iter().find(|(known, ..)| *known == lower) else {
-            // A variable of the client's own has a dot in its name.
+            // A custom variable of the client has a dot in its name.
             if lower.contains('.') {
                 self.others.insert(lower, value.to_owned());
                 return Ok(());
@@ -357,12 +358,12 @@ impl Settings {
         })
     }
 
-    /// The schemas in which names without one are looked up, as they were written.
+    /// The schemas in which unqualified names are looked up, as written.
     pub(crate) fn search_path(&self) -> &str {
         self.others.get("search_path").map_or(SEARCH_PATH, String::as_str)
     }
 
-    /// True when the client wants to see a notice.
+    /// True when the client wants to receive a notice.
     pub(crate) fn wants(&self, notice: &SqlError) -> bool {
         let least = self.others.get("client_min_messages").map_or("notice", String::as_str);
         match least {
@@ -373,7 +374,7 @@ impl Settings {
     }
 }
 
-/// A time as PostgreSQL's settings say it.
+/// Parses a duration in the format of PostgreSQL's settings.
 fn millis(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -386,7 +387,7 @@ fn millis(text: &str) -> Option<u64> {
         "d" => 86_400_000,
         _ => return None,
     };
-    // PostgreSQL's own bound.
+    // PostgreSQL's limit.
     number.parse::<u64>().ok()?.checked_mul(factor).filter(|millis| *millis <= i32::MAX as u64)
 }
 

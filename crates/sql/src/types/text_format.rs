@@ -1,4 +1,4 @@
-//! Values as text, the way PostgreSQL writes and reads them.
+//! Values as text, in PostgreSQL's format.
 
 use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 
@@ -8,7 +8,7 @@ use crate::types::interval;
 use crate::types::names::type_name;
 use crate::types::zone::Zone;
 
-/// The digits that mean the same float and no other, plain or with an exponent.
+/// Appends the shortest digits that identify the float, plain or with an exponent.
 fn push_float(shortest: &str, plain_digits: i32, out: &mut String) {
     let Some((mantissa, exponent)) = shortest.split_once('e') else {
         *out += shortest;
@@ -56,7 +56,7 @@ fn push_f32(value: f32, out: &mut String) {
     }
 }
 
-/// Appends a value's text, moments as the zone's clock shows them; nothing for NULL, which is not text.
+/// Appends a value's text, with instants in the local time of `zone`; nothing for NULL, which has no text.
 pub(crate) fn push(value: &Value<'_>, zone: &Zone, out: &mut String) {
     match value {
         Value::Null => {}
@@ -115,13 +115,13 @@ fn push_array(array: &Array<'_>, zone: &Zone, out: &mut String) {
     out.push('}');
 }
 
-/// A value's text, as PostgreSQL's clients get it in the text format; `None` for NULL. Bools are `t` and `f`, floats as short as
-/// they can be read back, times ISO 8601 in UTC, bytes hexadecimal, arrays in braces.
+/// A value's text in the protocol's text format; `None` for NULL. Bools are `t` and `f`, floats the shortest
+/// text that reads back the same, times ISO 8601 in UTC, bytes hexadecimal, arrays in braces.
 pub fn to_text(value: &Value<'_>) -> Option<String> {
     to_text_in(value, &Zone::UTC)
 }
 
-/// As [`to_text`], moments as the zone's clock shows them, with its offset.
+/// Like [`to_text`], with instants in the local time of `zone`, followed by its offset.
 pub fn to_text_in(value: &Value<'_>, zone: &Zone) -> Option<String> {
     if value.is_null() {
         return None;
@@ -157,8 +157,8 @@ fn wrong_time(text: &str, ty: Type) -> impl FnOnce(Wrong) -> SqlError {
     }
 }
 
-/// Reads text as a value of type `ty`, as PostgreSQL reads literals and parameters in the text format. A label of an enum type
-/// stays text: a prepared statement and a table know its type.
+/// Reads text as a value of type `ty`, in the format of PostgreSQL's literals and text parameters. A label of
+/// an enum type stays text: prepared statements and tables resolve it.
 ///
 /// # Errors
 /// 22P02, 22007, 22008 or 22003.
@@ -166,16 +166,16 @@ pub fn from_text(text: &str, ty: Type) -> Result<Value<'static>> {
     from_text_in(text, ty, &Zone::UTC)
 }
 
-/// As [`from_text`]; a moment that names no zone is what the clock of `zone` shows.
+/// Like [`from_text`]; a timestamptz without a zone is in the local time of `zone`.
 ///
 /// # Errors
-/// As [`from_text`].
+/// Those of [`from_text`].
 pub fn from_text_in(text: &str, ty: Type, zone: &Zone) -> Result<Value<'static>> {
     let scalar = match ty {
         Type::Scalar(scalar) => scalar,
         Type::Array(element) => return array_from_text(text, element, zone),
     };
-    // What nearly all numbers look like.
+    // Fast path for the usual form of numbers.
     match scalar {
         Scalar::Int4 => {
             if let Ok(number) = text.parse() {
@@ -215,12 +215,12 @@ pub fn from_text_in(text: &str, ty: Type, zone: &Zone) -> Result<Value<'static>>
                 |_| SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow".to_owned());
             Value::Numeric(number).assign(ty).map_err(overflow)?
         }
-        // A label is read by whoever knows the type.
+        // The caller resolves enum labels.
         Scalar::Text | Scalar::Enum(_) => Value::text(text.to_owned()),
         Scalar::Bytea => Value::bytea(bytes_from_text(text).ok_or_else(|| invalid(text, ty))?),
         Scalar::Date => Value::Date(datetime::parse_date(text).map_err(wrong_time(text, ty))?),
         Scalar::Time => Value::Time(datetime::parse_time(text).map_err(wrong_time(text, ty))?),
-        // A zone in front of a type without one is ignored, as PostgreSQL does.
+        // A zone in a type without one is ignored, as in PostgreSQL.
         Scalar::Timestamp => {
             Value::Timestamp(datetime::parse_timestamp(text).map_err(wrong_time(text, ty))?.0)
         }
@@ -279,7 +279,7 @@ fn bytes_from_text(text: &str) -> Option<Vec<u8>> {
         });
         return pairs.collect();
     }
-    // The older form: a backslash and three octal digits for a byte, two backslashes for one.
+    // The older format: a backslash and three octal digits for a byte, two backslashes for one.
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

@@ -1,11 +1,12 @@
-//! Time zones: what offset from UTC a clock somewhere shows, and what moment it means.
+//! Time zones: conversion between instants and local times.
 //!
-//! Names are those of the IANA database, which is built in. Besides there are offsets: behind a time, and as a number of SET
-//! TIME ZONE, they are counted to the east, as in ISO 8601; as a name, `UTC+3` or `+03:00`, to the west, as POSIX does and
-//! PostgreSQL with it.
+//! Names are those of the IANA database, which is built in. Offsets after a time, and numbers in SET TIME
+//! ZONE, are positive to the east, as in ISO 8601; offsets used as a zone name, `UTC+3` or `+03:00`, are
+//! positive to the west, as in POSIX and therefore in PostgreSQL.
 //!
-//! A clock that is put back shows some times twice: the later, of standard time, is meant. One that is put forward leaves
-//! some out: those are read as if it had not been. Source: PostgreSQL's manual, "Handling of Invalid or Ambiguous Timestamps".
+//! A local time that occurs twice when clocks are set back means the later one, in standard time. A local
+//! time that is skipped when clocks are set forward is read with the offset before the change. Source:
+//! PostgreSQL's manual, "Handling of Invalid or Ambiguous Timestamps".
 
 use std::sync::Arc;
 
@@ -13,10 +14,10 @@ use jiff::Timestamp;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
 const SECOND: i64 = 1_000_000;
-/// Greatest offset that is taken, PostgreSQL's.
+/// Greatest offset that PostgreSQL accepts.
 const OFFSET_MAX: i32 = 15 * 3600 + 59 * 60 + 59;
 
-/// Abbreviations that PostgreSQL reads by default, the most usual ones, in minutes east.
+/// The most common of PostgreSQL's default abbreviations, in minutes east.
 const ABBREVIATIONS: [(&str, i32); 26] = [
     ("utc", 0),
     ("gmt", 0),
@@ -105,19 +106,19 @@ impl Zone {
     /// UTC.
     pub const UTC: Self = Self(None);
 
-    /// The zone of an offset, in seconds to the east.
+    /// The zone with a fixed offset, in seconds to the east.
     pub(crate) fn fixed(name: String, seconds: i32) -> Option<Self> {
         let offset = Offset::from_seconds(seconds).ok()?;
         Some(Self(Some(Arc::new(Inner { name, zone: TimeZone::fixed(offset) }))))
     }
 
-    /// The zone of an offset as SET TIME ZONE writes one down, in seconds to the east.
+    /// The zone with a fixed offset and the name that SET TIME ZONE gives it, in seconds to the east.
     pub(crate) fn of_offset(seconds: i32) -> Option<Self> {
         let name = format!("<{}>{}", shown_offset(seconds), shown_offset(seconds.saturating_neg()));
         (seconds.saturating_abs() <= OFFSET_MAX).then(|| Self::fixed(name, seconds))?
     }
 
-    /// The zone that SET TIME ZONE names: as [`Zone::named`], but that a number is hours to the east.
+    /// The zone of SET TIME ZONE: like [`Zone::named`], but a number is hours to the east.
     pub fn set(text: &str) -> Option<Self> {
         match text.trim().parse::<f64>() {
             Ok(hours) if hours.is_nan() => None,
@@ -126,7 +127,7 @@ impl Zone {
         }
     }
 
-    /// The zone of a name; `None` for one that is not known.
+    /// The zone with a name; `None` if it is unknown.
     pub fn named(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("utc") {
@@ -136,7 +137,7 @@ impl Zone {
             let name = zone.iana_name().unwrap_or(text).to_owned();
             return Some(Self(Some(Arc::new(Inner { name, zone }))));
         }
-        // As POSIX writes them: a name, or one in angle brackets, or none, and the offset to the west.
+        // POSIX format: an optional name, plain or in angle brackets, and the offset to the west.
         let rest = match text.strip_prefix('<') {
             Some(rest) => rest.split_once('>')?.1,
             None => text.trim_start_matches(|c: char| c.is_ascii_alphabetic()),
@@ -152,7 +153,8 @@ impl Zone {
         Self::fixed(text.to_owned(), sign * clock(digits)?)
     }
 
-    /// The zone that ends a time as it is written: an abbreviation, a name, or an offset, which is counted to the east there.
+    /// The zone at the end of a time literal: an abbreviation, a name, or an offset, which is positive to the
+    /// east there.
     pub(crate) fn written(text: &str) -> Option<Self> {
         match text.split_at_checked(1) {
             Some(("+", digits)) => Self::fixed(text.to_owned(), clock(digits)?),
@@ -171,18 +173,19 @@ impl Zone {
         self.0.is_none()
     }
 
-    /// A moment that the database of zones reaches: what is beyond has the offset of its end.
+    /// The nearest instant that the zone database covers: instants beyond its range get the offset at its
+    /// end.
     fn reached(micros: i64) -> Timestamp {
         let end = if micros < 0 { Timestamp::MIN } else { Timestamp::MAX };
         Timestamp::from_microsecond(micros).unwrap_or(end)
     }
 
-    /// Seconds that its clock is ahead of UTC at a moment, microseconds since 1970 UTC.
+    /// Offset from UTC in seconds at an instant, in microseconds since 1970 UTC.
     pub(crate) fn offset_at(&self, micros: i64) -> i32 {
         self.0.as_ref().map_or(0, |inner| inner.zone.to_offset(Self::reached(micros)).seconds())
     }
 
-    /// What the zone is called at a moment.
+    /// The zone's abbreviation at an instant.
     pub(crate) fn abbreviation_at(&self, micros: i64) -> String {
         match &self.0 {
             None => "UTC".to_owned(),
@@ -190,13 +193,13 @@ impl Zone {
         }
     }
 
-    /// Whether it is daylight saving time at a moment.
+    /// True during daylight saving time.
     pub(crate) fn is_summer_at(&self, micros: i64) -> bool {
         let summer = |inner: &Arc<Inner>| inner.zone.to_offset_info(Self::reached(micros)).dst().is_dst();
         self.0.as_ref().is_some_and(summer)
     }
 
-    /// What its clock shows at a moment: both microseconds since 1970. Infinities stay.
+    /// The local time at an instant, both in microseconds since 1970. Infinities are unchanged.
     pub(crate) fn local(&self, micros: i64) -> i64 {
         match (&self.0, micros) {
             (None, _) | (_, i64::MAX | i64::MIN) => micros,
@@ -204,7 +207,7 @@ impl Zone {
         }
     }
 
-    /// The moment at which its clock shows `local`. Infinities stay.
+    /// The instant of a local time. Infinities are unchanged.
     pub(crate) fn moment(&self, local: i64) -> i64 {
         let (Some(inner), false) = (&self.0, matches!(local, i64::MAX | i64::MIN)) else { return local };
         let clock = TimeZone::UTC.to_datetime(Self::reached(local));
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_are_put_back_and_forward() {
+    fn local_times_at_clock_changes() {
         let zone = Zone::named("America/New_York").unwrap();
         assert_eq!(zone.moment(at("2018-03-11 02:30")), at("2018-03-11 07:30"));
         assert_eq!(zone.local(at("2018-03-11 07:30")), at("2018-03-11 03:30"));

@@ -1,4 +1,4 @@
-//! Statements that ask for far more memory than there is: written ones, and those of a generator.
+//! Statements that need far more memory than available: a written list, and a generator.
 
 /// Written statements.
 pub(crate) fn written() -> Vec<String> {
@@ -110,7 +110,7 @@ pub(crate) fn written() -> Vec<String> {
     all
 }
 
-/// Makes statements of functions within functions. The same seed makes the same ones.
+/// Generates statements of nested functions, deterministically from a seed.
 pub(crate) struct Generator(u64);
 
 impl Generator {

@@ -1,6 +1,7 @@
 //! Hostile statements: each ends with rows or a typed error, within a bound on the memory of the process.
 //!
-//! The peak of the resident memory is reset and read for each statement, so this is a process of its own with one test at a time.
+//! The peak of the resident memory is reset and read for each statement, so these tests run in a separate
+//! process, one at a time.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stdout)] // helpers outside of test functions
 
 mod corpus;
@@ -13,12 +14,12 @@ use ropewalk_sql::{Session, Settings};
 
 /// Memory of a statement.
 const MEMORY_BYTES_MAX: usize = 64 << 20;
-/// Growth of the resident memory that a statement may cause: its memory, the operands of two threads, the values of one aggregate while
-/// it is finished, and the columns of batches under way.
+/// Permitted growth of the resident memory: the statement's memory, the operands of two threads, the values
+/// of one aggregate while it is finished, and the columns of batches in progress.
 const GROWTH_BYTES_MAX: u64 = 768 << 20;
 /// Time of a statement.
 const STATEMENT_MILLIS: u64 = 1_000;
-/// Statements of the generator.
+/// Number of generated statements.
 const GENERATED: usize = 210;
 
 /// A number of bytes from `/proc/self/status`; `None` if the file or the field does not exist.
@@ -28,7 +29,7 @@ fn status(name: &str) -> Option<u64> {
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
 }
 
-/// Begins to count the peak from the memory of now; its bytes.
+/// Resets the peak of the resident memory; returns the current value in bytes.
 fn reset_peak() -> Option<u64> {
     fs::write("/proc/self/clear_refs", "5").ok()?;
     status("VmRSS")
@@ -52,7 +53,7 @@ fn session(db: &Database) -> Session {
 
 fn explode(db: &Database, sql: &str) -> Bomb {
     let mut session = session(db);
-    // Shown when the process dies of it.
+    // Printed first, to identify the statement if the process dies.
     let shown: String = sql.chars().take(160).collect();
     println!("{shown}");
     let before = reset_peak().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! LISTEN and NOTIFY, as whoever carries them sees them.
+//! LISTEN and NOTIFY, as seen by the server that delivers the announcements.
 
 use ropewalk::Database;
 use ropewalk::tables::Value;
@@ -17,7 +17,7 @@ fn said(session: &mut Session, statements: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_said_in_a_transaction_waits_for_its_commit() {
+fn notifications_of_a_transaction_are_sent_at_its_commit() {
     let mut session = Session::new(Database::in_memory().unwrap());
     assert_eq!(session.execute("NOTIFY a", &[]).unwrap_err().state.0, "0A000");
     session.announces();

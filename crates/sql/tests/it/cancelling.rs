@@ -1,4 +1,4 @@
-//! Statements that are cancelled, or run out of time, in whichever executor they are.
+//! Statements that are cancelled, or run out of time, in each executor.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -9,7 +9,7 @@ use ropewalk_sql::{Canceller, Session};
 
 use crate::golden::shown;
 
-/// After this long a statement counts as one that cannot be stopped.
+/// A statement that runs longer than this counts as not cancellable.
 const GUARD: Duration = Duration::from_secs(60);
 
 type Answer = Result<Vec<String>, String>;
@@ -18,7 +18,7 @@ fn run(session: &mut Session, sql: &str) -> Answer {
     session.execute(sql, &[]).map(|outcome| shown(&outcome)).map_err(|error| error.state.0.to_owned())
 }
 
-/// Runs a statement in a session on a thread of its own.
+/// Runs a statement in a new session on a separate thread.
 fn begin(db: &Database, setting: &str, sql: &'static str) -> (Canceller, Receiver<Answer>) {
     let mut session = Session::new(db.clone());
     run(&mut session, setting).unwrap();
@@ -38,7 +38,7 @@ fn database() -> Database {
     db
 }
 
-/// Each takes hours.
+/// Queries that take hours.
 const ENDLESS: [&str; 5] = [
     "SELECT count(*) FROM t a, t b, t c, t d WHERE (SELECT u.id FROM t u WHERE u.id = a.id) = b.id + c.id + d.id",
     "SELECT count(*) FROM pg_class a, pg_type b, pg_class c, pg_type d, pg_class e, pg_type f",
@@ -69,7 +69,7 @@ fn nested_loops_end_when_another_session_cancels_them() {
     }
 }
 
-/// As many statements as there are threads of the query engine, and more, that wait on them.
+/// Waiting statements, more of them than the query engine has threads.
 fn sleepers(db: &Database, sql: &'static str) -> Vec<(Canceller, Receiver<Answer>)> {
     let threads = thread::available_parallelism().map_or(1, usize::from) * 2;
     let sleepers: Vec<_> = (0..threads).map(|_| begin(db, "SET statement_timeout = 0", sql)).collect();
@@ -81,7 +81,7 @@ const SLEEPS: &str = "SELECT pg_sleep(600) FROM (VALUES (1)) AS v (n)";
 const ANALYSES: &str = "SELECT count(*) FROM (SELECT a % 7 AS k FROM t UNION SELECT 1) AS u";
 
 #[test]
-fn functions_that_wait_leave_the_threads_of_the_query_engine_to_others() {
+fn waiting_functions_do_not_block_engine_threads() {
     let db = database();
     let sleepers = sleepers(&db, SLEEPS);
     let (_, answer) = begin(&db, "SET statement_timeout = 0", ANALYSES);
@@ -95,7 +95,7 @@ fn functions_that_wait_leave_the_threads_of_the_query_engine_to_others() {
 }
 
 #[test]
-fn lock_that_the_query_engine_waits_for_is_given_up_when_cancelled() {
+fn cancelled_query_stops_waiting_for_a_lock_in_the_engine() {
     let db = database();
     let mut holder = Session::new(db.clone());
     run(&mut holder, "SELECT pg_advisory_lock(7)").unwrap();
@@ -107,7 +107,7 @@ fn lock_that_the_query_engine_waits_for_is_given_up_when_cancelled() {
         assert_eq!(answer.recv_timeout(GUARD).unwrap(), Err("57014".to_owned()));
     }
     run(&mut holder, "SELECT pg_advisory_unlock(7)").unwrap();
-    // Nobody who has given up takes it afterwards.
+    // No cancelled waiter takes the lock afterwards.
     let (_, answer) = begin(&db, "SET statement_timeout = 0", "SELECT pg_try_advisory_lock(7)");
     assert_eq!(answer.recv_timeout(GUARD).unwrap(), Ok(vec!["t".to_owned()]));
 }
@@ -168,7 +168,7 @@ fn promql_ends_when_another_session_cancels_it() {
 }
 
 #[test]
-fn promql_holds_no_more_than_its_statement_and_all_queries_may() {
+fn promql_respects_statement_and_shared_memory_limits() {
     let db = database();
     let query =
         "SELECT count(*) FROM promql('sum_over_time(vector(1)[1d:1s])', '2026-01-01', '2026-01-02', 60)";

@@ -1,4 +1,4 @@
-//! Columns that are kept in memory answer what the rows would, whatever is written between.
+//! Cached columns return the same as the rows, with writes in between.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -9,7 +9,7 @@ use ropewalk_sql::Session;
 
 use crate::golden::shown;
 
-/// More than a segment has, and more than few.
+/// More rows than a segment has.
 const ROWS: i32 = 70_000;
 
 fn filled(db: &Database, rows: i32) -> Session {
@@ -29,7 +29,7 @@ fn plan(s: &mut Session, sql: &str) -> String {
     shown(&s.execute(&format!("EXPLAIN {sql}"), &[]).unwrap()).join("\n")
 }
 
-/// A sequence of numbers that looks random and is not.
+/// A deterministic pseudo-random sequence.
 struct Numbers(u64);
 
 impl Numbers {
@@ -40,12 +40,12 @@ impl Numbers {
 }
 
 #[test]
-fn kept_columns_answer_what_rows_do() {
+fn cached_columns_return_the_same_as_rows() {
     let db = Database::in_memory().unwrap();
     let mut s = filled(&db, ROWS);
     let mut model: BTreeMap<i32, i64> = (0..ROWS).map(|id| (id, i64::from(id % 1000))).collect();
     let sums = "SELECT count(*), sum(v), min(id), max(id) FROM t WHERE v >= 10";
-    assert!(plan(&mut s, sums).contains("of kept columns"), "{}", plan(&mut s, sums));
+    assert!(plan(&mut s, sums).contains("of cached columns"), "{}", plan(&mut s, sums));
     let mut numbers = Numbers(7);
     for round in 0..60 {
         match round % 6 {
@@ -64,7 +64,7 @@ fn kept_columns_answer_what_rows_do() {
                 s.execute("INSERT INTO t VALUES ($1, 77, NULL)", &[Value::Int4(id)]).unwrap();
                 model.insert(id, 77);
             }
-            // What was written leaves memory, before or after a query has seen it.
+            // Writes leave memory, before or after a query has read them.
             3 => db.checkpoint().unwrap(),
             4 => {
                 let id = numbers.next(ROWS);
@@ -82,7 +82,7 @@ fn kept_columns_answer_what_rows_do() {
         let (first, last) = (large.first().unwrap().0, large.last().unwrap().0);
         let expected = format!("{}|{sum}|{first}|{last}", large.len());
         assert_eq!(shown(&s.execute(sums, &[]).unwrap()), [expected], "round {round}");
-        // Another column, of segments that are there.
+        // Another column, of cached segments.
         let names = "SELECT count(name), count(DISTINCT name) FROM t WHERE id >= 0";
         let named = model.keys().filter(|id| **id < ROWS).count();
         assert_eq!(shown(&s.execute(names, &[]).unwrap()), [format!("{named}|{named}")], "round {round}");
@@ -91,7 +91,7 @@ fn kept_columns_answer_what_rows_do() {
 }
 
 #[test]
-fn a_definition_that_changed_begins_anew() {
+fn changed_definition_invalidates_cached_columns() {
     let db = Database::in_memory().unwrap();
     let mut s = filled(&db, 20_000);
     let count = |s: &mut Session, sql: &str| shown(&s.execute(sql, &[]).unwrap());
@@ -106,7 +106,7 @@ fn a_definition_that_changed_begins_anew() {
     assert_eq!(count(&mut s, "SELECT count(*), sum(w) FROM t WHERE w > 0"), ["9000|27000"]);
 }
 
-/// Long values: segments of few rows, and a column that does not go with segments that are there.
+/// Long values: segments of few rows, and a column that does not fit into cached segments.
 #[test]
 fn long_values_are_read_in_short_segments() {
     let db = Database::in_memory().unwrap();
@@ -127,7 +127,7 @@ fn long_values_are_read_in_short_segments() {
 }
 
 #[test]
-fn columns_take_no_more_than_they_may_and_are_read_all_the_same() {
+fn columns_beyond_the_limit_are_read_uncached() {
     let db = Database::in_memory().unwrap();
     let mut s = filled(&db, 20_000);
     for bytes in [0, 100_000, 1 << 20] {
@@ -140,7 +140,7 @@ fn columns_take_no_more_than_they_may_and_are_read_all_the_same() {
     }
 }
 
-/// Transfers between rows while others add all of them up: every sum is that of one commit.
+/// Transfers between rows during sums over all of them: every sum is that of one commit.
 #[test]
 fn every_sum_is_of_one_commit_while_writers_write() {
     let db = Database::in_memory().unwrap();

@@ -1,7 +1,8 @@
-//! The WHERE of an UPDATE or a DELETE means what it means in a SELECT, however it is planned.
+//! The WHERE of an UPDATE or a DELETE selects the same rows as in a SELECT, however it is planned.
 //!
-//! Engines have lost it where it is no plain predicate: an IN or an EXISTS, a join, something that is always false
-//! (apache/datafusion#24654). So each condition is asked three times: what SELECT finds is what DELETE removes and UPDATE changes.
+//! Engines have lost a WHERE that is no plain predicate: an IN or an EXISTS, a join, a constant false
+//! condition (apache/datafusion#24654). So each condition runs three times: SELECT, DELETE and UPDATE must
+//! select the same rows.
 
 use ropewalk::tables::Value;
 use ropewalk_sql::{Executor, state};
@@ -9,7 +10,7 @@ use ropewalk_sql::{Executor, state};
 use crate::executor_setting::session_in;
 use crate::golden::shown;
 
-/// With `$1` = 2 where it stands.
+/// Conditions; `$1` is 2.
 const CONDITIONS: [&str; 48] = [
     "true",
     "false",
@@ -61,7 +62,7 @@ const CONDITIONS: [&str; 48] = [
     "a IN (SELECT ps.a FROM u ps WHERE ps.w > (SELECT count(*) FROM t x WHERE x.a = ps.a))",
 ];
 
-/// What is not served, in any of the three statements.
+/// Conditions that are not supported, in all three statements.
 const REFUSED: [&str; 0] = [];
 
 fn parameters(sql: &str) -> Vec<Value<'static>> {
@@ -69,7 +70,7 @@ fn parameters(sql: &str) -> Vec<Value<'static>> {
 }
 
 #[test]
-fn a_where_means_the_same_to_every_statement() {
+fn where_selects_the_same_rows_in_every_statement() {
     Executor::ALL.iter().for_each(|(_, executor)| where_is_the_same(*executor));
 }
 
@@ -93,7 +94,7 @@ fn where_is_the_same(executor: Executor) {
                 .execute(&select, &params)
                 .is_err_and(|error| error.state == state::FEATURE_NOT_SUPPORTED)
             {
-                // What is not served is refused by all three.
+                // An unsupported condition is rejected by all three.
                 for sql in [
                     format!("UPDATE t SET b = 0 WHERE {condition}"),
                     format!("DELETE FROM t WHERE {condition}"),
@@ -173,7 +174,7 @@ fn joined_tables_choose_the_same_rows() {
 }
 
 #[test]
-fn what_all_branches_of_an_or_ask_is_the_key_of_a_join() {
+fn equality_in_all_branches_of_or_becomes_a_hash_join_key() {
     let mut session = session_in(Executor::Auto);
     session.execute("CREATE TABLE t (a int PRIMARY KEY, b int)", &[]).unwrap();
     session.execute("CREATE TABLE u (a int, w int)", &[]).unwrap();

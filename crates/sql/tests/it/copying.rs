@@ -1,4 +1,4 @@
-//! COPY: bytes in any pieces become rows, and rows the same bytes again.
+//! COPY: bytes in chunks of any size become rows, and rows become the same bytes again.
 
 use ropewalk::Database;
 use ropewalk::tables::Value;
@@ -18,7 +18,7 @@ fn session() -> Session {
     session
 }
 
-/// Copies `text` in, in pieces of `piece` bytes.
+/// Copies `text` in, in chunks of `piece` bytes.
 fn copy_in(session: &mut Session, sql: &str, text: &[u8], piece: usize) -> Result<Outcome, SqlError> {
     let mut prepared = session.prepare(sql)?;
     assert_eq!(prepared.copy().unwrap().way, CopyWay::In);
@@ -65,7 +65,7 @@ fn rows_go_in_and_come_out_the_same() {
             String::from_utf8(csv).unwrap(),
             "id,name,tags\n2,tab\there,{}\n1,one,\"{a,\"\"b c\"\"}\"\n"
         );
-        // Every format takes back what it gave.
+        // Every format reads its own output.
         for options in [
             "(FORMAT csv, HEADER match)",
             "(FORMAT binary)",
@@ -78,7 +78,7 @@ fn rows_go_in_and_come_out_the_same() {
             copy_in(&mut session, &format!("COPY things FROM STDIN {options}"), &given, piece).unwrap();
             assert_eq!(copy_out(&mut session, "COPY things TO STDOUT"), ROWS, "{options}");
         }
-        // Columns that are not named get their defaults.
+        // Columns that are not listed get their defaults.
         session.execute("DELETE FROM things", &[]).unwrap();
         copy_in(&mut session, "COPY things (name, id) FROM STDIN", b"x\t7\n", piece).unwrap();
         let row = session.execute("SELECT price FROM things WHERE id = 7", &[]).unwrap().rows;
@@ -87,7 +87,7 @@ fn rows_go_in_and_come_out_the_same() {
 }
 
 #[test]
-fn a_copy_is_there_as_a_whole_or_not_at_all() {
+fn copy_is_atomic() {
     let many = |rows: i64| -> Vec<u8> {
         (0..rows).flat_map(|n| format!("{n}\t{}\tname {n}\t1\t\\N\t\\N\n", n % 3).into_bytes()).collect()
     };
@@ -97,7 +97,7 @@ fn a_copy_is_there_as_a_whole_or_not_at_all() {
         if inside {
             session.execute("BEGIN", &[]).unwrap();
         }
-        // Large, into an empty table; then beside the rows that are there.
+        // A large copy into an empty table; then one into a table with rows.
         copy_in(&mut session, "COPY things FROM STDIN (FREEZE)", &good, 64 << 10).unwrap();
         assert_eq!(count(&mut session), 40_000, "the transaction itself reads them");
         let more = b"50000\t1\tmore\t1\t\\N\t\\N\n";
@@ -108,7 +108,7 @@ fn a_copy_is_there_as_a_whole_or_not_at_all() {
         assert_eq!(count(&mut session), 40_001);
         let by_kind = session.execute("SELECT count(*) FROM things WHERE kind = 1", &[]).unwrap();
         assert_eq!(by_kind.rows[0][0], Value::Int8(13_334));
-        // Given up, and dropped.
+        // Cancelled and dropped copies.
         for sql in ["TRUNCATE things", "BEGIN", "COPY things FROM STDIN"] {
             if sql.starts_with("COPY") {
                 let mut prepared = session.prepare(sql).unwrap();
@@ -127,7 +127,7 @@ fn a_copy_is_there_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn bad_data_says_where_and_leaves_nothing() {
+fn copy_of_bad_data_reports_position_and_stores_nothing() {
     for (sql, data, state, hint) in [
         ("COPY things FROM STDIN", "1\t1\ta\t1\t\\N\t\\N\nx\t1\ta\t1\t\\N\t\\N\n", "22P02", "line 2"),
         ("COPY things FROM STDIN", "1\t1\n", "22P04", "line 1"),
@@ -196,7 +196,7 @@ fn rows_that_refer_to_each_other_come_in_any_order() {
 }
 
 #[test]
-fn what_the_query_engine_answers_goes_out_too() {
+fn copy_out_sends_rows_of_the_query_engine() {
     let mut session = session();
     copy_in(&mut session, "COPY things FROM STDIN", ROWS, 1000).unwrap();
     let out = copy_out(

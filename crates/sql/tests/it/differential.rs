@@ -1,7 +1,8 @@
-//! The same random statements to PostgreSQL 15 and SQLite, as Debian ships them: all three answer the same rows, or all an error.
-//! Without them the test says so and passes. Ours are asked in each executor.
+//! Runs the same random statements in PostgreSQL 15 and SQLite, as Debian ships them: all three return the
+//! same rows, or all an error. Without them the test prints a notice and passes. Our side runs in each
+//! executor.
 //!
-//! Where the three differ by intent the generator does not go: division, the order of text, casts.
+//! The generator avoids intended differences: division, the order of text, casts.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,7 +18,7 @@ use crate::random::{Expressions, Random, Table, chosen, tables};
 const POSTGRES: &str = "/usr/lib/postgresql/15/bin";
 const SQLITE: &str = "/usr/bin/sqlite3";
 
-/// Statements that make the tables of a seed, and the questions about them.
+/// Statements that create the tables of a seed, and the queries over them.
 fn script(seed: u64) -> (Vec<String>, Vec<String>) {
     let mut random = Random::new(seed ^ 0xd1ff);
     let (all, statements) = tables(&mut random);
@@ -55,7 +56,7 @@ fn script(seed: u64) -> (Vec<String>, Vec<String>) {
     (statements, questions)
 }
 
-/// What each question answered: rows, sorted, or nothing for an error.
+/// The result of each query: sorted rows, or `None` for an error.
 type Answers = Vec<Option<Vec<String>>>;
 
 fn ours(executor: Executor, statements: &[String], questions: &[String]) -> Answers {
@@ -79,7 +80,7 @@ fn ours(executor: Executor, statements: &[String], questions: &[String]) -> Answ
     questions.iter().map(answer).collect()
 }
 
-/// Runs a script through a shell that prints marks and leaves errors out of its rows.
+/// Runs a script through a shell that prints marks and omits errors from its rows.
 fn asked(command: &mut Command, script: &str) -> String {
     let mut child = command
         .stdin(Stdio::piped())
@@ -95,8 +96,8 @@ fn asked(command: &mut Command, script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Rows between marks. A question that failed printed its first mark and nothing but the second; it is told from one without rows by
-/// the count that is asked behind it.
+/// Parses rows between marks. A failed query prints its first mark and then directly the second; the count
+/// after its rows distinguishes it from a query without rows.
 fn parsed(output: &str, questions: usize) -> Answers {
     let parts: Vec<&str> = output.split("@@\n").collect();
     assert_eq!(parts.len(), questions + 1, "one mark for each question");
@@ -122,7 +123,7 @@ fn compare(
             (Some(rows), _) if rows.first().is_some_and(|row| row.starts_with("not served: ")) => {
                 served.1 += 1
             }
-            // An error shows as no rows there.
+            // An error appears as no rows there.
             (None, Some(theirs)) => {
                 assert!(theirs.is_empty(), "seed {seed}: {question}: we fail, {name}: {theirs:?}")
             }
@@ -131,7 +132,7 @@ fn compare(
     }
 }
 
-/// `ROPEWALK_SEED` and `ROPEWALK_ROUNDS` choose others than the usual ones.
+/// `ROPEWALK_SEED` and `ROPEWALK_ROUNDS` override the default seeds.
 fn seeds() -> std::ops::Range<u64> {
     let first = chosen("ROPEWALK_SEED", 0);
     first..first + chosen("ROPEWALK_ROUNDS", 25)
@@ -159,10 +160,10 @@ fn sqlite_answers_the_same() {
     assert!(served.1 * 20 < served.0);
 }
 
-/// A PostgreSQL of its own; ends with the value.
+/// A temporary PostgreSQL server; stopped on drop.
 struct Cluster(Child, tempdir::Folder);
 
-/// A folder that goes with its value.
+/// A temporary folder that is deleted on drop.
 mod tempdir {
     use std::path::PathBuf;
 
@@ -177,13 +178,13 @@ mod tempdir {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SIGINT: a fast shutdown, so that the children of the server go, too.
+        // SIGINT requests a fast shutdown, which also stops the server's child processes.
         let _ = Command::new("kill").args(["-INT", &self.0.id().to_string()]).status();
         let _ = self.0.wait();
     }
 }
 
-/// PostgreSQL refuses to run as root.
+/// Runs a program as another user: PostgreSQL refuses to run as root.
 fn as_postgres(program: &str) -> Command {
     let path = format!("{POSTGRES}/{program}");
     let is_root = fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);

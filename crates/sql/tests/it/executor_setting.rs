@@ -1,7 +1,8 @@
-//! Every executor answers the same: the scripts of `tests/golden` run once in each (`ropewalk.executor`).
+//! Every executor returns the same: the scripts of `tests/golden` run once in each (`ropewalk.executor`).
 //!
-//! A query without ORDER BY may answer its rows in another order. Every other difference fails the test, unless
-//! `tests/executors_known.txt` lists it with a reason; an entry whose difference is gone fails the test, too.
+//! A query without ORDER BY may return its rows in another order. Every other difference fails the test,
+//! unless `tests/executors_known.txt` lists it with a reason; an entry whose difference no longer exists
+//! fails the test, too.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,19 +13,19 @@ use ropewalk_sql::{Executor, Session, Settings, state};
 
 use crate::golden::{Record, Sessions, records, scripts, shown};
 
-/// The executors that a session can ask for.
+/// The executors that a session can set.
 const FORCED: [Executor; 3] = [Executor::Rows, Executor::Engine, Executor::Nested];
 
 fn settings(executor: Executor) -> Settings {
     Settings { executor, ..Settings::default() }
 }
 
-/// A session over an empty database, in an executor.
+/// A session over an empty database, with an executor set.
 pub(crate) fn session_in(executor: Executor) -> Session {
     Session::with_settings(Database::in_memory().unwrap(), settings(executor))
 }
 
-/// True when both are the same but for the order of rows that no ORDER BY fixes.
+/// True when both are the same except for the order of rows without ORDER BY.
 fn is_same(record: &Record<'_>, found: &[String]) -> bool {
     let (mut want, mut found) = (record.answer.clone(), found.iter().map(String::as_str).collect::<Vec<_>>());
     if !record.sql.to_uppercase().contains("ORDER BY") {
@@ -34,7 +35,7 @@ fn is_same(record: &Record<'_>, found: &[String]) -> bool {
     want == found
 }
 
-/// A statement that tells about its executor or the setting.
+/// A statement whose result depends on its executor or the setting.
 fn tells_of_executor(sql: &str) -> bool {
     sql.starts_with("EXPLAIN") || sql == "SHOW ALL"
 }

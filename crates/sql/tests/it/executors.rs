@@ -1,5 +1,6 @@
-//! Answers that must not depend on the executor: row by row (`rows`), the query engine from 8,192 rows on, nested loops for what
-//! neither can run. Each case runs on a table of 100 rows and on one of 10,000, outside of a transaction and within one.
+//! Results that must not depend on the executor: row by row (`rows`), the query engine from 8,192 rows on,
+//! nested loops for queries that neither can run. Each case runs on a table of 100 rows and on one of 10,000,
+//! outside of a transaction and within one.
 
 use ropewalk::Database;
 use ropewalk_sql::{Session, Settings};
@@ -115,7 +116,7 @@ fn volatile_group_key_is_shown_as_it_was_compared() {
     });
 }
 
-/// A query over `t` in which a condition guards another expression, and what it answers for `size` rows.
+/// Queries over `t` in which a condition guards another expression, with their results for `size` rows.
 fn guarded(size: usize) -> Vec<(String, Result<Vec<String>, String>)> {
     let half = (size / 2).to_string();
     let one = |answer: &str| Ok(vec![answer.to_owned()]);
@@ -148,7 +149,7 @@ fn guarded(size: usize) -> Vec<(String, Result<Vec<String>, String>)> {
         ("SELECT count(*) FROM t WHERE g IN (1, 3) AND a / b > 1".into(), one(&half)),
         ("SELECT max(a / b) FROM t WHERE b <> 0".into(), one(&(2 * (size - 1)).to_string())),
         ("SELECT count(*) FROM (SELECT g, sum(b) AS s FROM t GROUP BY g HAVING sum(b) <> 0 AND 1 / sum(b) >= 0) h".into(), one("2")),
-        // Without a guard all fail.
+        // Without a guard all of them fail.
         ("SELECT count(*) FROM t WHERE a / b > 1".into(), division.clone()),
         ("SELECT count(*) FROM t WHERE g > 1 AND a / b > 1".into(), division.clone()),
         ("SELECT count(*) FROM t WHERE g > 1 OR a / b > 1".into(), division.clone()),
@@ -255,7 +256,7 @@ fn distinct_is_ordered_by_what_it_shows() {
             "SELECT DISTINCT ON (relkind) relname FROM pg_class ORDER BY oid",
         ] {
             assert_eq!(run(session, sql), Err("42P10".to_owned()), "{sql}");
-            // Within a transaction the error has to be left behind.
+            // Within a transaction, roll back after the error.
             let _ = run(session, "ROLLBACK");
             rows(session, "BEGIN");
         }
@@ -264,14 +265,14 @@ fn distinct_is_ordered_by_what_it_shows() {
     });
 }
 
-/// A session that may hold so many bytes.
+/// A session with a memory limit in bytes.
 fn small_memory(bytes: usize) -> Session {
     let settings = Settings { memory_bytes_max: bytes, ..Settings::default() };
     Session::with_settings(Database::in_memory().unwrap(), settings)
 }
 
 #[test]
-fn rows_that_a_join_is_done_with_are_given_back() {
+fn rows_of_a_finished_join_release_their_memory() {
     let mut session = small_memory(1 << 20);
     rows(&mut session, "CREATE TABLE j (id int PRIMARY KEY, k int)");
     rows(&mut session, "CREATE INDEX by_k ON j (k)");
@@ -291,14 +292,14 @@ fn subquery_of_nested_loops_takes_from_the_memory_of_the_statement() {
     let sql = "SELECT p.id, (SELECT array_length(ARRAY(SELECT repeat('x', 1000) FROM o WHERE o.id <> p.id LIMIT 19000), 1)) \
                FROM o p WHERE p.id = 1";
     assert_eq!(run(&mut session, sql), Err("53200".to_owned()));
-    // What one row around needs is free again for the next one.
+    // Memory used for one outer row is free again for the next one.
     let sql = "SELECT count(*) FROM o p WHERE p.id <= 200 AND \
                (SELECT array_length(ARRAY(SELECT repeat('x', 1000) FROM o WHERE o.id <> p.id AND o.id <= 501), 1)) = 500";
     assert_eq!(rows(&mut session, sql), ["200"]);
 }
 
 #[test]
-fn nested_loops_rest_on_the_keys_that_they_look_up() {
+fn nested_loops_guard_only_the_keys_that_they_look_up() {
     let db = Database::in_memory().unwrap();
     let (mut ann, mut bob) = (Session::new(db.clone()), Session::new(db));
     rows(&mut ann, "CREATE TABLE t (id int PRIMARY KEY, a int)");
@@ -317,7 +318,7 @@ fn nested_loops_rest_on_the_keys_that_they_look_up() {
         rows(&mut bob, &format!("INSERT INTO t VALUES ({}, 0)", 1000 + number));
         rows(&mut ann, &format!("INSERT INTO done VALUES ({number}, 0)"));
         assert_eq!(run(&mut ann, "COMMIT"), Ok(Vec::new()), "{sql}");
-        // The key itself is minded.
+        // The key itself is guarded.
         rows(&mut ann, "BEGIN ISOLATION LEVEL SERIALIZABLE");
         rows(&mut ann, sql);
         rows(&mut bob, "UPDATE t SET a = a + 1 WHERE id IN (1, 3)");

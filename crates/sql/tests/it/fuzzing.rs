@@ -1,12 +1,13 @@
-//! Self-checks over random tables: a query asked in ways that must agree.
+//! Self-checks over random tables: equivalent forms of a query must agree.
 //!
 //! ```text
 //! TLP     all rows  =  rows where c  +  rows where NOT c  +  rows where c IS NULL            (Rigger and Su, OOPSLA 2020)
 //! NoREC   rows where c  =  those for which the value of c, computed without WHERE, is true   (Rigger and Su, ESEC/FSE 2020)
-//! paths   a table by its keys and indexes  =  the same rows out of a WITH, which the engine reads
-//! DML     a DELETE leaves what c is not true of, an UPDATE changes the rest
+//! paths   a table read by its keys and indexes  =  the same rows from a WITH, which the engine reads
+//! DML     a DELETE leaves the rows for which c is not true, an UPDATE changes the rest
 //! ```
-//! In each executor. And no answer at all may be an internal error. `ROPEWALK_SEED` and `ROPEWALK_ROUNDS` choose others than the usual ones.
+//! In each executor. No result may be an internal error. `ROPEWALK_SEED` and `ROPEWALK_ROUNDS` override the
+//! defaults.
 
 use ropewalk_sql::{Executor, Session};
 
@@ -22,7 +23,7 @@ struct Checker {
 }
 
 impl Checker {
-    /// The rows of an answer, sorted; `None` for an error that a user may meet.
+    /// The sorted rows of a result; `None` for an error that a user may cause.
     fn rows(&mut self, sql: &str) -> Option<Vec<String>> {
         self.asked += 1;
         match self.session.execute(sql, &[]) {
@@ -51,7 +52,7 @@ impl Checker {
     }
 
     fn same(&self, what: &str, left: Option<Vec<String>>, right: Option<Vec<String>>) {
-        // Where one way met an overflow, the other may not have had to look there.
+        // When one form overflows, the other may not have evaluated the expression.
         if let (Some(left), Some(right)) = (left, right) {
             assert_eq!(left, right, "seed {}: {what}", self.seed);
         }
@@ -173,11 +174,11 @@ fn partitions_and_values_of_conditions_agree_in_nested_loops() {
     println!("{}", agrees_in(Executor::Nested));
 }
 
-/// The checks in an executor; returns how many statements they ran.
+/// Runs the checks in an executor; returns the number of statements.
 fn agrees_in(executor: Executor) -> String {
     let first = chosen("ROPEWALK_SEED", 1);
     let (mut asked, mut refused) = (0, 0);
-    // The last one once showed a constant NOT IN rows with a NULL.
+    // Regression: the last seed evaluated a constant NOT IN over rows with a NULL incorrectly.
     for seed in (first..first + chosen("ROPEWALK_ROUNDS", 40)).chain([1013]) {
         let mut random = Random::new(seed);
         let (all, statements) = tables(&mut random);

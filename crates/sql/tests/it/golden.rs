@@ -1,14 +1,14 @@
-//! Runs the scripts of `tests/golden`. A record is a statement, what it answers behind `--->`, and rows below: columns apart
-//! by `|`, NULL for NULL, an empty text as quotes. An error is its SQLSTATE and message.
+//! Runs the scripts of `tests/golden`. A record is a statement, its result after `--->`, and the rows below:
+//! columns separated by `|`, NULL for NULL, an empty text as quotes. An error is its SQLSTATE and message.
 //!
 //! ```text
-//! -- ann                            the session that it runs in, when there are several
+//! -- ann                            the session that runs it, when there are several
 //! SELECT id, name FROM users
 //! ---> id|name
 //! 1|Ann
 //! ```
 //!
-//! `UPDATE_GOLDENFILES=1` writes the answers anew, to be read.
+//! `UPDATE_GOLDENFILES=1` rewrites the results, to be reviewed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use ropewalk::Database;
 use ropewalk_sql::{Outcome, Session, Settings, SqlError, Zone, to_text_in};
 
-/// The rows of an answer, one a line.
+/// The rows of a result, one per line.
 pub(crate) fn shown(outcome: &Outcome) -> Vec<String> {
     shown_in(outcome, &Zone::UTC)
 }
@@ -51,12 +51,12 @@ pub(crate) fn answer(kind: &str, result: &Result<Outcome, SqlError>, zone: &Zone
     }
 }
 
-/// A record of a script: its comments, its session, its statement and what that answers.
+/// A record of a script: its comments, session, statement and result.
 pub(crate) struct Record<'s> {
     head: Vec<&'s str>,
     session: &'s str,
     pub(crate) sql: String,
-    /// Lines: the one with the arrow, then rows.
+    /// Lines: the one with the arrow, then the rows.
     pub(crate) answer: Vec<&'s str>,
 }
 
@@ -83,7 +83,7 @@ impl Sessions {
         Self { db: Database::in_memory().unwrap(), settings, open: HashMap::new() }
     }
 
-    /// What a record answers by `run`, in its session.
+    /// Runs a record in its session by `run`; returns its result lines.
     pub(crate) fn answer(
         &mut self,
         record: &Record<'_>,
@@ -100,7 +100,7 @@ impl Sessions {
     }
 }
 
-/// Runs a script and answers what it would be with the answers of this run.
+/// Runs a script; returns it with the results of this run.
 fn replay(script: &str) -> String {
     let mut sessions = Sessions::new(Settings::default());
     let mut out = Vec::new();
@@ -116,7 +116,7 @@ fn replay(script: &str) -> String {
     out.join("\n")
 }
 
-/// The scripts: names and texts.
+/// The scripts: paths and contents.
 pub(crate) fn scripts() -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -126,7 +126,7 @@ pub(crate) fn scripts() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn scripts_answer_what_they_say() {
+fn golden_scripts_match() {
     for (path, script) in scripts() {
         let found = replay(&script);
         if std::env::var_os("UPDATE_GOLDENFILES").is_some() {

@@ -1,7 +1,8 @@
-//! Runs the sample of SQLite's sqllogictest corpus in place, as the label `postgresql`, and counts. The files keep SQLite's
-//! semantics, so a statement may be refused; but what is answered must be right.
+//! Runs the sample of SQLite's sqllogictest corpus in place, as the label `postgresql`, and counts. The files
+//! follow SQLite's semantics, so a statement may be rejected; but every result must be right.
 //!
-//! Source: the format, sqlite.org/sqllogictest. The files are not part of the project; without them the test says so and passes.
+//! Source: the format, sqlite.org/sqllogictest. The files are not part of the project; without them the test
+//! prints a notice and passes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +15,7 @@ use crate::executor_setting::session_in;
 
 const LABEL: &str = "postgresql";
 
-/// MD5 (RFC 1321), by which the files name long answers.
+/// MD5 (RFC 1321), by which the files identify long results.
 fn md5(text: &[u8]) -> String {
     const SHIFTS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
     let mut padded = text.to_vec();
@@ -48,7 +49,7 @@ fn md5(text: &[u8]) -> String {
     state.iter().flat_map(|word| word.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A value as the files write it for a column of type I, R or T.
+/// A value in the files' format for a column of type I, R or T.
 fn cell(value: &Value<'_>, kind: char) -> String {
     let Some(text) = to_text(value) else { return "NULL".into() };
     let number = || text.parse::<f64>().ok();
@@ -71,7 +72,7 @@ struct Counts {
 
 impl Counts {
     fn refuse(&mut self, error: &ropewalk_sql::SqlError) {
-        // Names and numbers out, so that reasons add up.
+        // Removes names and numbers, so that equal reasons are counted together.
         let words = error
             .message
             .split(' ')
@@ -105,7 +106,7 @@ fn expected(body: &[&str], values: &[String], sort: &str, width: usize) -> Resul
 fn run_file(path: &Path, executor: Executor, counts: &mut Counts) {
     let text = String::from_utf8_lossy(&fs::read(path).unwrap()).replace('\r', "");
     let mut session = session_in(executor);
-    // Behind a statement that was refused, answers may differ: the tables are not what the file takes them for.
+    // After a rejected statement results may differ: the tables are not in the state that the file expects.
     let mut astray = false;
     for record in text.split("\n\n") {
         let lines: Vec<&str> = record.lines().filter(|line| !line.starts_with('#')).collect();
@@ -186,22 +187,22 @@ fn hashes_are_md5() {
 }
 
 #[test]
-fn what_is_answered_is_right() {
+fn results_of_sqllogictest_are_right() {
     println!("{}", is_right_in(Executor::Auto));
 }
 
 #[test]
-fn what_is_answered_in_rows_is_right() {
+fn results_of_sqllogictest_by_rows_are_right() {
     println!("{}", is_right_in(Executor::Rows));
 }
 
 #[test]
-fn what_the_engine_answers_is_right() {
+fn results_of_sqllogictest_in_the_engine_are_right() {
     println!("{}", is_right_in(Executor::Engine));
 }
 
 #[test]
-fn what_nested_loops_answer_is_right() {
+fn results_of_sqllogictest_in_nested_loops_are_right() {
     println!("{}", is_right_in(Executor::Nested));
 }
 
@@ -229,7 +230,7 @@ fn is_right_in(executor: Executor) -> String {
     }
     report += &format!("{} passed, {} skipped, refused:\n", counts.passed, counts.skipped);
     counts.refused.iter().for_each(|(reason, count)| report += &format!("{count:6} {reason}\n"));
-    // What PostgreSQL refuses, too: docs/sql.md has the list.
+    // PostgreSQL rejects these, too: docs/sql.md has the list.
     let refused: usize = counts.refused.values().sum();
     assert!(refused <= 47, "{refused} records are refused:\n{report}");
     let wrong: Vec<String> =

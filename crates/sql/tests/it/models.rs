@@ -62,7 +62,7 @@ fn conditions_go_to_keys_and_indexes() {
         ("a = 3 AND b > 4", "Read by primary key (a =, b from)"),
         ("a IN (1, 2)", "Read by primary key (a one of)"),
         ("c = 'c7'", "Read by index t_c (c =)"),
-        ("b = 1", "Scan of kept columns"),
+        ("b = 1", "Scan of cached columns"),
     ] {
         let shown = explained(condition);
         assert!(shown.contains(path), "{condition}: {shown}");
@@ -94,7 +94,7 @@ fn parameters_are_bound_in_whole_queries() {
 }
 
 #[test]
-fn what_is_joined_keeps_to_the_memory() {
+fn join_beyond_the_memory_limit_fails() {
     let db = Database::in_memory().unwrap();
     let mut session = Session::new(db.clone());
     session.execute("CREATE TABLE t (a bigint PRIMARY KEY, w text)", &[]).unwrap();
@@ -187,7 +187,7 @@ fn d1_2_only_a_condition_with_after_is_a_serialization_failure() {
         assert_eq!(refused.state.0, state, "{refused}");
         assert_eq!(refused.detail.as_deref(), Some(r#"{"condition":0,"position":1,"item":0}"#));
     }
-    // Two appends of one transaction under the same rule.
+    // Two appends of one transaction under the same condition.
     session.execute("BEGIN", &[]).unwrap();
     let rule = append("fail_if_tags => ARRAY['m']").replace("['n']", "['m']");
     session.execute(&rule, &[]).unwrap();
@@ -271,15 +271,15 @@ fn d1_15_serializable_transaction_guards_the_samples_it_read() {
             assert!(text.contains("series store \"default\"") && text.contains("load{pod="), "{text}");
         }
     }
-    // A transaction that only reads conflicts with nothing.
+    // A read-only transaction conflicts with no other.
     session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE", &[]).unwrap();
     session.execute(all, &[]).unwrap();
     write("a", seconds + 1);
     session.execute("COMMIT", &[]).unwrap();
 }
 
-/// One statement joins four models while two writers change all of them in one transaction each time: whatever it counts, in the
-/// join and beside it, is the same number, a thousand times.
+/// One statement joins four models while two writers change all of them, each time in one transaction: all
+/// counts, within the join and outside of it, are equal, a thousand times.
 #[test]
 fn one_statement_reads_all_models_at_one_snapshot() {
     const REPETITIONS: usize = 1000;
@@ -292,7 +292,7 @@ fn one_statement_reads_all_models_at_one_snapshot() {
     let table = db.table("orders").unwrap();
     let numbers = AtomicUsize::new(1);
     let write = || {
-        // Two writers give numbers in another order than they commit in, so ids are no positions.
+        // Two writers commit in another order than they take numbers, so ids differ from positions.
         let number = numbers.fetch_add(1, Ordering::Relaxed) as i64;
         let mut tx = db.begin();
         tx.tables().insert(&table, &[("id", Value::Int8(number))]).unwrap();
@@ -316,7 +316,7 @@ fn one_statement_reads_all_models_at_one_snapshot() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // They keep pace with the reader, so that what it joins stays small.
+                    // Writers keep pace with the reader, so that the join stays small.
                     if numbers.load(Ordering::Relaxed) < 10 + read.load(Ordering::Relaxed) / 4 {
                         write();
                     }
@@ -337,7 +337,7 @@ fn one_statement_reads_all_models_at_one_snapshot() {
 }
 
 #[test]
-fn what_sql_only_reads_says_what_to_write_with() {
+fn writes_to_read_only_models_fail_with_a_hint() {
     let db = Database::in_memory().unwrap();
     let mut session = Session::new(db.clone());
     db.events("default").unwrap().append(&[order(1)], None).unwrap();
@@ -379,13 +379,13 @@ fn what_sql_only_reads_says_what_to_write_with() {
         assert_eq!(error.message, format!("relation \"{name}\" is read-only in SQL"), "{sql}");
         assert!(error.hint.as_ref().is_some_and(|found| found.contains(hint)), "{sql}: {:?}", error.hint);
     }
-    // What is not there at all is said to be so.
+    // Relations that do not exist are reported as such.
     for sql in
         ["DELETE FROM shop.nobody", "INSERT INTO nowhere VALUES (1)", "UPDATE metrics.none SET value = 1"]
     {
         assert_eq!(session.execute(sql, &[]).unwrap_err().state.0, "42P01", "{sql}");
     }
-    // A table of the name goes before.
+    // A table with the same name takes precedence.
     session.execute("CREATE TABLE events (type text PRIMARY KEY)", &[]).unwrap();
     session.execute("INSERT INTO events VALUES ('mine')", &[]).unwrap();
     assert_eq!(rows(&mut session, "SELECT type FROM events"), ["mine"]);

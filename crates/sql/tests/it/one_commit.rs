@@ -36,7 +36,7 @@ impl Shop {
         self.session.execute(sql, &[]).unwrap_err().state.0
     }
 
-    /// Sells a pen: the stock by SQL, all else by `work`.
+    /// Sells a pen: the stock by SQL, the other models by `work`.
     fn sell(&mut self, number: i32) -> Result<(), SqlError> {
         self.session.execute("UPDATE stock SET pieces = pieces - 1 WHERE item = 'pen'", &[])?;
         let Self { session, orders, receipts, metrics } = self;
@@ -47,7 +47,7 @@ impl Shop {
         self.counts_with(", (SELECT count(*) FROM metrics.sold)")
     }
 
-    /// All but the samples: a transaction that wrote some may not read them before its commit.
+    /// All counts except samples: a transaction that wrote samples cannot read them before its commit.
     fn own_counts(&mut self) -> String {
         self.counts_with("")
     }
@@ -84,7 +84,7 @@ fn d1_10_commit_of_sql_and_other_models_writes_all_of_them() {
     let mut shop = Shop::open();
     shop.run("BEGIN");
     shop.sell(1).unwrap();
-    // Later statements read the own writes; samples are refused instead.
+    // Later statements read the transaction's own writes; samples are rejected instead.
     assert_eq!(shop.own_counts(), "4|1|1");
     assert_eq!(shop.state("SELECT count(*) FROM metrics.sold"), "22023");
     shop.run("ROLLBACK");
@@ -106,7 +106,7 @@ fn d1_10_rollback_takes_back_sql_and_other_models() {
     shop.sell(1).unwrap();
     shop.run("ROLLBACK");
     assert_eq!(shop.counts(), "5|0|0|0");
-    // To a savepoint of the session, which those of `work` nest in.
+    // Rolls back to a savepoint of the session; savepoints of `work` nest within it.
     shop.run("BEGIN");
     shop.sell(1).unwrap();
     shop.run("SAVEPOINT one");
@@ -142,7 +142,7 @@ fn d1_10_failed_statement_or_work_aborts_the_transaction() {
     assert_eq!(refused.unwrap_err().state.0, "25P02");
     assert_eq!(shop.session.execute("COMMIT", &[]).unwrap().command, "ROLLBACK");
     assert_eq!(shop.counts(), "5|0|0|0");
-    // An error of `work` comes back as it is, and fails the transaction.
+    // An error of `work` is returned unchanged, and fails the transaction.
     #[derive(Debug, PartialEq)]
     enum Refusal {
         SoldOut,
@@ -193,7 +193,7 @@ fn d1_10_conflict_of_the_work_is_reported_by_commit() {
     orders.append(&sequence("Other"), None).unwrap();
     assert_eq!(shop.state("COMMIT"), "40001");
     assert_eq!(shop.counts(), "5|0|1|0");
-    // At read committed each work sees the newest commit.
+    // At read committed each call of `work` sees the newest commit.
     shop.run("BEGIN ISOLATION LEVEL READ COMMITTED");
     let seq =
         |shop: &mut Shop| shop.session.with_transaction(|tx| Ok::<_, SqlError>(tx.snapshot().seq())).unwrap();

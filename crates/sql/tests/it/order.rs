@@ -1,4 +1,5 @@
-//! Answers without ORDER BY: the parts of a query one behind the other, a table in the order of its keys, each time.
+//! Results without ORDER BY: the parts of a query one after the other, a table in the order of its keys,
+//! every time.
 
 use ropewalk::Database;
 use ropewalk_sql::Session;
@@ -23,7 +24,7 @@ fn the_parts_of_union_all_come_in_their_order() {
 }
 
 #[test]
-fn returning_answers_in_the_order_of_what_is_inserted() {
+fn returning_follows_the_insert_order() {
     let mut session = Session::new(Database::in_memory().unwrap());
     rows(&mut session, "CREATE TABLE t (id bigserial PRIMARY KEY, what text)");
     for round in 0..AGAIN {
@@ -60,7 +61,7 @@ fn a_table_that_is_read_in_parts_comes_in_the_order_of_its_keys() {
 }
 
 #[test]
-fn an_error_of_a_later_part_is_the_answer() {
+fn error_of_a_later_part_fails_the_query() {
     let mut session = Session::new(Database::in_memory().unwrap());
     rows(&mut session, "CREATE TABLE t (id int PRIMARY KEY)");
     rows(&mut session, "INSERT INTO t VALUES (0), (1)");

@@ -1,14 +1,14 @@
-//! Random tables and expressions, from a seed: what the self-checks and the comparisons with other databases ask.
+//! Random tables and expressions from a seed, for the self-checks and the comparisons with other databases.
 //!
-//! Expressions keep to what PostgreSQL, SQLite and we mean the same by: columns of integers and text, comparisons, logic with NULL,
-//! arithmetic without division, LIKE, IN, BETWEEN, CASE, COALESCE.
+//! Expressions are limited to forms with the same meaning in PostgreSQL, SQLite and here: columns of integers
+//! and text, comparisons, logic with NULL, arithmetic without division, LIKE, IN, BETWEEN, CASE, COALESCE.
 
 /// A number from the environment.
 pub(crate) fn chosen(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// A generator that needs no crate: splitmix64.
+/// A generator without a crate: splitmix64.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -58,7 +58,7 @@ fn number(random: &mut Random) -> String {
     random.one(&["0", "1", "2", "3", "-1", "7", "10", "-20", "CAST(NULL AS int)"]).to_owned()
 }
 
-/// Two tables with rows in a few values, some NULL; one with a primary key and perhaps an index, one without.
+/// Two tables with few distinct values, some NULL; one with a primary key and perhaps an index, one without.
 pub(crate) fn tables(random: &mut Random) -> (Vec<Table>, Vec<String>) {
     let mut statements = Vec::new();
     let mut all = Vec::new();

@@ -1,11 +1,11 @@
-//! The rights of statements: every kind of the dialect with every set of rights, from one table.
+//! The rights of statements: every statement kind with every set of rights, from one table.
 
 use ropewalk::documents::CollectionOptions;
 use ropewalk::documents::lang::{DocBuf, Value as Bson, Writer};
 use ropewalk::{Database, Durability};
 use ropewalk_sql::{Rights, Session, StatementKind};
 
-/// The columns of the table: `+` runs, `-` is 42501.
+/// The columns of the table: `+` succeeds, `-` is 42501.
 const HELD: [Rights; 5] = [Rights::NONE, Rights::READ, Rights::APPEND, Rights::READ_APPEND, Rights::ADMIN];
 const ANY: &str = "+++++";
 const READ: &str = "-+-++";
@@ -13,8 +13,8 @@ const APPEND: &str = "--+++";
 const BOTH: &str = "---++";
 const ADMIN: &str = "----+";
 
-/// Statements of a kind, each with its outcomes. The part after the last `;` is the statement; an administrator runs the others before.
-/// A kind without a row does not compile.
+/// Statements of a kind, each with its outcomes. The part after the last `;` is the statement; an
+/// administrator first runs the others. A kind without a row does not compile.
 fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
     use StatementKind as K;
     match kind {
@@ -190,7 +190,7 @@ fn database() -> Database {
     db
 }
 
-/// Runs a row of the table with some rights; the SQLSTATE of its last statement.
+/// Runs a row of the table with some rights; returns the SQLSTATE of its last statement.
 fn run(db: &Database, script: &str, held: Rights) -> Result<Option<StatementKind>, &'static str> {
     let mut session = Session::new(db.clone());
     session.announces();
@@ -217,7 +217,7 @@ fn h3_every_statement_kind_needs_the_rights_of_its_row() {
     for kind in StatementKind::ALL {
         for (script, outcomes) in rows(*kind) {
             cells += HELD.len();
-            // Each cell has a database of its own, and the last column has to succeed.
+            // Each cell uses a new database, and the last column has to succeed.
             for (held, outcome) in HELD.iter().zip(outcomes.chars()) {
                 let found = run(&database(), script, *held);
                 let is_refused = found == Err("42501");
@@ -236,10 +236,10 @@ fn h3_every_statement_kind_needs_the_rights_of_its_row() {
     println!("matrix sql: {} operations, {cells} cells", StatementKind::ALL.len());
 }
 
-/// The right that a kind names is needed by each of its statements: a caller without it is refused.
+/// The right of a kind is required by each of its statements: a caller without it is rejected.
 #[test]
 fn rights_of_kinds_are_the_least_of_their_statements() {
-    // Without FROM, calls that draw from sequences or lock take the right to append alone.
+    // Without FROM, calls that draw from sequences or lock need only the right to append.
     let bare = |script: &str| script.starts_with("SELECT nextval") || script.starts_with("SELECT setval");
     let bare = |script: &str| bare(script) || script.starts_with("SELECT pg_");
     for kind in StatementKind::ALL {
@@ -305,7 +305,7 @@ fn h1_rules_of_collections_hold_in_every_executor() {
     let mut rules = Writer::new();
     rules.put("read", Bson::String("resource.owner == request.auth.uid"));
     docs.set_options(CollectionOptions { rules: Some(rules.finish()), ..Default::default() }).unwrap();
-    // Ann may see every document so far.
+    // At this point Ann may see every document.
     assert_eq!(session.run(&mut prepared, &[]).unwrap().rows.len(), 1);
     docs.insert_one(document("bob").bytes(), Durability::Buffered).unwrap();
     for executor in ["auto", "engine", "nested", "rows"] {
@@ -320,7 +320,7 @@ fn h1_rules_of_collections_hold_in_every_executor() {
     assert_eq!(session.run(&mut prepared, &[]).unwrap_err().state.0, "42501");
     session.act_for(Rights::ADMIN, "ann");
     assert_eq!(session.execute(all, &[]).unwrap().rows.len(), 2);
-    // A right that is withdrawn counts for plans that are there.
+    // Revoking a right also affects existing plans.
     session.act_for(Rights::NONE, "ann");
     assert_eq!(session.run(&mut prepared, &[]).unwrap_err().state.0, "42501");
     assert_eq!(session.execute(all, &[]).unwrap_err().state.0, "42501");

@@ -21,14 +21,14 @@ fn code(session: &mut Session, sql: &str, params: &[Value<'_>]) -> &'static str 
 }
 
 #[test]
-fn parameters_take_their_types_from_where_they_stand() {
+fn parameters_take_their_types_from_the_context() {
     let mut s = session();
     s.execute("CREATE TABLE t (id bigint PRIMARY KEY, n numeric, d date, j json, tags text[])", &[]).unwrap();
     let insert = s.prepare("INSERT INTO t VALUES ($1, $2, $3, $4, $5)").unwrap();
     let array = Type::TEXT.array();
     assert_eq!(insert.parameters(), [Type::INT8, Type::NUMERIC, Type::DATE, Type::JSON, array]);
     let mut insert = insert;
-    // Texts are read as what is needed; numbers widen.
+    // Text parameters are read as the required type; numbers widen.
     let texts = ["1", "1.50", "2024-02-29", "{\"a\":1}", "{x,y}"].map(Value::text);
     s.run(&mut insert, &texts).unwrap();
     s.run(&mut insert, &[Value::Int4(2), Value::Int4(7), Value::Null, Value::Null, Value::Null]).unwrap();
@@ -62,7 +62,7 @@ fn a_prepared_statement_follows_the_definitions() {
     assert_eq!(shown(&s.run(&mut get, &one).unwrap()), ["1|10"]);
     s.execute("ALTER TABLE t ADD COLUMN b text DEFAULT 'new'", &[]).unwrap();
     assert_eq!(shown(&s.run(&mut get, &one).unwrap()), ["1|10|new"]);
-    // In a transaction that changes the table itself, too, and back again.
+    // Also in a transaction that changes the table itself, and after its rollback.
     s.execute("BEGIN", &[]).unwrap();
     s.execute("ALTER TABLE t DROP COLUMN a", &[]).unwrap();
     assert_eq!(shown(&s.run(&mut get, &one).unwrap()), ["1|new"]);
@@ -78,7 +78,7 @@ fn a_prepared_statement_follows_the_definitions() {
 }
 
 #[test]
-fn a_look_up_by_key_sees_what_any_other_read_sees() {
+fn lookup_by_key_returns_the_same_as_other_reads() {
     let mut s = session();
     s.execute("CREATE TABLE t (a text, b int, v int, PRIMARY KEY (a, b))", &[]).unwrap();
     s.execute("INSERT INTO t VALUES ('x', 1, 10), ('x', 2, NULL), ('', -1, 5)", &[]).unwrap();
@@ -103,7 +103,7 @@ fn several_statements_are_one_transaction() {
     assert_eq!(error.state.0, "23505");
     assert_eq!(s.status(), Status::Idle);
     assert_eq!(rows(&mut s, "SELECT count(*) FROM t", &[]), ["1"]);
-    // A COMMIT inside ends what was begun so far; BEGIN makes the rest a transaction that stays open.
+    // A COMMIT inside commits the statements before it; BEGIN makes the rest a transaction that stays open.
     s.execute_all(
         "INSERT INTO t VALUES (2); COMMIT; INSERT INTO t VALUES (3); BEGIN; INSERT INTO t VALUES (4)",
     )
@@ -119,7 +119,7 @@ fn several_statements_are_one_transaction() {
 }
 
 #[test]
-fn a_transaction_has_a_size_that_it_may_have() {
+fn transaction_beyond_the_size_limit_fails() {
     let mut s = session();
     s.execute("CREATE TABLE large (id int PRIMARY KEY, body text)", &[]).unwrap();
     let fill = |from: i32| {
@@ -131,7 +131,7 @@ fn a_transaction_has_a_size_that_it_may_have() {
     let all = format!("{}; {}", fill(0), fill(9));
     assert_eq!(s.execute_all(&all).unwrap_err().state.0, "54000");
     assert_eq!(s.execute(&fill(0).replace("8)", "17)"), &[]).unwrap_err().state.0, "54000");
-    // The statement that passes the limit fails, and not the COMMIT.
+    // The statement that exceeds the limit fails, and not the COMMIT.
     let error = s.execute_all(&format!("BEGIN; {all}")).unwrap_err();
     s.execute("ROLLBACK", &[]).unwrap();
     assert_eq!(error.state.0, "54000", "{error}");
@@ -142,7 +142,7 @@ fn a_transaction_has_a_size_that_it_may_have() {
 }
 
 #[test]
-fn nonsense_and_excess_are_refused() {
+fn invalid_and_excessive_statements_are_rejected() {
     let mut s = session();
     for (sql, expected) in [
         ("SELEC 1", "42601"),
@@ -160,7 +160,8 @@ fn nonsense_and_excess_are_refused() {
         let error = s.execute(sql, &[]).unwrap_err();
         assert_eq!(error.state.0, expected, "{} {}", sql.chars().take(40).collect::<String>(), error.message);
     }
-    // What is allowed fits into the stacks, with all kinds of set operations, and over tables that the engine reads.
+    // The permitted maximum fits into the stacks, with all kinds of set operations, and over tables that the
+    // engine reads.
     for all in ["UNION ALL", "UNION", "EXCEPT", "INTERSECT"] {
         rows(&mut s, &format!("SELECT 1{}", format!(" {all} SELECT 1").repeat(250)), &[]);
     }
@@ -169,7 +170,7 @@ fn nonsense_and_excess_are_refused() {
     let joins: String = (1..620).map(|i| format!(" LEFT JOIN large t{i} ON t{i}.id = t0.id")).collect();
     let plan = rows(&mut s, &format!("EXPLAIN SELECT count(*), sum(t0.v) FROM large t0{joins}"), &[]);
     assert!(plan.len() > 620, "{}", plan.len());
-    // Long chains of AND and OR are walked, not followed down.
+    // Long chains of AND and OR are traversed with a loop, not by recursion.
     let chain = format!("SELECT true{}", " AND true".repeat(1500));
     assert_eq!(rows(&mut s, &chain, &[]), ["t"]);
     let list: Vec<String> = (0..20_000).map(|n| n.to_string()).collect();
@@ -177,12 +178,12 @@ fn nonsense_and_excess_are_refused() {
 }
 
 #[test]
-fn what_is_nested_is_read_once() {
+fn nested_expressions_are_parsed_once() {
     let mut s = session();
     let nested = |open: &str, middle: &str, close: &str| {
         format!("SELECT {}{middle}{}", open.repeat(40), close.repeat(40))
     };
-    // Without an end to the parser's attempts each of these takes longer than anybody waits.
+    // Without a limit on the parser's backtracking each of these would run practically forever.
     assert_eq!(rows(&mut s, &nested("abs(", "-1", ")"), &[]), ["1"]);
     assert_eq!(rows(&mut s, &nested("replace(", "'a'", ", 'a', 'a')"), &[]), ["a"]);
     for (open, close) in [
@@ -205,7 +206,7 @@ fn what_is_nested_is_read_once() {
 }
 
 #[test]
-fn a_batch_of_large_texts_ends_with_the_memory() {
+fn batch_of_large_texts_beyond_the_memory_limit_fails() {
     let db = Database::in_memory().unwrap();
     let mut s = Session::with_settings(db, Settings { memory_bytes_max: 1_000_000, ..Settings::default() });
     let sql = |rows: u32| {
@@ -217,7 +218,7 @@ fn a_batch_of_large_texts_ends_with_the_memory() {
 }
 
 #[test]
-fn a_statement_keeps_to_its_memory() {
+fn statement_beyond_the_memory_limit_fails() {
     let db = Database::in_memory().unwrap();
     let mut s = Session::with_settings(db, Settings { memory_bytes_max: 200_000, ..Settings::default() });
     s.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", &[]).unwrap();
@@ -240,7 +241,7 @@ fn a_statement_keeps_to_its_memory() {
 }
 
 #[test]
-fn a_join_whose_hash_table_has_no_room_spills() {
+fn join_beyond_the_memory_limit_spills() {
     let db = Database::in_memory().unwrap();
     let mut s = Session::with_settings(db, Settings { memory_bytes_max: 4 << 20, ..Settings::default() });
     let join = "SELECT count(*), sum(a.n), min(b.n), max(b.n) FROM generate_series(1, 200000) AS a(n) \
@@ -248,7 +249,7 @@ fn a_join_whose_hash_table_has_no_room_spills() {
     let plan = rows(&mut s, &format!("EXPLAIN {join}"), &[]).join("\n");
     assert!(plan.contains("HashJoinExec"), "{plan}");
     assert_eq!(rows(&mut s, join, &[]), ["100000|15000050000|100001|200000"]);
-    // It was indeed done the other way, and what is analysed is what was done.
+    // The spilling strategy was used, and EXPLAIN ANALYZE reports the plan that ran.
     let plan = rows(&mut s, &format!("EXPLAIN ANALYZE {join}"), &[]).join("\n");
     assert!(plan.contains("SortMergeJoinExec") && !plan.contains("HashJoinExec"), "{plan}");
 }
@@ -274,13 +275,13 @@ fn temporary_files_are_bounded_for_a_statement_and_for_all() {
     let small = TempFileLimits { all: 1 << 20, ..TempFileLimits::default() };
     let (state, message) = refused(small, cursor);
     assert!(state == "53100" && message.contains("of all statements"), "{message}");
-    // The files of the cursor that failed are gone.
+    // The files of the failed cursor have been deleted.
     ropewalk_sql::limit_temp_files(&db, TempFileLimits { all: 4 << 20, ..TempFileLimits::default() });
     s.execute(cursor, &[]).unwrap();
 }
 
 #[test]
-fn what_is_grouped_in_little_memory_ends() {
+fn grouping_in_little_memory_ends() {
     let db = Database::in_memory().unwrap();
     let mut s = Session::with_settings(db, Settings { memory_bytes_max: 2 << 20, ..Settings::default() });
     let sql = "SELECT g, count(DISTINCT t) FROM (SELECT v % 13 AS g, repeat('x', 28) || (v % 337)::text AS t \
@@ -345,7 +346,7 @@ fn updates_at_read_committed_lose_nothing() {
 }
 
 #[test]
-fn schemas_are_there_after_opening() {
+fn schemas_survive_reopen() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Session::new(Database::open(folder.path()).unwrap());
     {
@@ -370,7 +371,7 @@ fn schemas_are_there_after_opening() {
 }
 
 #[test]
-fn tables_of_other_kinds_say_what_serves() {
+fn unsupported_table_kinds_fail_with_a_hint() {
     let mut session = Session::new(Database::in_memory().unwrap());
     for (sql, message, hint) in [
         ("CREATE TEMP TABLE t (a int)", "a temporary table is not supported", "WITH names rows"),

@@ -1,8 +1,8 @@
-//! Sessions at read committed that wait for each other's rows.
+//! Sessions at read committed that wait for each other's row locks.
 //!
-//! The scripts of `tests/isolation` are like those of `tests/golden`, with several sessions, all at read committed. A statement
-//! that has to wait answers `waits`; once it comes through, its answer stands below the statement that let it, behind the
-//! session's name. Nothing in them takes time: a wait that has a limit is over at once.
+//! The scripts of `tests/isolation` are like those of `tests/golden`, with several sessions, all at read
+//! committed. A statement that has to wait prints `waits`; its result is printed below the statement that
+//! ended the wait, after the session's name. No test sleeps: a wait with a time limit expires at once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ impl Actor {
         }
     }
 
-    /// `None`: it waits.
+    /// `None`: the statement waits.
     fn go_on(&mut self, mut prepared: Prepared) -> Option<Result<Outcome, SqlError>> {
         match self.session.submit(&mut prepared, &[]) {
             Ok(Progress::Ran(submitted)) => {
@@ -128,7 +128,7 @@ fn number(session: &mut Session, sql: &str) -> i64 {
 }
 
 #[test]
-fn a_hot_row_counts_every_update_and_no_one_is_refused() {
+fn concurrent_updates_of_one_row_all_succeed() {
     const THREADS: usize = 8;
     const TURNS: usize = 150;
     let db = Database::in_memory().unwrap();
@@ -189,7 +189,7 @@ fn transfers_lose_nothing_and_only_deadlocks_are_run_again() {
                     loop {
                         match session.execute_all(&transfer) {
                             Ok(outcomes) => {
-                                // Nobody has less than nothing, and with these sums nobody runs out either.
+                                // No account becomes negative; with these amounts no account reaches zero.
                                 assert_eq!(outcomes[1].count, Some(1));
                                 done.fetch_add(1, Ordering::Relaxed);
                                 break;
@@ -245,7 +245,7 @@ fn a_queue_gives_each_job_to_one_worker() {
 }
 
 #[test]
-fn a_wait_can_be_cancelled_and_has_its_time() {
+fn lock_wait_can_be_cancelled_and_times_out() {
     let db = Database::in_memory().unwrap();
     let (mut ann, mut bob) = (session(&db), session(&db));
     ann.execute_all("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0)").unwrap();

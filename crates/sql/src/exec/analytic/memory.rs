@@ -1,12 +1,12 @@
 //! The memory of one statement in the engine.
 //!
 //! ```text
-//! sorts, groups    fair parts; each spills when it has its own ┐
-//! hash joins       what is left, or an error                   ├▶ the statement's bytes
-//! repartitions     a quarter beside it, or the statement is told
+//! sorts, groups    fair shares; each spills when its share is used ┐
+//! hash joins       the rest, or an error                           ├▶ the statement's bytes
+//! repartitions     a quarter in addition, or the statement fails
 //! ```
-//! A repartition that spills may wait for ever (apache/datafusion#24883, in 55.2), so none may: when its part ends the statement is
-//! told, and begins anew on one thread, where there is nothing to repartition.
+//! A repartition that spills may wait forever (apache/datafusion#24883, in 55.2), so none may spill: when its
+//! quarter is used up, the statement fails and restarts on one thread, where there are no repartitions.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use datafusion::execution::memory_pool::{
 };
 use tokio::sync::Notify;
 
-/// Memory of a statement, of which repartitions have a part of their own.
+/// Memory of a statement, with a separate share for repartitions.
 #[derive(Debug)]
 pub(in crate::exec::analytic) struct StatementMemory {
     others: FairSpillPool,
@@ -47,7 +47,7 @@ impl StatementMemory {
         self.ended.notified().await;
     }
 
-    /// What to say then.
+    /// The error in that case.
     pub(in crate::exec::analytic) fn error(&self) -> DataFusionError {
         let message = format!("rows between threads take more than {} bytes", self.repartitions_max);
         DataFusionError::ResourcesExhausted(message)
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repartition_that_would_spill_is_told_and_takes_nothing_from_others() {
+    fn repartition_beyond_its_share_ends_the_statement() {
         let memory = Arc::new(StatementMemory::new(4000));
         let pool: Arc<dyn MemoryPool> = memory.clone();
         let passes = MemoryConsumer::new("RepartitionExec[1]").with_can_spill(true).register(&pool);

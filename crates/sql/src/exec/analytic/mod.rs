@@ -1,15 +1,16 @@
-//! Queries that no point plan serves: planned by us, run by DataFusion over scans at the statement's snapshot.
+//! Queries without a point plan: planned by us, run by DataFusion over scans at the statement's snapshot.
 //!
 //! ```text
 //! sqlparser's tree ─▶ names, types, expressions: the binder of every statement   (PostgreSQL's meaning)
 //!                 ─▶ relations: FROM, WHERE, GROUP BY, windows, set operations   (a plan of the engine)
 //!                 ─▶ run: optimised and executed by the engine, rows read by us  (speed, memory limit, spill)
 //! ```
-//! The engine's own SQL is not used: its types, its casts and its arithmetic are not PostgreSQL's. What it is given are columns
-//! with names of ours (`c1`, `c2`, …), operators that mean the same on both sides, and functions of ours for the rest.
+//! The engine's SQL front end is not used: its types, casts and arithmetic are not PostgreSQL's. The engine
+//! receives columns with generated names (`c1`, `c2`, …), operators that mean the same on both sides, and
+//! functions of ours for the rest.
 //!
-//! Invariant: a query is answered as PostgreSQL would, or refused; DML never goes through the engine's DML (it may lose a WHERE:
-//! apache/datafusion#24654), only its reads do.
+//! Invariant: a query returns PostgreSQL's result or is rejected. DML never goes through the engine's DML
+//! (which may lose a WHERE: apache/datafusion#24654), only its reads do.
 
 use std::sync::Arc;
 
@@ -61,13 +62,14 @@ pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
     SqlError::unsupported(what, HINT)
 }
 
-/// True when what a planner by keys refused may be served by the engine: what is not supported, and what is no table.
+/// True when the engine may run a query that the planner by keys rejected: an unsupported feature or an
+/// unknown table.
 pub(crate) fn may_serve(error: &SqlError) -> bool {
     use crate::types::error::state;
     matches!(error.state, state::FEATURE_NOT_SUPPORTED | state::UNDEFINED_TABLE | state::INVALID_SCHEMA_NAME)
 }
 
-/// A plan of the engine, or its refusal as an error of SQL.
+/// A plan of the engine; its rejection becomes an SQL error.
 pub(crate) fn built<T>(plan: std::result::Result<T, DataFusionError>) -> Result<T> {
     plan.map_err(|error| from_engine(&error))
 }
@@ -78,17 +80,17 @@ pub(crate) struct Relation {
     pub(crate) plan: LogicalPlan,
     pub(crate) cols: Vec<Col>,
     pub(crate) names: Vec<String>,
-    /// Columns that are nothing but NULL, which are of any type.
+    /// Columns that contain only untyped NULLs.
     pub(crate) open: Vec<bool>,
-    /// Its order, where it has one.
+    /// The order of its rows, if any.
     pub(crate) sorted: Option<Box<Sorted>>,
 }
 
-/// The order of a relation's rows. The engine keeps none between a query and the query around it; aggregates that mind the order of
-/// their rows sort by these keys again.
+/// The order of a relation's rows. The engine does not preserve order between a query and the enclosing one;
+/// aggregates that depend on the order of their rows sort by these keys again.
 #[derive(Debug, Clone)]
 pub(crate) struct Sorted {
-    /// As the plan of the relation, with the keys that it does not answer as further columns.
+    /// The plan of the relation, with sort keys that are not in its result as additional columns.
     plan: LogicalPlan,
     keys: Vec<SortKey>,
 }
@@ -102,7 +104,7 @@ pub(crate) struct SortKey {
 }
 
 impl SortKey {
-    /// The order by it, where it is column `place` of a row.
+    /// The order by it as column `place` of a row.
     fn order(&self, place: usize) -> Order {
         let Self { col, descending, nulls_first } = self;
         let expr = Expr::Column(place);
@@ -124,30 +126,30 @@ impl Relation {
     }
 }
 
-/// A relation that WITH names.
+/// A relation of WITH.
 struct Named {
     name: String,
     relation: Relation,
 }
 
-/// What planning whole queries keeps beside the planner.
+/// State of whole-query planning in addition to the planner's.
 pub(crate) struct Whole {
     around: Around,
     source: Source,
-    /// The columns in reach of the expressions that are bound now.
+    /// The columns in scope of the expressions that are being bound.
     current: Vec<Col>,
-    /// Those of the queries around, outermost first; goes with the planner's scopes.
+    /// Those of the enclosing queries, outermost first, parallel to the planner's scopes.
     outer: Vec<Vec<Col>>,
     subqueries: Vec<Sub>,
     named: Vec<Named>,
-    /// Window functions of the SELECT at hand; `None` where there may be none.
+    /// Window functions of the current SELECT; `None` where they are not allowed.
     pub(crate) windows: Option<Vec<Window>>,
     window_names: Vec<ast::NamedWindowDefinition>,
-    /// Functions of the select list at hand that answer rows; `None` where there may be none.
+    /// Set-returning functions of the current select list; `None` where they are not allowed.
     sets: Option<Vec<build::unnest::SetCall>>,
     next: usize,
     single: bool,
-    /// Views that the query at hand stands in.
+    /// Number of views around the current query.
     views: usize,
 }
 
@@ -169,7 +171,7 @@ impl Whole {
         }
     }
 
-    /// A name that no other column or relation of the statement has.
+    /// A unique name for a column or relation of the statement.
     fn fresh(&mut self, letter: char) -> String {
         self.next += 1;
         format!("{letter}{}", self.next)
@@ -180,7 +182,7 @@ impl Whole {
         self.views > 0
     }
 
-    /// For each subquery the places in `cols` of what it reads of the query around it.
+    /// For each subquery the positions in `cols` of the columns that it reads of the enclosing query.
     fn reads_of_subqueries(&self, cols: &[Col]) -> Vec<Vec<usize>> {
         let place = |expr: Df| match expr {
             Df::OuterReferenceColumn(_, column) => cols.iter().position(|col| col.column == column),
@@ -195,7 +197,7 @@ impl Whole {
     }
 }
 
-/// Plans under names of ours.
+/// Planning with generated names.
 impl Planner<'_> {
     pub(crate) fn whole(&mut self) -> Result<&mut Whole> {
         self.whole.as_deref_mut().ok_or_else(|| crate::expr::bug("no plan of a whole query"))
@@ -225,13 +227,13 @@ impl Planner<'_> {
         Ok((formed.expr, formed.form, ty))
     }
 
-    /// True when the subquery reads the query around it.
+    /// True when the subquery reads the enclosing query.
     pub(crate) fn is_correlated(&self, number: usize) -> bool {
         let sub = self.whole.as_ref().and_then(|whole| whole.subqueries.get(number));
         sub.is_some_and(|sub| !sub.plan.all_out_ref_exprs().is_empty())
     }
 
-    /// Plans a subquery of an expression, whose scope is `around`.
+    /// Plans a subquery of an expression in the scope `around`.
     pub(crate) fn whole_subquery(
         &mut self,
         query: &ast::Query,
@@ -261,8 +263,8 @@ impl Planner<'_> {
     }
 }
 
-/// Refuses a subquery that reads the query around it where an outer join may add NULLs. The engine moves such a condition above the
-/// join, where it drops rows instead of matches.
+/// Rejects a correlated subquery where an outer join may add NULLs. The engine moves such a condition above
+/// the join, where it drops rows instead of matches.
 fn check_outer_joins(plan: &LogicalPlan) -> Result<()> {
     use datafusion::common::JoinType as J;
     let reads = |side: &LogicalPlan| !side.all_out_ref_exprs().is_empty();
@@ -280,7 +282,7 @@ fn check_outer_joins(plan: &LogicalPlan) -> Result<()> {
                 _ => reads(plan),
             };
             if is_read_by {
-                return Err(unsupported("a subquery that reads the query around it within an outer join"));
+                return Err(unsupported("a subquery that reads the enclosing query within an outer join"));
             }
         }
         _ => {}
@@ -288,13 +290,13 @@ fn check_outer_joins(plan: &LogicalPlan) -> Result<()> {
     plan.inputs().into_iter().try_for_each(check_outer_joins)
 }
 
-/// A query that the engine runs. It is planned again for each run, with the parameters as constants.
+/// A query for the engine. It is planned again for each run, with the parameters as constants.
 #[derive(Debug, Clone)]
 pub(crate) struct WholeQuery {
     query: Arc<ast::Query>,
     mode: Mode,
     standing: Standing,
-    /// As they were when it was prepared.
+    /// The columns when the query was prepared.
     pub(crate) columns: Arc<[ResultColumn]>,
 }
 
@@ -307,11 +309,11 @@ impl Drop for Stopping {
     }
 }
 
-/// What planning found out.
+/// The result of planning.
 pub(crate) struct Planned {
     pub(crate) query: WholeQuery,
     pub(crate) columns: Vec<ResultColumn>,
-    /// The engine can run it; what it cannot run it refuses.
+    /// The engine can run it; otherwise it rejects it.
     pub(crate) is_served: bool,
 }
 
@@ -327,7 +329,7 @@ fn with_whole<'a>(
     planner
 }
 
-/// Plans `query` to learn its columns and parameters; those come back in `planner`.
+/// Plans `query` to determine its columns and parameters; `planner` receives the latter.
 pub(crate) fn prepare(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Planned> {
     let db = planner.access.database().clone();
     let now = db.engine().env().clock.wall_micros();
@@ -358,7 +360,8 @@ pub(crate) fn prepare(query: &ast::Query, planner: &mut Planner<'_>) -> Result<P
 }
 
 impl WholeQuery {
-    /// Runs the query; every row of the result goes to `sink` until that answers false. Lines of EXPLAIN are answered.
+    /// Runs the query; passes every row of the result to `sink` until that returns false. Returns the lines
+    /// of EXPLAIN.
     pub(crate) fn run(
         &self,
         types: &[Type],
@@ -402,7 +405,7 @@ impl WholeQuery {
         drop(planner);
         let types: Vec<Type> = relation.cols.iter().map(|col| col.ty).collect();
         let limits = Limits { memory_bytes_max: budget.left(), single };
-        // Whatever ends the statement ends what its expressions still wait for on the engine's threads.
+        // At the end of the statement, expressions that still wait on the engine's threads are cancelled.
         let _stopping = Stopping(stop);
         run::run(relation.plan, (sender, receiver), limits, self.mode, access, cx, &mut |batch| {
             let readers: Result<Vec<Reader<'_>>> = batch
@@ -423,7 +426,7 @@ impl WholeQuery {
         })
     }
 
-    /// The same, to be explained.
+    /// The same query in EXPLAIN mode.
     pub(crate) fn explained(self, analyze: bool) -> Self {
         Self { mode: if analyze { Mode::Analyze } else { Mode::Explain }, ..self }
     }

@@ -1,11 +1,11 @@
-//! Runs a plan of the query engine for a session that waits.
+//! Runs a plan of the query engine for a waiting session.
 //!
 //! ```text
 //! session's thread   plan ─▶ wait ◀─ batches, requests for rows of its transaction, the end
 //! engine's threads   optimise, scan, join, group, sort: within a memory limit, spilling to temporary files
 //! ```
-//! The engine's runtime belongs to this crate; see docs/decisions/0009. A session never runs on it and never blocks one of its
-//! threads. Dropping out early stops everything.
+//! The engine's runtime belongs to this crate; see docs/decisions/0009. A session never runs on it and never
+//! blocks one of its threads. If the session stops reading, the whole run stops.
 
 use std::error::Error;
 use std::pin::pin;
@@ -45,22 +45,22 @@ use crate::expr::{Context, bug};
 use crate::limits::temp_files::{TempFiles, disk_full};
 use crate::types::error::{Result, SqlError, state};
 
-/// Batches that wait for the session at most.
+/// Maximum number of batches that wait for the session.
 const WAITING: usize = 4;
-/// How often a session looks up from waiting.
+/// Interval at which a waiting session checks for interrupts.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What the engine tells the session's thread.
+/// A message from the engine to the session's thread.
 pub(crate) enum Event {
     Batch(RecordBatch),
-    /// Rows of the session's transaction are needed.
+    /// The engine needs rows of the session's transaction.
     Read(Request),
     /// Lines of EXPLAIN.
     Lines(Vec<String>),
     Done(std::result::Result<(), DataFusionError>),
 }
 
-/// What is wanted of a plan.
+/// Execution mode of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Rows,
@@ -68,16 +68,16 @@ pub(crate) enum Mode {
     Analyze,
 }
 
-/// How a plan may run.
+/// Limits of the execution of a plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) memory_bytes_max: usize,
-    /// On one thread: some aggregates of ours do not add up from parts.
+    /// On one thread: some of our aggregates have no partial states.
     pub(crate) single: bool,
 }
 
-/// Stack of a thread that plans and runs queries, taken as it is used. Plans are walked from top to bottom, and one of a thousand
-/// joins is that deep.
+/// Stack of a thread that plans and runs queries, committed as it is used. Plans are traversed recursively,
+/// and a plan of a thousand joins is that deep.
 const STACK_BYTES: usize = 16 << 20;
 
 fn runtime() -> Result<&'static Runtime> {
@@ -93,12 +93,12 @@ fn runtime() -> Result<&'static Runtime> {
     runtime.as_ref().map_err(|error| SqlError::new(state::INTERNAL_ERROR, format!("no threads: {error}")))
 }
 
-/// How a statement is worked on.
+/// Strategy for running a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// On all processors, with hash tables for joins, which have to fit into memory.
+    /// On all processors, with hash joins, whose tables have to fit into memory.
     Parallel,
-    /// On one thread, with joins by sorting, which spill.
+    /// On one thread, with sort-merge joins, which spill.
     Spilling,
 }
 
@@ -114,15 +114,16 @@ fn session_state(
     let reserved = &mut options.execution.sort_spill_reservation_bytes;
     *reserved = (*reserved).min(limits.memory_bytes_max / 16);
     options.optimizer.prefer_hash_join = true;
-    // The other way mixes the parts of UNION ALL.
+    // The alternative interleaves the parts of UNION ALL.
     options.optimizer.prefer_existing_union = true;
     options.sql_parser.enable_ident_normalization = false;
-    // What is folded to a constant is NULL in one and never NULL in the other.
+    // Constant folding may produce NULL in one schema and a non-null value in the other.
     options.execution.skip_physical_aggregate_schema_check = true;
     let mut env = RuntimeEnvBuilder::new().with_memory_pool(memory).build()?;
     env.disk_manager = files;
     let mut rules = PhysicalOptimizer::default().rules;
-    // Filters are where they belong by then. This rule goes by names of columns, and two sides of a join may have the same.
+    // Filters have been pushed down by then. This rule matches columns by name, and two sides of a join may
+    // have the same names.
     rules.retain(|rule| !rule.name().starts_with("FilterPushdown"));
     let sided = rules.iter().position(|rule| rule.name() == "join_selection");
     rules.insert(sided.map_or(0, |place| place + 1), Arc::new(ForgetConstants));
@@ -131,7 +132,7 @@ fn session_state(
     }
     rules.push(Arc::new(KeepGuards));
     rules.push(Arc::new(PutInOrder));
-    // Once filters are where they belong, and before projections stand between joins.
+    // After filters have been pushed down, and before projections are placed between joins.
     let mut logical = Optimizer::new().rules;
     let filtered = logical.iter().position(|rule| rule.name() == "push_down_filter");
     for rule in logical.iter_mut().filter(|rule| rule.name() == "push_down_filter") {
@@ -142,7 +143,8 @@ fn session_state(
     Ok(builder.with_optimizer_rules(logical).with_physical_optimizer_rules(rules).build())
 }
 
-/// True when a subquery of the plan reads the query around it, or is an IN or an EXISTS: the engine runs those that become joins.
+/// True when a subquery of the plan reads the enclosing query, or is an IN or an EXISTS: the engine runs
+/// those that become joins.
 fn asks_subqueries(plan: &LogicalPlan) -> bool {
     let mut found = false;
     let walked = plan.apply_with_subqueries(|node| {
@@ -161,7 +163,7 @@ fn asks_subqueries(plan: &LogicalPlan) -> bool {
     found || walked.is_err()
 }
 
-/// True when the engine can run the plan: subqueries that read the query around them have to turn into joins.
+/// True when the engine can run the plan: correlated subqueries have to turn into joins.
 pub(crate) fn is_served(plan: &LogicalPlan) -> bool {
     if !asks_subqueries(plan) {
         return true;
@@ -180,18 +182,18 @@ pub(crate) fn events() -> (Sender<Event>, Receiver<Event>) {
     channel()
 }
 
-/// Where the engine's part of a statement sends what it has.
+/// The sender of the engine's results of a statement.
 struct Answer {
     files: Arc<DiskManager>,
     events: Sender<Event>,
-    /// Room for batches that the session has not taken yet.
+    /// Permits for batches that the session has not taken yet.
     room: Arc<Semaphore>,
     /// True once a batch was sent.
     begun: bool,
 }
 
 impl Answer {
-    /// False when nobody listens any more.
+    /// Sends a batch; returns false when the session has stopped reading.
     async fn send(&mut self, batch: RecordBatch) -> std::result::Result<bool, DataFusionError> {
         let permit = self.room.acquire().await.map_err(|_| DataFusionError::Internal("no room".into()))?;
         permit.forget();
@@ -200,7 +202,7 @@ impl Answer {
     }
 }
 
-/// Runs `plan`. When memory ends before there is any answer, it begins anew in the way that spills.
+/// Runs `plan`. If memory runs out before the first batch, restarts with the strategy that spills.
 async fn work(
     plan: LogicalPlan,
     limits: Limits,
@@ -257,10 +259,10 @@ async fn work_in(
     Ok(())
 }
 
-/// Runs `plan`; its batches go to `each` until that answers false. Lines of EXPLAIN are answered.
+/// Runs `plan`; passes its batches to `each` until that returns false. Returns the lines of EXPLAIN.
 ///
 /// # Errors
-/// What expressions meet; 53200 when memory ends; 0A000 for what the engine cannot plan.
+/// Errors of expressions; 53200 when memory runs out; 0A000 for plans that the engine does not support.
 pub(crate) fn run(
     plan: LogicalPlan,
     (sender, receiver): (Sender<Event>, Receiver<Event>),
@@ -307,7 +309,7 @@ fn serve(
                 }
             }
             Ok(Event::Read(request)) => {
-                // Whoever asked may be gone.
+                // The requester may have been dropped.
                 let _ = request.reply.send(gather(&request.want, limits, access, cx));
             }
             Ok(Event::Lines(lines)) => shown = lines,
@@ -347,7 +349,7 @@ fn gather(
     Ok(batches)
 }
 
-/// An error of the engine as one of SQL.
+/// An error of the engine as an SQL error.
 pub(crate) fn from_engine(error: &DataFusionError) -> SqlError {
     let ours = |inner: &(dyn Error + Send + Sync + 'static)| match inner.downcast_ref::<SqlError>() {
         Some(error) => error.clone(),
@@ -383,8 +385,8 @@ pub(crate) fn from_engine(error: &DataFusionError) -> SqlError {
     }
 }
 
-/// An error of a plan that ran. What is not supported was found out when it was planned; what goes wrong now is a mistake, of ours
-/// or the engine's.
+/// An error of a running plan. Unsupported features were detected during planning, so an error now is a bug,
+/// of ours or the engine's.
 fn from_run(error: &DataFusionError) -> SqlError {
     let known = from_engine(error);
     match error.find_root() {
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_a_shared_part_of_a_plan_lacks_is_said_so() {
+    fn out_of_memory_in_shared_plan_is_reported() {
         let lacking = || DataFusionError::ResourcesExhausted("no more".into());
         let shared = Arc::new(lacking());
         let others = shared.clone();

@@ -1,7 +1,8 @@
 //! The invariant of a planned node: no expression reads a column beyond the row that it is evaluated for.
 //!
-//! Expressions refer to columns by number. Planning moves them between rows of different widths (relations joined so far, groups,
-//! results), so a number that was left as it was reads another column. This check finds the references that leave the row.
+//! Expressions refer to columns by number. Planning moves them between rows of different widths (relations
+//! joined so far, groups, results), so a number that was not adjusted reads another column. This check finds
+//! references outside the row.
 
 use super::Body;
 use super::From;
@@ -12,7 +13,8 @@ use super::Source;
 use crate::expr::Expr;
 use crate::plan::{Groups, Order};
 
-/// The widths of the rows in reach: those of the queries around, outermost first, then the one at hand.
+/// Widths of the accessible rows: those of the enclosing queries, outermost first, then that of the current
+/// one.
 #[derive(Clone, Copy)]
 struct Rows<'r> {
     around: &'r [usize],
@@ -44,8 +46,8 @@ impl Rows<'_> {
 }
 
 impl Node {
-    /// True when every column that an expression reads is one of its row, or of the row of a query around: their widths are
-    /// `around`, outermost first.
+    /// True when every column that an expression reads belongs to its row, or to the row of an enclosing
+    /// query. `around` lists the widths of the latter, outermost first.
     pub(super) fn stays_within(&self, around: &[usize]) -> bool {
         let rows = |width| Rows { around, width };
         let body = match &self.body {

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! query ─▶ Node: a tree of selects and set operations ─▶ rows, made by nested loops
-//!   a subquery that reads the query around it is run once for each row of that, its outer columns put in as constants
+//!   a correlated subquery runs once for each outer row, with the outer columns substituted as constants
 //! ```
-//! Which path is taken: a query that names a relation of `pg_catalog` or `information_schema`, in whatever part of it, comes here
-//! ([`crate::catalog::is_asked`]); every other goes by keys or to the query engine. So what PostgreSQL's clients ask is answered in a
-//! millisecond, with correlated subqueries wherever they stand, LATERAL, functions in the select list, WITH RECURSIVE and
-//! row_number(), some of which the engine has not.
-//! Tables may stand beside catalogs; they are read by key where a condition says one, otherwise whole. All is held within the
-//! statement's budget, see [`nested`].
+//! Choice of the executor: a query with any reference to a relation of `pg_catalog` or `information_schema`
+//! comes here ([`crate::catalog::is_asked`]); every other one goes by keys or to the query engine. So catalog
+//! queries of PostgreSQL's clients finish in a millisecond. They may use correlated subqueries anywhere,
+//! LATERAL, functions in the select list, WITH RECURSIVE and row_number(), some of which the engine lacks.
+//! Tables may be joined with catalogs; they are read by key where a condition gives one, otherwise
+//! completely. All rows count against the statement's budget, see [`nested`].
 
 mod check;
 mod nested;
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     order: Vec<Order>,
     limit: Option<Expr>,
     offset: Option<Expr>,
-    /// Columns that are more than their type says.
+    /// Columns with properties beyond their types.
     marks: Vec<(usize, Mark)>,
 }
 
@@ -55,7 +55,8 @@ pub(crate) enum Body {
         left: Box<Node>,
         right: Box<Node>,
     },
-    /// WITH RECURSIVE: what `base` answers, then what `step` answers over the rows that came last, until there are none.
+    /// WITH RECURSIVE: the rows of `base`, then repeatedly those of `step` over the previous rows, until it
+    /// returns no row.
     Recursive {
         base: Box<Node>,
         step: Box<Node>,
@@ -64,7 +65,7 @@ pub(crate) enum Body {
     },
 }
 
-/// The rows that the step of a recursion reads: set before each, by whoever runs it.
+/// Input rows of the step of a recursion: set by the executor before each step.
 pub(crate) type Last = Arc<Mutex<Arc<Vec<Record>>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub(crate) enum SetOp {
 #[derive(Debug, Clone)]
 pub(crate) struct Select {
     from: Vec<From>,
-    /// Conditions on no column of FROM.
+    /// Conditions that use no column of FROM.
     constant: Vec<Expr>,
     groups: Option<Groups>,
     output: Vec<Output>,
@@ -92,13 +93,13 @@ pub(crate) struct Select {
 #[derive(Debug, Clone)]
 struct From {
     source: Source,
-    /// Number of its first column, and how many there are.
+    /// Number of its first column, and the number of its columns.
     start: usize,
     width: usize,
-    /// What a row must fulfil beside the rows before it.
+    /// Condition on a row joined with the rows before it.
     filter: Vec<Expr>,
     is_outer: bool,
-    /// WHERE behind a LEFT JOIN.
+    /// WHERE conditions, applied after a LEFT JOIN.
     after: Vec<Expr>,
 }
 
@@ -110,7 +111,7 @@ enum Source {
     Query(Inner),
     /// In the step of a recursion.
     Last(Last),
-    /// Evaluated for the rows before it; with a number when true.
+    /// Evaluated for each row of the relations before it; with an ordinality column when true.
     Function(SetFunction, Vec<Expr>, bool),
 }
 
@@ -118,13 +119,13 @@ enum Source {
 #[derive(Debug, Clone)]
 enum Output {
     One(Expr),
-    /// As many rows as it answers.
+    /// As many rows as it returns.
     Many(SetFunction, Vec<Expr>, Take),
     /// `row_number()` within a partition, in an order.
     Number(Vec<Expr>, Vec<Order>),
 }
 
-/// What of the rows of a function becomes a column.
+/// The part of a function's row that becomes a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Take {
     Column(usize),
@@ -132,19 +133,19 @@ enum Take {
     Pair,
 }
 
-/// A query within a query. Its columns of the query around are [`Expr::Outer`].
+/// A query within a query. Columns of the enclosing query are [`Expr::Outer`] in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Inner {
     pub(crate) node: Arc<Node>,
     pub(crate) asked: Asked,
-    /// What IN looks for.
+    /// The left operand of IN.
     pub(crate) left: Option<Box<Expr>>,
     pub(crate) ty: Type,
-    /// It reads columns of the queries around.
+    /// It reads columns of enclosing queries.
     is_correlated: bool,
-    /// It did, before their values were put in: it goes with the copy that they were put into.
+    /// It did so before their values were substituted; it belongs to the copy with those values.
     is_settled: bool,
-    /// What it answered, when it answers everybody the same.
+    /// Cached result of an uncorrelated query.
     kept: Arc<OnceLock<Arc<Vec<Record>>>>,
 }
 
@@ -155,7 +156,7 @@ impl PartialEq for Inner {
 }
 
 impl Node {
-    /// Calls `each` for every expression directly in it, not in queries within.
+    /// Calls `each` for every direct expression, not for those of inner queries.
     fn each_expr(&mut self, each: &mut dyn FnMut(&mut Expr)) {
         let Self { body, columns: _, order, limit, offset, marks: _ } = self;
         order.iter_mut().for_each(|order| each(&mut order.expr));
@@ -216,8 +217,8 @@ impl Node {
         }
     }
 
-    /// Puts what `give` answers in the places of columns of the query right around this one. Columns further out move one step
-    /// in.
+    /// Replaces columns of the directly enclosing query by the result of `give`. Columns of queries further
+    /// out move one step in.
     pub(crate) fn settle_outer(&mut self, give: &mut dyn FnMut(usize) -> Expr) {
         self.change_outer(0, &mut |depth, steps, column| match steps.cmp(&depth) {
             Ordering::Less => None,
@@ -226,8 +227,8 @@ impl Node {
         });
     }
 
-    /// Calls `change` for every column of a query around, with the number of queries between this one and the place where it
-    /// is read, the steps out from there, and the column.
+    /// Calls `change` for every column of an enclosing query, with the number of queries between this one and
+    /// the reference, the steps out from the reference, and the column.
     fn change_outer(&mut self, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
         self.each_inner(&mut |inner| inner.change_outer(depth + 1, change));
         self.each_expr(&mut |expr| change_outer(expr, depth, change));
@@ -236,7 +237,7 @@ impl Node {
     /// True when it reads a column of a query `depth` steps out or further.
     fn reads_outer(&mut self, depth: usize) -> bool {
         let mut found = false;
-        // The node itself stays as it is: other places may share it.
+        // Works on a copy: other places may share the node.
         self.each_inner(&mut |inner| {
             found |= inner.is_correlated && (*inner.node).clone().reads_outer(depth + 1);
         });
@@ -261,7 +262,7 @@ fn change_outer(expr: &mut Expr, depth: usize, change: &mut dyn FnMut(usize, usi
     });
 }
 
-/// True when a subquery in it reads columns of the queries around.
+/// True when a subquery in it reads columns of enclosing queries.
 fn has_correlated(expr: &Expr) -> bool {
     let mut found = matches!(expr, Expr::Inner(inner) if inner.is_correlated);
     expr.for_parts(&mut |part| found |= has_correlated(part));
@@ -296,14 +297,14 @@ impl Inner {
         }
     }
 
-    /// Has the query within read column `number(n)` of the query right around it in the place of column `n`.
+    /// Makes the inner query read column `number(n)` of the directly enclosing query in place of column `n`.
     pub(crate) fn renumber(&mut self, number: &dyn Fn(usize) -> usize) {
         self.change_outer(0, &mut |depth, steps, column| {
             (steps == depth).then(|| Expr::Outer(steps, number(column)))
         });
     }
 
-    /// Columns that the query within reads of the query right around it.
+    /// Calls `each` for the columns of the directly enclosing query that the inner query reads.
     pub(crate) fn outer_columns(&self, each: &mut dyn FnMut(usize)) {
         if self.is_correlated {
             (*self.node).clone().change_outer(0, &mut |depth, steps, column| {

@@ -1,12 +1,12 @@
-//! What all parts of one run of nested loops share: the tables, the memory, and what was read and hashed already.
+//! State shared by all parts of one run of nested loops: tables, memory, and the rows read and hashed so far.
 //!
 //! ```text
-//! subquery, copied for each row around it ─▶ its relations are the same rows for all copies
-//!   table    read by key where a key is known, so that a transaction rests on no more of it than it needs
+//! subquery, copied for each outer row ─▶ all copies read the same cached rows
+//!   table    read by key where a key is known, to keep the transaction's read set small
 //!   join     one hash table for the same rows and the same keys
 //! ```
-//! Invariant: [`Nested::free`] falls by what is in use for a moment, and not by what the run holds to its end. A part that is done
-//! gives back the difference.
+//! Invariant: [`Nested::free`] decreases by memory in temporary use, not by memory that the run holds to its
+//! end. A part that is done releases the difference.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -24,23 +24,24 @@ use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 use crate::types::error::Result;
 
-/// Reads by ranges that are held to the end of a run. Ranges may overlap, unlike the rows of different keys.
+/// Limit of range reads that are held to the end of a run. Ranges may overlap, unlike the rows of different
+/// keys.
 const RANGES_MAX: usize = 16;
-/// Hash tables of the same rows: a key that holds a value of the row around it is another one for each of them.
+/// Limit of hash tables over the same rows: a key that contains an outer value differs for each outer row.
 const TABLES_MAX: usize = 4;
 
-/// A run of nested loops, as its expressions know it.
+/// A run of nested loops, as seen by its expressions.
 pub(crate) trait Nested {
     /// The memory of the statement.
     fn budget(&self) -> &Budget;
 
-    /// Bytes that are free, or would be without what the run holds.
+    /// Free bytes, not counting those that the run holds to its end.
     fn free(&self) -> usize;
 
-    /// From here on the run holds so many of the bytes that were taken.
+    /// Marks so many of the taken bytes as held to the end of the run.
     fn hold(&self, bytes: usize);
 
-    /// The rows of a table that a path leads to, in `ranges` of its key; false when the run does not hold them.
+    /// The rows of a table on a path, in `ranges` of its key; false when the run does not hold them.
     fn read(
         &self,
         table: &Table,
@@ -49,7 +50,7 @@ pub(crate) trait Nested {
         cx: &Context<'_>,
     ) -> Result<(Rows, bool)>;
 
-    /// The rows of a model that conditions over its columns may leave; false when the run does not hold them.
+    /// The rows of a model, narrowed by conditions over its columns; false when the run does not hold them.
     fn read_model(
         &self,
         model: &Arc<ModelRelation>,
@@ -57,7 +58,7 @@ pub(crate) trait Nested {
         cx: &Context<'_>,
     ) -> Result<(Rows, bool)>;
 
-    /// Rows that the run holds by the values of `keys`, which are over their columns; `None` when that is not worth it.
+    /// Rows of the run, hashed by the values of `keys` over their columns; `None` when that is not worth it.
     fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>>;
 }
 
@@ -66,14 +67,14 @@ pub(super) fn nested<'a>(cx: &Context<'a>) -> Result<&'a dyn Nested> {
     cx.nested.ok_or_else(|| bug("nested loops outside of a run"))
 }
 
-/// What was read, by table, path and ranges.
+/// Rows read so far, by table, path and ranges.
 #[derive(Default)]
 struct Read {
     rows: HashMap<String, Rows>,
     ranges: usize,
 }
 
-/// The hash tables of some rows. They hold the rows, so that no others take their address.
+/// The hash tables of some rows. They hold the rows, so that no other rows get the same address.
 struct Hashed {
     rows: Rows,
     tables: Vec<(Vec<Expr>, Arc<JoinTable>)>,
@@ -81,7 +82,7 @@ struct Hashed {
 
 /// A run.
 pub(super) struct Run<'a> {
-    /// `None` when all was read before.
+    /// `None` when all tables have been read before.
     access: Option<RefCell<Access<'a>>>,
     budget: &'a Budget,
     held: Cell<usize>,
@@ -121,8 +122,8 @@ impl<'a> Run<'a> {
 }
 
 impl Run<'_> {
-    /// Holds the rows of a place to the end of the run, unless they are those of one range too many; `free`: what was free before they
-    /// were read.
+    /// Caches the rows of a place to the end of the run, unless they are of a range and there are too many of
+    /// those. `free`: the free bytes before they were read.
     fn keep(&self, place: String, rows: Rows, is_range: bool, free: usize) -> Result<(Rows, bool)> {
         let mut read = self.read.borrow_mut();
         if is_range {

@@ -1,4 +1,4 @@
-//! Planning of small queries. Names and types are bound as for any other query; here is what only these have.
+//! Planning of queries for nested loops. Names and types are bound as in any other query; this adds the rest.
 
 use std::sync::Arc;
 
@@ -32,17 +32,17 @@ use crate::plan::{
 use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{check_recursive, common};
 
-/// Queries of WITH that are in reach.
+/// A query of WITH in scope.
 #[derive(Clone)]
 pub(crate) struct Named {
     name: String,
     columns: Vec<String>,
     query: ast::Query,
-    /// It reads itself: what it answers is found by steps.
+    /// It reads itself: its rows are computed step by step.
     is_recursive: bool,
-    /// While its step is planned: what that reads.
+    /// The input of its step, set while the step is planned.
     last: Option<(Last, Vec<(String, Type)>)>,
-    /// As it was planned for the first place that reads it.
+    /// Its plan, made for the first reference.
     planned: Option<Found>,
 }
 
@@ -64,7 +64,7 @@ impl Named {
         self.name == name
     }
 
-    /// Rows that are there by the time they are read.
+    /// A named relation whose rows are computed before they are read.
     pub(crate) fn answered(
         name: String,
         columns: Vec<(String, Type)>,
@@ -76,7 +76,7 @@ impl Named {
     }
 }
 
-/// What FROM names: its rows, its name, its columns, and what those are beyond their types.
+/// A relation of FROM: its source, name, columns, and the properties of those beyond their types.
 type Found = (Source, String, Vec<(String, Type)>, Vec<(usize, Mark)>);
 
 impl Planner<'_> {
@@ -240,7 +240,7 @@ impl Planner<'_> {
                     if matches!(many, Output::Many(.., Take::Pair)) {
                         marks.push((output.len(), Mark::Pair));
                     }
-                    // It cannot be ordered or grouped by: no expression stands for it.
+                    // No ORDER BY or GROUP BY may use it: no expression represents it.
                     projected.push((Expr::Column(usize::MAX - output.len()), column));
                     output.push(many);
                 }
@@ -295,21 +295,21 @@ impl Planner<'_> {
             expr.columns(&mut |column| is_made |= column > usize::MAX / 2);
             is_made
         };
-        // What functions answer is there to be ordered once all rows are.
+        // Rows of functions can be sorted only after all of them are computed.
         let mut by_result = Vec::new();
         if distinct_on.is_empty() && orders.iter().any(|order| is_made(&order.expr)) {
             by_result = std::mem::take(&mut orders);
             for order in &mut by_result {
                 let place = projected.iter().position(|(expr, _)| *expr == order.expr);
                 let place = place.ok_or_else(|| {
-                    unsupported("ORDER BY of a function that answers rows beside what is not answered")
+                    unsupported("ORDER BY of a function that returns rows with an unselected expression")
                 })?;
                 order.expr = Expr::Column(place);
             }
         }
         if orders.iter().map(|order| &order.expr).chain(&group_keys).chain(&distinct_on).any(is_made) {
             return Err(unsupported(
-                "ORDER BY or GROUP BY of a function that answers rows, and of row_number()",
+                "ORDER BY or GROUP BY of a function that returns rows, or of row_number()",
             ));
         }
         let columns: Vec<ResultColumn> = projected.into_iter().map(|(_, column)| column).collect();
@@ -346,7 +346,7 @@ impl Planner<'_> {
         Ok(Node { marks, order: by_result, ..Node::new(Body::Select(Box::new(select)), columns) })
     }
 
-    /// A function of the select list that answers rows, or a field of those; or `row_number()`.
+    /// A function of the select list that returns rows, or a field of those; or `row_number()`.
     fn many(&mut self, item: &ast::SelectItem, scope: &Scope) -> Result<Option<(Output, ResultColumn)>> {
         let (expr, name) = match item {
             ast::SelectItem::UnnamedExpr(expr) => (expr, label(expr)),
@@ -526,7 +526,7 @@ impl Planner<'_> {
                 with_ordinality,
             } => {
                 let shown = alias.as_ref().map_or("unnest".into(), |alias| folded(&alias.name));
-                // Of several arrays each column is called after the function.
+                // With several arrays each column is named after the function.
                 let name = if array_exprs.len() == 1 { shown.as_str() } else { "unnest" };
                 let (mut columns, mut arrays) = (Vec::new(), Vec::new());
                 for array in array_exprs {
@@ -578,7 +578,7 @@ impl Planner<'_> {
             }
         }
         if shown.is_empty() {
-            // Without a name its columns are found by their own.
+            // Without an alias its columns are found by their names.
             shown = format!("*{}", from.len());
         }
         let width = columns.len();
@@ -636,21 +636,21 @@ impl Planner<'_> {
         }
     }
 
-    /// The query of WITH at a place in `named`.
+    /// Plans the query of WITH at a position in `named`.
     fn small_with(&mut self, place: usize) -> Result<Option<Found>> {
         let Some(named) = self.named.get(place).cloned() else { return Ok(None) };
         if let Some((last, columns)) = named.last {
             if columns.is_empty() {
                 let message = format!("WITH query \"{}\" does not have a RETURNING clause", named.name);
                 let error = SqlError::new(state::FEATURE_NOT_SUPPORTED, message);
-                return Err(error.hint("let it answer rows: RETURNING *"));
+                return Err(error.hint("make it return rows: RETURNING *"));
             }
             return Ok(Some((Source::Last(last), named.name, columns, Vec::new())));
         }
         if let Some(found) = named.planned {
             return Ok(Some(found));
         }
-        // It sees the queries before it, and not itself.
+        // The query sees those before it, but not itself.
         let later = self.named.split_off(place);
         let node = self.within(&Scope::default(), |planner| match named.is_recursive {
             true => planner.small_recursive(&named),
@@ -678,7 +678,8 @@ impl Planner<'_> {
         Ok(Some(found))
     }
 
-    /// A query of WITH RECURSIVE that has its name in it: `base UNION [ALL] step` when the step reads it, else as any other.
+    /// Plans a query of WITH RECURSIVE whose text contains its name: as `base UNION [ALL] step` if the step
+    /// reads it, otherwise like any other query.
     fn small_recursive(&mut self, named: &Named) -> Result<Node> {
         let ast::SetExpr::SetOperation { op: ast::SetOperator::Union, set_quantifier, left, right } =
             named.query.body.as_ref()
@@ -708,7 +709,7 @@ impl Planner<'_> {
         let step = self.small_set_expr(right);
         self.named.pop();
         let mut step = step?;
-        // The step holds the rows that it reads.
+        // The step holds a reference to the rows that it reads.
         if Arc::strong_count(&last) == 1 {
             return self.small_set_expr(&named.query.body);
         }
@@ -727,13 +728,13 @@ impl Planner<'_> {
         Ok(Node::new(Body::Recursive { base, step, all, last }, shown))
     }
 
-    /// A query of WITH RECURSIVE that may not read itself; `refused` when it does.
+    /// Plans a query of WITH RECURSIVE that must not read itself; fails with `refused` when it does.
     fn small_unless_recursive(&mut self, named: &Named, refused: SqlError) -> Result<Node> {
         let itself = format!("relation \"{}\" does not exist", named.name);
         self.small(&named.query).map_err(|error| if error.message == itself { refused } else { error })
     }
 
-    /// Plans with one more query around.
+    /// Plans with one more enclosing query.
     fn within<R>(&mut self, around: &Scope, plan: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         self.outer.push(around.clone());
         let planned = plan(self);
@@ -743,7 +744,7 @@ impl Planner<'_> {
 }
 
 impl Binder<'_, '_> {
-    /// A subquery of a small query.
+    /// A subquery of a query for nested loops.
     pub(crate) fn inner(&mut self, expr: &ast::Expr) -> Result<Typed> {
         let scope = self.scope.clone();
         let plan = |planner: &mut Planner<'_>, query: &ast::Query| {
@@ -798,7 +799,7 @@ impl Node {
         Self { body, columns, order: Vec::new(), limit: None, offset: None, marks: Vec::new() }
     }
 
-    /// Makes its columns answer what clients are shown: vectors as PostgreSQL writes them.
+    /// Converts its columns to the form that clients receive: vectors in PostgreSQL's notation.
     fn show_marks(&mut self) -> Result<()> {
         for (place, mark) in std::mem::take(&mut self.marks) {
             let Body::Select(select) = &mut self.body else { continue };
@@ -815,7 +816,7 @@ impl Node {
         Ok(())
     }
 
-    /// True when a column is NULL in so many words.
+    /// True when a column is a literal NULL.
     fn is_null(&self, place: usize) -> bool {
         match &self.body {
             Body::Select(select) => {
@@ -826,7 +827,7 @@ impl Node {
         }
     }
 
-    /// Makes its columns answer these types.
+    /// Casts its columns to these types.
     fn cast_to(&mut self, columns: &[ResultColumn]) {
         for (place, column) in columns.iter().enumerate() {
             let Some(own) = self.columns.get_mut(place) else { continue };
@@ -858,12 +859,13 @@ impl Node {
     }
 }
 
-/// True when a word of the text is the name; whether it means this query, planning finds out.
+/// True when a word of the text equals the name; planning determines whether it means this query.
 pub(crate) fn says(text: &str, name: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word.eq_ignore_ascii_case(name))
 }
 
-/// Puts each condition to the first relation that knows its columns; answers those without any.
+/// Attaches each condition to the first relation at which all its columns are known; returns those without
+/// columns.
 fn place(from: &mut [From], conjuncts: Vec<Expr>) -> Vec<Expr> {
     let mut constant = Vec::new();
     for conjunct in conjuncts {
@@ -871,7 +873,7 @@ fn place(from: &mut [From], conjuncts: Vec<Expr>) -> Vec<Expr> {
         conjunct.columns(&mut |column| last = last.max(Some(column)));
         let relation = match last {
             Some(last) => from.iter_mut().rev().find(|from| from.start <= last),
-            // Without a column, but another for each row.
+            // It has no column, but its value differs for each row.
             None if conjunct.is_volatile() => from.last_mut(),
             None => None,
         };

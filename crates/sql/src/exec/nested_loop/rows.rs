@@ -1,4 +1,4 @@
-//! Functions that answer rows.
+//! Set-returning functions.
 
 use ropewalk::tables::{Type, Value};
 
@@ -9,14 +9,14 @@ use crate::types::error::{Result, SqlError, state};
 use crate::types::json;
 use crate::types::names::{common, is_integer, is_numeric, type_name};
 
-/// A function that answers rows.
+/// A function that returns rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetFunction {
     GenerateSeries(Type),
-    /// The number of the first element.
+    /// The subscript of the first element.
     GenerateSubscripts(i32),
     Unnest(Type),
-    /// Several arrays beside each other, the shorter ones filled up with NULLs: `unnest` in FROM.
+    /// Several arrays in parallel, the shorter ones filled up with NULLs: `unnest` in FROM.
     UnnestAll,
     JsonElements {
         as_text: bool,
@@ -30,9 +30,9 @@ pub(crate) enum SetFunction {
     StringToTable,
     /// `information_schema._pg_expandarray`: the elements with their numbers.
     ExpandArray,
-    /// `pg_options_to_table`: nothing has options here.
+    /// `pg_options_to_table`: always empty, since no object has options.
     Options,
-    /// One that never answers a row here.
+    /// A function that never returns a row here.
     Nothing(Type),
 }
 
@@ -40,7 +40,7 @@ impl SetFunction {
     /// The function of this name for arguments of these types, and the types that they are cast to.
     ///
     /// # Errors
-    /// 42883: the name is such a function's, and not for these types.
+    /// 42883: a function of this name exists, but not for these types.
     pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Result<Option<(Self, Vec<Type>)>> {
         let refused = || {
             let types: Vec<String> = types.iter().map(|ty| crate::types::names::shown(*ty)).collect();
@@ -52,7 +52,7 @@ impl SetFunction {
             ("generate_series", 2 | 3) => {
                 let mut ty = Type::INT4;
                 if types.iter().flatten().any(|ty| is_moment(*ty)) {
-                    // The engine has these.
+                    // The query engine has these.
                     return Err(crate::plan::unsupported("generate_series over times in nested loops"));
                 }
                 for found in types.iter().flatten() {
@@ -63,7 +63,7 @@ impl SetFunction {
                 }
                 (Self::GenerateSeries(ty), vec![ty; types.len()])
             }
-            // The channels are the one argument that who binds it puts in.
+            // The binder adds the channels as an argument.
             ("pg_listening_channels", 0 | 1) => (Self::Unnest(Type::TEXT), vec![Type::TEXT.array()]),
             ("unnest", 1) => match first {
                 Some(array @ Type::Array(element)) => (Self::Unnest(Type::Scalar(element)), vec![array]),
@@ -99,7 +99,7 @@ impl SetFunction {
         Ok(Some(found))
     }
 
-    /// Names and types of what it answers; `name` is the function's or its alias.
+    /// Names and types of its columns; `name` is the function's or its alias.
     pub(crate) fn columns(self, name: &str) -> Vec<(String, Type)> {
         match self {
             Self::GenerateSeries(ty) | Self::Unnest(ty) | Self::Nothing(ty) => vec![(name.to_owned(), ty)],
@@ -114,7 +114,7 @@ impl SetFunction {
             }
             Self::RegexpMatches => vec![(name.to_owned(), Type::TEXT.array())],
             Self::ExpandArray => vec![("x".into(), Type::INT8), ("n".into(), Type::INT8)],
-            // Whoever calls it knows the arrays.
+            // The caller knows the arrays.
             Self::UnnestAll => Vec::new(),
             Self::Options => vec![("option_name".into(), Type::TEXT), ("option_value".into(), Type::TEXT)],
         }
@@ -152,7 +152,7 @@ impl SetFunction {
                     push(vec![at.clone()])?;
                     match arithmetic(Arith::Add, &at, &step, ty) {
                         Ok(next) => at = next,
-                        // The end of the type is an end, too.
+                        // Stops at the end of the type's range, too.
                         Err(_) => break,
                     }
                 }
@@ -238,7 +238,7 @@ impl SetFunction {
     }
 }
 
-/// The elements of arrays, a row for each place.
+/// The elements of arrays in parallel, a row for each position.
 fn beside_each_other(arrays: &[Value<'static>], budget: &Budget) -> Result<Vec<Record>> {
     let length = |array: &Value<'_>| match array {
         Value::Array(array) => array.len(),

@@ -1,4 +1,4 @@
-//! Runs small queries: everything is rows in memory.
+//! Execution of nested-loop queries: all rows are in memory.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -29,17 +29,17 @@ use crate::limits::budget::{Budget, row_bytes};
 use crate::plan::{Asked, Order};
 use crate::types::error::{Result, SqlError, state};
 
-/// What a query answered.
+/// The rows of a query's result.
 pub(super) type Rows = Arc<Vec<Record>>;
 
-/// The columns of a row so far.
+/// The columns of the row that is being joined.
 type Row = Vec<Value<'static>>;
 
-/// The queries of one run whose tables were read. One that several places of the statement read, as they do those of WITH, is read
-/// and answered once for all of them.
+/// The queries of one run whose tables have been read. A query with several references, such as one of WITH,
+/// is read and executed once for all of them.
 #[derive(Default)]
 pub(crate) struct Filled {
-    /// By the plan's address. The plan is held so that no other one gets the same.
+    /// By the plan's address. The plan is held so that no other plan gets the same address.
     queries: HashMap<*const Node, (Arc<Node>, Inner)>,
 }
 
@@ -65,8 +65,7 @@ impl Filled {
 }
 
 impl Node {
-    /// Forgets what an earlier run answered, and with `access` reads the tables that the query is over, so that all of it is in
-    /// memory.
+    /// Drops the results of an earlier run and, with `access`, reads the tables of the query into memory.
     pub(crate) fn fill(
         &mut self,
         mut access: Option<&mut Access<'_>>,
@@ -115,7 +114,7 @@ impl Node {
         }
     }
 
-    /// Runs a query over tables as `access` sees them.
+    /// Runs a query over tables as visible to `access`.
     pub(crate) fn answer(
         &self,
         access: &mut Access<'_>,
@@ -164,7 +163,7 @@ impl Node {
     }
 }
 
-/// All of a table.
+/// The range of a complete table.
 fn whole() -> Vec<KeyRange<'static>> {
     vec![KeyRange::all()]
 }
@@ -243,7 +242,8 @@ fn combined(
     Ok(rows)
 }
 
-/// The rows of `base`, then those of `step` over the rows that came last, until none come. Without ALL each row comes once.
+/// The rows of `base`, then those of `step` over the previous rows, until there are no more. Without ALL each
+/// row appears once.
 fn recursion(
     base: &Node,
     step: &Node,
@@ -268,7 +268,7 @@ fn recursion(
     }
 }
 
-/// For each row its number within its partition.
+/// The number of each row within its partition.
 fn numbers(partition: &[Expr], order: &[Order], sources: &[Row], cx: &Context<'_>) -> Result<Vec<i64>> {
     let mut keyed = Vec::with_capacity(sources.len());
     for (place, source) in (0_i64..).zip(sources) {
@@ -344,7 +344,7 @@ impl Select {
             }
         }
         if !self.distinct_on.is_empty() {
-            // The first of each, in the order asked for.
+            // The first row of each, in the requested order.
             let with_on = sources.iter().zip(keyed).map(|(source, (order, row))| {
                 let on = self.distinct_on.iter().map(|expr| Ok(expr.eval(cx, source)?.into_owned()));
                 Ok((order, [on.collect::<Result<Row>>()?, row].concat()))
@@ -363,7 +363,7 @@ impl Select {
         Ok(sorted(keyed, &self.order))
     }
 
-    /// The rows of the result for one row of the sources: one, or as many as its functions answer.
+    /// The result rows of one source row: one, or as many as its functions return.
     fn outputs(
         &self,
         source: &Row,
@@ -398,7 +398,7 @@ impl Select {
         let mut rows: Vec<Record> = Vec::new();
         let mut bytes = 0;
         for number in 0..many.unwrap_or(1) {
-            // A value beside a function comes with each of its rows. The caller pays for those that stay.
+            // A scalar value is repeated in each row of a function. The caller pays for the rows that stay.
             let row: Record = row(number);
             budget.take_row(&row)?;
             bytes += row_bytes(&row);
@@ -409,7 +409,7 @@ impl Select {
     }
 }
 
-/// What of a function's row becomes a column.
+/// The part of a function's row that becomes a column.
 fn taken(row: Record, take: Take) -> Result<Value<'static>> {
     match take {
         Take::Column(place) => Ok(row.into_iter().nth(place).unwrap_or(Value::Null)),
@@ -423,9 +423,9 @@ fn taken(row: Record, take: Take) -> Result<Value<'static>> {
 /// Rows of a level that may match the rows of the levels before.
 struct Found {
     rows: Rows,
-    /// Which of them; `None` for all.
+    /// The matching row numbers; `None` for all.
     numbers: Option<Vec<usize>>,
-    /// Bytes that go with them.
+    /// Bytes held by them.
     bytes: usize,
 }
 
@@ -447,7 +447,8 @@ impl Found {
     }
 }
 
-/// The equalities that join a relation: expressions over its columns alone, numbered from 0, and those that they equal.
+/// The equalities that join a relation: expressions over its columns alone, numbered from 0, and the
+/// expressions equal to them.
 struct Pairs {
     here: Vec<Expr>,
     before: Vec<Expr>,
@@ -458,7 +459,7 @@ impl Pairs {
         let side = |expr: &Expr| {
             let (mut here, mut before) = (false, false);
             expr.columns(&mut |column| if column < from.start { before = true } else { here = true });
-            // A subquery is run for the rows that match, not for all that might.
+            // A subquery runs only for the rows that match, not for all candidates.
             (here, before || here && super::has_correlated(expr))
         };
         let mut pairs = Self { here: Vec::new(), before: Vec::new() };
@@ -479,12 +480,12 @@ impl Pairs {
     }
 }
 
-/// What is known of a level once it was reached.
+/// State of a level that was reached before.
 #[derive(Default)]
 struct Known {
     pairs: Option<Arc<Pairs>>,
     path: Option<Arc<Path>>,
-    /// The rows that were hashed last, and those of them that may match whatever they are joined on.
+    /// The rows hashed last, and those of them that may match some join value.
     hashed: Option<(Rows, Option<Arc<JoinTable>>, Arc<[usize]>)>,
 }
 
@@ -495,7 +496,7 @@ struct Join<'p> {
 }
 
 impl From {
-    /// Those of some rows that its own conditions do not rule out.
+    /// The rows that its own conditions do not rule out.
     fn possible(&self, numbers: &[usize], rows: &[Record], cx: &Context<'_>) -> Vec<usize> {
         if numbers.is_empty() {
             return Vec::new();
@@ -507,18 +508,18 @@ impl From {
         numbers.iter().copied().filter(is_possible).collect()
     }
 
-    /// Its own conditions by which less of a model is read.
+    /// Its own conditions that reduce the rows read from a model.
     fn narrowing(&self, model: &ModelRelation) -> Vec<Expr> {
         let alone = point::alone(&self.filter, self.start).map(|part| self.shifted(part));
         alone.filter(|condition| model.narrows(condition)).collect()
     }
 
-    /// An expression over its columns alone, numbered from 0.
+    /// Renumbers an expression over its columns alone to start at 0.
     fn shifted(&self, expr: &Expr) -> Expr {
         expr.clone().renumber(&|column| column - self.start)
     }
 
-    /// The path to the rows that fulfil some of its conditions.
+    /// The path to the rows that satisfy some of its conditions.
     fn path<'e>(&self, schema: &Schema, conditions: impl Iterator<Item = &'e Expr>) -> Path {
         Path::choose(schema, self.start, &conditions.cloned().collect::<Vec<_>>(), &[], false)
     }
@@ -598,7 +599,8 @@ impl<'p> Join<'p> {
             },
             Source::Table(table, schema) => {
                 let path = self.path(depth, from, schema);
-                // A key that cannot be computed may be guarded by another condition: all of them are asked of each row.
+                // A key that cannot be computed may be guarded by another condition: all of them are
+                // evaluated for each row.
                 let ranges = path.ranges(cx, &self.row).map_or_else(|_| whole(), |ranges| ranges.ranges);
                 match run.read(table, &path, &ranges, cx)? {
                     (rows, true) => (rows, true),
@@ -617,7 +619,7 @@ impl<'p> Join<'p> {
         }
     }
 
-    /// Those of the rows that the equalities let through.
+    /// The rows that satisfy the equalities.
     fn joined(
         &mut self,
         depth: usize,
@@ -638,7 +640,7 @@ impl<'p> Join<'p> {
                 let run = nested(cx)?;
                 let table = match is_held {
                     true => run.hashed(&rows, &pairs.here, cx)?,
-                    // It goes with the rows, and is no more than those, which were paid for.
+                    // The table lives as long as the rows, and is no larger than they are; they are paid for.
                     false => {
                         let budget = Budget::new(usize::MAX);
                         Some(Arc::new(join_table(&rows, &pairs.here, &budget, cx)?))
@@ -659,11 +661,11 @@ impl<'p> Join<'p> {
     }
 }
 
-/// Fewer rows are looked at one by one.
+/// Below this number, rows are compared one by one.
 const HASHED_ROWS_MIN: usize = 8;
 
 impl Inner {
-    /// Its rows beside a row of the query around.
+    /// Its rows for a row of the enclosing query.
     fn rows(&self, cx: &Context<'_>, input: &dyn Input, budget: &Budget) -> Result<Rows> {
         cx.interrupt.check(cx.env)?;
         if !self.is_correlated {
@@ -693,7 +695,7 @@ impl Inner {
         }
     }
 
-    /// Its value beside a row of the query around.
+    /// Its value for a row of the enclosing query.
     pub(crate) fn eval(&self, cx: &Context<'_>, input: &dyn Input) -> Result<Value<'static>> {
         let Some(run) = cx.nested else {
             // Outside of queries, in VALUES for example.
@@ -703,7 +705,7 @@ impl Inner {
         };
         let free = run.free();
         let value = self.value(&self.rows(cx, input, run.budget())?, cx, input);
-        // Its rows are gone, unless they are kept; the caller pays for what becomes of the value.
+        // Its rows are dropped, unless they are cached; the caller pays for the value.
         if self.is_correlated {
             run.budget().give_back(free.saturating_sub(run.free()));
         }

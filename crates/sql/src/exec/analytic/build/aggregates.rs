@@ -1,5 +1,5 @@
-//! GROUP BY and aggregates. What the engine adds up exactly as PostgreSQL does, it does; everything else runs through the
-//! aggregates of `crate::functions::aggregate`, value by value.
+//! GROUP BY and aggregates. The engine computes aggregates that it adds up exactly as PostgreSQL does; all
+//! others run through `crate::functions::aggregate`, value by value.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(in crate::exec::analytic) struct Keys {
 }
 
 impl Keys {
-    /// The keys that the arguments of GROUPING are.
+    /// The positions of the keys that are arguments of GROUPING.
     fn places(&self, arguments: &[Expr]) -> Result<Vec<usize>> {
         let place = |argument: &Expr| {
             self.exprs.iter().position(|(known, _)| known == argument).ok_or_else(|| {
@@ -57,7 +57,7 @@ impl Keys {
         arguments.iter().map(place).collect()
     }
 
-    /// The number of a key, which may be there already.
+    /// Returns the number of a key; adds the key if it is new.
     pub(in crate::exec::analytic) fn add(&mut self, (expr, ty): (Expr, Type)) -> usize {
         match self.exprs.iter().position(|(known, _)| *known == expr) {
             Some(number) => number,
@@ -69,8 +69,8 @@ impl Keys {
     }
 }
 
-/// The bit of each key in the engine's number of a grouping set, which is set where the set has not the key: keys in the order in
-/// which the sets name them first, the first one highest.
+/// The bit of each key in the engine's number of a grouping set; it is set where the set lacks the key. Keys
+/// are in the order in which the sets first name them, the first one highest.
 fn bits(sets: &[Vec<usize>]) -> Vec<(usize, usize)> {
     let mut order: Vec<usize> = Vec::new();
     for place in sets.iter().flatten() {
@@ -88,7 +88,7 @@ fn mask(column: usize, places: &[usize], bits: &[(usize, usize)]) -> Expr {
     let op = |op, left, right| Expr::Arith(op, Type::INT8, Box::new(left), Box::new(right));
     let mut sum = whole(0);
     for (number, place) in places.iter().enumerate() {
-        // A key that no set has is in none.
+        // A key that occurs in no set is missing in all of them.
         let bit = match bits.iter().find(|(known, _)| known == place) {
             Some((_, bit)) => {
                 let shifted = op(
@@ -105,7 +105,7 @@ fn mask(column: usize, places: &[usize], bits: &[(usize, usize)]) -> Expr {
     Expr::Cast(Box::new(sum), Type::INT4)
 }
 
-/// An aggregate as the engine computes it.
+/// An aggregate in the form that the engine computes.
 pub(in crate::exec::analytic) struct Computed {
     pub(in crate::exec::analytic) function: Arc<AggregateUDF>,
     pub(in crate::exec::analytic) arguments: Vec<Df>,
@@ -130,7 +130,7 @@ impl Computed {
 }
 
 impl Planner<'_> {
-    /// Groups: answers the keys, then the aggregates, as columns.
+    /// Groups rows: returns the keys, then the aggregates, as columns.
     pub(in crate::exec::analytic) fn grouped(
         &mut self,
         plan: LogicalPlan,
@@ -145,7 +145,7 @@ impl Planner<'_> {
             exprs.extend(aggregate.parts_mut());
         }
         let (plan, cols) = self.computed_first(plan, cols, exprs, has_guards)?;
-        // GROUPING names its keys as they were written.
+        // GROUPING refers to its keys as they were written.
         for aggregate in aggregates.iter_mut().filter(|aggregate| aggregate.kind == Kind::Grouping) {
             for argument in &mut aggregate.arguments {
                 let at = written.iter().position(|(known, _)| known == argument);
@@ -158,13 +158,13 @@ impl Planner<'_> {
         let mut group_exprs: Vec<Df> = Vec::new();
         let mut group_cols: Vec<Col> = Vec::new();
         let mut computed: Vec<Df> = Vec::new();
-        // Where a value is shown that is not what is compared: any of the equal ones, by key.
+        // Where the rendered value differs from the compared one: any of the equal values, by key.
         let mut shown: Vec<(usize, Col)> = Vec::new();
         for (place, (expr, ty)) in keys.exprs.iter().enumerate() {
             let (key, form, ty) = self.translated(expr, *ty, cols)?;
             if compares(&form) {
                 let column = match (&key, expr) {
-                    // A plain column keeps its name, by which subqueries may know it.
+                    // A plain column keeps its name, since subqueries may refer to it.
                     (Df::Column(column), Expr::Column(_)) if !group_exprs.contains(&key) => column.clone(),
                     _ => bare(self.whole()?.fresh('c')),
                 };
@@ -239,7 +239,7 @@ impl Planner<'_> {
         if is_plain {
             return Ok((plan, all));
         }
-        // Keys keep their names; aggregates of several parts are put together.
+        // Keys keep their names; aggregates of several parts are combined.
         let mut exprs: Vec<Df> = Vec::new();
         let mut answered = Vec::new();
         for (place, col) in group_cols.iter().enumerate() {
@@ -269,7 +269,8 @@ impl Planner<'_> {
         Ok((plan, answered))
     }
 
-    /// The parts that an aggregate is computed of, as columns from `start` on, and what is answered over them.
+    /// The parts from which an aggregate is computed, as columns from `start` on, and the expression over
+    /// them.
     pub(in crate::exec::analytic) fn computed(
         &mut self,
         aggregate: &Aggregate,
@@ -361,7 +362,7 @@ impl Planner<'_> {
             arguments.push(expr);
         }
         let own = arguments.len();
-        // What orders the rows travels behind the arguments.
+        // The ORDER BY values follow the arguments.
         let mut order = aggregate.order.clone();
         for key in &mut order {
             let (expr, _, ty) = self.translated(&key.expr, key.ty, cols)?;
@@ -384,7 +385,7 @@ impl Planner<'_> {
 }
 
 impl Aggregate {
-    /// Has arguments that may fail evaluated only where its FILTER is true.
+    /// Evaluates arguments that may fail only where the FILTER is true.
     pub(in crate::exec::analytic) fn take_filter_along(&mut self) {
         let Some(filter) = &self.filter else { return };
         for argument in self.arguments.iter_mut().filter(|argument| argument.may_fail()) {
@@ -401,14 +402,14 @@ impl Aggregate {
     }
 }
 
-/// True for decimals whose sum may have more digits than there are.
+/// True for decimals whose sum may have more digits than the type allows.
 fn is_wide(form: &DataType) -> bool {
     matches!(form, DataType::Decimal128(precision, _) if *precision > SAFE_DIGITS)
 }
 
-/// The plan, such that its rows come in one partition: an aggregate of ours is computed as a whole. A union has a partition
-/// for each side; only a limit, here one that is never reached, has the engine put them together. It is right above the union: a
-/// sort below it would make room for as many rows.
+/// The plan, with its rows in one partition, because our aggregates have no partial states. A union has a
+/// partition for each side; only a limit, here one that is never reached, makes the engine merge them. It is
+/// directly above the union: a sort below it would reserve memory for that many rows.
 fn one_partition(plan: LogicalPlan) -> Result<LogicalPlan> {
     let limited = plan.transform_up(|part| match part {
         LogicalPlan::Union(_) => {
@@ -420,7 +421,7 @@ fn one_partition(plan: LogicalPlan) -> Result<LogicalPlan> {
     built(limited.map(|limited| limited.data))
 }
 
-/// An aggregate of ours as one of the engine's.
+/// One of our aggregates as an aggregate of the engine.
 #[derive(Debug)]
 struct RowAggregate {
     name: String,
@@ -433,9 +434,10 @@ struct RowAggregate {
     parts: Parts,
 }
 
-/// States of groups on their way from one step of the engine to the next, with the bytes that they take.
+/// States of groups between two steps of the engine, with their bytes.
 ///
-/// Grouping sets are computed in two steps, of which each knows all rows of a group. The states stay here; numbers travel.
+/// Grouping sets are computed in two steps, and each step sees all rows of a group. The states stay here;
+/// only their numbers are passed on.
 type Parts = Arc<Mutex<Vec<Option<(Running, usize)>>>>;
 
 impl PartialEq for RowAggregate {
@@ -510,7 +512,7 @@ struct RowAccumulator {
     types: Vec<Type>,
     form: DataType,
     around: Around,
-    /// What its state has taken.
+    /// Bytes that its state holds.
     bytes: usize,
     parts: Parts,
     has_part: bool,
@@ -522,7 +524,7 @@ impl RowAccumulator {
             arrays.iter().zip(&self.types).map(|(array, ty)| Reader::new(array.as_ref(), *ty)).collect();
         let readers = readers?;
         let rows = arrays.first().map_or(0, |array| array.len());
-        // The engine asks for the size; nothing is refused here.
+        // The engine queries the size; the limit is enforced elsewhere.
         let budget = Budget::new(usize::MAX);
         let interrupt = self.around.interrupt();
         let cx = self.around.context(&interrupt);
@@ -565,7 +567,7 @@ impl Accumulator for RowAccumulator {
             let part = self.parts.lock().get_mut(place).and_then(Option::take);
             let (running, bytes) = part.ok_or_else(|| through(bug("a state that was never given")))?;
             if std::mem::replace(&mut self.has_part, true) {
-                // A step that runs out of memory gives a group away before it has all of its rows.
+                // A step that runs out of memory emits a group before it has read all of its rows.
                 let message = "the groups of GROUPING SETS do not fit in the memory of the statement";
                 return Err(through(SqlError::new(state::OUT_OF_MEMORY, message)));
             }

@@ -1,12 +1,15 @@
-//! `SELECT append_event(type, tags, data, ...) [FROM ...]`: an event for each row of the query, in the transaction at hand.
+//! `SELECT append_event(type, tags, data, ...) [FROM ...]`: an event for each row of the query, in the
+//! current transaction.
 //!
-//! Named arguments: `store`, `metadata` (a JSON object of texts), `id`, `idempotency_key`; and the condition under which the commit may
-//! append: `fail_if_tags` and `fail_if_types` (no event has one of these types and all of these tags), or `fail_if` (a JSON array of
-//! such items: `[{"types": [...], "tags": [...]}, ...]`), and `after` (none behind this position). Rows that follow each other with
-//! the same store, condition and key are one append.
+//! Named arguments: `store`, `metadata` (a JSON object of strings), `id`, `idempotency_key`; and the
+//! condition under which the commit may append: `fail_if_tags` and `fail_if_types` (no event has one of these
+//! types and all of these tags), or `fail_if` (a JSON array of such items: `[{"types": [...], "tags": [...]},
+//! ...]`), and `after` (no such event after this position). Consecutive rows with the same store, condition
+//! and key are one append.
 //! A NULL `after` is the position before the first event; NULL is an error for every other argument but `id` and `metadata`. An
 //! idempotency key identifies the whole transaction, which may contain one append only.
-//! Positions are given out by the commit, so the answers are NULL; `last_event_position()` tells the last one afterwards.
+//! The commit assigns positions, so the results are NULL; `last_event_position()` returns the last one
+//! afterwards.
 
 use std::borrow::Cow;
 
@@ -28,7 +31,7 @@ use crate::types::json;
 pub(crate) struct Append {
     /// The rows of arguments.
     source: Source,
-    /// What the columns of a row are.
+    /// The argument in each column of a row.
     arguments: Vec<Argument>,
     pub(crate) columns: Vec<ResultColumn>,
 }
@@ -106,7 +109,7 @@ fn cast(expr: &ast::Expr, data_type: ast::DataType) -> ast::SelectItem {
 }
 
 impl Append {
-    /// The call that is all that a query selects.
+    /// The call, if it is the only item that a query selects.
     pub(crate) fn of(query: &ast::Query) -> Option<&ast::Function> {
         let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
         let ([ast::SelectItem::UnnamedExpr(ast::Expr::Function(function))]
@@ -177,13 +180,13 @@ impl Append {
         Ok(Self { source, arguments, columns })
     }
 
-    /// True for one row of arguments that are soon computed.
+    /// True for one row of arguments that take little time to compute.
     pub(crate) fn is_brief(&self) -> bool {
         let Source::Select(select) = &self.source else { return false };
         select.levels.is_empty() && !select.output.iter().any(Expr::sleeps)
     }
 
-    /// Appends; the number of rows.
+    /// Appends the events; returns the number of rows.
     pub(crate) fn run(
         &self,
         types: &[Type],
@@ -214,7 +217,7 @@ impl Append {
         Ok(count)
     }
 
-    /// What one row asks for.
+    /// The append that one row describes.
     fn call(&self, record: Record) -> Result<Call> {
         let mut row: Vec<(Argument, Value<'static>)> = self.arguments.iter().copied().zip(record).collect();
         let null_after = (Argument::After, Value::Null);
@@ -254,7 +257,7 @@ impl Append {
             }
         };
         let after = match take(Argument::After) {
-            // Nothing was there when the position was read.
+            // NULL: the position was read before the first event.
             None => is_first.then_some(Position(0)),
             Some(after) => {
                 let position = after.as_integer().and_then(|position| u64::try_from(position).ok());
@@ -311,7 +314,7 @@ fn texts(value: &Value<'static>) -> Result<Vec<String>> {
     array.iter().map(item).collect()
 }
 
-/// The pairs of a JSON object of texts.
+/// The pairs of a JSON object of strings.
 fn metadata_of(text: &str) -> Result<Vec<(String, String)>> {
     let wrong = || invalid("metadata is a JSON object of texts");
     let pair = |(key, value): (String, &str)| {
@@ -344,6 +347,6 @@ fn items_of(text: &str) -> Result<Vec<QueryItem>> {
     };
     let items: Vec<QueryItem> =
         json::all_elements(text).ok_or_else(wrong)?.into_iter().map(item).collect::<Result<_>>()?;
-    // No items would mean every event.
+    // An empty list would match every event.
     if items.is_empty() { Err(wrong()) } else { Ok(items) }
 }

@@ -1,10 +1,12 @@
-//! UPDATE and DELETE whose rows a query finds: subqueries that read the row, other tables in FROM and USING.
+//! UPDATE and DELETE with rows found by a query: subqueries that read the row, other tables in FROM and
+//! USING.
 //!
 //!   UPDATE t SET a = e FROM u WHERE c   ─▶   SELECT t.key…, e FROM t, u WHERE c   ─▶   write by key
 //!
 //! Invariants
-//! 1. The whole condition is in the query; nothing of it is left to whoever writes.
-//! 2. A row that several rows of FROM lead to is written once, by the first of them, as in PostgreSQL.
+//! 1. The complete condition is in the query; the writing step checks none of it.
+//! 2. A row of the target that joins several rows of FROM is written once, for the first of them, as in
+//!    PostgreSQL.
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
@@ -34,10 +36,10 @@ pub(in crate::exec::analytic) static SELECT: LazyLock<Option<ast::Query>> =
         _ => None,
     });
 
-/// What a column is set to.
+/// The new value of a column.
 enum SetTo {
     Default,
-    /// A column of the query; a literal is read as what the column is.
+    /// A column of the query; a literal is converted to the type of the target column.
     Column {
         number: usize,
         found: Type,
@@ -45,19 +47,19 @@ enum SetTo {
     },
 }
 
-/// An UPDATE or DELETE by keys that a query finds.
+/// An UPDATE or DELETE by the keys that a query finds.
 pub(crate) struct Keyed {
     table: Table,
     schema: Arc<Schema>,
     query: Finder,
-    /// None deletes.
+    /// `None` deletes.
     set: Option<Vec<(usize, SetTo)>>,
     returning: Option<Returning>,
-    /// Where columns of the other tables stand in a row of the query, for RETURNING.
+    /// Positions of the other tables' columns in a row of the query, for RETURNING.
     others: Vec<usize>,
 }
 
-/// The row that was written, and behind it what the query found in the other tables.
+/// The written row, followed by the columns of the other tables from the query.
 struct Beside<'r> {
     row: &'r dyn Input,
     width: usize,
@@ -77,10 +79,10 @@ impl Input for Beside<'_> {
     }
 }
 
-/// The name before the columns of each relation that stands beside the target.
+/// Name of the marker column before the columns of each joined relation.
 const MARK: &str = "*relation";
 
-/// The relations of FROM or USING as they are referred to.
+/// The relations of FROM or USING, by the names that refer to them.
 fn relations_of(others: &[ast::TableWithJoins]) -> Result<Vec<ast::ObjectName>> {
     let named = |alias: &Option<ast::TableAlias>| {
         alias.as_ref().map(|alias| ast::ObjectName::from(vec![alias.name.clone()]))
@@ -97,7 +99,7 @@ fn relations_of(others: &[ast::TableWithJoins]) -> Result<Vec<ast::ObjectName>> 
                 | ast::TableFactor::UNNEST { alias, .. } => named(alias),
                 _ => None,
             };
-            names.push(name.ok_or_else(|| unsupported(format!("RETURNING beside {factor}")))?);
+            names.push(name.ok_or_else(|| unsupported(format!("RETURNING with the unnamed {factor}")))?);
         }
     }
     Ok(names)
@@ -179,7 +181,8 @@ impl Planner<'_> {
         Ok(Keyed { table, schema, query, set: None, returning, others })
     }
 
-    /// RETURNING over the target and the relations beside it, whose columns the query answers behind marks.
+    /// RETURNING over the target and the joined relations, whose columns follow markers in the query's
+    /// result.
     fn returning_beside(
         &mut self,
         items: Option<&[ast::SelectItem]>,
@@ -223,7 +226,7 @@ impl Planner<'_> {
         Ok((table, schema, scope, alias))
     }
 
-    /// The query that answers keys of the target and `exprs` behind them.
+    /// The query that selects the keys of the target, followed by `exprs`.
     fn key_query(
         &mut self,
         target: &ast::TableWithJoins,
@@ -263,7 +266,7 @@ impl Keyed {
         if self.set.is_some() { "UPDATE" } else { "DELETE" }
     }
 
-    /// The lines of EXPLAIN that say what is written.
+    /// The lines of EXPLAIN that describe the write.
     pub(crate) fn line(&self) -> String {
         let what = if self.set.is_some() { "Update" } else { "Delete" };
         format!("{what} {} by the keys that a query finds", shown(self.schema.name()))
@@ -276,7 +279,7 @@ impl Keyed {
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<Written> {
-        // All is read before anything is written.
+        // All rows are read before any row is written.
         let mut rows = Vec::new();
         self.query.run(types, access, cx, budget, &mut |row| {
             budget.take_row(&row)?;
@@ -291,8 +294,8 @@ impl Keyed {
         &self.query
     }
 
-    /// Writes the rows of these keys, each once. Of a statement of several parts `touched` has the stored keys of what was written
-    /// before: those rows stay.
+    /// Writes the rows with these keys, each once. In a statement with several parts `touched` contains the
+    /// stored keys that earlier parts wrote; those rows are skipped.
     pub(crate) fn write(
         &self,
         rows: Vec<Record>,
@@ -311,7 +314,7 @@ impl Keyed {
                 found.push(row);
             }
         }
-        // In the order of keys, whatever order the engine's threads found them in.
+        // In key order, independent of the order in which the engine's threads found the rows.
         found.sort_by(|a, b| {
             let pairs = a.iter().zip(b).take(keys);
             pairs.map(|(a, b)| order(a, b)).find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)

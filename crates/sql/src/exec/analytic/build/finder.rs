@@ -1,7 +1,7 @@
-//! A query of whatever kind: run by the engine, or where that cannot run it by nested loops in memory.
+//! A query run by the engine, or by nested loops in memory if the engine cannot run it.
 //!
-//! What the engine cannot run are subqueries that read the query around them and do not turn into joins. For each row around they
-//! are run again then, within the statement's budget.
+//! The engine cannot run correlated subqueries that do not turn into joins. Nested loops run them once for
+//! each outer row, within the statement's budget.
 
 use ropewalk::tables::Type;
 use sqlparser::ast;
@@ -27,7 +27,7 @@ impl Finder {
     /// Plans a query.
     ///
     /// # Errors
-    /// Unknown names, wrong types; 0A000, as the engine refuses it, for what neither way serves.
+    /// Unknown names, wrong types; the engine's 0A000 for queries that neither executor can run.
     pub(crate) fn plan(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Self> {
         if planner.chained {
             return planner.small(query).map(|node| Self::Loops(Box::new(node)));
@@ -61,7 +61,7 @@ impl Finder {
         }
     }
 
-    /// Every row goes to `sink` until that answers false.
+    /// Passes every row to `sink` until it returns false.
     pub(crate) fn run(
         &self,
         types: &[Type],

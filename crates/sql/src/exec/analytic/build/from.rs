@@ -1,4 +1,4 @@
-//! FROM: tables, subqueries, names of WITH, joins; each with its columns in reach of the clauses that follow.
+//! FROM: tables, subqueries, names of WITH, joins; each with its columns in scope of the clauses that follow.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use crate::expr::Expr;
 use crate::plan::Planner;
 use crate::types::error::{Result, SqlError, state};
 
-/// Views within views.
+/// Maximum depth of views within views.
 const VIEWS_MAX: usize = 16;
 
-/// The relations of FROM so far, as one.
+/// The relations of FROM so far, joined into one.
 pub(in crate::exec::analytic) struct From {
     pub(in crate::exec::analytic) plan: LogicalPlan,
     pub(in crate::exec::analytic) scope: Scope,
@@ -151,7 +151,7 @@ impl Planner<'_> {
     }
 
     fn factor_relation(&mut self, factor: &ast::TableFactor, before: Option<&From>) -> Result<From> {
-        // One that reads nothing before it is a relation like any other.
+        // A function that reads no earlier relation is a relation like any other.
         if let Some((alone, false)) = self.function_item(factor, None, false)? {
             return Ok(alone);
         }
@@ -184,7 +184,7 @@ impl Planner<'_> {
                 index_hints,
             } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => {
                 let (mut relation, own) = self.table_function(name, arguments)?;
-                // A function of one column gives its alias to the column, too.
+                // The alias of a single-column function also names the column.
                 if let (Some(alias), [column]) = (alias, relation.names.as_mut_slice()) {
                     *column = folded(&alias.name);
                 }
@@ -204,7 +204,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Plans something that sees nothing of the FROM it stands in.
+    /// Plans an expression or query that sees nothing of the FROM that contains it.
     fn apart<R>(&mut self, plan: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         let current = std::mem::take(&mut self.whole()?.current);
         let result = plan(self);
@@ -242,7 +242,7 @@ impl Planner<'_> {
         self.aliased(relation, alias, None)
     }
 
-    /// The relation of a name, and the name it has by itself.
+    /// The relation with a name, and its name without an alias.
     fn named_relation(&mut self, name: &ast::ObjectName) -> Result<(Relation, String)> {
         let parts = parts(name)?;
         if let [only] = parts.as_slice() {
@@ -252,7 +252,7 @@ impl Planner<'_> {
             }
         }
         self.reads = true;
-        // A model is known under all of its name.
+        // A model is known under its complete name.
         let mut own = table_name(name)?;
         let relation: Box<dyn Rows> = match self.table(name) {
             Ok((table, schema)) => {
@@ -260,7 +260,7 @@ impl Planner<'_> {
                 Box::new(TableRelation::new(table, schema, self.whole()?.around.clone()))
             }
             Err(error) if error.state == state::UNDEFINED_TABLE => {
-                // A schema that is not there may be a model, or the database of one.
+                // A schema that does not exist may be a model, or the database of one.
                 let kept = self.kept_name(name).ok();
                 if let Some(kept) = &kept
                     && let Some(view) = crate::ddl::views::find(&mut self.access, kept)?
@@ -270,14 +270,14 @@ impl Planner<'_> {
                 let is_schema = parts.len() == 2 && kept.is_some();
                 match ModelRelation::find(&parts, is_schema, &mut self.access, &self.standing.acting)? {
                     Some(relation) => Box::new(relation),
-                    // Nested loops read it: `Finder` asks them next.
+                    // Nested loops can read it: `Finder` tries them next.
                     None if kept
                         .map(|kept| self.sequence_relation(&kept))
                         .transpose()?
                         .flatten()
                         .is_some() =>
                     {
-                        return Err(unsupported("a sequence beside what only the engine joins"));
+                        return Err(unsupported("reading a sequence in this query"));
                     }
                     None => return Err(error),
                 }
@@ -287,7 +287,7 @@ impl Planner<'_> {
         Ok((self.scanned(relation)?, own))
     }
 
-    /// The query of a view, which sees nothing of where it is used.
+    /// The query of a view, which sees nothing of the query that uses it.
     fn view(&mut self, view: crate::ddl::views::View) -> Result<Relation> {
         if self.whole()?.views >= VIEWS_MAX {
             let message = format!("views within views deeper than {VIEWS_MAX}");
@@ -310,7 +310,7 @@ impl Planner<'_> {
         Ok(relation)
     }
 
-    /// A relation with rows as one of a plan.
+    /// Adds a relation with rows to a plan.
     fn scanned(&mut self, rows: Box<dyn Rows>) -> Result<Relation> {
         let fields = rows.fields().to_vec();
         let whole = self.whole()?;
@@ -356,7 +356,7 @@ impl Planner<'_> {
                 None
             });
             if reads_outer {
-                return Err(unsupported("a function in FROM that reads the query around it"));
+                return Err(unsupported("a function in FROM that reads the enclosing query"));
             }
             // Parameters are not known yet when a statement is prepared.
             let value = match &expr {
@@ -381,7 +381,7 @@ impl Planner<'_> {
         Ok((self.scanned(relation)?, function.clone()))
     }
 
-    /// The same relation may be used twice: each use has a name of its own.
+    /// Gives each use of a relation a unique name: the same relation may be used twice.
     fn under_own_name(&mut self, plan: LogicalPlan, cols: Vec<Col>) -> Result<(LogicalPlan, Vec<Col>)> {
         let unique = self.whole()?.fresh('t');
         let builder = LogicalPlanBuilder::from(plan);
@@ -393,7 +393,7 @@ impl Planner<'_> {
         Ok((plan, cols.into_iter().map(named).collect()))
     }
 
-    /// A relation under the name that FROM gives it.
+    /// A relation under its name in FROM.
     fn aliased(
         &mut self,
         relation: Relation,
@@ -428,7 +428,8 @@ impl Planner<'_> {
             && !relation.plan.all_out_ref_exprs().is_empty();
         let width = relation.cols.len();
         let (plan, mut cols, keys) = match (reads_outer, relation.sorted) {
-            // The engine takes such a query apart, and does not find what it reads behind a name. There is no other use of it.
+            // The engine decomposes such a query and does not resolve columns of a renamed subquery. The
+            // query has no other use.
             (true, _) => (relation.plan, relation.cols, Vec::new()),
             (false, None) => {
                 let (plan, cols) = self.under_own_name(relation.plan, relation.cols)?;
@@ -449,8 +450,8 @@ impl Planner<'_> {
     }
 }
 
-/// The columns of a view's query in the order of its names. Earlier builds showed columns of USING at the places that they have in
-/// their tables; the names of a view over `*` that was made then are in that order.
+/// The columns of a view's query in the order of its names. Earlier builds listed columns of USING at their
+/// positions in the tables; the stored names of a view over `*` from that time are in that order.
 fn as_kept(relation: Relation, view: &crate::ddl::views::View) -> Result<Relation> {
     let place = |name: &String| relation.names.iter().position(|known| known == name);
     let places: Option<Vec<usize>> = view.columns.iter().map(place).collect();
@@ -470,7 +471,7 @@ fn as_kept(relation: Relation, view: &crate::ddl::views::View) -> Result<Relatio
     Ok(Relation { plan, cols, names, open, sorted })
 }
 
-/// The scope and the columns of two relations beside each other.
+/// The scope and the columns of two joined relations.
 fn both(left: &From, right: &From) -> Result<(Scope, Vec<Col>)> {
     let mut scope = left.scope.clone();
     scope.append(&right.scope)?;

@@ -22,7 +22,7 @@ pub(crate) struct FunctionRelation {
 }
 
 impl FunctionRelation {
-    /// The relation of a call; `None` when there is no such function for these types.
+    /// The relation of a call; `None` when no such function exists for these types.
     pub(crate) fn find(name: &str, arguments: &[Value<'static>], types: &[Type]) -> Result<Option<Self>> {
         let fields = |ty| vec![(name.to_owned(), ty)];
         match (name, types) {
@@ -33,7 +33,7 @@ impl FunctionRelation {
                 let fields = fields(if wide { Type::INT8 } else { Type::INT4 });
                 let numbers: Option<Vec<i64>> = arguments.iter().map(Value::as_integer).collect();
                 let kind = match numbers.as_deref() {
-                    // With NULL there are no rows.
+                    // With a NULL argument there are no rows.
                     None => Kind::Items(Vec::new()),
                     Some([first, last]) => Kind::Series(*first, *last, 1),
                     Some([_, _, 0]) => {

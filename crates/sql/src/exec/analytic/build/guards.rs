@@ -1,13 +1,14 @@
 //! Conditions that guard others: `b <> 0 AND a / b > 1` divides by no zero.
 //!
-//! The engine evaluates both sides of AND and OR for all rows of a batch. That is right, and fast, while nothing fails. Where something
-//! does, the same expression is evaluated once more, with the right side only for those rows that the left side leaves undecided,
-//! and of the conditions of a filter those first that cannot fail.
+//! The engine evaluates both sides of AND and OR for all rows of a batch. That is correct, and fast, as long
+//! as no evaluation fails. After a failure the same expression is evaluated again, with the right side only
+//! for rows that the left side leaves undecided; of a filter's conditions, those that cannot fail are
+//! evaluated first.
 //!
 //! ```text
-//! Guarded ─▶ whole: as the engine has it ─▶ ok
+//! Guarded ─▶ whole: the engine's expression ─▶ ok
 //!               │ error
-//!               └▶ lazy: each AND and OR a [`Lazy`] ─▶ ok, or the error of a row that no condition had ruled out
+//!               └▶ lazy: each AND and OR a [`Lazy`] ─▶ ok, or the error of a row that no condition had excluded
 //! ```
 
 use std::fmt;
@@ -38,7 +39,7 @@ use crate::expr::bug;
 
 type Physical = Arc<dyn PhysicalExpr>;
 
-/// The rule that puts guards into filters, joins and projections.
+/// The rule that adds guards to filters, joins and projections.
 #[derive(Debug)]
 pub(in crate::exec::analytic) struct KeepGuards;
 
@@ -60,7 +61,7 @@ impl PhysicalOptimizerRule for KeepGuards {
     }
 }
 
-/// The step with its expressions guarded; `None` when none of them needs that.
+/// The step with guarded expressions; `None` when none of them needs a guard.
 fn with_guards(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(filter) = plan.downcast_ref::<FilterExec>() {
         let Some(predicate) = guarded(filter.predicate(), true)? else { return Ok(None) };
@@ -100,7 +101,7 @@ fn guarded_join(filter: Option<&JoinFilter>) -> Result<Option<JoinFilter>> {
     Ok(guarded.map(|expr| JoinFilter::new(expr, columns(), filter.schema().clone())))
 }
 
-/// The expression with its guards; `None` when none is needed. In a filter NULL is as good as false.
+/// The expression with its guards; `None` when none is needed. In a filter NULL counts as false.
 fn guarded(expr: &Physical, is_filter: bool) -> Result<Option<Physical>> {
     if !has_guard(expr) {
         return Ok(None);
@@ -108,7 +109,7 @@ fn guarded(expr: &Physical, is_filter: bool) -> Result<Option<Physical>> {
     Ok(Some(Arc::new(Guarded { lazy: lazy(expr, is_filter)?, whole: expr.clone(), is_filter })))
 }
 
-/// The AND or OR that an expression is.
+/// The expression as an AND or OR, if it is one.
 fn junction(expr: &Physical) -> Option<&BinaryExpr> {
     expr.downcast_ref::<BinaryExpr>().filter(|binary| matches!(binary.op(), Operator::And | Operator::Or))
 }
@@ -117,12 +118,12 @@ fn any_part(expr: &Physical, holds: &dyn Fn(&Physical) -> bool) -> bool {
     holds(expr) || expr.children().into_iter().any(|part| any_part(part, holds))
 }
 
-/// True when an AND or OR within has a side that may fail.
+/// True when an AND or OR in it has a side that may fail.
 fn has_guard(expr: &Physical) -> bool {
     any_part(expr, &|part| junction(part).is_some() && may_fail(part))
 }
 
-/// True when a row may make it fail.
+/// True when some row may make it fail.
 fn may_fail(expr: &Physical) -> bool {
     any_part(expr, &|part| {
         let function = part.downcast_ref::<ScalarFunctionExpr>();
@@ -162,7 +163,7 @@ fn lazy(expr: &Physical, is_filter: bool) -> Result<Physical> {
     all.ok_or_else(|| through(bug("an expression without parts")))
 }
 
-/// AND or OR whose right side is evaluated where the left one does not decide.
+/// AND or OR that evaluates its right side only where the left side does not decide.
 #[derive(Debug, Eq)]
 struct Lazy {
     left: Physical,
@@ -226,7 +227,7 @@ impl PhysicalExpr for Lazy {
     }
 }
 
-/// An expression, and how it is evaluated when that fails for a whole batch.
+/// An expression, and the fallback that is evaluated when it fails for a whole batch.
 #[derive(Debug, Eq)]
 struct Guarded {
     whole: Physical,
@@ -291,12 +292,12 @@ impl PhysicalExpr for Guarded {
     }
 }
 
-/// Evaluated twice it would be something else.
+/// True when a second evaluation may return another value.
 fn is_volatile(expr: &Physical) -> bool {
     any_part(expr, &|part| part.is_volatile_node())
 }
 
-/// True for what other rows may not meet: the value of a row, not the end of memory or of the statement.
+/// True for errors caused by the value of a row, not by the end of memory or of the statement.
 fn is_of_a_row(error: &DataFusionError) -> bool {
     use crate::types::error::state;
     let state = crate::exec::analytic::from_engine(error).state;

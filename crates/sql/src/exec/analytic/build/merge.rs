@@ -4,7 +4,8 @@
 //!
 //! Invariants
 //! 1. All rows are read before the first one is written.
-//! 2. A row of the target that is changed by two rows of the source is an error (21000), as in PostgreSQL: never the luck of the order.
+//! 2. A row of the target that is changed by two rows of the source is an error (21000), as in PostgreSQL;
+//!    the order of rows never decides.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,9 +32,9 @@ use crate::types::error::{Result, SqlError, state};
 enum Action {
     Nothing,
     Delete,
-    /// Places and values, which are over the target's columns and those of the source behind them.
+    /// Positions and values, which are over the target's columns followed by those of the source.
     Update(Vec<(usize, Given)>),
-    /// Places and values, which are over the source's columns.
+    /// Positions and values, which are over the source's columns.
     Insert(Vec<(usize, Given)>),
 }
 
@@ -43,7 +44,7 @@ struct When {
     action: Action,
 }
 
-/// A MERGE that was planned.
+/// A planned MERGE.
 pub(crate) struct Merge {
     table: Table,
     schema: Arc<Schema>,
@@ -58,7 +59,7 @@ fn wildcard(reference: &str) -> ast::SelectItem {
 }
 
 impl Planner<'_> {
-    /// The name under which a source is in reach.
+    /// The name that refers to a source.
     fn name_of_source(&mut self, source: &ast::TableFactor) -> Result<String> {
         match source {
             ast::TableFactor::Table { alias: Some(alias), .. }
@@ -182,16 +183,16 @@ impl Planner<'_> {
 }
 
 impl Merge {
-    /// The lines of EXPLAIN that say what is written.
+    /// The lines of EXPLAIN that describe the write.
     pub(crate) fn line(&self) -> String {
         format!("Merge {} by the keys that a query finds", shown(self.schema.name()))
     }
 
-    /// The clause for a row, and what it is asked about; nothing when the row is left alone.
+    /// The clause that applies to a row; `None` when the row is left alone.
     fn clause<'m>(&'m self, row: &Record, cx: &Context<'_>) -> Result<Option<&'m When>> {
         let width = self.schema.columns().len();
         let place = self.schema.key_columns().first().copied().unwrap_or_default();
-        // A key is never NULL but where nothing matched.
+        // A key is NULL only where no row matched.
         let is_matched = row.get(place).is_some_and(|key| !key.is_null());
         let input = row.get(if is_matched { 0 } else { width }..).unwrap_or_default();
         for when in self.whens.iter().filter(|when| when.is_matched == is_matched) {

@@ -1,4 +1,4 @@
-//! A SELECT, or a statement with one, becomes a plan of the engine, clause by clause.
+//! Plans a SELECT, or a statement that contains one, for the engine, clause by clause.
 
 pub(super) mod aggregates;
 pub(super) mod append;

@@ -1,5 +1,5 @@
-//! `json_to_recordset(...) AS t (a int, b text)`, `json_to_record` and those of jsonb: members of objects as columns of the
-//! types that the alias says.
+//! `json_to_recordset(...) AS t (a int, b text)`, `json_to_record` and their jsonb variants: members of
+//! objects as columns of the types in the alias.
 
 use ropewalk::tables::{Array, Type, Value};
 
@@ -11,14 +11,14 @@ use crate::types::json;
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
 
-/// The columns that an alias says, and how they are filled.
+/// The columns of an alias, and how they are filled.
 pub(in crate::exec::analytic) struct Shape<'c> {
     pub(in crate::exec::analytic) name: &'c str,
     pub(in crate::exec::analytic) columns: &'c [(String, Type)],
     pub(in crate::exec::analytic) zone: &'c Zone,
 }
 
-/// True for names of such functions, and whether they answer a row for each element of an array.
+/// For names of such functions: whether they return a row for each element of an array.
 pub(in crate::exec::analytic) fn is_of_many(name: &str) -> Option<bool> {
     match name {
         "json_to_recordset" | "jsonb_to_recordset" => Some(true),
@@ -40,7 +40,7 @@ impl Shape<'_> {
         budget: &Budget,
     ) -> Result<Vec<Record>> {
         let (Value::Json(text) | Value::Jsonb(text)) = document else {
-            // Of nothing there is a row of nothing, or no row.
+            // NULL becomes a row of NULLs, or no row.
             return Ok(if many { Vec::new() } else { vec![vec![Value::Null; self.columns.len()]] });
         };
         let mut rows = Vec::new();
@@ -66,7 +66,7 @@ impl Shape<'_> {
 
     fn row(&self, members: Vec<(String, &str)>) -> Result<Record> {
         let value = |(name, ty): &(String, Type)| {
-            // Of a member that is there twice the last one counts.
+            // Of duplicate members the last one counts.
             let found = members.iter().rev().find(|(known, _)| known == name);
             found.map_or(Ok(Value::Null), |(_, part)| self.value(name, part, *ty))
         };

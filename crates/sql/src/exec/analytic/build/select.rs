@@ -1,4 +1,4 @@
-//! Queries and SELECT: clause by clause, in the order of their meaning.
+//! Queries and SELECT: clause by clause, in their logical order.
 //!
 //!   FROM ─▶ WHERE ─▶ GROUP BY, aggregates ─▶ HAVING ─▶ windows ─▶ output ─▶ DISTINCT ─▶ ORDER BY ─▶ LIMIT
 
@@ -32,7 +32,7 @@ use crate::expr::{Expr, Nothing};
 use crate::plan::{Order, Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
 use crate::types::error::{Result, SqlError, state};
 
-/// Queries within queries.
+/// Maximum nesting of queries.
 const DEPTH_MAX: usize = 32;
 
 /// The select list of a SELECT with the clauses that filter and order its rows.
@@ -42,7 +42,7 @@ struct Output {
     /// DISTINCT ON.
     on: Vec<(Expr, Type)>,
     is_distinct: bool,
-    /// The order of the rows as they come, which is theirs still when they are answered one by one.
+    /// The order of the input rows, which still holds when they are returned one by one.
     inherited: Vec<Order>,
 }
 
@@ -50,7 +50,7 @@ impl Planner<'_> {
     /// Plans a query of any form.
     ///
     /// # Errors
-    /// Unknown names, wrong types; 0A000 for what is not served.
+    /// Unknown names, wrong types; 0A000 for unsupported queries.
     pub(in crate::exec::analytic) fn relation(&mut self, query: &ast::Query) -> Result<Relation> {
         self.nothing_but_a_query(query)?;
         let mark = self.whole()?.named.len();
@@ -152,7 +152,7 @@ impl Planner<'_> {
         Ok(Relation { plan, cols, names, open, sorted: None })
     }
 
-    /// ORDER BY of a query that is no SELECT: by names and numbers of its columns.
+    /// ORDER BY of a query other than SELECT: by names and numbers of its columns.
     fn sorted(&mut self, relation: Relation, order: &[ast::OrderByExpr]) -> Result<Relation> {
         if order.is_empty() {
             return Ok(relation);
@@ -193,10 +193,10 @@ impl Planner<'_> {
             let Some(expr) = expr else { continue };
             let expr = Binder::new(self, &nothing, clause).bind_as(expr, Type::INT8, Strength::Assignment)?;
             if is_of_queries(&expr) {
-                return Err(unsupported(format!("{clause} of a query, or of what a query around answers")));
+                return Err(unsupported(format!("{clause} with a subquery or a column of an outer query")));
             }
             let around = &self.whole()?.around;
-            // Parameters are not known yet when a statement is prepared: nothing is limited then.
+            // Parameters are not known yet when a statement is prepared: no limit is set then.
             let value = if around.params.is_empty() && reads_parameter(&expr) {
                 Value::Null
             } else {
@@ -210,7 +210,7 @@ impl Planner<'_> {
             return with_ties(relation, offset.unwrap_or(0), limit);
         }
         let cut = |plan: LogicalPlan| {
-            // Of an OFFSET without LIMIT the engine loses the sort, or puts another one below it.
+            // For an OFFSET without LIMIT the engine loses the sort, or moves another one below it.
             if let (Some(skip), None, Some((sort, above))) = (offset, limit, sort_of(&plan)) {
                 return numbered(sort, above, skip, None);
             }
@@ -289,7 +289,7 @@ impl Planner<'_> {
             check_distinct(&columns, &output, orders.iter().map(|order| &order.expr))?;
         }
 
-        // GROUP BY () has no keys, and is one group.
+        // GROUP BY () has no keys and one group.
         let has_groups =
             matches!(&select.group_by, ast::GroupByExpr::Expressions(items, _) if !items.is_empty());
         if has_groups || !aggregates.is_empty() || having.is_some() {
@@ -309,7 +309,7 @@ impl Planner<'_> {
             for call in &mut sets {
                 call.rewrite(&over_groups)?;
             }
-            // Aggregates that say no order take their rows as they come: in the order of FROM.
+            // Aggregates without ORDER BY take their rows in the order of FROM.
             for aggregate in aggregates.iter_mut().filter(|a| a.kind.minds_order() && a.order.is_empty()) {
                 aggregate.order.clone_from(&inherited);
             }
@@ -371,7 +371,7 @@ impl Planner<'_> {
         }
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let types: Vec<Type> = columns.iter().map(|column| column.ty).collect();
-        // A NULL without a type was closed as text.
+        // A NULL without a type was given the type text.
         let is_open = |(expr, ty): (&Expr, &Type)| *expr == Expr::Const(Value::Null) && *ty == Type::TEXT;
         let open = output.iter().zip(&types).map(is_open).collect();
         if !orders.is_empty() || is_distinct || !on.is_empty() {
@@ -466,7 +466,7 @@ impl Planner<'_> {
         for (expr, ty) in &output {
             exprs.push(self.translated(expr, *ty, cols)?);
         }
-        // Sort keys are columns of the list, or stand hidden behind it.
+        // Sort keys are columns of the select list, or hidden columns after it.
         let mut places = Vec::with_capacity(orders.len());
         for order in &orders {
             let known = output.iter().position(|(expr, _)| *expr == order.expr);
@@ -528,7 +528,7 @@ impl Planner<'_> {
         Ok((plan, all, sorted))
     }
 
-    /// Each row once.
+    /// Removes duplicate rows.
     pub(in crate::exec::analytic) fn distinct(
         &mut self,
         plan: LogicalPlan,
@@ -543,7 +543,7 @@ impl Planner<'_> {
     }
 }
 
-/// The place of the item of a select list that is this expression; `None` where a `*` may have moved the places.
+/// The position of the select-list item that is this expression; `None` where a `*` may have moved positions.
 pub(crate) fn written_so(items: &[ast::SelectItem], expr: &ast::Expr) -> Option<usize> {
     let is_item = |item: &ast::SelectItem| matches!(item, ast::SelectItem::UnnamedExpr(found) | ast::SelectItem::ExprWithAlias { expr: found, .. } if found == expr);
     let is_plain = |item: &ast::SelectItem| {
@@ -555,7 +555,8 @@ pub(crate) fn written_so(items: &[ast::SelectItem], expr: &ast::Expr) -> Option<
 /// The first row, in `order`, of those with the same `keys`.
 fn first_of_each(plan: LogicalPlan, keys: Vec<Df>, order: Vec<SortExpr>) -> Result<LogicalPlan> {
     let number = Df::from(WindowFunction::new(row_number_udwf(), Vec::new())).partition_by(keys);
-    // Its frame has rows, not a range: ranges are refused over keys without subtraction, such as arrays and intervals.
+    // Its frame has rows, not a range: the engine rejects ranges over keys without subtraction, such as
+    // arrays and intervals.
     let number = if order.is_empty() { number } else { number.order_by(order) };
     let number = built(number.build())?;
     let column = Df::Column(bare(number.schema_name().to_string()));
@@ -583,21 +584,22 @@ pub(in crate::exec::analytic) fn bare(name: String) -> Column {
     Column::from_name(name)
 }
 
-/// True when a part of the expression is a parameter: one that is declared as a smaller integer than LIMIT takes is cast.
+/// True when a part of the expression is a parameter: a parameter declared as a smaller integer than LIMIT
+/// takes is cast.
 fn reads_parameter(expr: &Expr) -> bool {
     let mut found = matches!(expr, Expr::Param(_));
     expr.for_parts(&mut |part| found |= reads_parameter(part));
     found
 }
 
-/// True when its value is known only while queries run: it reads the query around, or asks one.
+/// True when its value is known only while queries run: it reads an enclosing query or contains a subquery.
 pub(in crate::exec::analytic) fn is_of_queries(expr: &Expr) -> bool {
     let mut found = matches!(expr, Expr::Outer(..) | Expr::Subquery(_) | Expr::InSubquery(..));
     expr.for_parts(&mut |part| found |= is_of_queries(part));
     found
 }
 
-/// The sort that orders the rows of a plan, and the projection above it.
+/// The sort of the rows of a plan, and the projection above it.
 fn sort_of(plan: &LogicalPlan) -> Option<(&Sort, Option<&[Df]>)> {
     match plan {
         LogicalPlan::Sort(sort) => Some((sort, None)),
@@ -609,7 +611,7 @@ fn sort_of(plan: &LogicalPlan) -> Option<(&Sort, Option<&[Df]>)> {
     }
 }
 
-/// The rows of a sort behind the first `skip`, and of these no others than the first `last` and their equals.
+/// The rows of a sort after the first `skip`, limited to the first `last` and rows equal to the last of them.
 fn numbered(sort: &Sort, above: Option<&[Df]>, skip: usize, last: Option<usize>) -> Result<LogicalPlan> {
     let shown: Vec<Df> =
         above.map_or_else(|| sort.input.schema().columns().into_iter().map(Df::Column).collect(), Vec::from);
@@ -632,7 +634,7 @@ fn numbered(sort: &Sort, above: Option<&[Df]>, skip: usize, last: Option<usize>)
     built(builder.sort(sort.expr.clone()).and_then(|b| b.project(shown)).and_then(|b| b.build()))
 }
 
-/// FETCH FIRST ... WITH TIES: also the rows behind the last one that are equal to it in the order.
+/// FETCH FIRST ... WITH TIES: also returns the following rows that are equal to the last one in the order.
 fn with_ties(relation: Relation, skip: usize, fetch: Option<usize>) -> Result<Relation> {
     let (sort, above) = sort_of(&relation.plan).ok_or_else(without_order)?;
     let Some(fetch) = fetch else { return Ok(relation) };

@@ -1,7 +1,7 @@
-//! UNION, INTERSECT, EXCEPT, and queries that feed themselves.
+//! UNION, INTERSECT, EXCEPT and recursive queries.
 //!
-//! INTERSECT and EXCEPT are joins on all columns, NULLs being equal. With ALL, equal rows are numbered first, so that the third
-//! one on the left meets the third one on the right.
+//! INTERSECT and EXCEPT are joins on all columns, with NULLs equal. With ALL, equal rows are numbered first,
+//! so that the third one on the left joins the third one on the right.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Two relations with the same types and forms.
+    /// Converts two relations to the same types and forms.
     fn matched(&mut self, what: &str, left: Relation, right: Relation) -> Result<(Relation, Relation)> {
         if left.cols.len() != right.cols.len() {
             let message = format!("each {what} query must have the same number of columns");
@@ -141,7 +141,8 @@ impl Planner<'_> {
         Ok(Relation { plan, cols, names, open, sorted: None })
     }
 
-    /// The columns of a relation, and behind them what rows are compared by; with `numbered` the number among equal rows, too.
+    /// The columns of a relation, followed by those that compare rows; with `numbered` also by the number
+    /// among equal rows.
     fn keyed(
         &mut self,
         plan: LogicalPlan,
@@ -168,7 +169,7 @@ impl Planner<'_> {
         Ok((plan, all, columns))
     }
 
-    /// The parts of `WITH RECURSIVE name AS (first UNION next)`, when the query names itself.
+    /// The parts of `WITH RECURSIVE name AS (first UNION next)`, when the query refers to itself.
     pub(in crate::exec::analytic) fn recursive_parts<'q>(
         &self,
         query: &'q ast::Query,
@@ -211,7 +212,7 @@ impl Planner<'_> {
                 return Err(unsupported("WITH RECURSIVE ... UNION over floats and numerics; use UNION ALL"));
             }
         }
-        // A column that is never NULL in the first part may be in the second.
+        // A column that is never NULL in the first part may be NULL in the second.
         let around = self.whole()?.translator(&first.cols).around.clone();
         let perhaps = |col: &Col| {
             let same = RowExpr::perhaps_null(col.ty, col.form.clone(), around.clone());
@@ -248,7 +249,7 @@ impl Planner<'_> {
             let message = "each UNION query must have the same number of columns";
             return Err(SqlError::new(state::SYNTAX_ERROR, message));
         }
-        // The first part says what types the columns have; PostgreSQL refuses a second part of wider ones.
+        // The first part determines the column types; PostgreSQL rejects a second part with wider ones.
         let mut types = Vec::new();
         for (place, (a, b)) in first.cols.iter().zip(&next.cols).enumerate() {
             if !next.open.get(place).copied().unwrap_or(false) {

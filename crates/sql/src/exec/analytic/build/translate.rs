@@ -1,8 +1,8 @@
-//! From our bound expressions to those of the query engine.
+//! Translation of our bound expressions to those of the query engine.
 //!
-//! An expression goes over as it is where the engine means exactly the same by it: columns, constants, comparisons of one form,
-//! AND, OR, NOT, arithmetic that is checked. Everything else is one function of ours over its columns ([`RowExpr`]), so that an
-//! expression has one meaning whichever way a statement is run.
+//! An expression is translated directly where the engine gives it exactly the same meaning: columns,
+//! constants, comparisons of one form, AND, OR, NOT, checked arithmetic. Every other expression becomes one
+//! function of ours over its columns ([`RowExpr`]), so that it has the same meaning in every executor.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, ScalarValue, Spans};
@@ -22,7 +22,7 @@ use crate::plan::Asked;
 use crate::types::error::Result;
 use crate::types::names::{is_integer, is_numeric, rank};
 
-/// A column in reach: where it is in the plan, its form, its type.
+/// A column in scope: its column in the plan, its form, its type.
 #[derive(Debug, Clone)]
 pub(crate) struct Col {
     pub(crate) column: Column,
@@ -41,7 +41,7 @@ impl Col {
 pub(crate) struct Sub {
     pub(crate) plan: LogicalPlan,
     pub(crate) asked: Asked,
-    /// Its one column, where one is asked for.
+    /// Its single column, if the expression reads one.
     pub(crate) column: Option<Col>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Formed {
 /// Translates the expressions over one set of columns.
 pub(crate) struct Translator<'t> {
     pub(crate) columns: &'t [Col],
-    /// Columns of the queries around, outermost first.
+    /// Columns of the enclosing queries, outermost first.
     pub(crate) outer: &'t [Vec<Col>],
     pub(crate) subqueries: &'t [Sub],
     pub(crate) around: &'t Around,
@@ -74,12 +74,12 @@ fn operator(op: Compare) -> Operator {
     }
 }
 
-/// What makes values comparable by the engine: itself, or an order key.
+/// A form of the value that the engine can compare: the value itself, or its order key.
 pub(crate) fn comparable(expr: Df, form: &DataType, ty: Type) -> Df {
     if compares(form) { expr } else { order_key(ty).call(vec![expr]) }
 }
 
-/// The digits in front of the point that a decimal form has.
+/// The digits before the decimal point of a decimal form.
 fn whole_digits(form: &DataType) -> Option<(i16, i16)> {
     match form {
         DataType::Decimal128(precision, scale) => {
@@ -92,7 +92,7 @@ fn whole_digits(form: &DataType) -> Option<(i16, i16)> {
     }
 }
 
-/// The form in which numbers of two forms compare exactly; `None` when there is none.
+/// The form in which numbers of two forms compare exactly, if any.
 fn together(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType as D;
     if a == b {
@@ -111,7 +111,7 @@ fn together(a: &DataType, b: &DataType) -> Option<DataType> {
     Some(D::Decimal128(precision, i8::try_from(scale).ok()?))
 }
 
-/// The form of a constant: numerics have just the digits they show.
+/// The form of a constant: numerics have exactly the digits they display.
 fn form_of(value: &Value<'_>) -> Option<DataType> {
     match value {
         Value::Numeric(number) if number.is_nan() => Some(DataType::Binary),
@@ -123,7 +123,7 @@ fn form_of(value: &Value<'_>) -> Option<DataType> {
     }
 }
 
-/// The same value in a given form, when it is exactly that.
+/// The same value in a given form, if that is exact.
 fn exactly(value: &Value<'_>, ty: Type, form: &DataType) -> Option<ScalarValue> {
     let found = value.value_type()?;
     if found == ty || is_numeric(found) && is_numeric(ty) {
@@ -171,13 +171,14 @@ impl Translator<'_> {
         }
     }
 
-    /// `expr` as something that the engine may compare, sort and group by.
+    /// `expr` in a form that the engine may compare, sort and group by.
     pub(crate) fn comparable(&self, expr: &Expr, ty: Type) -> Result<Df> {
         let formed = self.expr(expr, ty)?;
         Ok(comparable(formed.expr, &formed.form, ty))
     }
 
-    /// As [`Translator::comparable`], in a form that the engine takes for the order of a window with a frame of peers.
+    /// Like [`Translator::comparable`], in a form that the engine accepts for the order of a window with a
+    /// frame of peers.
     pub(crate) fn ranked(&self, expr: &Expr, ty: Type) -> Result<Df> {
         let formed = self.expr(expr, ty)?;
         let is_refused = matches!(formed.form, DataType::BinaryView | DataType::FixedSizeBinary(_));
@@ -208,7 +209,7 @@ impl Translator<'_> {
         let col = columns.and_then(|columns| columns.get(index)).ok_or_else(|| bug("an outer column"))?;
         if depth > 0 {
             return Err(crate::exec::analytic::unsupported(
-                "a subquery that reads a query further out than the next",
+                "a subquery that reads a query beyond the directly enclosing one",
             ));
         }
         let expr = datafusion::logical_expr::out_ref_col(col.form.clone(), col.column.clone());
@@ -237,8 +238,8 @@ impl Translator<'_> {
         }
     }
 
-    /// The value of a subquery, such that it may be NULL. The engine takes a value for as sure as its column is, once what is constant
-    /// there is computed, and forgets that there may be no row.
+    /// The value of a subquery, marked as nullable. After constant folding in the subquery the engine
+    /// considers the value as non-null as its column, and ignores that there may be no row.
     fn with_nulls(&self, value: Df, sub: &Sub, col: &Col) -> Df {
         if !sub.plan.all_out_ref_exprs().is_empty() {
             return value;
@@ -247,11 +248,13 @@ impl Translator<'_> {
         same.call(vec![value])
     }
 
-    /// A condition that stands alone or beside others: rows for which it is NULL go as those for which it is false.
+    /// A complete condition or one of several combined by AND: a row for which it is NULL is treated like
+    /// false.
     pub(crate) fn conjunct(&self, expr: &Expr) -> Result<Df> {
         match expr {
             Expr::InSubquery(inner, number) => Ok(self.in_subquery(inner, *number, true)?.expr),
-            // NOT IN of a column alone is a join of the engine's that minds NULLs; of anything else it does not.
+            // NOT IN of a plain column is an engine join that respects NULLs; for any other expression it
+            // does not.
             Expr::Not(negated) => match negated.as_ref() {
                 Expr::InSubquery(inner, number)
                     if matches!(**inner, Expr::Column(_)) && !self.reads_around(*number) =>
@@ -272,10 +275,10 @@ impl Translator<'_> {
         let sub = self.subqueries.get(number).ok_or_else(|| bug("a subquery without a number"))?;
         check_outer_joins(&sub.plan)?;
         let col = sub.column.as_ref().ok_or_else(|| bug("a subquery without a column"))?;
-        // Whether a NULL of the subquery counts depends on the row then; the engine does not ask.
+        // Whether a NULL of the subquery counts then depends on the row; the engine does not check that.
         if !is_conjunct && self.reads_around(number) {
             return Err(crate::exec::analytic::unsupported(
-                "NOT IN, or IN within an expression, over a subquery that reads the query around it",
+                "NOT IN, or IN within an expression, over a subquery that reads the enclosing query",
             ));
         }
         let found = match self.known(inner)? {
@@ -318,10 +321,11 @@ impl Translator<'_> {
         Ok(Formed { expr, form: DataType::Boolean, ty: Some(Type::BOOL) })
     }
 
-    /// IN as a value: the engine knows whether there is a match, and not that without one NULLs on either side leave it open.
+    /// IN as a value: the engine knows whether there is a match, but not that without a match NULLs on either
+    /// side make the result NULL.
     fn three_valued(&self, found: Df, is_null: Df, sub: &Sub, col: &Col) -> Result<Df> {
         use datafusion::logical_expr::{LogicalPlanBuilder, lit, when};
-        // Of no rows NULL, 1 of rows without NULLs, 2 of others.
+        // NULL for no rows, 1 for rows without NULLs, 2 for rows with NULLs.
         let kind =
             crate::exec::analytic::built(when(col.expr().is_null(), lit(2_i64)).otherwise(lit(1_i64)))?;
         let greatest = datafusion::functions_aggregate::min_max::max_udaf().call(vec![kind]);
@@ -352,7 +356,7 @@ impl Translator<'_> {
         function.call(vec![col.expr()])
     }
 
-    /// As the engine's own, or `None`.
+    /// The engine's native expression, or `None`.
     fn native(&self, expr: &Expr) -> Result<Option<Formed>> {
         let boolean = |expr| Ok(Some(Formed { expr, form: DataType::Boolean, ty: Some(Type::BOOL) }));
         match expr {
@@ -372,7 +376,7 @@ impl Translator<'_> {
             Expr::And(parts) | Expr::Or(parts) => {
                 let op = if matches!(expr, Expr::And(_)) { Operator::And } else { Operator::Or };
                 let parts: Result<Vec<Df>> = parts.iter().map(|part| self.condition(part)).collect();
-                // Balanced, so that a long chain is no deep tree.
+                // Balanced, so that a long chain does not become a deep tree.
                 boolean(
                     balanced(parts?, op)
                         .unwrap_or(Df::Literal(ScalarValue::Boolean(Some(op == Operator::And)), None)),
@@ -413,7 +417,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Two sides in one form that the engine compares as SQL does.
+    /// Two sides converted to one form that the engine compares as SQL does.
     fn pair(&self, left: &Expr, right: &Expr) -> Result<Option<(Df, Df)>> {
         let (Some(a), Some(b)) = (self.known(left)?, self.known(right)?) else { return Ok(None) };
         let (Some(ty_a), Some(ty_b)) = (a.ty, b.ty) else { return Ok(None) };
@@ -423,7 +427,7 @@ impl Translator<'_> {
         if a.form == b.form && compares(&a.form) {
             return Ok(Some((a.expr, b.expr)));
         }
-        // A constant goes into the form of the column, so that keys and indexes are found.
+        // A constant is converted to the form of the column, so that keys and indexes are found.
         for (column, constant, turned) in [(&a, right, false), (&b, left, true)] {
             if let Some(value) = self.value(constant)
                 && let Some(ty) = column.ty
@@ -449,7 +453,7 @@ impl Translator<'_> {
         Ok(None)
     }
 
-    /// The translation of an expression whose type is known without being told.
+    /// The translation of an expression whose type follows from the expression itself.
     fn known(&self, expr: &Expr) -> Result<Option<Formed>> {
         if let Some(found) = self.native(expr)? {
             return Ok(Some(found));
@@ -468,7 +472,7 @@ impl Translator<'_> {
         }
     }
 
-    /// The type of an expression, where it says it itself.
+    /// The type of an expression, where it is evident.
     fn type_of(&self, expr: &Expr) -> Option<Type> {
         match expr {
             Expr::Const(value) => value.value_type(),
@@ -560,7 +564,7 @@ impl Translator<'_> {
         let scale = match op {
             Arith::Add | Arith::Sub => *scale_a.max(scale_b),
             Arith::Mul => scale_a + scale_b,
-            // A quotient shows as many digits as its value needs.
+            // A quotient displays as many digits as its value needs.
             _ => return Ok(None),
         };
         if !is_numeric(ty) || scale > 30 {
@@ -579,7 +583,7 @@ impl Translator<'_> {
             if let Some(ty) = found.ty {
                 match &shared {
                     None => shared = Some((found.form.clone(), ty)),
-                    // Numerics of different scales show what each of them shows.
+                    // Numerics of different scales keep their display scales.
                     Some((form, _)) if *form != found.form => return Ok(None),
                     Some(_) => {}
                 }
@@ -603,7 +607,7 @@ impl Translator<'_> {
         Ok(Some(Formed { expr, form, ty: Some(ty) }))
     }
 
-    /// As one function of ours.
+    /// Translates an expression to one function of ours.
     fn by_row(&self, expr: &Expr, ty: Type, form: DataType) -> Result<Formed> {
         let mut leaves: Vec<Expr> = Vec::new();
         let mut arguments: Vec<Df> = Vec::new();

@@ -1,9 +1,10 @@
-//! Functions that answer rows: beside each row of a select list, or of what stands before them in FROM.
+//! Set-returning functions: joined with each row of a select list, or of the relations before them in FROM.
 //!
 //!   SELECT f(x) FROM t      ─▶  t, the rows of f(x) as a list  ─▶  one row for each element        (several: side by side)
-//!   FROM t, f(t.x) AS a     ─▶  the same, the element being a column of the relation a
+//!   FROM t, f(t.x) AS a     ─▶  the same; the element becomes a column of the relation a
 //!
-//! A function whose arguments are constants in FROM, such as generate_series, makes its rows one by one: see `functions`.
+//! A function with constant arguments in FROM, such as generate_series, makes its rows one by one: see
+//! `functions`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -37,11 +38,11 @@ use crate::types::interval;
 use crate::types::names::Modifiers;
 use crate::types::zone::Zone;
 
-/// What makes the rows.
+/// The source of the rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Makes {
     Function(SetFunction),
-    /// generate_series from one moment to another, by an interval.
+    /// generate_series over times, with an interval as its step.
     Times,
     /// Members of an object, or of each object of an array.
     Records {
@@ -49,12 +50,12 @@ enum Makes {
     },
 }
 
-/// A call of a function that answers rows.
+/// A call of a set-returning function.
 #[derive(Debug, Clone)]
 pub(crate) struct SetCall {
     name: String,
     makes: Makes,
-    /// Of the session.
+    /// Time zone of the session.
     zone: Zone,
     arguments: Vec<(Expr, Type)>,
     columns: Vec<(String, Type)>,
@@ -93,7 +94,7 @@ fn is_of_time(ty: Type) -> bool {
     matches!(ty, Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL)
 }
 
-/// Moments from the first to the second argument, by the third.
+/// The times from the first to the second argument, in steps of the third.
 fn times(arguments: &[Value<'static>], zone: &Zone, budget: &Budget) -> Result<Vec<Vec<Value<'static>>>> {
     let wrap = |micros: i64, like: &Value<'_>| match like {
         Value::Timestamp(_) => Value::Timestamp(micros),
@@ -130,7 +131,7 @@ fn times(arguments: &[Value<'static>], zone: &Zone, budget: &Budget) -> Result<V
 }
 
 impl Binder<'_, '_> {
-    /// The call, if it is one of a function that answers rows.
+    /// The call, if it is one of a set-returning function.
     pub(crate) fn set_call(&mut self, name: &str, arguments: &[ast::FunctionArg]) -> Result<Option<SetCall>> {
         if !SetFunction::is_known(name)
             && !matches!(name, "json_each" | "jsonb_each" | "json_each_text" | "jsonb_each_text")
@@ -167,7 +168,7 @@ impl Binder<'_, '_> {
         }
         let mut columns = function.columns(name);
         for (_, ty) in columns.iter_mut().filter(|(_, ty)| is_jsonb && *ty == Type::JSON) {
-            // A part of what is in its one form is so, too.
+            // A part of a jsonb value is in normal form, too.
             *ty = Type::JSONB;
         }
         let zone = self.zone().clone();
@@ -195,7 +196,7 @@ impl Binder<'_, '_> {
         Ok(SetCall { name, makes: Makes::Times, zone, arguments, columns })
     }
 
-    /// A call whose alias says the columns; `None` when it is of another function.
+    /// A call whose alias defines the columns; `None` for other functions.
     fn record_call(&mut self, called: &Called<'_>) -> Result<Option<SetCall>> {
         let name = called.name.as_str();
         let Some(many) = is_of_many(name) else { return Ok(None) };
@@ -230,20 +231,20 @@ impl Binder<'_, '_> {
         Ok(Some(SetCall { name: name.to_owned(), makes: Makes::Records { many }, zone, arguments, columns }))
     }
 
-    /// A function that answers rows within a select list.
+    /// A set-returning function within a select list.
     pub(crate) fn set_in_list(
         &mut self,
         name: &str,
         arguments: &[ast::FunctionArg],
     ) -> Result<Option<Typed>> {
         let Some(whole) = self.planner.whole.as_deref_mut() else { return Ok(None) };
-        // Its arguments hold no other one.
+        // Its arguments must not contain another one.
         let Some(mut calls) = whole.sets.take() else { return Ok(None) };
         let call = self.set_call(name, arguments);
         let typed = call.and_then(|call| {
             let Some(call) = call else { return Ok(None) };
             let [(_, ty)] = call.columns.as_slice() else {
-                return Err(unsupported(format!("{name} in the select list, which answers several columns")));
+                return Err(unsupported(format!("{name} in the select list, which returns several columns")));
             };
             let typed = Typed::new(Expr::Set(calls.len()), *ty);
             calls.push(call);
@@ -256,7 +257,7 @@ impl Binder<'_, '_> {
     }
 }
 
-/// A function in FROM as it is written.
+/// A function in FROM, as written.
 struct Called<'f> {
     name: String,
     arguments: Vec<ast::FunctionArg>,
@@ -301,8 +302,9 @@ fn called(factor: &ast::TableFactor) -> Result<Option<Called<'_>>> {
 }
 
 impl Planner<'_> {
-    /// A function in FROM, beside the rows that stand before it where it reads them; what it answers holds those. `keeps` rows for
-    /// which it answers none, with NULLs. `None` when it is no such function, or one that need not be beside anything.
+    /// A function in FROM, joined with the relations before it if it reads them; the result includes those.
+    /// `keeps`: rows without function results stay, padded with NULLs. `None` when it is no such function, or
+    /// reads no other relation.
     pub(in crate::exec::analytic) fn function_item(
         &mut self,
         factor: &ast::TableFactor,
@@ -347,7 +349,8 @@ impl Planner<'_> {
         if let Some(alias) = called.alias {
             relation = folded(&alias.name);
             let is_scalar = call.columns.len() == 1 && !says_its_columns;
-            // A function of one column gives its alias to the column, too, but where the column has a name of its own.
+            // The alias of a single-column function also names the column, unless the column has another name
+            // already.
             if let (true, Some(first)) = (is_scalar, names.first_mut())
                 && *first == called.name
             {
@@ -398,7 +401,7 @@ impl Planner<'_> {
         Ok(Some(From { plan, ..joined }))
     }
 
-    /// The rows of functions beside each row: their columns behind the others.
+    /// Joins each row with the rows of functions: their columns follow the others.
     pub(in crate::exec::analytic) fn unnested(
         &mut self,
         plan: LogicalPlan,
@@ -454,7 +457,7 @@ fn signature(arguments: usize) -> Signature {
 #[derive(Debug)]
 struct ListOf {
     call: SetCall,
-    /// Which column; the greatest number stands for those of WITH ORDINALITY.
+    /// The column number; the greatest number represents WITH ORDINALITY.
     column: usize,
     types: Vec<Type>,
     form: DataType,

@@ -1,4 +1,5 @@
-//! Window functions: bound like aggregates into a list of their own, computed over the rows that WHERE and GROUP BY leave.
+//! Window functions: bound into a separate list like aggregates, computed over the rows after WHERE and GROUP
+//! BY.
 
 use datafusion::common::ScalarValue;
 use datafusion::functions_window as engine;
@@ -24,13 +25,13 @@ use crate::functions::aggregate::{self, Aggregate};
 use crate::plan::{Order, Planner};
 use crate::types::error::{Result, SqlError, state};
 
-/// The clause that the arguments of a window function are.
+/// The clause name for arguments of a window function.
 const OF_WINDOW: &str = "a window function";
 
-/// What a window function computes.
+/// The function that a window evaluates.
 #[derive(Debug, Clone, PartialEq)]
 enum Computes {
-    /// One of the engine's, by PostgreSQL's name.
+    /// A function of the engine, by PostgreSQL's name.
     Named(String, Vec<(Expr, Type)>),
     Aggregate(Aggregate),
 }
@@ -46,12 +47,12 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// True when rows come out of it in the order in which they came.
+    /// True when its rows come out in their input order.
     pub(in crate::exec::analytic) fn keeps_order(&self) -> bool {
         self.partition.is_empty() && self.order.is_empty()
     }
 
-    /// Makes a window without ORDER BY take its rows in the order in which they come, where its result depends on that.
+    /// Makes a window without ORDER BY read its rows in their input order, where its result depends on that.
     pub(in crate::exec::analytic) fn follow(&mut self, order: &[Order]) {
         let depends_on_frame = match &self.computes {
             Computes::Named(name, _) => match name.as_str() {
@@ -62,7 +63,7 @@ impl Window {
             Computes::Aggregate(aggregate) if aggregate.kind.minds_order() || self.frame.is_some() => true,
             Computes::Aggregate(_) => return,
         };
-        // Without ORDER BY all rows are peers: frames but those of ROWS would be others with one.
+        // Without ORDER BY all rows are peers: an added order would change every frame except ROWS frames.
         let is_of_rows = |frame: &ast::WindowFrame| frame.units == ast::WindowFrameUnits::Rows;
         let may_follow = !depends_on_frame || self.frame.as_ref().is_none_or(is_of_rows);
         if order.is_empty() || !self.order.is_empty() || !may_follow {
@@ -78,7 +79,7 @@ impl Window {
         self.order = order.to_vec();
     }
 
-    /// As [`Aggregate::take_filter_along`].
+    /// Like [`Aggregate::take_filter_along`].
     pub(in crate::exec::analytic) fn take_filter_along(&mut self) {
         if let Computes::Aggregate(aggregate) = &mut self.computes {
             aggregate.take_filter_along();
@@ -96,7 +97,7 @@ impl Window {
         parts
     }
 
-    /// Changes every expression of it.
+    /// Applies `change` to each of its expressions.
     pub(in crate::exec::analytic) fn rewrite(&mut self, change: &dyn Fn(Expr) -> Result<Expr>) -> Result<()> {
         let each = |expr: &mut Expr| -> Result<()> {
             *expr = change(expr.clone())?;
@@ -140,7 +141,7 @@ impl Binder<'_, '_> {
             }
             Some(true) => {}
         }
-        // Within a call there is no place for another one.
+        // A call cannot contain another one.
         let (windows, clause) = (self.planner.whole()?.windows.take(), self.clause);
         let bound = self.window_parts(name, function, over);
         (self.planner.whole()?.windows, self.clause) = (windows, clause);
@@ -205,7 +206,7 @@ impl Binder<'_, '_> {
                 }
             }
             if let ("lag" | "lead", [(_, ty), _, (default, found)]) = (name, arguments.as_mut_slice()) {
-                // A literal in quotes was closed as text.
+                // A literal in quotes was given the type text.
                 let strength = if *found == Type::TEXT { Strength::Explicit } else { Strength::Implicit };
                 *default = self.settle(Typed::new(default.clone(), *found), *ty, strength)?;
                 *found = *ty;
@@ -245,7 +246,7 @@ impl Binder<'_, '_> {
         }
     }
 
-    /// A key of an ORDER BY that stands within an expression.
+    /// A key of an ORDER BY within an expression.
     pub(crate) fn order_item(&mut self, item: &ast::OrderByExpr) -> Result<Order> {
         if item.with_fill.is_some() {
             return Err(unsupported(item));
@@ -304,7 +305,7 @@ fn frame_of(given: Option<&ast::WindowFrame>, is_ordered: bool) -> Result<Window
 }
 
 impl Planner<'_> {
-    /// Computes window functions: their results are columns behind `cols`.
+    /// Computes window functions: their results are columns after `cols`.
     pub(in crate::exec::analytic) fn windowed(
         &mut self,
         plan: LogicalPlan,
@@ -349,7 +350,7 @@ impl Planner<'_> {
             results.push((column, form, ty, window.ty));
         }
         let plan = built(LogicalPlanBuilder::window_plan(plan, exprs))?;
-        // The engine's ranks are unsigned; PostgreSQL's types are put on top.
+        // The engine's ranks are unsigned; they are cast to PostgreSQL's types.
         let mut shown: Vec<Df> = cols.iter().map(Col::expr).collect();
         for (column, form, found, ty) in results {
             let expr = Df::Column(column.clone());
@@ -365,7 +366,7 @@ impl Planner<'_> {
         Ok((plan, cols))
     }
 
-    /// With averages as a sum and a count over the same window.
+    /// Adds averages, computed as a sum and a count over the same window.
     fn averaged(
         &mut self,
         plan: LogicalPlan,
@@ -431,7 +432,7 @@ impl Planner<'_> {
         Ok((plan, all))
     }
 
-    #[allow(clippy::type_complexity)] // what a window function is made of
+    #[allow(clippy::type_complexity)] // the parts of a window function
     fn named_window(
         &mut self,
         name: &str,
@@ -444,7 +445,7 @@ impl Planner<'_> {
             exprs.push(self.translated(expr, *ty, cols)?);
         }
         let first = exprs.first().map(|(_, form, ty)| (form.clone(), *ty));
-        // A number of rows is a constant.
+        // A row count must be a constant.
         let counts = |at: usize| -> Result<Df> {
             match arguments.get(at).map(|(expr, _)| expr) {
                 Some(Expr::Const(value)) if value.as_integer().is_some_and(|n| n > 0 || name != "ntile") => {
@@ -477,14 +478,14 @@ impl Planner<'_> {
                     if name == "lag" { engine::lead_lag::lag_udwf() } else { engine::lead_lag::lead_udwf() };
                 (function.into(), all)
             }
-            // Not the aggregates of these names: turned round to save a sort, they lose their columns.
+            // Not the aggregates of these names: reversed to save a sort, they lose their columns.
             "first_value" => (engine::nth_value::first_value_udwf().into(), vec![value()?]),
             "last_value" => (engine::nth_value::last_value_udwf().into(), vec![value()?]),
             "nth_value" => (engine::nth_value::nth_value_udwf().into(), vec![value()?, counts(1)?]),
             _ => return Err(bug("an unknown window function")),
         };
         let unsigned = datafusion::arrow::datatypes::DataType::UInt64;
-        // Marked with a type that is never asked for, the ranks are cast to what PostgreSQL calls them.
+        // Marked with a type that no window function has, the ranks are cast to PostgreSQL's types.
         let (form, ty) = match name {
             "row_number" | "rank" | "dense_rank" | "ntile" => (unsigned, Type::BYTEA),
             "percent_rank" | "cume_dist" => (data_type(Type::FLOAT8), Type::FLOAT8),

@@ -1,7 +1,7 @@
 //! Arithmetic on whole columns that fails where PostgreSQL's does: overflow, division by zero.
 //!
-//! The engine's own wraps round. Arrow's kernels are checked; what they refuse is done again row by row, for the exact answer
-//! or the exact error.
+//! The engine's own arithmetic wraps around. Arrow's kernels are checked; batches that they reject are
+//! computed again row by row, for the exact result or error.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Sums of decimals that fail where they leave the digits of a numeric. The engine's own wrap around, and numbers of 29 digits or
-//! more are enough for that.
+//! Sums of decimals that fail when they exceed the digits of a numeric. The engine's own sums wrap around,
+//! which numbers of 29 or more digits can cause.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::expr::arith::out_of_range;
 use crate::expr::bug;
 use crate::types::error::SqlError;
 
-/// Numbers with more digits than this may add up to more than a numeric has, however few they are.
+/// Even a few numbers with more digits than this may add up to more than a numeric holds.
 pub(crate) const SAFE_DIGITS: u8 = 28;
 
-/// The least number that a numeric cannot hold.
+/// The least number that exceeds a numeric.
 const BEYOND: u128 = 10_u128.pow(38);
 
 /// The sum of decimals.
@@ -83,7 +83,7 @@ fn added(sum: i128, value: i128) -> DfResult<i128> {
     sum.checked_add(value).ok_or_else(|| through(beyond()))
 }
 
-/// A sum as it is answered. What is added up on the way may be greater for a while.
+/// A final sum, checked. Intermediate sums may exceed the limit.
 fn answered(sum: i128) -> DfResult<i128> {
     if sum.unsigned_abs() < BEYOND { Ok(sum) } else { Err(through(beyond())) }
 }
@@ -97,7 +97,7 @@ fn decimals(arrays: &[ArrayRef]) -> DfResult<&Decimal128Array> {
 #[derive(Debug)]
 struct Sum {
     sum: i128,
-    /// How many numbers it is of: none make no sum.
+    /// Count of summed numbers: without any the sum is NULL.
     rows: u64,
     form: DataType,
 }

@@ -1,12 +1,12 @@
-//! Values and columns: how each type lies in Arrow, in both directions.
+//! Values and columns: the Arrow representation of each type, in both directions.
 //!
 //! ```text
 //! bool, int, float, text, bytea, date, time, timestamp, uuid   Arrow's own; json is text
 //! numeric(p,s)   Decimal128(p,s)          every row has the scale of the column
-//! numeric        Binary: as in a row      every value shows a scale of its own
-//! arrays         Binary: as in a row
+//! numeric        Binary, as in a row      every value has its individual scale
+//! arrays         Binary, as in a row
 //! ```
-//! What lies as in a row is equal when its bytes are, not when its values are: whoever compares goes through
+//! Values in row encoding may be equal although their bytes differ: comparisons use
 //! [`crate::exec::analytic::kernel::scalar::order_key`].
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use ropewalk::tables::{Numeric, Scalar, Type, Value};
 use crate::expr::bug;
 use crate::types::error::{Result, SqlError, state};
 
-/// How values of a type lie in a column.
+/// The Arrow type of a column's values.
 pub(crate) fn data_type(ty: Type) -> DataType {
     let Type::Scalar(scalar) = ty else { return DataType::Binary };
     match scalar {
@@ -36,7 +36,7 @@ pub(crate) fn data_type(ty: Type) -> DataType {
         Scalar::Timestamp | Scalar::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, None),
         Scalar::Uuid => DataType::FixedSizeBinary(16),
         Scalar::Bytea => DataType::BinaryView,
-        // Numerics without limits, and what has no form of its own in Arrow.
+        // Numerics without limits, and types without an Arrow counterpart.
         _ => DataType::Binary,
     }
 }

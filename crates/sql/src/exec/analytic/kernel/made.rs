@@ -1,4 +1,4 @@
-//! Memory of the columns that our functions make for the engine, which does not ask before it calls them.
+//! Memory of the columns that our functions create; the engine does not reserve it before it calls them.
 //!
 //! A column holds its bytes of the statement's memory until the engine drops it.
 
@@ -13,10 +13,10 @@ use datafusion::arrow::error::ArrowError;
 use crate::expr::bug;
 use crate::types::error::{Result, SqlError, state};
 
-/// Columns up to this are not followed.
+/// Columns up to this size are not tracked.
 const COLUMN_BYTES_MIN: usize = 256 << 10;
 
-/// Bytes that live columns of one statement have.
+/// Bytes of the live columns of one statement.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Made(Arc<AtomicUsize>);
 
@@ -29,13 +29,13 @@ pub(crate) struct Charge {
 }
 
 impl Made {
-    /// For a new column; all of them may have `max` bytes.
+    /// The charge for a new column; all columns together may have `max` bytes.
     pub(crate) fn column(&self, max: usize) -> Charge {
         Charge { made: self.clone(), bytes: 0, max }
     }
 }
 
-/// A buffer with what it is charged to.
+/// A buffer and its memory charge.
 struct Held {
     buffer: Buffer,
     _charge: Arc<Charge>,
@@ -48,7 +48,7 @@ impl AsRef<[u8]> for Held {
 }
 
 impl Charge {
-    /// Takes bytes.
+    /// Adds bytes to the charge.
     ///
     /// # Errors
     /// 53200.
@@ -63,12 +63,12 @@ impl Charge {
             .hint("read fewer rows, or give the session more memory"))
     }
 
-    /// Keeps the bytes to the end of the statement.
+    /// Holds the bytes to the end of the statement.
     pub(crate) fn keep(mut self) {
         self.bytes = 0;
     }
 
-    /// Binds the bytes to the column that was made.
+    /// Ties the bytes to the finished column.
     pub(crate) fn attach(self, column: ArrayRef) -> Result<ArrayRef> {
         if self.bytes < COLUMN_BYTES_MIN {
             return Ok(column);

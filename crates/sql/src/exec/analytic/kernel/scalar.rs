@@ -1,6 +1,7 @@
-//! Our expressions as functions of the query engine: right for every expression, since it is the same code row by row.
+//! Our expressions as functions of the query engine: the same code runs for each row, so every expression
+//! keeps its meaning.
 //!
-//! What has an exact counterpart in the engine does not come here; see `translate`.
+//! Expressions with an exact counterpart in the engine do not come here; see `translate`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,7 @@ use crate::limits::interrupt::{Canceller, Interrupt};
 use crate::types::error::{Result, SqlError};
 use crate::types::zone::Zone;
 
-/// What expressions need beside rows, for as long as a statement runs.
+/// The context of expressions other than rows, for the duration of a statement.
 #[derive(Clone)]
 pub(crate) struct Around {
     pub(crate) db: Database,
@@ -32,9 +33,9 @@ pub(crate) struct Around {
     pub(crate) params: Arc<[Value<'static>]>,
     /// Bytes that the statement may hold.
     pub(crate) memory: usize,
-    /// Cancelled when the statement ends: nobody waits for what the engine's threads still evaluate.
+    /// Cancelled when the statement ends, to stop evaluations that still run on the engine's threads.
     pub(crate) stop: Canceller,
-    /// What the columns take that expressions made.
+    /// Bytes of the columns that expressions created.
     pub(crate) made: Made,
 }
 
@@ -43,8 +44,8 @@ impl Around {
         self.db.engine().env()
     }
 
-    /// For an evaluation on a thread of the engine. The session looks at its own interrupt, and cancels `stop` when that ends the
-    /// statement.
+    /// The interrupt for an evaluation on an engine thread. The session checks its own interrupt, and cancels
+    /// `stop` when that ends the statement.
     pub(crate) fn interrupt(&self) -> Interrupt {
         Interrupt::begin(&self.stop, 0, self.env())
     }
@@ -68,7 +69,7 @@ impl std::fmt::Debug for Around {
     }
 }
 
-/// An error of ours on its way through the engine.
+/// Wraps one of our errors for its way through the engine.
 pub(crate) fn through(error: SqlError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
@@ -89,14 +90,14 @@ impl Input for RowOf<'_> {
 #[derive(Debug)]
 pub(crate) struct RowExpr {
     name: String,
-    /// Two are the same when this is.
+    /// Two expressions are equal when their identities are.
     identity: String,
     expr: Expr,
     types: Vec<Type>,
     result: DataType,
     around: Around,
     signature: Signature,
-    /// The value of one without arguments.
+    /// The cached value of an expression without arguments.
     kept: OnceLock<ScalarValue>,
 }
 
@@ -124,7 +125,7 @@ impl RowExpr {
         Self::built(expr, types, result, around, volatility)
     }
 
-    /// A value as it is, of which the engine is to think that it may be NULL, also where it is a constant.
+    /// Passes a value through, but makes the engine treat it as nullable, even if it is a constant.
     pub(crate) fn perhaps_null(ty: Type, form: DataType, around: Around) -> Arc<ScalarUDF> {
         Self::built(Expr::Column(0), vec![ty], form, around, Volatility::Volatile)
     }
@@ -136,7 +137,8 @@ impl RowExpr {
         around: Around,
         volatility: Volatility,
     ) -> Arc<ScalarUDF> {
-        // The engine takes two equal functions for the same value, volatile ones, too: each call of those is another function.
+        // The engine treats two equal functions as the same value, even volatile ones: each call of those
+        // gets an identity.
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let call = match volatility {
             Volatility::Volatile => CALLS.fetch_add(1, Ordering::Relaxed) + 1,
@@ -160,19 +162,19 @@ impl RowExpr {
         }))
     }
 
-    /// True when a row may make it fail.
+    /// True when some row may make it fail.
     pub(crate) fn may_fail(&self) -> bool {
         self.expr.may_fail()
     }
 
-    /// The expression over columns of other numbers.
+    /// The expression with its columns renumbered by `places`.
     pub(crate) fn over(&self, places: &[usize]) -> Option<Expr> {
         let mut known = true;
         self.expr.columns(&mut |index| known &= places.get(index).is_some());
         known.then(|| self.expr.clone().renumber(&|index| places.get(index).copied().unwrap_or(index)))
     }
 
-    /// The values for some rows. `is_kept`: the one value stays to the end of the statement.
+    /// The values for some rows. `is_kept`: the single value is held to the end of the statement.
     fn evaluate(&self, arrays: &[ArrayRef], rows: usize, is_kept: bool) -> Result<ArrayRef> {
         let readers: Result<Vec<Reader<'_>>> =
             arrays.iter().zip(&self.types).map(|(array, ty)| Reader::new(array.as_ref(), *ty)).collect();
@@ -196,7 +198,7 @@ impl RowExpr {
     }
 }
 
-/// Runs `work`. What may wait is run such that the other statements of the engine's thread find another one.
+/// Runs `work`. Work that may wait is run so that the thread's other tasks move to another thread.
 fn beside_others<R>(waits: bool, work: impl FnOnce() -> R) -> R {
     let is_shared = || {
         let runtime = tokio::runtime::Handle::try_current();
@@ -205,8 +207,8 @@ fn beside_others<R>(waits: bool, work: impl FnOnce() -> R) -> R {
     if waits && is_shared() { tokio::task::block_in_place(work) } else { work() }
 }
 
-/// Bytes that the values of one batch may have, however little memory there is: the engine does not ask before it calls us, and takes
-/// thousands of rows at a time.
+/// Minimum memory for the values of one batch: the engine does not reserve memory before it calls us, and
+/// passes thousands of rows at a time.
 const BATCH_BYTES_MIN: usize = 32 << 20;
 
 impl ScalarUDFImpl for RowExpr {
@@ -223,7 +225,7 @@ impl ScalarUDFImpl for RowExpr {
     }
 
     fn short_circuits(&self) -> bool {
-        // CASE and COALESCE within do not look at all arguments.
+        // CASE and COALESCE within do not evaluate all arguments.
         true
     }
 
@@ -249,7 +251,7 @@ impl ScalarUDFImpl for RowExpr {
     }
 }
 
-/// Bytes in the order of the values: what is compared where Arrow's own order is not SQL's.
+/// Bytes in the order of the values: compared instead of them where Arrow's order differs from SQL's.
 #[derive(Debug)]
 pub(crate) struct OrderKey {
     ty: Type,
@@ -277,7 +279,7 @@ pub(crate) fn order_key(ty: Type) -> Arc<ScalarUDF> {
     order_function(ty, false)
 }
 
-/// The function that makes them as text, where the engine takes no bytes.
+/// The function that makes order keys as text, where the engine takes no bytes.
 pub(crate) fn order_letters(ty: Type) -> Arc<ScalarUDF> {
     order_function(ty, true)
 }

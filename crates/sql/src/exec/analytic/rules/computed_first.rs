@@ -1,5 +1,6 @@
-//! Keys, arguments and filters of groups and windows that are columns before: a projection evaluates guards (see `guards`), an
-//! aggregate and a window of the engine do not; and the engine loses its place among keys of windows that are computed.
+//! Computes keys, arguments and filters of groups and windows as columns first. A projection evaluates guards
+//! (see `guards`), the engine's aggregates and windows do not; and the engine mixes up computed keys of
+//! windows.
 
 use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
 use ropewalk::tables::Type;
@@ -12,7 +13,8 @@ use crate::plan::Planner;
 use crate::types::error::Result;
 
 impl Planner<'_> {
-    /// Computes those of `exprs` that are `wanted` as columns behind `cols`, and puts these in their places.
+    /// Computes those of `exprs` that are `wanted` as columns after `cols`, and replaces them by these
+    /// columns.
     pub(in crate::exec::analytic) fn computed_first<'e>(
         &mut self,
         plan: LogicalPlan,
@@ -40,12 +42,12 @@ impl Planner<'_> {
     }
 }
 
-/// True for what holds guards: conditions beside something that may fail.
+/// True for expressions with guards: conditions combined with an expression that may fail.
 pub(in crate::exec::analytic) fn has_guards(expr: &Expr) -> bool {
     expr.may_fail() && has_junction(expr)
 }
 
-/// True for what is to be computed: no column and no constant.
+/// True for expressions other than columns and constants.
 pub(in crate::exec::analytic) fn is_computed(expr: &Expr) -> bool {
     !matches!(expr, Expr::Column(_) | Expr::Const(_) | Expr::Param(_))
 }

@@ -4,8 +4,8 @@
 //! (SELECT 1) UNION ALL (SELECT NULL::int)         constant in each part, but not in the union
 //! a LEFT JOIN (SELECT id, 1 AS c FROM b) …        1 for a matched row, NULL for an unmatched one
 //! ```
-//! The engine would remove a sort by such a column. The rule puts a step without equivalence properties above the union or join, before
-//! the rules that read these properties.
+//! The engine would remove a sort by such a column. The rule inserts a step without equivalence properties
+//! above the union or join, before the rules that read these properties.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Semi-joins, which EXISTS and IN become, below the joins that narrow nothing.
+//! Semi-joins, made of EXISTS and IN, below joins that do not reduce the rows.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use datafusion::common::{DFSchema, JoinType, Result};
 use datafusion::logical_expr::{Expr, Join, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// The rule that asks a semi-join of the one relation that it is about, before this one is joined to others:
+/// The rule that moves a semi-join to the one relation that it tests, before that is joined to others:
 ///
 /// ```text
 /// (orders ⋈ lineitem) ⋉ large orders   ─▶   (orders ⋉ large orders) ⋈ lineitem
 /// ```
-/// Only past relations that are joined whole: such a join has no fewer rows than the relation asked about, as a rule. One with
-/// conditions of its own may leave far fewer to ask about.
+/// It moves only past unfiltered relations: as a rule, joining one does not reduce the rows of the tested
+/// relation. A join with a filtered relation may leave far fewer rows to test.
 #[derive(Debug)]
 pub(in crate::exec::analytic) struct SemiJoinEarly;
 
@@ -22,7 +22,7 @@ impl OptimizerRule for SemiJoinEarly {
         "semi_join_early"
     }
 
-    /// From the top: what has sunk below one join is visited again there.
+    /// From the top: a semi-join that moved below one join is visited again there.
     fn apply_order(&self) -> Option<ApplyOrder> {
         Some(ApplyOrder::TopDown)
     }
@@ -44,7 +44,7 @@ impl OptimizerRule for SemiJoinEarly {
     }
 }
 
-/// The semi-join of `relation` instead of the join around it.
+/// The semi-join of `relation` instead of the enclosing join.
 fn asked(semi: &Join, relation: &Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
     let sunk = Join::try_new(
         relation.clone(),
@@ -59,7 +59,7 @@ fn asked(semi: &Join, relation: &Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
     Ok(Arc::new(LogicalPlan::Join(sunk)))
 }
 
-/// True when all that the semi-join reads of its left side is in `schema`.
+/// True when all columns that the semi-join reads of its left side are in `schema`.
 fn asks_only(semi: &Join, schema: &DFSchema) -> bool {
     let whole = semi.left.schema();
     let within = |expr: &Expr| {
@@ -69,7 +69,7 @@ fn asks_only(semi: &Join, schema: &DFSchema) -> bool {
     semi.on.iter().all(|(left, _)| within(left)) && semi.filter.iter().all(within)
 }
 
-/// True when nothing takes rows away from the relations that `plan` reads, but joins of them.
+/// True when only joins reduce the rows of the relations that `plan` reads.
 fn is_whole(plan: &LogicalPlan) -> Result<bool> {
     let mut whole = true;
     plan.apply(|node| {

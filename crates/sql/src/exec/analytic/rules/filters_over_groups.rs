@@ -1,4 +1,4 @@
-//! Filters, which go down to where their columns come from, and no further than a group that there is without rows.
+//! Filter pushdown that stops at an aggregate which has a group without rows.
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::Transformed;
@@ -6,9 +6,9 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// The engine's rule, but for filters over an aggregate that answers a row for no rows: `SELECT * FROM (SELECT 1 AS one, count(*) FROM t) q
-/// WHERE one > 1`. The condition has no column once `one` is put in, and the rule takes it below, where it removes what is counted and
-/// not the count.
+/// The engine's rule, except for filters over an aggregate that returns a row for no input: `SELECT * FROM
+/// (SELECT 1 AS one, count(*) FROM t) q WHERE one > 1`. After the substitution of `one` the condition has no
+/// column, and the rule moves it below the aggregate, where it removes the counted rows and not the count.
 #[derive(Debug)]
 pub(in crate::exec::analytic) struct FiltersOverGroups(pub(in crate::exec::analytic) PushDownFilter);
 
@@ -31,8 +31,9 @@ impl OptimizerRule for FiltersOverGroups {
     }
 }
 
-/// True for an aggregate without GROUP BY, or with a grouping set that may be empty, also below further filters: the rule merges adjacent
-/// filters and then rewrites the merged one without calling this wrapper again.
+/// True for an aggregate without GROUP BY, or with a grouping set that may be empty, also below further
+/// filters: the rule merges adjacent filters and then rewrites the merged one without calling this wrapper
+/// again.
 fn has_group_of_none(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Filter(filter) => has_group_of_none(&filter.input),

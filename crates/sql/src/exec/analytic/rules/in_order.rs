@@ -1,15 +1,16 @@
-//! Partitions one behind the other, where the engine would take their batches as they come.
+//! Reads partitions one after the other, where the engine would take their batches as they arrive.
 //!
 //! ```text
 //! partition 0   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▶ read to its end
 //! partition 1   ▓▓▓▓ runs ahead until its buffer is full ┄┄┄▶ then this one
 //! partition 2   ▓▓▓▓
 //! ```
-//! So the parts of UNION ALL come in the order of the query, and a scan in the order of its keys, each time.
+//! So the parts of UNION ALL come in the order of the query, and a scan in the order of its keys, every time.
 //!
-//! A repartition below, without a step between that first takes all of its input, hands rows out to all partitions at once: the
-//! ones that wait would pile up in it. One that only spreads work is taken out, since it loses the order; one by hash stays, and
-//! above it batches come as they come.
+//! A repartition below, without a step in between that first consumes its input, distributes rows to all
+//! partitions at once: the rows of waiting partitions would pile up in it. A repartition that only spreads
+//! work is removed, since it loses the order; a hash repartition stays, and above it batches are taken as
+//! they arrive.
 
 use std::sync::Arc;
 
@@ -38,10 +39,10 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 
-/// Batches that a partition runs ahead at most.
+/// Maximum number of batches that a partition runs ahead.
 const AHEAD: usize = 16;
 
-/// The rule that puts partitions in their order; the last one of all.
+/// The rule that orders partitions; it runs last.
 #[derive(Debug)]
 pub(in crate::exec::analytic) struct PutInOrder;
 
@@ -74,9 +75,9 @@ fn partitions(plan: &Arc<dyn ExecutionPlan>) -> usize {
     plan.output_partitioning().partition_count()
 }
 
-/// The plan with partitions that may wait for each other; `None` when there is none.
+/// The plan with partitions that may wait for each other; `None` if that is impossible.
 fn arranged(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    // A sort and an aggregate take all of their input before they answer.
+    // A sort and an aggregate consume their input before they return rows.
     if partitions(plan) <= 1 || plan.is::<SortExec>() || plan.is::<AggregateExec>() {
         return Ok(Some(plan.clone()));
     }
@@ -101,7 +102,7 @@ fn arranged(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPla
     replace_children_if_necessary(plan.clone(), children).map(Some)
 }
 
-/// Which child a step takes its rows from while it answers: joins first read the left one.
+/// The child that a step reads while it returns rows: joins first read the left one.
 fn streamed(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let is_join = plan.name().ends_with("JoinExec");
     match plan.children().len() {
@@ -211,13 +212,13 @@ impl ExecutionPlan for InOrderExec {
     }
 }
 
-/// A batch that waits, with the memory it holds.
+/// A waiting batch, with the memory it holds.
 struct Waiting {
     batch: RecordBatch,
     _memory: Option<MemoryReservation>,
 }
 
-/// Reads a partition into its buffer. A batch that memory does not suffice for waits until it is the partition's turn.
+/// Reads a partition into its buffer. A batch that does not fit into memory waits for the partition's turn.
 async fn run_ahead(
     mut rows: SendableRecordBatchStream,
     number: usize,
@@ -225,7 +226,7 @@ async fn run_ahead(
     memory: MemoryReservation,
     sender: Sender<Result<Waiting>>,
 ) {
-    // Whoever read is gone when there is no permit and no turn.
+    // The reader has been dropped when neither a permit nor a turn arrives.
     while let Ok(permit) = sender.reserve().await {
         let batch = match rows.next().await {
             None => return,
@@ -246,11 +247,11 @@ struct Running {
     task: SpawnedTask<()>,
 }
 
-/// The partitions from the one that is read now, the last one first. Dropping it stops them.
+/// The partitions from the current one on, the last one first. Dropping it stops them.
 struct Reading {
     parts: Vec<Running>,
     turn: watch::Sender<usize>,
-    /// Rows that may still be answered.
+    /// Rows that may still be returned.
     left: usize,
     metrics: BaselineMetrics,
 }
@@ -267,7 +268,7 @@ impl Reading {
                 self.metrics.record_output(batch.num_rows());
                 return Ok(Some(batch));
             }
-            // It ended, or it failed so that nobody could say so.
+            // The task ended, or failed in a way that it could not report.
             (&mut part.task).await.map_err(|error| DataFusionError::ExecutionJoin(Box::new(error)))?;
             self.parts.pop();
             self.turn.send_modify(|now| *now += 1);
@@ -322,13 +323,13 @@ mod tests {
     }
 
     #[test]
-    fn partitions_come_one_behind_the_other() {
+    fn partitions_are_read_one_after_the_other() {
         let plan = Arc::new(InOrderExec::new(source(), None));
         assert_eq!(numbers(plan, 1 << 20), (0..PARTS * BATCHES * 3).collect::<Vec<_>>());
     }
 
     #[test]
-    fn without_memory_nobody_runs_ahead_and_all_come() {
+    fn partitions_without_memory_do_not_run_ahead_and_return_all_rows() {
         let plan = Arc::new(InOrderExec::new(source(), None));
         assert_eq!(numbers(plan, 0), (0..PARTS * BATCHES * 3).collect::<Vec<_>>());
     }
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_was_only_spread_is_not() {
+    fn round_robin_repartition_is_removed() {
         let spread = RepartitionExec::try_new(source(), Partitioning::RoundRobinBatch(7)).unwrap();
         let plan = PutInOrder.optimize(Arc::new(spread), &ConfigOptions::default()).unwrap();
         assert!(plan.is::<InOrderExec>());

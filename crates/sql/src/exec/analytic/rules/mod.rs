@@ -1,4 +1,4 @@
-//! Rules of the optimizer that keep the meaning of PostgreSQL, or save work.
+//! Optimizer rules that preserve PostgreSQL's semantics, or save work.
 
 pub(super) mod computed_first;
 pub(super) mod constants;

@@ -1,4 +1,5 @@
-//! Joins by sorting instead of hash tables, for statements whose hash tables do not fit into memory: sorts spill.
+//! Sort-merge joins instead of hash joins, for statements whose hash tables do not fit into memory: sorts
+//! spill.
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, SortMergeJoinExec};
 
-/// The rule that joins by sorting; the first one of all, so that the others see to the order of the inputs. `NOT IN` over NULLs
-/// stays a hash join: sorted ones do not know it.
+/// The rule that joins by sorting. It runs first, so that the other rules sort the inputs. `NOT IN` over
+/// NULLs stays a hash join: sort-merge joins do not support it.
 #[derive(Debug)]
 pub(in crate::exec::analytic) struct JoinSorted;
 

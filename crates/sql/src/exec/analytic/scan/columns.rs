@@ -1,19 +1,21 @@
-//! Columns of tables, kept in memory as the query engine reads them.
+//! Column cache of tables, in memory in the engine's format.
 //!
 //! ```text
 //! rows in key order   │ segment: 64k rows as of commit 17 │ segment as of commit 12 │ not read yet │ …
-//!                          ├ l_shipdate   Arrow arrays, made when a query first asks for the column
+//!                          ├ l_shipdate   Arrow arrays, made when a query first reads the column
 //!                          └ l_quantity   …
 //! ```
-//! A query that reads a whole table at a snapshot takes a segment as it is when no commit since wrote a row between its keys, and
-//! reads it again otherwise. Writers know nothing of segments: whoever looks asks the memtables, which hold what was written
-//! lately. Once a flush has taken commits from memory that a segment has not been compared with, it is read again, too.
+//! A query that reads a complete table at a snapshot uses a segment if no later commit wrote a row in its key
+//! range, and reads the range again otherwise. Writers do not know segments: the reader checks the memtables,
+//! which hold recent writes. Once a flush has moved commits out of memory to which a segment has not been
+//! compared, the segment is read again, too.
 //!
 //! Invariants
-//! 1. All columns of a segment are of one state of its rows.
-//! 2. Segments of one table do not overlap, and a segment is of one definition of the table: a changed one begins anew.
-//! 3. All segments together hold no more than the bytes they are given. Those that no query has used since leave first; a query
-//!    never pushes out what it will come to itself.
+//! 1. All columns of a segment show one state of its rows.
+//! 2. Segments of one table do not overlap, and a segment belongs to one definition of the table: after a
+//!    change the cache starts empty.
+//! 3. All segments together stay within their byte limit. The least recently used segments are evicted first;
+//!    a query never evicts a segment that it will itself read.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -34,13 +36,13 @@ use crate::types::error::Result;
 const SEGMENT_ROWS: usize = 8 * BATCH_ROWS;
 /// A segment with long values has fewer rows.
 const SEGMENT_BYTES: usize = 16 << 20;
-/// What columns may always take by default, unless that is more than half of the memory.
+/// Default size of the cache, unless that is more than half of the memory.
 const DEFAULT_BYTES_MIN: u64 = 512 << 20;
 
-/// The rows of one table under one definition: number of the object they are in, version of the definition.
+/// The rows of one table under one definition: object number and definition version.
 type Rows = (u32, u32);
 
-/// The kept columns of one database.
+/// The column cache of one database.
 pub(crate) struct Columns {
     kept: Mutex<Kept>,
     bytes_max: AtomicUsize,
@@ -62,11 +64,11 @@ struct Kept {
 
 struct Segment {
     start: Vec<u8>,
-    /// Up to, not including; none: up to the table's last row.
+    /// Exclusive end; `None`: up to the table's last row.
     end: Option<Vec<u8>>,
     /// Rows of each batch.
     lengths: Vec<usize>,
-    /// No commit up to this one, after it was read, wrote between its keys.
+    /// The latest commit up to which no write in its key range is known since it was read.
     seq: AtomicU64,
     /// The newest query that used it.
     query: AtomicU64,
@@ -101,25 +103,25 @@ impl Columns {
         kept.make_room(0, bytes, query);
     }
 
-    /// Numbers a query.
+    /// Assigns a number to a query.
     fn begin(&self) -> u64 {
         let mut kept = self.kept.lock();
         kept.query += 1;
         kept.query
     }
 
-    /// Rows that are known of a table, and whether those are all.
+    /// The cached segments of a table.
     fn known(&self, rows: Rows) -> Vec<Arc<Segment>> {
         let kept = self.kept.lock();
         kept.tables.get(&rows).map(|segments| segments.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// How many rows of a table were there when they were last looked at.
+    /// The number of cached rows of a table.
     fn rows(&self, schema: &Schema) -> usize {
         self.known(rows_of(schema)).iter().map(|segment| segment.rows()).sum()
     }
 
-    /// The segment that begins at `start`, and where the next one begins.
+    /// The segment that starts at `start`, and the start of the next one.
     fn find(&self, rows: Rows, start: &[u8]) -> (Option<Arc<Segment>>, Option<Vec<u8>>) {
         let kept = self.kept.lock();
         let Some(segments) = kept.tables.get(&rows) else { return (None, None) };
@@ -130,7 +132,7 @@ impl Columns {
         (segments.get(start).cloned(), next)
     }
 
-    /// Takes in a segment, in the place of those that it overlaps, if there is room for it.
+    /// Adds a segment in place of those that it overlaps, if it fits.
     fn keep(&self, rows: Rows, segment: Segment, query: u64) {
         let bytes = segment.bytes.load(Ordering::Relaxed);
         let mut kept = self.kept.lock();
@@ -150,7 +152,7 @@ impl Columns {
                 segments.get(start).is_some_and(|other| other.seq.load(Ordering::Relaxed) > seq)
             };
             if gone.iter().any(newer) {
-                // An old snapshot reads for itself.
+                // The rows of an old snapshot are not cached.
                 return;
             }
             let gone: Vec<_> = gone.iter().filter_map(|start| segments.remove(start)).collect();
@@ -162,7 +164,7 @@ impl Columns {
         }
     }
 
-    /// Adds columns to a segment, if there is room for them.
+    /// Adds columns to a segment, if they fit.
     fn add(&self, rows: Rows, segment: &Arc<Segment>, columns: Vec<(usize, Vec<ArrayRef>)>, query: u64) {
         let mut kept = self.kept.lock();
         let is_kept = |kept: &Kept| {
@@ -183,7 +185,8 @@ impl Columns {
 }
 
 impl Kept {
-    /// Frees what older queries used, the oldest first, until `bytes` more fit. False when they do not fit.
+    /// Evicts segments used by older queries, the oldest first, until `bytes` more fit. Returns false when
+    /// they do not fit.
     fn make_room(&mut self, bytes: usize, bytes_max: usize, query: u64) -> bool {
         while self.bytes.saturating_add(bytes) > bytes_max {
             let all = self.tables.iter().flat_map(|(rows, segments)| {
@@ -203,7 +206,7 @@ impl Kept {
         true
     }
 
-    /// Forgets older definitions of the same rows.
+    /// Drops older definitions of the same rows.
     fn drop_others(&mut self, (object, version): Rows) {
         let is_old = |rows: &Rows| rows.0 == object && rows.1 < version;
         if !self.tables.keys().any(is_old) {
@@ -215,8 +218,9 @@ impl Kept {
     }
 }
 
-/// What the kept columns of a database may take unless [`limit_columns`] says otherwise: a quarter of the memory that the process
-/// may use, at least 512 MiB, or half of the memory if that is less. 512 MiB where the system does not tell.
+/// Default limit of a database's column cache unless [`limit_columns`] sets another one: a quarter of the
+/// memory that the process may use, at least 512 MiB, or half of the memory if that is less. 512 MiB where
+/// the system does not report it.
 pub fn default_column_bytes() -> usize {
     usize::try_from(default_bytes(ropewalk::process_memory())).unwrap_or(usize::MAX)
 }
@@ -225,18 +229,18 @@ fn default_bytes(memory: Option<u64>) -> u64 {
     memory.map_or(DEFAULT_BYTES_MIN, |memory| (memory / 4).max(DEFAULT_BYTES_MIN.min(memory / 2)))
 }
 
-/// Lets the kept columns of a database take up to `bytes` of memory, now and later. Unless it is said they take
-/// [`default_column_bytes`] at most; 0 keeps none.
+/// Sets the limit of a database's column cache to `bytes`, effective now. The default is
+/// [`default_column_bytes`]; 0 disables the cache.
 pub fn limit_columns(db: &Database, bytes: usize) {
     db.companion::<Columns>().limit(bytes);
 }
 
-/// The bytes that the kept columns of a database take.
+/// The bytes that a database's column cache uses.
 pub fn column_bytes(db: &Database) -> usize {
     db.companion::<Columns>().kept.lock().bytes
 }
 
-/// True when a table has at least so many rows. Costs a walk over that many, unless its columns are kept.
+/// True when a table has at least so many rows. Scans that many rows unless its columns are cached.
 pub(crate) fn has_rows(
     db: &Database,
     snapshot: &Snapshot,
@@ -258,7 +262,7 @@ fn rows_of(schema: &Schema) -> Rows {
     (schema.rows_object(), schema.version())
 }
 
-/// A stretch of a table, from one stored key to another.
+/// A range of a table, from one stored key to another.
 pub(crate) struct Stretch {
     table: Table,
     rows: Rows,
@@ -267,8 +271,8 @@ pub(crate) struct Stretch {
     query: u64,
 }
 
-/// Cuts a table into at most `parts` stretches of about as many rows each, by the segments that are kept, or else by `cuts`;
-/// answers how many rows are known, if all are.
+/// Divides a table into at most `parts` stretches of similar row counts, by the cached segments, or else by
+/// `cuts`; returns the number of rows if all are known.
 pub(crate) fn stretches(
     db: &Database,
     table: &Table,
@@ -311,11 +315,11 @@ pub(crate) fn stretches(
     Ok((starts.into_iter().zip(ends).map(stretch).collect(), are_all.then_some(total as u64)))
 }
 
-/// Columns in batches, as they were gathered.
+/// Columns read into batches.
 struct Gathered {
     arrays: Vec<Vec<ArrayRef>>,
     lengths: Vec<usize>,
-    /// Where it stopped, when that was before the end.
+    /// The key at which reading stopped, if before the end.
     stopped_at: Option<Vec<u8>>,
 }
 
@@ -372,7 +376,7 @@ fn gather(
     Ok(gathered)
 }
 
-/// Reads a stretch in batches, until `each` answers false.
+/// Reads a stretch in batches, until `each` returns false.
 pub(crate) fn read(
     want: &Want,
     stretch: &Stretch,
@@ -409,7 +413,8 @@ pub(crate) fn read(
     }
 }
 
-/// The batches of a segment, with the columns that it has and those that it lacked; `None` when it must be read anew.
+/// The batches of a segment, with its columns and newly read missing ones; `None` when the segment must be
+/// read again.
 fn serve(
     want: &Want,
     stretch: &Stretch,
@@ -441,7 +446,7 @@ fn serve(
         let bounds = (segment.start.as_slice(), segment.end.as_deref());
         let gathered = gather((db, snapshot), &stretch.table, bounds, &lacking, Some(&segment.lengths))?;
         if gathered.lengths != segment.lengths {
-            // Values too long for a segment of so many rows.
+            // The values are too long for a segment of so many rows.
             return Ok(None);
         }
         let places = lacking.iter().map(|(place, _)| *place);
@@ -454,7 +459,8 @@ fn serve(
     batches(want, &arrays.ok_or_else(|| bug("a column that was not read"))?, &segment.lengths).map(Some)
 }
 
-/// Reads rows from `start` up to `end`, or as many as a segment has, and keeps them. Answers where it stopped.
+/// Reads rows from `start` up to `end`, or one segment of them, and caches them. Returns the key at which it
+/// stopped.
 fn read_anew(
     want: &Want,
     stretch: &Stretch,
@@ -498,7 +504,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quarter_of_the_memory_and_no_little_of_little() {
+    fn default_bytes_are_a_quarter_of_memory_within_bounds() {
         let mib = |memory: u64| default_bytes(Some(memory << 20)) >> 20;
         assert_eq!([24 << 10, 4096, 2048].map(mib), [6 << 10, 1024, 512]);
         assert_eq!([1536, 1024, 512, 64, 0].map(mib), [512, 512, 256, 32, 0]);

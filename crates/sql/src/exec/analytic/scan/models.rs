@@ -3,12 +3,13 @@
 //! ```text
 //! events, events.store         position, type, tags, data, json, metadata, recorded_at, id
 //! database.collection          _id, doc
-//! metrics.name                 time, value, labels, one column for each label that there is
+//! metrics.name                 time, value, labels, one column for each existing label
 //! promql('expr', from, to, step)   time, value, labels
 //! ```
-//! A table of the same name goes before them. Conditions on position, type and tags go to the postings of the events, those on
-//! time and labels to the index of the series. Events, documents and tables are read with own writes; SQL writes no samples. A
-//! serializable transaction guards what it reads by the conditions that were pushed down.
+//! A table of the same name takes precedence. Conditions on position, type and tags use the postings of the
+//! events, those on time and labels the index of the series. Reads of events, documents and tables include
+//! the transaction's own writes; SQL writes no samples. A serializable transaction guards its reads by the
+//! conditions that were pushed down.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -31,18 +32,18 @@ use crate::session::rights::Acting;
 use crate::types::bson_json::{id_text, json_of};
 use crate::types::error::{Result, SqlError, state};
 
-/// The store that names without one mean, as in every other protocol.
+/// The default store, as in every other protocol.
 const DEFAULT_STORE: &str = "default";
 /// The label that holds a metric's name.
 const NAME: &str = "__name__";
-/// Columns that every metric has before those of its labels.
+/// Number of columns that every metric has before those of its labels.
 const FIXED: usize = 3;
-/// Columns that a relation may have.
+/// Maximum number of columns of a relation.
 const COLUMNS_MAX: usize = 1_000;
-/// Events that are read before the snapshot may let go of what it holds.
+/// Number of events read before the snapshot may release resources.
 const EVENTS_AT_A_TIME: usize = 1_024;
 
-/// A model behind a name.
+/// The kind of model.
 #[derive(Clone)]
 enum Kind {
     Events(EventStore),
@@ -74,8 +75,8 @@ fn metric_fields() -> Vec<(String, Type)> {
 }
 
 impl ModelRelation {
-    /// The relation that a name of one or two parts means, if it is one of a model.
-    /// Stores and metrics that are not there yet are empty, unless `is_schema` says that the first part names a schema of tables.
+    /// The relation of a model with a name of one or two parts, if any. Stores and metrics that do not exist
+    /// yet are empty, unless `is_schema` says that the first part names a schema of tables.
     pub(crate) fn find(
         parts: &[String],
         is_schema: bool,
@@ -123,7 +124,7 @@ impl ModelRelation {
                     return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
                 }
                 let labels = labels.into_iter().filter(|label| label != NAME);
-                // A label that is called like a column of every metric gets an underscore.
+                // A label with the name of a fixed column gets an underscore.
                 fields.extend(labels.map(|label| match label.as_str() {
                     "time" | "value" | "labels" => (format!("{label}_"), Type::TEXT),
                     _ => (label, Type::TEXT),
@@ -190,7 +191,7 @@ impl ModelRelation {
 }
 
 impl ModelRelation {
-    /// What to write with, since SQL only reads it.
+    /// The API that writes this model, since SQL only reads it.
     pub(crate) fn instead(&self) -> String {
         match &self.kind {
             Kind::Events(store) => {
@@ -269,7 +270,7 @@ impl Rows for ModelRelation {
     }
 }
 
-/// The constant text or texts that a column is compared with.
+/// The constant string or strings that a column is compared with.
 fn texts(conjunct: &Expr, column: usize) -> Option<Vec<String>> {
     let text = |expr: &Expr| match expr {
         Expr::Const(Value::Text(text)) => Some(text.clone().into_owned()),
@@ -283,7 +284,7 @@ fn texts(conjunct: &Expr, column: usize) -> Option<Vec<String>> {
     }
 }
 
-/// The bounds that a comparison sets to an integral column: least and greatest, both inclusive.
+/// The bounds that a comparison sets for an integer column: least and greatest, both inclusive.
 fn bounds(conjunct: &Expr, column: usize, number: impl Fn(&Value<'_>) -> Option<i64>) -> Option<(i64, i64)> {
     let Expr::Compare(op, left, right) = conjunct else { return None };
     let (op, constant) = if **left == Expr::Column(column) {
@@ -305,7 +306,7 @@ fn bounds(conjunct: &Expr, column: usize, number: impl Fn(&Value<'_>) -> Option<
     })
 }
 
-/// A row that is made of values as they are asked for.
+/// A row whose values are computed on access.
 pub(in crate::exec::analytic) struct Made<'m>(
     pub(in crate::exec::analytic) &'m dyn Fn(usize) -> Result<Value<'m>>,
 );
@@ -316,7 +317,7 @@ impl Input for Made<'_> {
     }
 }
 
-/// What is read of events.
+/// The restriction of a read of events.
 #[derive(Default)]
 struct EventsPart {
     types: Vec<String>,
@@ -327,7 +328,7 @@ struct EventsPart {
 }
 
 impl EventsPart {
-    /// What conditions leave; `None` when none of them narrows.
+    /// The restriction set by conditions; `None` when no condition narrows the read.
     fn narrowed(conjuncts: &[Expr]) -> Option<Self> {
         let mut part = Self::default();
         for conjunct in conjuncts {
@@ -393,7 +394,7 @@ impl EventsPart {
     /// The query, or `None` when nothing can match.
     fn query(&self) -> Option<(Query, ReadOptions)> {
         let plain = self.types.is_empty() && self.tags.is_empty();
-        // What the postings cannot be asked is asked of every row.
+        // Conditions that the postings cannot evaluate are evaluated for every row.
         let askable = |text: &&String| !text.is_empty() && text.len() <= 65_535;
         let tags: Vec<&str> = self.tags.iter().filter(askable).map(String::as_str).collect();
         let types: Vec<&str> = self.types.iter().map(String::as_str).collect();
@@ -466,7 +467,7 @@ impl Part for (EventStore, EventsPart) {
     }
 }
 
-/// The text that `_id` is compared with.
+/// The string that `_id` is compared with.
 fn id_of(conjunct: &Expr) -> Option<String> {
     texts(conjunct, 0).filter(|ids| ids.len() == 1)?.pop()
 }
@@ -474,15 +475,15 @@ fn id_of(conjunct: &Expr) -> Option<String> {
 struct DocumentsPart {
     collection: Collection,
     id: Option<String>,
-    /// The rules of the collection are asked about this caller when it is read.
+    /// The access rules of the collection are evaluated for this caller when it is read.
     acting: Acting,
 }
 
 impl DocumentsPart {
-    /// A filter that finds every document whose `_id` may be shown as the wanted text.
+    /// A filter that finds every document whose `_id` may be rendered as the wanted string.
     fn find(&self) -> Result<Find> {
         match &self.id {
-            // Ids that are texts of other types are shown as JSON or digits; those have to be looked for.
+            // Ids of other types are rendered as JSON or digits; a string of that form needs a scan.
             Some(id) if !looks_like_another_type(id) => {
                 let id = ropewalk::documents::lang::Value::String(id);
                 Ok(Find::matching(Filter::equals("_id", id)))
@@ -492,7 +493,8 @@ impl DocumentsPart {
     }
 }
 
-/// True when an `_id` that is no text may be shown like this: numbers, ObjectIds, JSON, true, false, null.
+/// True when an `_id` that is no string may be rendered like this: numbers, ObjectIds, JSON, true, false,
+/// null.
 fn looks_like_another_type(id: &str) -> bool {
     let first = id.bytes().next().unwrap_or(b'{');
     first.is_ascii_digit()
@@ -540,7 +542,7 @@ impl Part for DocumentsPart {
     }
 }
 
-/// What is read of a metric.
+/// The restriction of a read of a metric.
 struct MetricPart {
     labels: Vec<String>,
     matchers: Vec<Matcher>,
@@ -558,7 +560,7 @@ impl MetricPart {
         Self { labels, matchers: Vec::new(), from_ms: i64::MIN, to_ms: i64::MAX }
     }
 
-    /// Takes a condition into account, if it can.
+    /// Applies a condition, if it narrows the read.
     fn narrow(&mut self, conjunct: &Expr) -> bool {
         if let Expr::And(parts) = conjunct {
             return parts.iter().fold(false, |any, part| self.narrow(part) | any);

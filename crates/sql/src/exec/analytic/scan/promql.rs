@@ -1,4 +1,4 @@
-//! Samples of a PromQL query as rows, within the time of the statement and in the memory of all PromQL queries.
+//! Rows of a PromQL query, within the statement's time and the memory of all PromQL queries.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -14,16 +14,17 @@ use crate::expr::Input;
 use crate::limits::interrupt::Watch;
 use crate::types::error::{Result, SqlError, state};
 
-/// The memory that PromQL queries of a database share, if they do.
+/// The memory shared by the PromQL queries of a database, if any.
 #[derive(Debug, Default)]
 struct PromqlMemory(OnceLock<Arc<promql::SharedMemory>>);
 
-/// Counts the memory of `promql()` in what other PromQL queries of the database share. The first call decides.
+/// Counts the memory of `promql()` against the memory shared by all PromQL queries of the database. The first
+/// call wins.
 pub fn share_promql_memory(db: &Database, memory: Arc<promql::SharedMemory>) {
     db.companion::<PromqlMemory>().0.get_or_init(|| memory);
 }
 
-/// The query with its memory counted there.
+/// The query, counting its memory there.
 pub(in crate::exec::analytic) fn sharing(db: &Database, query: promql::Query) -> promql::Query {
     match db.companion::<PromqlMemory>().0.get() {
         Some(shared) => query.sharing(shared.clone()),

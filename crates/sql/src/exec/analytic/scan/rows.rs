@@ -1,11 +1,12 @@
-//! Relations as the query engine reads them: columns, filters and limits pushed down to whoever has the rows.
+//! Relations read by the query engine: columns, filters and limits are pushed down to the row source.
 //!
 //! ```text
-//! snapshot      each part of a relation on a thread of its own, row by row straight into Arrow's builders
-//!               a whole table from its kept columns, see `columns`
-//! transaction   the session's thread reads for the engine, so that own writes are seen and what is read counts as read
+//! snapshot      each part of a relation on a separate thread, row by row straight into Arrow's builders;
+//!               a complete table from its cached columns, see `columns`
+//! transaction   the session's thread reads for the engine, to see its own writes and record its reads
 //! ```
-//! Invariant: a filter that is pushed down only narrows what is read. The engine asks it again of every row.
+//! Invariant: a filter that is pushed down only narrows the read. The engine evaluates it again for every
+//! row.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -41,17 +42,17 @@ use crate::types::error::Result;
 /// Rows of one batch.
 pub(in crate::exec::analytic) const BATCH_ROWS: usize = 8192;
 
-/// Something with rows and a name.
+/// A named source of rows.
 pub(crate) trait Rows: Send + Sync {
     fn name(&self) -> &str;
 
     fn fields(&self) -> &[(String, Type)];
 
-    /// True when a condition, over columns by number, may narrow what is read.
+    /// True when a condition, over columns by number, may narrow the read.
     fn narrows(&self, conjunct: &Expr) -> bool;
 
-    /// The parts of what is read under conditions. With `access` the relation may look at its ends to cut itself into
-    /// `parts`; `limited` says that few rows may do.
+    /// The parts to read under conditions. With `access` the relation may read its first and last keys to
+    /// divide itself into `parts`; `limited` means that few rows may be enough.
     fn scan(
         &self,
         conjuncts: &[Expr],
@@ -61,18 +62,18 @@ pub(crate) trait Rows: Send + Sync {
     ) -> Result<Scan>;
 }
 
-/// How a relation is read.
+/// A planned scan of a relation.
 pub(crate) struct Scan {
     pub(crate) parts: Vec<Box<dyn Part>>,
     /// For EXPLAIN.
     pub(crate) shown: String,
-    /// Roughly how many rows there are.
+    /// Approximate number of rows.
     pub(crate) estimate: Option<u64>,
 }
 
 /// A part of a relation: rows that are read one after another.
 pub(crate) trait Part: Send + Sync {
-    /// Shows rows until `row` answers false. What may take long between two rows checks `watch`.
+    /// Passes rows to `row` until it returns false. Long work between two rows checks `watch`.
     fn read(
         &self,
         access: &mut Access<'_>,
@@ -80,22 +81,22 @@ pub(crate) trait Part: Send + Sync {
         row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
     ) -> Result<()>;
 
-    /// The part as a stretch of a table whose columns are kept.
+    /// The part as a stretch of a table with cached columns.
     fn stretch(&self) -> Option<&Stretch> {
         None
     }
 }
 
-/// Where rows are read from.
+/// Source of the rows.
 #[derive(Clone)]
 pub(crate) enum Source {
-    /// The canceller ends what the engine's threads still read when the statement has ended.
+    /// The canceller stops reads on the engine's threads when the statement has ended.
     Snapshot(Database, Snapshot, Canceller),
     /// The session's thread, which reads in its transaction.
     Session(Sender<Event>),
 }
 
-/// What one scan reads.
+/// Description of one scan.
 pub(crate) struct Want {
     pub(crate) parts: Vec<Box<dyn Part>>,
     pub(in crate::exec::analytic) fields: SchemaRef,
@@ -103,13 +104,13 @@ pub(crate) struct Want {
     limit: Option<usize>,
 }
 
-/// A scan that the session's thread is asked for.
+/// Request to the session's thread to read for the engine.
 pub(crate) struct Request {
     pub(crate) want: Want,
     pub(crate) reply: oneshot::Sender<Result<Vec<RecordBatch>>>,
 }
 
-/// A relation as the engine knows it.
+/// A relation in the engine's catalog.
 pub(crate) struct RelationSource {
     relation: Box<dyn Rows>,
     fields: SchemaRef,
@@ -146,7 +147,7 @@ impl RelationSource {
         }
     }
 
-    /// A filter in our terms, where it can be said in them.
+    /// A filter as one of our expressions, where that is possible.
     fn conjunct(&self, filter: &Df) -> Option<Expr> {
         match filter {
             Df::BinaryExpr(binary) => {
@@ -233,7 +234,7 @@ impl RelationSource {
     }
 }
 
-/// `a = 1 OR a = 2` as `a IN (1, 2)`, which the engine takes apart.
+/// Restores `a IN (1, 2)` from `a = 1 OR a = 2`, into which the engine splits it.
 fn one_of(left: Expr, right: Expr) -> Option<Expr> {
     let items = |expr: Expr| match expr {
         Expr::Compare(Compare::Eq, column, constant) => Some((*column, vec![*constant])),
@@ -245,7 +246,7 @@ fn one_of(left: Expr, right: Expr) -> Option<Expr> {
     (column == other).then(|| Expr::In(Box::new(column), all))
 }
 
-/// Reads one part in batches, until `each` answers false.
+/// Reads one part in batches, until `each` returns false.
 pub(crate) fn read(
     want: &Want,
     part: &dyn Part,
@@ -314,7 +315,7 @@ impl TableProvider for RelationSource {
         limit: Option<usize>,
     ) -> DfResult<Arc<dyn ExecutionPlan>> {
         let partitions = state.config().target_partitions();
-        // A limit holds for rows that no filter is asked of any more.
+        // A limit applies only when no filter is evaluated afterwards.
         let limit = limit.filter(|_| filters.is_empty());
         let (want, shown, estimate) = self.plan(projection, filters, limit, partitions).map_err(through)?;
         match &self.source {

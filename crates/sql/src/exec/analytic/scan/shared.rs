@@ -4,7 +4,7 @@
 //! WITH q ─▶ plan ─▶ SharedRows, a table of the engine's ─▶ SharedScan, one for each reader ─▶ the batches of q
 //!                                                          the first reader runs q, the others wait for it
 //! ```
-//! The rows are charged to the statement's memory; when that ends they are written to a temporary file.
+//! The rows are charged to the statement's memory; when that runs out they are written to a temporary file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -45,16 +45,16 @@ use crate::exec::analytic::unsupported;
 use crate::plan::Planner;
 use crate::types::error::Result;
 
-/// How a query of WITH is read, and what is said of it.
+/// References to a query of WITH, and its MATERIALIZED option.
 pub(in crate::exec::analytic) struct Sharing {
     is_materialized: bool,
     is_inlined: bool,
-    /// How often it is read.
+    /// Number of references.
     readers: usize,
 }
 
 impl Sharing {
-    /// How the query at a place of a WITH is read by the later ones and by the query itself.
+    /// Collects the references to the query at a position of a WITH by the later ones and by the main query.
     pub(in crate::exec::analytic) fn of(query: &ast::Query, with: &ast::With, place: usize) -> Self {
         let Some(cte) = with.cte_tables.get(place) else {
             return Self { is_materialized: false, is_inlined: false, readers: 0 };
@@ -76,8 +76,8 @@ impl Sharing {
         }
     }
 
-    /// As PostgreSQL decides it, but that several readers may each read a table by themselves: nothing tells the difference, and
-    /// the engine narrows what each of them reads.
+    /// Decides as PostgreSQL does, except that several readers may each read a table separately: the result
+    /// is the same, and the engine narrows each of these reads.
     fn is_shared(&self, plan: &LogicalPlan) -> Result<bool> {
         if self.is_materialized {
             return Ok(true);
@@ -86,7 +86,7 @@ impl Sharing {
     }
 }
 
-/// True when it answers something else each time.
+/// True when it may return another result each time.
 fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     built(plan.apply_with_subqueries(|node| {
@@ -115,7 +115,7 @@ fn works(plan: &LogicalPlan) -> Result<bool> {
 }
 
 impl Planner<'_> {
-    /// A query of WITH, such that it is run once where its readers could tell.
+    /// Plans a query of WITH to run once where its readers could tell the difference.
     pub(in crate::exec::analytic) fn shared(
         &mut self,
         name: &str,
@@ -157,7 +157,7 @@ struct SharedRows {
     name: String,
     plan: LogicalPlan,
     schema: SchemaRef,
-    /// The run of the session that asked last: a statement that begins again has another session of the engine.
+    /// The run of the latest session: a statement that restarts has another session of the engine.
     run: tokio::sync::Mutex<Option<(String, Arc<Run>)>>,
 }
 
@@ -237,7 +237,7 @@ impl Run {
 enum Held {
     InMemory {
         batches: Vec<RecordBatch>,
-        /// Given back when the rows are dropped.
+        /// Released when the rows are dropped.
         _memory: MemoryReservation,
     },
     InFile(SpillManager, Option<Arc<dyn SpillFile>>),
@@ -255,7 +255,7 @@ impl Held {
         while let Some(batch) = rows.next().await {
             let batch = batch?;
             if file.is_none() && memory.try_grow(get_record_batch_memory_size(&batch)).is_err() {
-                let mut begun = manager.create_in_progress_file("rows that a query of WITH answers")?;
+                let mut begun = manager.create_in_progress_file("rows of a WITH query")?;
                 batches.drain(..).try_for_each(|held| begun.append_batch(&held).map(drop))?;
                 memory.free();
                 file = Some(begun);
@@ -310,7 +310,7 @@ impl ExecutionPlan for SharedScan {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        // The query was optimised by itself: what one reader asks of it does not hold for the others.
+        // The query was optimised separately: filters of one reader do not hold for the others.
         Vec::new()
     }
 

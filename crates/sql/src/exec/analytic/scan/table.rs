@@ -1,5 +1,5 @@
-//! Tables as relations: conditions become a path, or are asked of a row before its columns are taken; a whole table is read in
-//! parts, from columns that are kept.
+//! Tables as relations: conditions become a path, or are evaluated for a row before its columns are read; a
+//! complete table is read in parts, from cached columns.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ impl TableRelation {
         Self { table, schema, fields, around }
     }
 
-    /// Stretches of about as many rows each, and about how many rows there are: by what is known of its columns, or by the first
-    /// key column where that is an integer.
+    /// Stretches of similar row counts, and the approximate number of rows: from its cached columns, or from
+    /// the first key column if that is an integer.
     fn stretches(&self, access: &mut Access<'_>, count: usize) -> Result<(Vec<Stretch>, Option<u64>)> {
         let Access::Snapshot(db, snapshot) = access else { return Err(bug("columns of a transaction")) };
         let ends = self.ends(&mut Access::Snapshot(db, snapshot))?;
@@ -54,7 +54,8 @@ impl TableRelation {
         Ok((stretches, known.or(guessed)))
     }
 
-    /// The lowest value of the first key column, how far it is to the highest, and its type; `None` where it is no integer.
+    /// The lowest value of the first key column, its distance to the highest, and its type; `None` if it is
+    /// no integer.
     fn ends(&self, access: &mut Access<'_>) -> Result<Option<(i64, i64, Type)>> {
         let first = self.schema.key_columns().first().and_then(|place| self.schema.columns().get(*place));
         let ty = first.map(|column| column.column_type()).filter(|ty| is_integer(*ty));
@@ -74,7 +75,7 @@ impl Rows for TableRelation {
     }
 
     fn narrows(&self, conjunct: &Expr) -> bool {
-        // Alone it may be of no use and still belong to a key of several columns.
+        // A condition may not be usable alone and still belong to a key of several columns.
         matches!(conjunct, Expr::Compare(..) | Expr::In(..) | Expr::And(_))
     }
 
@@ -93,11 +94,11 @@ impl Rows for TableRelation {
         {
             let (stretches, estimate) = self.stretches(access, parts)?;
             let part = |stretch| -> Box<dyn Part> { Box::new(Whole(stretch)) };
-            let shown = format!("{shown} of kept columns");
+            let shown = format!("{shown} of cached columns");
             return Ok(Scan { parts: stretches.into_iter().map(part).collect(), shown, estimate });
         }
         let interrupt = self.around.interrupt();
-        // The filter above knows whether the condition that a key comes from is asked at all.
+        // An error here may belong to a condition that the filter above guards: then all rows are read.
         let ranges = path.ranges(&self.around.context(&interrupt), &Nothing);
         let ranges = ranges.map_or_else(|_| vec![KeyRange::all()], |ranges| ranges.ranges);
         let (table, around) = (self.table.clone(), self.around.clone());
@@ -106,7 +107,7 @@ impl Rows for TableRelation {
     }
 }
 
-/// A part of a whole table.
+/// A part of a complete table.
 struct Whole(Stretch);
 
 impl Part for Whole {
@@ -143,7 +144,8 @@ impl Part for TablePart {
         let cx = self.around.context(&interrupt);
         access.walk_ranges(&self.table, &self.path, &self.ranges, &mut |found: Row<'_>| {
             interrupt.check(cx.env)?;
-            // What fails here may be guarded by a condition that only the engine asks: it asks all of them again.
+            // An error here may be guarded by a condition that only the engine evaluates; it evaluates all of
+            // them again.
             if self.conjuncts.iter().any(|conjunct| matches!(conjunct.holds(&cx, &found), Ok(false))) {
                 return Ok(true);
             }
