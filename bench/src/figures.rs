@@ -1,16 +1,11 @@
 //! The tables of the README and of `docs/benchmarks/`, generated from stored results.
 //!
-<<<<<<< HEAD
 //! Two kinds of block, each up to `<!-- end -->`:
 //!
 //!   `<!-- figures FILE ROW... -->`        the rows of `bench/results/FILE.json` at and below the given ids
 //!   `<!-- summary FILE:ROW FILE:ROW -->`  one line for each row, from any files, with the best peer alone
 //!
 //! Filling a page again from the same results changes nothing; a test does so.
-=======
-//! A block `<!-- figures FILE ROW... -->` … `<!-- end -->` holds the rows at and below the named ids of
-//! `bench/results/FILE.json`. Filling it again with the same results changes nothing; a test checks this.
->>>>>>> l-sqlb
 
 use std::path::{Path, PathBuf};
 
@@ -23,17 +18,10 @@ const FIGURES: &str = "<!-- figures ";
 const SUMMARY: &str = "<!-- summary ";
 const END: &str = "<!-- end -->";
 
-<<<<<<< HEAD
 /// Fills every block of `text`; `result` returns the report of a name.
 ///
 /// # Errors
 /// A block without end, a missing result, or a row that its result does not have.
-=======
-/// `text` with every block filled; `result` returns the report with a name.
-///
-/// # Errors
-/// An unterminated block, a missing result, or a row that is not in the result.
->>>>>>> l-sqlb
 pub fn fill(text: &str, result: impl Fn(&str) -> Result<Report>) -> Result<String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -51,18 +39,13 @@ pub fn fill(text: &str, result: impl Fn(&str) -> Result<Report>) -> Result<Strin
         filled += before;
         filled += &format!("{line}\n{}\n", body.with_context(|| line.to_owned())?.trim_end());
         rest = block.get(end..).unwrap_or_default();
-<<<<<<< HEAD
         // The end mark must not be read as the begin of another block.
-=======
-        // The end mark must not be read as the start of another block.
->>>>>>> l-sqlb
         filled += rest.get(..END.len()).unwrap_or_default();
         rest = rest.get(END.len()..).unwrap_or_default();
     }
     Ok(filled + rest)
 }
 
-<<<<<<< HEAD
 /// `FILE ROW...` as the table of one result.
 fn figures(words: &str, result: &impl Fn(&str) -> Result<Report>) -> Result<String> {
     let (name, rows) = words.split_once(' ').unwrap_or((words, ""));
@@ -88,12 +71,6 @@ fn summary(words: &str, result: &impl Fn(&str) -> Result<Report>) -> Result<Stri
 ///
 /// # Errors
 /// The file is missing or not a result.
-=======
-/// Reads a stored result by name.
-///
-/// # Errors
-/// The file does not exist, or is not a result.
->>>>>>> l-sqlb
 pub fn stored(folder: &Path, name: &str) -> Result<Report> {
     Report::read(&folder.join(name).with_extension("json"))
 }

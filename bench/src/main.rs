@@ -66,16 +66,9 @@ enum Command {
     },
     /// Fills the tables of pages from stored results.
     Figures {
-<<<<<<< HEAD
         /// The pages; by default the README and docs/benchmarks/*.md.
         pages: Vec<PathBuf>,
         /// Where the results lie.
-=======
-        /// The page.
-        #[arg(default_value = "README.md")]
-        page: PathBuf,
-        /// Directory of the results.
->>>>>>> l-sqlb
         #[arg(long, default_value = "bench/results")]
         results: PathBuf,
     },

@@ -88,7 +88,6 @@ fn rows(report: &Report, style: Style) -> Table {
     table
 }
 
-<<<<<<< HEAD
 /// Rows of several benchmarks in one Markdown table: ours, the best peer, and the ratio to it.
 pub fn summary(rows: &[(String, RowResult)]) -> Table {
     let mut table = Table::new();
@@ -115,10 +114,6 @@ pub fn summary(rows: &[(String, RowResult)]) -> Table {
 
 /// The peer with the smallest ratio, its value and the ratio; peers that are shown for reference only do not count.
 fn best_peer(row: &RowResult) -> Option<(&str, f64, f64)> {
-=======
-/// The smallest of our ratios to the peers, excluding reference peers.
-fn best_peer(row: &RowResult) -> Option<f64> {
->>>>>>> l-sqlb
     let compared = row.peers.iter().filter(|(name, _)| !REFERENCES.contains(&name.as_str()));
     let ratios = compared.filter_map(|(name, &value)| Some((name.as_str(), value, row.ratio(value)?)));
     ratios.min_by(|a, b| a.2.total_cmp(&b.2))
