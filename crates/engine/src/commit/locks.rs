@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn sharers_stand_together_and_the_last_one_lets_the_writer_in() {
+    fn shared_locks_coexist_and_last_release_grants_exclusive() {
         let locks = Arc::new(Locks::default());
         let (mut a, mut b, mut writer) = (Held::new(&locks, 0), Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "k", LockMode::KeyShare).unwrap();
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_close_a_circle_is_refused() {
+    fn lock_request_that_closes_a_cycle_is_refused() {
         let locks = Arc::new(Locks::default());
         let mut all: Vec<Held> = (0..3).map(|_| Held::new(&locks, 0)).collect();
         for (number, held) in all.iter_mut().enumerate() {
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_given_up_lets_the_next_one_in() {
+    fn abandoned_wait_grants_lock_to_next_waiter() {
         let locks = Arc::new(Locks::default());
         let (mut a, mut b, mut c) = (Held::new(&locks, 0), Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "k", LockMode::Share).unwrap();

@@ -108,7 +108,7 @@ fn a_full_disk_is_a_typed_error_and_space_heals_it() {
 }
 
 #[test]
-fn writers_are_told_when_flushing_fails_and_the_budget_is_spent() {
+fn writers_get_an_error_when_flushing_fails_and_the_budget_is_spent() {
     let disk = FaultyVfs::new(3);
     let env = Env { vfs: Arc::new(disk.clone()), ..Env::real() };
     let options = EngineOptions { background: Background::Threads, ..manual() };
@@ -126,7 +126,7 @@ fn writers_are_told_when_flushing_fails_and_the_budget_is_spent() {
 }
 
 #[test]
-fn a_flush_waits_for_readers_of_its_midst_unless_somebody_waits_for_it() {
+fn flush_waits_for_splitting_snapshots_unless_a_caller_waits_for_it() {
     let options = EngineOptions { background: Background::Threads, ..manual() };
     let engine = open(&Env::memory(), options).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -226,7 +226,7 @@ fn snapshots_are_stable_through_checkpoint_compaction_and_repin() {
 }
 
 #[test]
-fn a_feed_that_comes_too_late_is_told_where_the_log_begins() {
+fn feed_from_a_trimmed_commit_reports_the_oldest_one() {
     let (disk, clock) = (FaultyVfs::new(6), Arc::default());
     let mut options = EngineOptions { log_retention_bytes: 0, ..manual() };
     options.log.segment_bytes_first = 64 << 10;
@@ -318,7 +318,7 @@ fn a_commit_does_not_trip_over_the_mark_of_an_idle_log() {
 }
 
 #[test]
-fn what_did_not_change_is_certain_until_memory_is_flushed() {
+fn unchanged_range_is_certain_until_memory_is_flushed() {
     let (disk, clock) = (FaultyVfs::new(9), Arc::default());
     let engine = open(&env(&disk, &clock), manual()).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -333,7 +333,7 @@ fn what_did_not_change_is_certain_until_memory_is_flushed() {
     assert!(!unchanged(b"a", b"n", seen));
     let later = engine.seq();
     assert!(unchanged(b"a", b"z", later));
-    // Nobody kept a snapshot of `seen`: the runs do not tell what came after it.
+    // Without a snapshot of `seen` the runs do not tell which commits came after it.
     engine.checkpoint().unwrap();
     assert!(!unchanged(b"a", b"m", seen));
     assert!(unchanged(b"a", b"z", later));

@@ -58,7 +58,8 @@ impl RangeSet {
         let mut replaced = Vec::new();
         let mut at = start.to_vec();
         for old in self.fragments.get(first..last).unwrap_or_default() {
-            // What sticks out in front of the new range, then the gap, then the overlap, then what sticks out behind.
+            // The part before the new range, then the gap, then the overlap, then the part after the new
+            // range.
             if old.start.as_slice() < start {
                 replaced.push(Fragment {
                     start: old.start.clone(),

@@ -53,7 +53,7 @@ fn a_memtable_keeps_every_version() {
 }
 
 #[test]
-fn readers_walk_a_memtable_beside_its_writer() {
+fn memtable_scans_run_concurrently_with_its_writer() {
     let memtable = Memtable::new();
     let env = Env::memory();
     let store = open(&env);

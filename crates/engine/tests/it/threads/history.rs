@@ -1,4 +1,4 @@
-//! What the threads asked for and what they were answered, and what the database must hold because of it.
+//! Requests of the threads and their results, and the database contents that follow from them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use ropewalk_engine::{Durability, Engine, EngineError, Keyspace, ReadView};
 /// The key that a writer's commit writes, in both keyspaces.
 pub(super) type Name = (u8, u16);
 
-/// What became of a commit.
+/// Outcome of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Asked for, and not answered yet or answered with a failure: it may be there or not.
+    /// Submitted, and not completed yet or failed: it may be there or not.
     Unknown,
-    /// Answered as committed.
+    /// Committed.
     Acknowledged(Seq, Durability),
     /// Refused: it must not be there.
     Refused,
@@ -94,7 +94,7 @@ impl History {
         at: Seq,
         when: &str,
     ) -> Result<(), EngineError> {
-        // Attempts before this are asked about; what is answered meanwhile may have been asked for later.
+        // Check only attempts before this; commits found meanwhile may have been submitted later.
         let attempts = self.attempts().clone();
         let mut counted = (0, 0);
         for (name, attempt) in attempts {

@@ -1,4 +1,5 @@
-//! One run: threads that write, read, follow the feed and flush; an end that is clean or not; what is there afterwards.
+//! One run: threads that write, read, follow the feed and flush; a clean or unclean end; the state
+//! afterwards.
 
 use core::time::Duration;
 use std::path::Path;
@@ -23,7 +24,7 @@ const HUGE: usize = 300 << 10;
 /// Flushes, or attempts, that an engine may need for what a run has written.
 const FLUSHES_MAX: usize = 200;
 
-/// What goes wrong.
+/// The injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     None,
@@ -35,7 +36,7 @@ enum Trouble {
     Fault(DiskOp, u64),
 }
 
-/// What a seed stands for.
+/// A run's parameters, derived from a seed.
 pub(super) struct Plan {
     seed: u64,
     options: EngineOptions,
@@ -52,7 +53,8 @@ pub(super) struct Plan {
 struct Habits {
     sync_only: bool,
     huge: bool,
-    /// Who counts locks the counter first; otherwise the commit is refused when another one counted meanwhile.
+    /// Counting commits lock the counter first; otherwise the commit is refused when another one counted
+    /// meanwhile.
     locks: bool,
 }
 
@@ -98,7 +100,7 @@ impl Plan {
     }
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Stage {
     engine: Arc<Engine>,
     places: Places,
@@ -199,7 +201,7 @@ fn write(stage: &Stage, dice: &Dice, name: Name, habits: Habits) -> bool {
     let counts = dice.one_in(3);
     let Places { large, small } = stage.places;
     stage.history.begin(name, bytes, counts);
-    // Kept until the batch is judged: a flush may forget which commit wrote what no snapshot tells apart.
+    // Held until the batch is judged: a flush may forget which commit wrote what no snapshot distinguishes.
     let snapshot = stage.engine.snapshot();
     let counting = match (counts, habits.locks) {
         (false, _) => Ok(KvBatch::new()),
