@@ -74,7 +74,7 @@ fn a_selection_shows_series_without_samples_in_range() {
 }
 
 #[test]
-fn cardinality_names_the_culprits() {
+fn cardinality_lists_the_largest_labels() {
     let db = filled();
     let snapshot = db.engine.snapshot();
     let report = db.store.at(&snapshot).cardinality(2);
