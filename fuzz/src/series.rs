@@ -1,4 +1,4 @@
-//! What series keep in runs and in commit records, and the blocks of Prometheus that are imported.
+//! Values of series in runs and in commit records, and imported Prometheus blocks.
 
 use ropewalk_base::{crc32c, put_u32, put_varint};
 use ropewalk_series::fuzzing;
@@ -44,7 +44,7 @@ pub(crate) fn histograms(data: &[u8]) {
     let base = script.u64().cast_signed();
     if let Some(samples) = fuzzing::rich_chunk(script.0, base) {
         assert!((1..=SAMPLES_MAX).contains(&samples.len()));
-        // A payload is checked by whoever reads it.
+        // A payload is checked by its reader.
         if let Some(again) = fuzzing::encode_rich_chunk(base, &samples) {
             assert_eq!(fuzzing::rich_chunk(&again, base).map(|all| all.len()), Some(samples.len()));
         }

@@ -5,7 +5,7 @@
 //!   sim --seeds N       the seeded simulation of the whole engine (`--seed S` repeats one)
 //!   kill --rounds N     the kill -9 loop on a real process
 //!   planted [TEXT]      plants old bugs again, those with TEXT in their names, and shows that the simulation finds each
-//!   golden --update     writes the golden scripts anew, to be reviewed as text
+//!   golden --update     rewrites the golden scripts, to be reviewed as text
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod cargo;
@@ -98,7 +98,8 @@ fn simulator(binary: &str, arguments: &[&str]) -> Result<()> {
     cargo::run(&[&start, arguments].concat(), &[])
 }
 
-/// Golden scripts live beside the crates that depend on `goldenscript`; its runner writes files when told by the environment.
+/// Golden scripts live next to the crates that depend on `goldenscript`; an environment variable makes its
+/// runner write files.
 fn golden_update() -> Result<()> {
     let workspace = cargo::workspace()?;
     let mut found = false;

@@ -1,4 +1,4 @@
-//! Bugs that the simulation found, reduced to the shortest story that shows each.
+//! Bugs that the simulation found, each reduced to the shortest test that shows it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ fn a_new_database_survives_a_power_cut() {
     }
 }
 
-/// What a first opening had made of the path before it failed was not made durable by the second: a power cut took the database.
+/// Directories created by a first opening that failed were not made durable by the second: a power cut lost
+/// the database.
 #[test]
 fn a_database_whose_first_opening_failed_survives_a_power_cut() {
     for seed in 0..40 {
