@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seeds_are_what_they_are_called() {
+    fn seeds_match_their_names() {
         let opened = |data: &[u8]| {
             written_and_opened(&memory(), Path::new("/log"), data).map(|(_, replayed)| replayed.len())
         };

@@ -110,7 +110,7 @@ pub(crate) fn block_chunk_seeds() -> Vec<Vec<u8>> {
     vec![floats, histogram, vec![3, 0, 0, 0]]
 }
 
-/// An index whose checksums are set right: the symbols and one series are what the input says.
+/// An index with corrected checksums: the input gives the symbols and one series.
 pub(crate) fn block_index(data: &[u8]) {
     let mut script = Script(data);
     let symbols = script.u8();

@@ -115,7 +115,7 @@ const FOR_TESTS: &[&str] = &["ropewalk-testkit"];
 /// Outside crates that rule 2 keeps to `vfs`.
 const MACHINE_CRATES: &[&str] = &["memmap2", "rustix", "libc", "nix", "fs2", "fs4"];
 
-/// Outside crates that rule 3 keeps out; names ending in `*` stand for all that begin so.
+/// Outside crates that rule 3 keeps out; names ending in `*` match all with that prefix.
 const SERVER_CRATES: &[&str] = &[
     "tokio*",
     "async-*",

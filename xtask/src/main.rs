@@ -4,7 +4,7 @@
 //!   layering            which crate and which room may use which, who may touch files, time, sockets and `unsafe`
 //!   sim --seeds N       the seeded simulation of the whole engine (`--seed S` repeats one)
 //!   kill --rounds N     the kill -9 loop on a real process
-//!   planted [TEXT]      plants old bugs again, those with TEXT in their names, and shows that the simulation finds each
+//!   planted [TEXT]      plants old bugs again, those with TEXT in their names; the simulation must find each
 //!   golden --update     rewrites the golden scripts, to be reviewed as text
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -48,7 +48,7 @@ fn run(arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// Runs every step even after a failure, so that one run shows everything there is to repair.
+/// Runs every step even after a failure, so that one run reports everything that needs repair.
 fn check() -> Result<()> {
     type Step = (&'static str, fn() -> Result<()>);
     let steps: [Step; 6] = [

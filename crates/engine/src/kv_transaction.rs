@@ -107,7 +107,7 @@ pub struct KvTransaction {
     oldest: Option<Snapshot>,
     /// Statements read no newer commits any more.
     stays: bool,
-    /// Statements begin when the caller says so, and not with each operation of a model.
+    /// Statements begin when the caller marks them, and not with each operation of a model.
     marks: bool,
     /// Ranges that are read from another snapshot.
     beside: Vec<Beside>,
@@ -281,7 +281,8 @@ impl KvTransaction {
     /// True when the newest state may differ from the statement's snapshot.
     fn may_differ(&self) -> bool {
         let is_fresh = self.snapshot.seq() == self.visible && self.engine.ordered() == self.visible;
-        // With one snapshot for the whole transaction beginning again shows nothing new: the commit will be refused.
+        // With one snapshot for the whole transaction a restart would read the same state: the commit will be
+        // refused.
         self.isolation == Isolation::ReadCommitted && !self.stays && !is_fresh
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ... ✓ ✓ ✓ X ? ? ✓ ? ✓      X: first address without a valid record
-//!                     └─ says "everything below D was durable"
+//!                     └─ states "everything below D was durable"
 //! ```
 //!
 //! D > X: the record at X was durable once and is now invalid: corruption, refuse to open. A next segment

@@ -185,7 +185,7 @@ impl Store {
         self.switch(&self.view.load(), &state.checkpoint).map_err(|(error, _)| error)
     }
 
-    /// The error for a store that looks new although its data must exist.
+    /// The error for a store that appears new although its data must exist.
     pub fn lost(&self) -> StoreError {
         StoreError::Missing { path: self.files.dir.join(manifest::NAME) }
     }

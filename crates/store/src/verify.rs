@@ -23,13 +23,13 @@ pub struct Damage {
 /// Result of [`Store::verify`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Runs looked at.
+    /// Runs checked.
     pub runs: u64,
-    /// Blocks looked at.
+    /// Blocks checked.
     pub blocks: u64,
-    /// Entries looked at.
+    /// Entries checked.
     pub entries: u64,
-    /// All damage, file by file. Empty: the store is whole.
+    /// All damage, file by file. Empty: the store is intact.
     pub damage: Vec<Damage>,
 }
 

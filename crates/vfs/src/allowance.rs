@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_outside_of_what_is_mounted_is_not_looked_for() {
+    fn control_group_outside_the_mount_is_skipped() {
         let files = limit_files("0::/../other").unwrap();
         assert_eq!(files, [Path::new("/sys/fs/cgroup/memory.max")]);
         assert_eq!(limit_files("nonsense"), None);

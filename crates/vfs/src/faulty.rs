@@ -410,7 +410,7 @@ impl FaultyVfs {
         self.disk().open_files
     }
 
-    /// Offers mappings of whole files, each a copy of the bytes at that moment.
+    /// Offers mappings of whole files, each a copy of the current bytes.
     pub fn set_maps(&self, maps: bool) {
         self.disk().maps = maps;
     }
@@ -915,7 +915,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_lie_by_one_bit_and_the_file_is_sound() {
+    fn lying_reads_flip_one_bit_and_leave_the_file_intact() {
         let disk = FaultyVfs::new(1);
         let file = create(&disk, "/a");
         file.write_all_at(&[0; 64], 0).unwrap();
@@ -931,7 +931,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lie_about_a_sync_loses_what_it_promised() {
+    fn lying_sync_loses_bytes_in_a_crash() {
         let lost = (0..50).any(|seed| {
             let disk = FaultyVfs::new(seed);
             let file = create(&disk, "/a");

@@ -129,7 +129,7 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when another process or opener holds it; the error's text is the holder's.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn LockGuard>>;
-    /// Bytes of physical memory, or `None` when there is no meaningful answer.
+    /// Bytes of physical memory, or `None` when unknown.
     fn physical_memory(&self) -> Option<u64> {
         None
     }

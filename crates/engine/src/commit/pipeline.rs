@@ -566,7 +566,7 @@ mod tests {
         use ::shuttle::{check_random, thread};
 
         #[test]
-        fn committers_share_groups_without_losing_an_answer() {
+        fn committers_share_groups_without_losing_a_result() {
             check_random(
                 || {
                     let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
@@ -773,7 +773,7 @@ mod tests {
         }
 
         #[test]
-        fn some_are_sequenced_at_once_and_all_are_answered() {
+        fn some_requests_are_sequenced_at_once_and_all_complete() {
             let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
             let numbers = std::thread::scope(|scope| {
                 let _server = scope.spawn(|| pipeline.serve());

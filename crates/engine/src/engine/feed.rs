@@ -94,7 +94,7 @@ impl ChangeFeed {
                 Ok(Step::Skipped) => {}
                 Ok(Step::There) => return Ok(true),
                 Ok(Step::NotFlushed) => return Ok(false),
-                // The segment held no wanted commit, or the wanted one is gone: the log says which.
+                // The segment held no wanted commit, or the wanted one is gone: the log tells which.
                 Err(EngineError::Log(error)) if matches!(*error, LogError::Trimmed { .. }) => {
                     self.reader = None
                 }

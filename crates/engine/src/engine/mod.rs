@@ -206,7 +206,7 @@ impl Engine {
         self.core.admit(self.core.options.background == Background::Threads)
     }
 
-    /// Commits `operations` as one transaction and returns when it is as durable as asked.
+    /// Commits `operations` as one transaction and returns when it is as durable as requested.
     ///
     /// Cost: one log write, shared with every commit that is on its way at the same time; no thread hop for a lone caller.
     ///
@@ -411,7 +411,7 @@ impl Engine {
     /// # Errors
     /// The flush failed; nothing is lost and it is tried again.
     pub fn checkpoint(&self) -> Result<(), EngineError> {
-        // Before anything is frozen, so that the flusher knows when it looks.
+        // Before anything is frozen, so that the flusher sees it at its check.
         self.core.background.lock().asked += 1;
         let done = self.flush_all();
         self.core.background.lock().asked -= 1;

@@ -52,7 +52,7 @@ fn put(
     engine.commit(vec![Box::new(batch)], durability).map(|done| done.seq)
 }
 
-/// By a snapshot and by a single look, which must agree.
+/// Reads by a snapshot and by a single read, which must agree.
 fn get(engine: &Engine, keys: Keyspace, key: &[u8]) -> Option<Vec<u8>> {
     let found = engine.snapshot().read().get(keys, key).unwrap().map(|value| value.to_vec());
     let looked = engine.look(keys, key, |value| value.map(<[u8]>::to_vec)).unwrap();
@@ -61,7 +61,7 @@ fn get(engine: &Engine, keys: Keyspace, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn after_a_failed_sync_nothing_is_accepted_and_reopening_has_what_was_acknowledged() {
+fn failed_sync_stops_the_engine_and_reopening_has_acknowledged_commits() {
     for op in [DiskOp::Sync, DiskOp::Write] {
         let (disk, clock) = (FaultyVfs::new(1), Arc::default());
         let env = env(&disk, &clock);
@@ -273,7 +273,7 @@ fn a_transaction_over_the_limit_is_refused_before_anything_happens() {
 }
 
 #[test]
-fn room_says_what_submit_would_wait_for_and_try_submit_waits_for_nothing() {
+fn room_predicts_waits_of_submit_and_try_submit_never_waits() {
     let (disk, clock) = (FaultyVfs::new(1), Arc::default());
     let engine = open(&env(&disk, &clock), manual()).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -299,7 +299,7 @@ fn room_says_what_submit_would_wait_for_and_try_submit_waits_for_nothing() {
 
 /// The mark that the background leaves in an idle log moves the log's tail, which the next append expects where it was.
 #[test]
-fn a_commit_does_not_trip_over_the_mark_of_an_idle_log() {
+fn commit_succeeds_after_the_mark_of_an_idle_log() {
     std::thread::scope(|scope| {
         // More threads than processors, so that the background is now early and now late.
         for _ in 0..8 {

@@ -26,7 +26,7 @@ fn three_stages_of_a_record() {
 }
 
 #[test]
-fn reopening_replays_what_follows_the_checkpoint() {
+fn reopening_replays_records_after_the_checkpoint() {
     let env = memory();
     let log = open(&env).log;
     let mut tails = vec![Lsn(0)];
@@ -206,7 +206,7 @@ fn options_that_contradict_themselves_are_refused() {
 }
 
 #[test]
-fn a_caller_that_cannot_take_a_record_stops_the_recovery() {
+fn failed_replay_of_a_record_stops_the_recovery() {
     let env = memory();
     commit(&open(&env).log, 1, b"what is this");
     let opened = LocalLog::open(&env, &dir(), SMALL, Lsn(0), Seq(0), &mut |_| Err("no idea".into()));

@@ -193,7 +193,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
     #[test]
-    fn the_log_is_the_list(commands in commands()) {
+    fn log_equals_the_model_list(commands in commands()) {
         let mut world = World::new();
         for command in &commands {
             world.run(command);

@@ -71,7 +71,7 @@ fn corruption_in_the_middle_preserves_earlier_records_and_counts_later_ones() {
 }
 
 #[test]
-fn a_rotten_segment_header_loses_nothing() {
+fn corrupted_segment_header_loses_nothing() {
     for (segment, offset) in [(0, 33), (0, 8 + 3), (1, 60), (1, 20), (0, 2)] {
         let env = memory();
         let paths = filled(&env, 100);
@@ -93,7 +93,7 @@ fn a_rotten_segment_header_loses_nothing() {
 }
 
 #[test]
-fn the_only_header_rots() {
+fn corrupted_only_header_loses_no_record() {
     let env = memory();
     let paths = filled(&env, 10);
     flip(&env, &paths[0], 50);
@@ -128,7 +128,7 @@ fn a_truncated_or_lost_segment() {
 }
 
 #[test]
-fn rot_in_front_of_the_checkpoint_costs_nothing() {
+fn corruption_before_the_checkpoint_loses_nothing() {
     let env = memory();
     let paths = filled(&env, 600);
     // The checkpoint lies in the second segment, after record 80; corrupt its records up to there, and the

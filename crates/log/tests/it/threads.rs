@@ -21,7 +21,7 @@ impl Drop for Counted<'_> {
 }
 
 #[test]
-fn commits_of_many_threads_are_one_line() {
+fn concurrent_commits_form_one_sequence() {
     let tmp = tempfile::tempdir().unwrap();
     let env = Env::real();
     let log = Arc::new(open_from(&env, tmp.path(), Lsn(0), Seq(0)).unwrap().log);

@@ -557,7 +557,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_dense_and_apart() {
+    fn slots_are_dense_and_distinct() {
         let mut seen = std::collections::HashSet::new();
         for id in 0..SHARDS * BLOCK * 3 + 5 {
             assert!(seen.insert((shard_of(id), slot_of(id))));

@@ -183,7 +183,7 @@ fn duplicates_resolve_to_last_first_or_error() {
 }
 
 #[test]
-fn stores_are_apart() {
+fn stores_are_independent() {
     let env = Env::memory();
     let db = Db::open(&env);
     let other = ropewalk_series::SeriesStore::new(db.engine.clone(), db.model.clone(), "other").unwrap();

@@ -58,7 +58,7 @@ fn unknown_series_ids_are_refused() {
 }
 
 #[test]
-fn names_of_stores() {
+fn invalid_store_names_are_refused() {
     let db = Db::memory();
     for name in ["", "a\nb", &"x".repeat(256)] {
         let store = SeriesStore::new(db.engine.clone(), db.model.clone(), name);

@@ -62,7 +62,7 @@ fn listed(db: &Db) -> String {
 }
 
 #[test]
-fn a_block_is_taken_over_whole() {
+fn block_is_imported_completely() {
     let db = Db::memory();
     let block = PrometheusBlock::open(&*Env::real().vfs, &fixture()).unwrap();
     let done = db.store.import_block(&block).unwrap();

@@ -240,7 +240,7 @@ fn a_metric_has_its_own_limit() {
 }
 
 #[test]
-fn the_background_carries_rules_out() {
+fn background_thread_enforces_rules() {
     let env = Env::memory();
     let db = Db::open(&env);
     db.append(&[("m", 0, 1.0), ("m", 4_000_000_000_000, 2.0)]);

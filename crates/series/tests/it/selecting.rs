@@ -1,4 +1,4 @@
-//! Finding series by their labels, and who makes how many.
+//! Finding series by their labels, and the labels with the most series.
 
 use ropewalk_series::{Labels, SampleBatch};
 use ropewalk_vfs::Env;

@@ -106,7 +106,7 @@ fn the_writes_of_one_commit_apply_in_order() {
 
 /// A stopped engine still made a checkpoint, of commits that the log had refused; then the database did not open.
 #[test]
-fn a_checkpoint_after_a_failure_does_not_keep_what_the_log_refused() {
+fn checkpoint_after_a_failure_excludes_commits_that_the_log_refused() {
     for failed in [DiskOp::Write, DiskOp::Sync] {
         let machine = Machine::new(1);
         let db = machine.open();
@@ -123,7 +123,7 @@ fn a_checkpoint_after_a_failure_does_not_keep_what_the_log_refused() {
     }
 }
 
-/// An idempotent retry was answered as durable while the commit that it found was not synced yet.
+/// An idempotent retry was acknowledged as durable while the commit that it found was not synced yet.
 #[test]
 fn an_idempotent_retry_is_as_durable_as_it_asks() {
     let interval = Duration::from_secs(3600);

@@ -547,7 +547,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_tree_answers_like_a_sorted_map(
+        fn tree_equals_a_sorted_map(
             kind in 0..4_usize,
             raw in proptest::collection::vec((keys(), 1..4_u64), 1..4000),
             probes in proptest::collection::vec((keys(), 0..5_u64), 40),

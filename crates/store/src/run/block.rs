@@ -459,7 +459,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_block_answers_like_a_sorted_list(
+        fn block_equals_a_sorted_list(
             raw in proptest::collection::btree_map(
                 (keys(), any::<u16>().prop_map(|s| Reverse(u64::from(s % 7) * 1000))),
                 proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)), 1..60),
@@ -491,7 +491,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_bytes_answer_or_fail_but_never_panic(
+        fn damaged_bytes_read_or_fail_but_never_panic(
             mut bytes in Just(build(&[
                 (b"aa".to_vec(), 5, Some(b"one".to_vec())),
                 (b"aa".to_vec(), 3, None),

@@ -174,7 +174,7 @@ impl Fences {
         })
     }
 
-    /// The block that holds `key`, if any does, and where in the block to look first.
+    /// The block that holds `key`, if any does, and where in the block to search first.
     #[inline]
     pub(crate) fn spot(&self, key: &[u8]) -> Option<Spot> {
         let Place::Block(block) = self.locate(key) else { return None };

@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fragments_answer_like_a_list_of_ranges(
+        fn fragments_equal_a_list_of_ranges(
             ranges in proptest::collection::vec((0..20_u8, 0..20_u8, 1..30_u64), 0..20),
             low in 0..20_u8, high in 0..20_u8, at in 0..32_u64,
         ) {

@@ -129,7 +129,7 @@ fn options_out_of_range_and_unknown_keyspaces_are_refused() {
 }
 
 #[test]
-fn a_writer_refuses_what_is_out_of_order() {
+fn writer_refuses_entries_out_of_order() {
     let env = Env::memory();
     let store = open(&env);
     let keyspace = store.keyspace("rows", KeyspaceOptions::default()).unwrap();

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_directory_is_there_under_one_of_its_names_with_what_was_synced() {
+    fn renamed_directory_survives_under_one_name_with_synced_contents() {
         let found = outcomes(|names| {
             names.link(&path("/new"), Node::Dir);
             names.link(&path("/new/in"), Node::Dir);

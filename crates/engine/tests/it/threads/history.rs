@@ -81,7 +81,7 @@ impl History {
         self.acknowledged(|durability| !matches!(durability, Durability::Async { .. }))
     }
 
-    /// The newest commit that was answered.
+    /// The newest acknowledged commit.
     pub(super) fn newest(&self) -> Seq {
         self.acknowledged(|_| true)
     }
@@ -116,7 +116,7 @@ impl History {
             counted.1 += u64::from(attempt.counts && attempt.fate == Fate::Unknown);
         }
         let counter = counter(read, places)?;
-        // Of a commit that is not answered in the copy of the history the counter may know already.
+        // The counter may already include commits that are unacknowledged in the copy of the history.
         let most = counted.0 + counted.1;
         assert!(
             (counted.0..=most).contains(&counter),

@@ -267,7 +267,7 @@ fn count_locked(stage: &Stage) -> Result<KvBatch, EngineError> {
     Ok(transaction.into_batch())
 }
 
-/// Snapshots hold what was answered before, and stay what they are.
+/// Snapshots hold the commits acknowledged before, and do not change.
 fn read(stage: &Stage) -> Seq {
     while !stage.is_over.load(Ordering::SeqCst) {
         if let Err(error) = read_once(stage) {
@@ -309,7 +309,7 @@ fn follow(stage: &Stage) -> Seq {
             }
             Err(error @ EngineError::Record { .. }) => panic!("{error}"),
             Err(_) if stage.is_troubled => return delivered,
-            // Segments are given up while the feed looks for its place.
+            // Segments are trimmed while the feed searches its place.
             Err(EngineError::Log(error)) if matches!(*error, LogError::Trimmed { .. }) => {
                 let Ok(again) = stage.engine.changes(next) else { return delivered };
                 feed = again;
@@ -343,7 +343,7 @@ fn flush(stage: &Stage) -> Seq {
     Seq::ZERO
 }
 
-/// Ends the first life; answers the commit up to which the next must have everything.
+/// Ends the first life; returns the commit up to which the next must have everything.
 fn end(plan: &Plan, disk: &FaultyVfs, engine: Engine, history: &History) -> Seq {
     let stopped = engine.stopped().is_some();
     let floor = match plan.trouble {
@@ -389,7 +389,8 @@ fn check_upkeep(engine: &Engine, places: Places) {
     assert!(files <= most, "{files} runs hold {bytes} bytes in {} rows", rows.len());
 }
 
-/// The log fails while a generation waits for its flush. That the engine's threads go round for ever shows at [`super::STEPS_MAX`].
+/// The log fails while a generation waits for its flush. Endless loops of the engine's threads are detected at
+/// [`super::STEPS_MAX`].
 pub(super) fn stop_with_a_frozen_generation(seed: u64) {
     let mut plan = Plan::new(seed);
     plan.options.background = Background::Threads;
