@@ -127,8 +127,8 @@ impl std::fmt::Debug for Cursor<'_> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A scan over `memtables` (newest first) and the runs of `view`, as the snapshot `at` sees them. An unknown
-    /// keyspace is reported by the first seek. Cost: a few allocations.
+    /// A scan over `memtables` (newest first) and the runs of `view`, as the snapshot `at` sees them. An
+    /// unknown keyspace is reported by the first seek. Cost: a few allocations.
     pub fn merged(memtables: &[&'a Memtable], view: &'a StoreView, keyspace: Keyspace, at: Seq) -> Self {
         let memory =
             memtables.iter().filter(|m| !m.is_empty()).map(|m| Source::Memory(MemCursor::new(m, at)));

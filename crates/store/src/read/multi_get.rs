@@ -1,6 +1,6 @@
 //! Lookups of many keys, interleaved so that their cache misses overlap.
 //!
-//!   per source: prefetch filter lines ─▶ filters, fences, prefetch blocks ─▶ search blocks ─▶ prefetch values
+//!   per source: prefetch filters ─▶ filters, fences, prefetch blocks ─▶ search blocks ─▶ prefetch values
 //!
 //! A single lookup waits for one cache miss after the other; a batch is bounded by the misses that memory
 //! serves at a time.

@@ -389,8 +389,8 @@ fn check_upkeep(engine: &Engine, places: Places) {
     assert!(files <= most, "{files} runs hold {bytes} bytes in {} rows", rows.len());
 }
 
-/// The log fails while a generation waits for its flush. Endless loops of the engine's threads are detected at
-/// [`super::STEPS_MAX`].
+/// The log fails while a generation waits for its flush. An endless loop of the engine's threads is detected
+/// at [`super::STEPS_MAX`].
 pub(super) fn stop_with_a_frozen_generation(seed: u64) {
     let mut plan = Plan::new(seed);
     plan.options.background = Background::Threads;
