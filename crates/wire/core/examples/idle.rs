@@ -1,4 +1,4 @@
-//! What idle subscriptions cost: memory, and what they take from appends.
+//! Measures idle subscriptions: memory, and their effect on appends.
 //!
 //!   cargo run -p ropewalk-wire --example idle [SUBSCRIPTIONS] [DIRECTORY]
 //!

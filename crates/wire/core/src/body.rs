@@ -28,7 +28,7 @@ pub struct BodyBounds {
     pub bytes_max: usize,
     /// `Content-Length`, if there is one.
     pub announced: Option<u64>,
-    /// Time for the whole body.
+    /// Time for the entire body.
     pub time: Duration,
 }
 
@@ -89,7 +89,8 @@ where
         }
         reservation.cover(total).await?;
         if total == data.len() {
-            // Most bodies are one frame, which needs no copy. A small beginning would hold the whole read buffer.
+            // Most bodies are one frame, which needs no copy. A small frame would otherwise hold the whole
+            // read buffer.
             let is_copied = data.len() <= COPIED_BYTES_MAX && !body.is_end_stream();
             first = if is_copied { Bytes::copy_from_slice(&data) } else { data };
             continue;

@@ -16,16 +16,16 @@ use crate::error::WireError;
 use crate::metrics::Metrics;
 use crate::turn::blocking;
 
-/// Work up to this long may occupy an async thread: about what a small query takes, far below what another request
-/// would notice.
+/// Work up to this long may occupy an async thread: about the time of a small query, far below what another
+/// request would notice.
 pub(crate) const INLINE: Duration = Duration::from_millis(1);
 
-/// Looking at the clock costs as much as visiting an event in place.
+/// Events between two checks of the clock: a check costs as much as visiting an event in place.
 const EVENTS_PER_LOOK: usize = 16;
 
-/// Runs `work` where it may block, when `turns` has room.
+/// Runs `work` as blocking work, with one of the permits `turns`.
 pub(crate) async fn off_thread<R>(turns: &Semaphore, work: impl FnOnce() -> R) -> R {
-    // The semaphore is never closed; if it were, working without a turn would still be right.
+    // The semaphore is never closed; if it were, running without a permit would still be correct.
     let _turn = turns.acquire().await.ok();
     blocking(work)
 }
@@ -52,11 +52,11 @@ impl Reading {
         self.reader.head()
     }
 
-    /// Visits further events until there were `max_events`, or `max_bytes` of them as stored, or no more: at least one
-    /// if there is one. False once everything was visited.
+    /// Visits further events until there were `max_events`, or `max_bytes` of them as stored, or no more: at
+    /// least one if there is one. False once everything was visited.
     ///
     /// # Errors
-    /// Damage.
+    /// Corruption.
     pub async fn next(
         &mut self,
         max_events: usize,
