@@ -45,7 +45,7 @@ impl MongoPort {
                         Ok(Ok(stream)) => {
                             speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await;
                         }
-                        Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+                        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                         Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
                     },
                 }
