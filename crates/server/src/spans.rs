@@ -39,7 +39,8 @@ pub(crate) fn begin(request: &Request<Body>) -> Span {
     )
 }
 
-/// Records the store of the gRPC port that an event call came to, unless the call names another in its header.
+/// Records the store of the gRPC port that an event call came to, unless the call names another in its
+/// header.
 pub(crate) fn name_store(request: &Request<Body>, store: &str) {
     if is_event_call(request.uri().path()) && store_of_header(request).is_none() {
         Span::current().record("opossum.context", store);

@@ -4,7 +4,8 @@
 //! files ─▶ check (reads, fits, is in force) ─▶ swap ─▶ every later handshake
 //!              └─ refused: the reason goes to the log, the certificate before stays in use
 //! ```
-//! TLS 1.3 only, with the `ring` provider named explicitly: a second provider in the same binary changes nothing.
+//! TLS 1.3 only, with the `ring` provider named explicitly: a second provider in the same binary changes
+//! nothing.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,8 @@
 //!
 //!   cargo run -p ropewalk-wire --example idle [SUBSCRIPTIONS] [DIRECTORY]
 //!
-//! Appends with 0 and with N followers in alternation, a few seconds each; N distinct filters, none of which matches.
+//! Appends with 0 and with N followers in alternation, a few seconds each; N distinct filters, none of which
+//! matches.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a program for people at a terminal
 
 use std::time::{Duration, Instant};

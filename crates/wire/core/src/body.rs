@@ -105,7 +105,8 @@ where
     Ok((if all.is_empty() { first } else { all.freeze() }, reservation))
 }
 
-/// Most bytes that a body of `compressed` bytes may inflate to: 1 MiB and 200 for each compressed byte, at most `bytes_max`.
+/// Most bytes that a body of `compressed` bytes may inflate to: 1 MiB and 200 for each compressed byte, at
+/// most `bytes_max`.
 pub fn inflated_bytes_max(compressed: usize, bytes_max: usize) -> usize {
     compressed.saturating_mul(INFLATION_RATIO_MAX).saturating_add(INFLATED_BYTES_FREE).min(bytes_max)
 }

@@ -8,7 +8,8 @@
 //! events after its position from there. A slower one reads from the store by its position: there is no queue
 //! per follower, and nothing to overflow. Followers whose filter matches nothing new are not even woken.
 //!
-//! Invariant: a group's batches hold every matching event of (`covered_from`, the feed's position], in order, each once.
+//! Invariant: a group's batches hold every matching event of (`covered_from`, the feed's position], in order,
+//! each once.
 //!
 //! Not here: waking the feeds (`hub`), finding matching filters (`index`).
 

@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. A reservation covers bytes that arrived. An announced length reserves nothing.
 //! 2. One connection holds at most a quarter of the pool, or one request of the largest size if that is more.
-//! 3. A request that holds memory waits at most [`GROWTH_WAIT_MAX`] for more, so that requests which wait for each other end.
+//! 3. A request that holds memory waits at most [`GROWTH_WAIT_MAX`] for more, so that requests which wait for
+//!    each other end.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -120,7 +121,8 @@ impl Reservation {
 
     /// KiB to acquire so that the reservation covers `bytes`.
     fn missing(&self, bytes: usize) -> Option<u32> {
-        // A share that is smaller than one request would never suffice: MongoDB's messages exceed `limits.request_bytes`.
+        // A share that is smaller than one request would never suffice: MongoDB's messages exceed
+        // `limits.request_bytes`.
         let wanted = (bytes.div_ceil(STEP_KIB << 10) * STEP_KIB).min(self.memory.share_kib);
         let is_covered = bytes <= FREE_BYTES || wanted <= self.kib;
         (!is_covered).then(|| u32::try_from(wanted - self.kib).unwrap_or(u32::MAX))

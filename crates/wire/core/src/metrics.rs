@@ -1,7 +1,7 @@
 //! Counters, gauges and histograms, by atomics; rendered in the text format of Prometheus.
 //!
 //!   ropewalk_requests_total{protocol,operation,code}   ropewalk_request_seconds{protocol,operation} (histogram)
-//! gauges of work in progress, counters of events, and statistics of the engine
+//!   gauges of work in progress, counters of events, and statistics of the engine
 //!
 //! A request costs one read lock, a lookup by two static names, and three atomic additions.
 
@@ -16,7 +16,8 @@ use ropewalk::Database;
 
 use crate::error::Code;
 
-/// Upper bounds of the latency buckets, microseconds. From a cached read to a request that hits its time limit.
+/// Upper bounds of the latency buckets, microseconds. From a cached read to a request that hits its time
+/// limit.
 const BUCKETS_MICROS: [u64; 15] = [
     50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 409_600, 1_638_400,
     30_000_000,
@@ -116,7 +117,8 @@ impl Drop for RequestTimer {
 }
 
 impl Metrics {
-    /// Begins a request of `protocol` (`http`, `grpc`, …). Names are literals, so that their number is bounded.
+    /// Begins a request of `protocol` (`http`, `grpc`, …). Names are literals, so that their number is
+    /// bounded.
     pub fn request(&self, protocol: &'static str, operation: &'static str) -> RequestTimer {
         self.requests_of(protocol, operation).begin()
     }

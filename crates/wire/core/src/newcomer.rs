@@ -4,8 +4,9 @@
 //! accepted ─▶ Newcomers::enter ─▶ Newcomer::scope(connection) ─▶ caller admitted ─▶ place released
 //!               └─ None: too many of this address
 //! ```
-//! A connection counts until [`crate::Access`] admits its first caller, or until it ends. So the bound holds for silent
-//! connections and wrong passwords, and not for pools of clients or for proxies, whose connections carry credentials.
+//! A connection counts until [`crate::Access`] admits its first caller, or until it ends. So the bound holds
+//! for silent connections and wrong passwords, and not for pools of clients or for proxies, whose connections
+//! carry credentials.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

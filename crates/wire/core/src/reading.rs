@@ -1,7 +1,8 @@
 //! Reads as streams: one snapshot, one batch in memory, short work inline, long work off the async threads.
 //!
-//! A batch begins on the caller's thread. When it has taken [`INLINE`] the rest of it, and the batches after it, run where
-//! blocking is allowed, at most [`crate::Limits::long_reads`] at once. Dropping the reading ends it.
+//! A batch begins on the caller's thread. When it has taken [`INLINE`] the rest of it, and the batches after
+//! it, run where blocking is allowed, at most [`crate::Limits::long_reads`] at once. Dropping the reading
+//! ends it.
 
 use core::ops::ControlFlow;
 use core::time::Duration;

@@ -11,7 +11,8 @@
 //! are not flattened, `after` is honoured, and an append is serializable whatever isolation a header
 //! requests. Unknown fields of an append are ignored, as in the originals: their clients send more than they
 //! define. An invalid request gets a problem with a 4xx status, as on every other path.
-//! Source: the scripts of dcb-events/dcb-events.github.io and rodolfodpk/go-crablet, described in our own words.
+//! Source: the scripts of dcb-events/dcb-events.github.io and rodolfodpk/go-crablet, described in our own
+//! words.
 
 use std::fmt;
 use std::time::Instant;

@@ -6,8 +6,8 @@
 //! `documents` the routes of documents, `stream` and `encode` the sending of results, `subscribe` live
 //! streams, `body` the limits of requests, `problem` errors, `compatible` the interfaces of other projects.
 //!
-//! Nothing here holds state of the database or decides about access: that is [`ropewalk_wire`]'s. The listener (TLS,
-//! connections, header time) is the server's; it passes the peer's address as
+//! Nothing here holds state of the database or decides about access: that is [`ropewalk_wire`]'s. The
+//! listener (TLS, connections, header time) is the server's; it passes the peer's address as
 //! [`axum::extract::ConnectInfo`]`<`[`std::net::SocketAddr`]`>`.
 #![deny(missing_docs)]
 

@@ -3,8 +3,7 @@
 //!
 //! | fail point | meets | does |
 //! |---|---|---|
-//! | failCommand | the commands that it lists, of one application if it names one | delays, disconnects,
-//! returns an error or a write concern error |
+//! | failCommand | the commands that it lists, of one application if it names one | delays, disconnects, returns an error or a write concern error |
 //! | onPrimaryTransactionalWrite | retryable writes | disconnects after the write, or fails before it |
 //! | failGetMoreAfterCursorCheckout | getMore | returns an error and removes the cursor |
 //! | maxTimeAlwaysTimeOut | commands with `maxTimeMS` | returns a timeout error |

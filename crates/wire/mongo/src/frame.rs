@@ -13,9 +13,9 @@
 //!
 //! Invariants
 //! 1. A frame is decoded completely or rejected; no input panics or allocates more than the frame's own
-//! limit.
+//!    limit.
 //! 2. The body of a decoded request is a checked document. The documents of a sequence are framed, not
-//! checked: they are checked where they are used, since one bad document of many has a separate error.
+//!    checked: they are checked where they are used, since one bad document of many has a separate error.
 //!
 //! Source: <https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/>.
 

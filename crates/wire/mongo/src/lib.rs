@@ -12,9 +12,9 @@
 //!
 //! Invariants
 //! 1. A reply is ok only if the command was executed: an unknown command fails with 59, an unknown field with
-//! 40415, a MongoDB feature not supported here with 115 or 238, each with a message.
+//!    40415, a MongoDB feature not supported here with 115 or 238, each with a message.
 //! 2. The result of a retryable write, and the fact that a transaction was committed, are part of the commit
-//! itself: a client that lost the reply gets the same one, also after a restart.
+//!    itself: a client that lost the reply gets the same one, also after a restart.
 //! 3. Messages, batches, cursors, sessions and transactions have bounds in bytes, number and time.
 //! 4. Each batch of a cursor repeats the checks of the command that opened it (`guard`).
 #![deny(missing_docs)]

@@ -1,4 +1,5 @@
-//! The server's users by MongoDB's commands: createUser, updateUser, dropUser, grantRolesToUser, revokeRolesFromUser, usersInfo.
+//! The server's users by MongoDB's commands: createUser, updateUser, dropUser, grantRolesToUser,
+//! revokeRolesFromUser, usersInfo.
 //!
 //! | MongoDB's role | on | the server's rights |
 //! |---|---|---|

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! simple:    Query ─▶ statement by statement, one transaction unless the text says otherwise ─▶ ReadyForQuery
-//! extended:  Parse, Bind, Describe, Execute … ─▶ Sync ─▶ ReadyForQuery        an error: skip messages until
-//! Sync
+//! extended:  Parse, Bind, Describe, Execute … ─▶ Sync ─▶ ReadyForQuery        an error: skip messages until Sync
 //! ```
 //! A statement that reads a few keys runs on the connection's thread, without a hop to another one; any other
 //! runs where blocking is allowed, a few at a time. Commits are submitted and awaited, so that no thread

@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! 1. A statement reported as successful is executed and durable; an error is one ErrorResponse with a
-//! SQLSTATE.
+//!    SQLSTATE.
 //! 2. A client that disconnects at any point leaves no transaction open.
 //! 3. Messages, statements, portals, running statements and waits have bounds in bytes, number and time.
 #![deny(missing_docs)]

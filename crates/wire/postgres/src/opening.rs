@@ -1,8 +1,7 @@
 //! Opening of a connection: encryption, then the startup message.
 //!
 //! ```text
-//! SSLRequest ─▶ S, TLS ─┐      GSSENCRequest ─▶ N       CancelRequest ─▶ cancels another connection's
-//! statement; no reply
+//! SSLRequest ─▶ S, TLS ─┐      GSSENCRequest ─▶ N       CancelRequest ─▶ cancels another connection's statement; no reply
 //!                       ├─▶ StartupMessage: version, user, database, settings
 //! (none) ───────────────┘      where TLS is configured, it is required
 //! ```

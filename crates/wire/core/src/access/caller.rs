@@ -15,7 +15,8 @@ pub enum Right {
     Read,
     /// Append events.
     Append,
-    /// Everything, creating and deleting the store included. On all stores: users, tokens and the server itself.
+    /// Everything, creating and deleting the store included. On all stores: users, tokens and the server
+    /// itself.
     Admin,
 }
 

@@ -4,8 +4,8 @@
 //! request ─▶ row of its operation ─▶ Service::authorize(caller, needs, store) ─▶ body, handler ─▶ checks of finer objects
 //!               └─ none: not served
 //! ```
-//! Each protocol builds its dispatch from its rows, and exports them as [`Operation`]s. The tests of rights and `docs/rights.md` are
-//! generated from these.
+//! Each protocol builds its dispatch from its rows, and exports them as [`Operation`]s. The tests of rights
+//! and `docs/rights.md` are generated from these.
 
 use core::fmt;
 
@@ -100,8 +100,8 @@ impl Needs {
         Self { later, ..self }
     }
 
-    /// Rejects a caller without the rights on the object. `store`: its name, where the object is a single store; without a name,
-    /// the rights are needed on all stores.
+    /// Rejects a caller without the rights on the object. `store`: its name, where the object is a single
+    /// store; without a name, the rights are needed on all stores.
     pub(crate) fn check(self, caller: &Caller, store: Option<&str>) -> Result<(), WireError> {
         self.rights.iter().try_for_each(|right| match self.resource {
             Resource::Public | Resource::Caller => Ok(()),

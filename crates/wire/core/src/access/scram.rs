@@ -12,8 +12,8 @@
 //! over TLS) and to take part in the exchange of protocols that never send it; not enough to log in
 //! elsewhere.
 //!
-//! Passwords are 1 to 256 printable ASCII characters. For these SASLprep is the identity, so that every client derives
-//! the same key whether it implements SASLprep or not.
+//! Passwords are 1 to 256 printable ASCII characters. For these SASLprep is the identity, so that every
+//! client derives the same key whether it implements SASLprep or not.
 //! Source: RFC 5802, RFC 7677.
 
 use hmac::{Hmac, KeyInit, Mac};

@@ -30,8 +30,8 @@ enum Key {
 }
 
 impl Key {
-    /// Failures without consequence: typing errors for a pair, an office that shares one address for a peer; so
-    /// many for a user that locking a user out takes a botnet.
+    /// Failures without consequence: typing errors for a pair, an office that shares one address for a peer;
+    /// so many for a user that locking a user out takes a botnet.
     fn free(&self) -> u32 {
         match self {
             Self::Pair(..) => 5,

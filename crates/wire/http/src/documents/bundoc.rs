@@ -1,4 +1,5 @@
-//! The paths of Bundoc's server, for its clients: `/v1/projects/{project}/databases/(default)/…`. A project is a database.
+//! The paths of Bundoc's server, for its clients: `/v1/projects/{project}/databases/(default)/…`. A project
+//! is a database.
 //!
 //! | path | |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! Documents over HTTP: databases, collections and their indexes; documents by `_id` and by query; transactions; change streams.
+//! Documents over HTTP: databases, collections and their indexes; documents by `_id` and by query;
+//! transactions; change streams.
 //!
 //! ```text
 //! JSON ─▶ BSON (Extended JSON) ─▶ filter, update, … ─▶ one commit, awaited ─▶ JSON

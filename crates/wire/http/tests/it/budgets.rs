@@ -1,4 +1,5 @@
-//! Requests over documents have a budget of memory and time; what a pipeline writes elsewhere needs the rights there.
+//! Requests over documents have a budget of memory and time; what a pipeline writes elsewhere needs the
+//! rights there.
 
 use std::time::Duration;
 

@@ -38,7 +38,8 @@ fn insert(server: &Server, document: Document) {
     notes.insert_one(&document.to_vec().unwrap(), Durability::Sync).unwrap();
 }
 
-/// A collection `notes` with a document that rules hide from ann, and a client of hers who may read and append.
+/// A collection `notes` with a document that rules hide from ann, and a client of hers who may read and
+/// append.
 async fn hidden() -> (Server, Client) {
     let server = Server::new();
     insert(&server, doc! { "_id": 1, "owner": "ann", "secret": "mine" });

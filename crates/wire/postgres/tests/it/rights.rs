@@ -1,4 +1,5 @@
-//! A statement of every kind, by every caller of the matrix. `ropewalk_sql` has a test of many statements of each kind.
+//! A statement of every kind, by every caller of the matrix. `ropewalk_sql` has a test of many statements of
+//! each kind.
 
 use ropewalk_sql::StatementKind;
 use ropewalk_wire::{Needs, Operation, Resource};
