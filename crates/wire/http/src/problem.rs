@@ -1,7 +1,7 @@
 //! Errors as `application/problem+json` (RFC 9457), with codes that never change.
 //!
-//! `code` is what a program looks at, `detail` is for people. Codes of the database are those of [`ropewalk_wire::Code`];
-//! the few that only HTTP knows (a wrong content type, say) stand in [`Refusal`]. What is an error of ours or of the
+//! `code` is for programs, `detail` for people. Codes of the database are those of [`ropewalk_wire::Code`];
+//! the few that only HTTP has (a wrong content type, say) are in [`Refusal`]. An internal error or one of the
 //! machine reaches the client without its inner detail.
 
 use axum::Json;
@@ -12,7 +12,7 @@ use ropewalk_wire::{Code, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What HTTP itself refuses, before the database is asked.
+/// Errors of HTTP itself, before the database is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NoRoute,
@@ -93,7 +93,7 @@ fn status(code: Code) -> (StatusCode, &'static str) {
     }
 }
 
-/// An error as HTTP answers it.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -116,9 +116,9 @@ pub(crate) struct ProblemBody {
     /// The status of the answer.
     #[schema(example = 409)]
     status: u16,
-    /// What is wrong, where, and what to do.
+    /// The cause, the place, and the remedy.
     detail: String,
-    /// Stable name of what happened.
+    /// Stable name of the error.
     #[schema(example = "condition_failed")]
     code: &'static str,
     /// Which condition failed, and because of which event.
@@ -159,19 +159,19 @@ impl Problem {
         Self::new(Code::InvalidArgument, detail)
     }
 
-    /// The same, of a part of the request.
+    /// Prefixes the detail with a part of the request.
     #[must_use]
     pub(crate) fn within(mut self, place: &str) -> Self {
         self.body.detail.insert_str(0, &format!("{place}: "));
         self
     }
 
-    /// What is wrong, as a sentence.
+    /// The detail as a sentence.
     pub(crate) fn detail(&self) -> &str {
         &self.body.detail
     }
 
-    /// The body, for streams whose status is long sent.
+    /// The body, for streams whose status was already sent.
     pub(crate) fn body(&self) -> &ProblemBody {
         &self.body
     }
