@@ -58,7 +58,7 @@ pub(crate) fn segment(data: &[u8]) {
     appended.expect("a recovered log takes appends");
     log.barrier().expect("memory does not fail");
     drop(log);
-    let (_, after) = open(&env, dir).expect("what was recovered opens again");
+    let (_, after) = open(&env, dir).expect("a recovered log opens again");
     assert_eq!(
         after.split_last().map(|(last, rest)| (last.1.as_slice(), rest)),
         Some((b"after".as_slice(), &*before))

@@ -16,7 +16,7 @@ pub(crate) fn chunk(data: &[u8]) {
         assert!(times.len() == bits.len() && (1..=SAMPLES_MAX).contains(&times.len()));
         if times.is_sorted() {
             let again = fuzzing::chunk(&fuzzing::encode_chunk(base, &times, &bits), base);
-            assert_eq!(again, Some((times, bits)), "what decodes, encodes");
+            assert_eq!(again, Some((times, bits)), "a decoded chunk encodes to the same bytes");
         }
     }
 }

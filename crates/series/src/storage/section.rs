@@ -480,7 +480,7 @@ impl<'a> Section<'a> {
         let from = i64::from_le_bytes(decoder.array("from")?);
         let to = i64::from_le_bytes(decoder.array("to")?);
         let offset = decoder.offset();
-        let what = decoder.u8("what is deleted")?;
+        let what = decoder.u8("the kind of a deletion")?;
         let ids = match what {
             0 => None,
             1 | 2 => {

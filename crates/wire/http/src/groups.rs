@@ -303,7 +303,7 @@ fn json(body: Vec<u8>) -> Response {
     post, path = "/v1/stores/{store}/groups/{group}/take", operation_id = "take", tag = "consumers",
     params(StoreAndGroup),
     request_body = TakeIn,
-    responses((status = 200, description = "What there was to take, maybe nothing.", body = LeaseOut)),
+    responses((status = 200, description = "The leased events, possibly none.", body = LeaseOut)),
 )]
 async fn take(
     State(app): State<App>,

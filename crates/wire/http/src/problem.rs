@@ -71,25 +71,25 @@ impl Refusal {
 /// Status and title of a code of the database.
 fn status(code: Code) -> (StatusCode, &'static str) {
     match code {
-        Code::InvalidArgument => (StatusCode::BAD_REQUEST, "The request breaks a rule"),
-        Code::Unauthenticated => (StatusCode::UNAUTHORIZED, "Who are you?"),
-        Code::PermissionDenied => (StatusCode::FORBIDDEN, "You may not do this"),
-        Code::NotFound => (StatusCode::NOT_FOUND, "There is no such thing"),
-        Code::NoSuchLease => (StatusCode::NOT_FOUND, "The group never handed out this lease"),
-        Code::AlreadyExists => (StatusCode::CONFLICT, "It is there already"),
+        Code::InvalidArgument => (StatusCode::BAD_REQUEST, "Invalid request"),
+        Code::Unauthenticated => (StatusCode::UNAUTHORIZED, "Authentication required"),
+        Code::PermissionDenied => (StatusCode::FORBIDDEN, "Permission denied"),
+        Code::NotFound => (StatusCode::NOT_FOUND, "Not found"),
+        Code::NoSuchLease => (StatusCode::NOT_FOUND, "Unknown lease"),
+        Code::AlreadyExists => (StatusCode::CONFLICT, "Already exists"),
         Code::ConditionFailed => (StatusCode::CONFLICT, "An event matches the append condition"),
-        Code::TrackingConflict => (StatusCode::CONFLICT, "The tracking position does not rise"),
-        Code::KeyConflict => (StatusCode::CONFLICT, "Another commit changed what was read"),
+        Code::TrackingConflict => (StatusCode::CONFLICT, "The tracking position does not increase"),
+        Code::KeyConflict => (StatusCode::CONFLICT, "Another commit changed data that was read"),
         Code::IdempotencyMismatch => {
             (StatusCode::UNPROCESSABLE_ENTITY, "The idempotency key was used for other events")
         }
-        Code::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The request is over a limit"),
-        Code::ResourceExhausted => (StatusCode::TOO_MANY_REQUESTS, "Too much at once; try again later"),
+        Code::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The request exceeds a limit"),
+        Code::ResourceExhausted => (StatusCode::TOO_MANY_REQUESTS, "Too many requests; retry later"),
         Code::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
-        Code::Timeout => (StatusCode::GATEWAY_TIMEOUT, "The answer took too long"),
-        Code::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "Stored bytes are damaged"),
-        Code::Io => (StatusCode::INTERNAL_SERVER_ERROR, "The operating system refused"),
-        Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "An error of ours"),
+        Code::Timeout => (StatusCode::GATEWAY_TIMEOUT, "Deadline exceeded"),
+        Code::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "Stored data is corrupt"),
+        Code::Io => (StatusCode::INTERNAL_SERVER_ERROR, "I/O error"),
+        Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
     }
 }
 

@@ -177,7 +177,7 @@ impl Request {
                 let size = size.ok_or(malformed("the size before compression"))?;
                 let compressor =
                     Compressor::numbered(compressor).ok_or(malformed("an unknown compressor"))?;
-                let plain = decompress(compressor, rest.0, size).ok_or(malformed("what was compressed"))?;
+                let plain = decompress(compressor, rest.0, size).ok_or(malformed("the compressed part"))?;
                 if opcode == OP_COMPRESSED {
                     return Err(malformed("compressed twice"));
                 }

@@ -53,7 +53,7 @@ struct Asked {
 
 /// The route, with its rights.
 pub(crate) fn operations() -> Vec<Operation> {
-    let needs = Needs::LOGIN.later("what each statement needs, see PostgreSQL");
+    let needs = Needs::LOGIN.later("rights of each statement, see PostgreSQL");
     vec![Operation { name: format!("POST {PATH}"), needs }]
 }
 

@@ -35,9 +35,9 @@ fn later(kind: StatementKind) -> &'static str {
         K::Query | K::Declare => {
             "`nextval`, `setval` and advisory locks: `append`, which is enough without FROM; rules of collections"
         }
-        K::CopyTo | K::Explain | K::ExplainAnalyze => "what the statement in it needs",
+        K::CopyTo | K::Explain | K::ExplainAnalyze => "rights of the inner statement",
         K::Insert => "RETURNING, ON CONFLICT, subqueries and sources: `read`",
-        K::Prepare | K::Execute => "what the prepared statement needs",
+        K::Prepare | K::Execute => "rights of the prepared statement",
         _ => "",
     }
 }

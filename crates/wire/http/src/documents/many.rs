@@ -293,8 +293,8 @@ async fn distinct(Place { desk, name }: Place<CollectionName>, body: JsonText) -
     params(CollectionName),
     request_body = AggregateIn<'static>,
     responses(
-        (status = 200, description = "What comes out, at most 100 MiB.", body = DocumentsOut),
-        (status = 409, description = "What `$out` or `$merge` writes breaks a unique index: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The result, at most 100 MiB.", body = DocumentsOut),
+        (status = 409, description = "A document written by `$out` or `$merge` violates a unique index: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
 async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {

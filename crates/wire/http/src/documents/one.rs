@@ -165,7 +165,7 @@ fn stored(
     get, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "get_document", tag = "documents",
     params(
         DocumentName,
-        ("id" = Option<String>, Query, description = "What the path holds: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
+        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
         ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
         ("if-none-match" = Option<String>, Header, description = "The `ETag` of an earlier answer."),
     ),
@@ -203,7 +203,7 @@ async fn get(
     put, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "put_document", tag = "documents",
     params(
         DocumentName,
-        ("id" = Option<String>, Query, description = "What the path holds: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
+        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
         ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
         ("if-match" = Option<String>, Header, description = "Only in place of the document with this `ETag`."),
         ("if-none-match" = Option<String>, Header, description = "`*`: only if no document has this `_id`."),
@@ -250,7 +250,7 @@ async fn put(
     patch, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "patch_document", tag = "documents",
     params(
         DocumentName,
-        ("id" = Option<String>, Query, description = "What the path holds: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
+        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
         ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
         ("if-match" = Option<String>, Header, description = "Only the document with this `ETag`."),
     ),
@@ -291,7 +291,7 @@ async fn patch(
     delete, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "delete_document", tag = "documents",
     params(
         DocumentName,
-        ("id" = Option<String>, Query, description = "What the path holds: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
+        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
         ("if-match" = Option<String>, Header, description = "Only the document with this `ETag`."),
     ),
     responses((status = 204, description = "Deleted.")),
