@@ -1,4 +1,4 @@
-//! What the events model keeps in runs: an event, and a chunk of a posting.
+//! Values of the events model in runs: an event, and a chunk of a posting.
 
 use ropewalk_base::{put_bytes, put_varint};
 use ropewalk_events::fuzzing::{event_value, posting_chunk};
@@ -12,7 +12,7 @@ pub(crate) fn value(data: &[u8]) {
     }
 }
 
-/// An event with nothing but a type, and one with all there can be.
+/// An event with only a type, and one with all optional fields.
 pub(crate) fn value_seeds() -> Vec<Vec<u8>> {
     let header = [[9_u8; 8], [1; 8]].concat();
     let full = [&b"\x01B\x02\x01t\x01u\x03"[..], &[0x11; 16], b"\x01\x01k\x01vdata"].concat();

@@ -1,10 +1,11 @@
-//! A fuzz target for every decoder: any bytes give an answer or a typed error, never a panic, a hang or much memory.
+//! A fuzz target for every decoder: any bytes give a result or a typed error, never a panic, a hang or much
+//! memory.
 //!
 //!   bytes ─▶ target ─▶ decoder        fuzz_targets/NAME.rs: libFuzzer chooses the bytes (nightly)
 //!                                     tests/corpus.rs: seeds, their mutations and corpus/NAME/ choose them (stable)
 //!
-//! Checksums would keep a fuzzer at the door, so targets of files that carry them read the input as a script and set the
-//! checksums right: what is tried is what lies behind.
+//! Checksums would stop a fuzzer at once, so targets of files that carry them read the input as a script and
+//! correct the checksums: the target is the code after the checksum.
 
 mod commit;
 mod events;

@@ -17,7 +17,7 @@ const OPTIONS: LogOptions =
     LogOptions { segment_bytes_first: 4096, segment_bytes_max: 8192, spare_segments_max: 1 };
 const ID: LogId = LogId(*b"fuzz the log id!");
 
-/// Headers of segments and records, from bytes as they are. What decodes encodes to the same bytes.
+/// Headers of segments and records, from unmodified bytes. A decoded header encodes to the same bytes.
 pub(crate) fn record(data: &[u8]) {
     if let Some(bytes) = data.first_chunk::<64>()
         && let Ok(header) = SegmentHeader::decode(bytes)
@@ -45,8 +45,8 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     vec![segment, commit, seal]
 }
 
-/// A segment written by a script, opened by recovery. What opens can be read, appended to, and opened again with
-/// everything in it; what does not open is a typed error.
+/// A segment written by a script, opened by recovery. If it opens, it can be read, appended to, and opened
+/// again with all its records; otherwise it returns a typed error.
 pub(crate) fn segment(data: &[u8]) {
     let (env, dir) = (memory(), Path::new("/log"));
     let Ok((log, before)) = written_and_opened(&env, dir, data) else { return };
@@ -58,7 +58,7 @@ pub(crate) fn segment(data: &[u8]) {
     appended.expect("a recovered log takes appends");
     log.barrier().expect("memory does not fail");
     drop(log);
-    let (_, after) = open(&env, dir).expect("what was recovered opens again");
+    let (_, after) = open(&env, dir).expect("a recovered log opens again");
     assert_eq!(
         after.split_last().map(|(last, rest)| (last.1.as_slice(), rest)),
         Some((b"after".as_slice(), &*before))
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seeds_are_what_they_are_called() {
+    fn seeds_match_their_names() {
         let opened = |data: &[u8]| {
             written_and_opened(&memory(), Path::new("/log"), data).map(|(_, replayed)| replayed.len())
         };

@@ -1,4 +1,4 @@
-//! What a client of the PostgreSQL protocol sends: a message, and a value in each type and format.
+//! Input from a client of the PostgreSQL protocol: a message, and a value in each type and format.
 
 pub(crate) fn message(data: &[u8]) {
     ropewalk_postgres::fuzzing::message(data);

@@ -1,6 +1,6 @@
 //! Input read as a script: numbers and bytes, zeros when it is used up.
 
-/// What is left of an input.
+/// The rest of an input.
 pub(crate) struct Script<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Script<'a> {

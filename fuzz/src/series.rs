@@ -1,4 +1,4 @@
-//! What series keep in runs and in commit records, and the blocks of Prometheus that are imported.
+//! Values of series in runs and in commit records, and imported Prometheus blocks.
 
 use ropewalk_base::{crc32c, put_u32, put_varint};
 use ropewalk_series::fuzzing;
@@ -16,7 +16,7 @@ pub(crate) fn chunk(data: &[u8]) {
         assert!(times.len() == bits.len() && (1..=SAMPLES_MAX).contains(&times.len()));
         if times.is_sorted() {
             let again = fuzzing::chunk(&fuzzing::encode_chunk(base, &times, &bits), base);
-            assert_eq!(again, Some((times, bits)), "what decodes, encodes");
+            assert_eq!(again, Some((times, bits)), "a decoded chunk encodes to the same bytes");
         }
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn histograms(data: &[u8]) {
     let base = script.u64().cast_signed();
     if let Some(samples) = fuzzing::rich_chunk(script.0, base) {
         assert!((1..=SAMPLES_MAX).contains(&samples.len()));
-        // A payload is checked by whoever reads it.
+        // A payload is checked by its reader.
         if let Some(again) = fuzzing::encode_rich_chunk(base, &samples) {
             assert_eq!(fuzzing::rich_chunk(&again, base).map(|all| all.len()), Some(samples.len()));
         }
@@ -110,7 +110,7 @@ pub(crate) fn block_chunk_seeds() -> Vec<Vec<u8>> {
     vec![floats, histogram, vec![3, 0, 0, 0]]
 }
 
-/// An index whose checksums are set right: the symbols and one series are what the input says.
+/// An index with corrected checksums: the input gives the symbols and one series.
 pub(crate) fn block_index(data: &[u8]) {
     let mut script = Script(data);
     let symbols = script.u8();

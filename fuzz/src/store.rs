@@ -1,4 +1,4 @@
-//! The store's files: the manifest, and runs of several forms, damaged behind their checksums.
+//! The store's files: the manifest, and runs of several forms, damaged under valid checksums.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::script::Script;
 
 const BLOCK_BYTES: u32 = 512;
 const TRAILER_BYTES: usize = 36;
-/// More steps than any store here has entries: a cursor that goes on is going in circles.
+/// More steps than any store here has entries: a cursor that exceeds it is in an endless loop.
 const STEPS_MAX: usize = 100_000;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// The payload of a manifest, under a right header. The store opens, or says what is wrong.
+/// The payload of a manifest, under a right header. The store opens, or returns a typed error.
 pub(crate) fn manifest(data: &[u8]) {
     let mut files = base_number(0);
     files.insert("MANIFEST".to_owned(), manifest_of(data));
@@ -85,7 +85,7 @@ fn set_right(bytes: &mut [u8]) {
     crc.copy_from_slice(&crc32c(fields).to_le_bytes());
 }
 
-/// Opens the store and asks everything there is to ask. Errors are fine; a panic or an endless walk is not.
+/// Opens the store and calls every read function. Errors are fine; a panic or an endless scan is not.
 fn use_all(files: &Files) {
     for read_mode in [ReadMode::Map, ReadMode::Pread] {
         let env = memory();

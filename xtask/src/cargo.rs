@@ -1,4 +1,4 @@
-//! Calls cargo, and reads what it knows about the workspace.
+//! Calls cargo, and reads its metadata of the workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

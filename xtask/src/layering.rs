@@ -1,5 +1,5 @@
-//! Which crate may use which, and who may touch the machine. The table below is the picture of ARCHITECTURE.md in a
-//! form that can refuse.
+//! Allowed dependencies between crates, and access to the machine. The table below is the picture of
+//! ARCHITECTURE.md in a form that can be checked.
 //!
 //!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ sql ─▶ wire ─▶ server ─▶ cli
 //!   base ─▶ learned ─▶ store          base ─▶ promql ─▶ ropewalk
@@ -8,7 +8,7 @@
 //! 1. A crate uses only the crates its row names; a crate without a row is refused. Tests may also use `testkit`.
 //! 2. From the facade down, only `vfs` names `std::fs`, `std::time` (a `Duration` is only a number) or maps files.
 //! 3. From the facade down there is no async runtime, no JSON and no socket.
-//! 4. `unsafe` stands only in the files that ARCHITECTURE.md lists, and every file listed there has some.
+//! 4. `unsafe` is used only in the files that ARCHITECTURE.md lists, and every file listed there has some.
 //! 5. Every crate takes the workspace's lints.
 //! 6. Inside a crate the rooms keep their order: [`crate::rooms`].
 //!
@@ -25,7 +25,7 @@ use crate::cargo::{Kind, Package};
 use crate::rooms;
 use crate::source::{paths_from, tokens, without_tests};
 
-/// What a crate is, which decides the rules it is under.
+/// Role of a crate, which decides its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// Part of the embedded database: rules 2 and 3 hold.
@@ -39,7 +39,7 @@ enum Role {
 }
 
 impl Role {
-    /// True from the facade down, where rules 2 and 3 are about.
+    /// True from the facade down, where rules 2 and 3 apply.
     fn embedded(self) -> bool {
         matches!(self, Role::Embedded | Role::Machine)
     }
@@ -115,7 +115,7 @@ const FOR_TESTS: &[&str] = &["ropewalk-testkit"];
 /// Outside crates that rule 2 keeps to `vfs`.
 const MACHINE_CRATES: &[&str] = &["memmap2", "rustix", "libc", "nix", "fs2", "fs4"];
 
-/// Outside crates that rule 3 keeps out; names ending in `*` stand for all that begin so.
+/// Outside crates that rule 3 keeps out; names ending in `*` match all with that prefix.
 const SERVER_CRATES: &[&str] = &[
     "tokio*",
     "async-*",
@@ -200,7 +200,7 @@ fn edges(packages: &[Package]) -> Vec<Problem> {
         let Some(row) = Row::find(&package.name) else {
             problems.push(Problem::new(
                 &package.name,
-                "has no row in xtask/src/layering.rs: decide where it stands",
+                "has no row in xtask/src/layering.rs: decide where it belongs",
             ));
             continue;
         };

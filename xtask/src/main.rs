@@ -60,7 +60,7 @@ fn run(arguments: &[&str]) -> Result<()> {
     }
 }
 
-/// Runs every step even after a failure, so that one run shows everything there is to repair.
+/// Runs every step even after a failure, so that one run reports everything that needs repair.
 fn check() -> Result<()> {
     type Step = (&'static str, fn() -> Result<()>);
     let steps: [Step; 9] = [
@@ -123,7 +123,8 @@ fn simulator(binary: &str, arguments: &[&str]) -> Result<()> {
     cargo::run(&[&start, arguments].concat(), &[])
 }
 
-/// Golden scripts live beside the crates that depend on `goldenscript`; its runner writes files when told by the environment.
+/// Golden scripts live next to the crates that depend on `goldenscript`; an environment variable makes its
+/// runner write files.
 fn golden_update() -> Result<()> {
     let workspace = cargo::workspace()?;
     let mut found = false;

@@ -1,9 +1,9 @@
-//! Old bugs, planted again one at a time in a copy of the sources, to show that the simulation finds each of them.
+//! Old bugs, planted one at a time in a copy of the sources, to prove that the simulation finds each of them.
 //!
 //!   copy of the workspace ─▶ one edit ─▶ build (must succeed) ─▶ the simulation (must fail)
 //!
-//! An edit names the text that it replaces, which must be there exactly once: when the code changes, the table has to follow.
-//! The sources of the project have no switches for this.
+//! An edit contains the text that it replaces, which must occur exactly once: when the code changes, the
+//! table has to follow. The sources of the project have no switches for this.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ enum Finder {
     Simulation(&'static [&'static str]),
 }
 
-/// One bug: what it was, and the edits that bring it back.
+/// One bug: its description, and the edits that bring it back.
 struct Bug {
     name: &'static str,
     edits: &'static [Edit],
@@ -159,7 +159,7 @@ fn plant(copy: &Path, edit: &Edit) -> Result<()> {
     fs::write(&path, text.replacen(edit.from, edit.to, 1)).with_context(|| format!("write {}", edit.file))
 }
 
-/// Builds the copy, which must succeed, and runs what has to fail.
+/// Builds the copy, which must succeed, and runs the test or simulation that must fail.
 fn is_found(copy: &Path, target: &Path, finder: Finder) -> Result<bool> {
     match finder {
         Finder::Threads(test) => {
@@ -178,7 +178,7 @@ fn is_found(copy: &Path, target: &Path, finder: Finder) -> Result<bool> {
             let run = |verb: &str, rest: &[&str]| {
                 let mut cargo = cargo::command();
                 cargo.args([verb, "--locked", "--bin", "sim"]).args(rest);
-                // Apart: the program with the bug must not stay where `./run` looks for the real one.
+                // Separate: the program with the bug must not be where `./run` looks for the real one.
                 succeeds(cargo.current_dir(copy).env("CARGO_TARGET_DIR", copy.join("target")))
             };
             ensure!(run("build", &[])?, "it does not compile");

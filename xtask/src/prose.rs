@@ -92,7 +92,7 @@ fn literals(source: &str) -> Vec<Text> {
     let source = source.get(..end.unwrap_or(source.len())).unwrap_or_default();
     source::literals(source)
         .into_iter()
-        .filter(|literal| literal.text.contains(' '))
+        .filter(|literal| literal.text.contains(' ') && !literal.text.starts_with('b'))
         .map(|literal| Text { line: literal.line, kind: Kind::Literal, text: literal.text.to_owned() })
         .collect()
 }
@@ -121,14 +121,26 @@ fn test_names(source: &str) -> Vec<Text> {
     found
 }
 
-/// `text` with what is in backticks blanked.
+/// Blanks text in backticks, targets of links and placeholders of format strings; places stay as they are.
 pub(crate) fn without_code(text: &str) -> String {
-    let blank = |part: &str| part.chars().map(|c| if c == '\n' { c } else { '·' }).collect::<String>();
-    let parts = text.split('`').enumerate();
-    parts
-        .map(|(i, part)| if i % 2 == 0 { part.to_owned() } else { blank(part) })
-        .collect::<Vec<_>>()
-        .join("`")
+    [("`", "`"), ("](", ")"), ("{", "}")]
+        .iter()
+        .fold(text.to_owned(), |text, (open, close)| blanked(&text, open, close))
+}
+
+/// Blanks the parts of `text` between `open` and the next `close`.
+fn blanked(text: &str, open: &str, close: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(open) {
+        let Some((inside, after)) = after.split_once(close) else { break };
+        result.push_str(before);
+        result.push_str(open);
+        result.extend(inside.chars().map(|c| if c == '\n' { c } else { '·' }));
+        result.push_str(close);
+        rest = after;
+    }
+    result + rest
 }
 
 /// Sentences with the place of each: a sentence ends with `.`, `!`, `?` or a cell of a table.
@@ -137,7 +149,7 @@ pub(crate) fn sentences(text: &str) -> Vec<(usize, &str)> {
     let mut start = 0;
     let mut chars = text.char_indices().peekable();
     while let Some((at, c)) = chars.next() {
-        let space = chars.peek().is_none_or(|(_, next)| next.is_whitespace());
+        let space = chars.peek().is_none_or(|(_, next)| next.is_whitespace() || *next == '"');
         let ends = c == '|' || (matches!(c, '.' | '!' | '?') && space) || chars.peek().is_none();
         if ends {
             let whole = text.get(start..at + c.len_utf8()).unwrap_or_default();

@@ -9,8 +9,8 @@
 //! ```
 //! Rules
 //! 1. Every top-level module is in `order` once, and every name in `order` is a module.
-//! 2. A file of a room uses `crate::ROOM` of its own room or of a lower one. The crate's root is above all rooms, so a
-//!    file names an item by its module and not by a re-export of `lib.rs`.
+//! 2. A file of a room uses `crate::ROOM` of the same room or of a lower one. The crate's root is above all
+//!    rooms, so a file names an item by its module and not by a re-export of `lib.rs`.
 //! 3. `upward` lists the exceptions that are left. An entry without such an edge is an error, so the list only shrinks.
 //! 4. A crate has at most [`ROOMS_MAX`] top-level modules.
 

@@ -5,7 +5,7 @@
 //! A parser would be more exact and much heavier; what is left out here (macros that build paths, renamed crates) is
 //! left to reviewers.
 
-/// A word or a mark, with the line it stands on, counted from 1.
+/// A word or a mark, with its line, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
@@ -152,7 +152,7 @@ pub(crate) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     kept
 }
 
-/// What follows the item that opens `tokens`, which ends with its block or its semicolon.
+/// Skips the item that opens `tokens`, which ends with its block or its semicolon.
 fn after_item<'a, 'b>(tokens: &'b [Token<'a>]) -> &'b [Token<'a>] {
     let (mut braces, mut others) = (0i64, 0i64);
     for (at, token) in tokens.iter().enumerate() {

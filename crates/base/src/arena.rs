@@ -1,6 +1,7 @@
-//! Append-only memory: one writer at a time adds, any number of readers look at what is already there, without locks.
+//! Append-only memory: one writer at a time appends, any number of readers read published bytes without
+//! locks.
 //!
-//!   push(bytes) ─▶ copy behind the published length ─▶ publish (release)
+//!   push(bytes) ─▶ copy after the published length ─▶ publish (release)
 //!   get(offset, len) ◀─ refused unless offset + len ≤ published length (acquire)
 //!
 //! Invariants
@@ -8,7 +9,7 @@
 //! 2. A push never straddles two chunks. Chunk `k` holds at least `FIRST_CHUNK_BYTES << k` bytes.
 //!
 //! This is one of the files that may use `unsafe`: the reason is invariant 1, which lets a memtable hand out
-//! `&[u8]` while its writer goes on.
+//! `&[u8]` while its writer continues.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -18,7 +19,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const FIRST_CHUNK_BYTES: usize = 16 << 10;
 const CHUNKS: usize = 40;
 
-/// Where a push went; needed to read it back.
+/// Address of pushed bytes; needed to read them back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaOffset(u64);
 
@@ -27,17 +28,17 @@ impl ArenaOffset {
         Self((chunk as u64) << 48 | at as u64)
     }
 
-    /// The offset as a plain number, to be kept in an [`AppendList`].
+    /// The offset as a plain number, to be stored in an [`AppendList`].
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The offset that [`ArenaOffset::to_bits`] gave.
+    /// The offset that [`ArenaOffset::to_bits`] returned.
     pub fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// The place `bytes` further on within the same piece.
+    /// The offset `bytes` further on within the same push.
     #[must_use]
     pub fn plus(self, bytes: usize) -> Self {
         Self(self.0 + bytes as u64)
@@ -71,7 +72,7 @@ impl Chunk {
     }
 }
 
-/// Append-only bytes. See the module for what makes sharing it sound.
+/// Append-only bytes. See the module for the argument that sharing it is sound.
 pub struct Arena {
     chunks: [OnceLock<Chunk>; CHUNKS],
     /// Index of the chunk that is being filled.
@@ -102,7 +103,7 @@ impl Arena {
         self.push_parts(&[bytes])
     }
 
-    /// Copies the concatenation of `parts` in as one piece.
+    /// Copies the concatenation of `parts` in, contiguously.
     pub fn push_parts(&self, parts: &[&[u8]]) -> ArenaOffset {
         let len: usize = parts.iter().map(|p| p.len()).sum();
         let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,8 +120,9 @@ impl Arena {
         let mut at = start;
         for part in parts {
             let target = chunk.bytes.get(at..at + part.len()).expect("the chunk was chosen to have room");
-            // SAFETY: the target lies above `published`, so no reader looks at it, and `writer` is held, so nobody
-            // else writes it. Source and target cannot overlap: no reference into the target exists.
+            // SAFETY: the target lies above `published`, so no reader accesses it, and `writer` is held, so
+            // no other thread writes it. Source and target cannot overlap: no reference into the target
+            // exists.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     part.as_ptr(),
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_beside_a_writer_see_whole_entries() {
+    fn concurrent_readers_see_complete_entries() {
         let arena = Arc::new(Arena::default());
         let list = Arc::new(AppendList::default());
         let writer = {

@@ -5,7 +5,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {offset}")]
 pub struct DecodeError {
-    /// What was expected.
+    /// The expected item.
     pub what: &'static str,
     /// Offset from the start of the decoded slice.
     pub offset: usize,
@@ -41,7 +41,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads what the `put_*` functions wrote. Copying it saves a position.
+/// Reads the output of the `put_*` functions. A copy saves a position.
 #[derive(Debug, Clone, Copy)]
 pub struct Decoder<'a> {
     rest: &'a [u8],

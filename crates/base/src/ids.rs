@@ -43,6 +43,6 @@ id!(
     Position
 );
 id!(
-    /// Byte address in the commit log. Grows for ever; segments map it to files.
+    /// Byte address in the commit log. Only grows; segments map it to files.
     Lsn
 );

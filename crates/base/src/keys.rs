@@ -75,7 +75,7 @@ pub fn take_i64(key: &[u8]) -> Result<(i64, &[u8]), DecodeError> {
     Ok(((value ^ (1 << 63)) as i64, rest))
 }
 
-/// The smallest key greater than every key that starts with `prefix`, or `None` when there is none.
+/// The smallest key greater than every key that starts with `prefix`, or `None` when no key is.
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&b| b != 0xff)?;
     let mut end = prefix.get(..=last)?.to_vec();

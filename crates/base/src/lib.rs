@@ -1,5 +1,5 @@
-//! The words and bytes every other crate shares: ids, the codec, checksums, order-preserving keys, and the
-//! append-only memory that lets readers run beside a writer. Nothing here does I/O.
+//! The types and bytes that all crates share: ids, the codec, checksums, order-preserving keys, and
+//! append-only memory that readers use concurrently with a writer. Nothing here does I/O.
 
 mod arena;
 mod codec;
@@ -16,7 +16,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// Continues a CRC-32C over a further piece: `crc32c_append(crc32c(a), b) == crc32c(a ++ b)`.
+/// Continues a CRC-32C over further bytes: `crc32c_append(crc32c(a), b) == crc32c(a ++ b)`.
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }

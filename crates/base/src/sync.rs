@@ -23,7 +23,7 @@ mod real {
     #[inline]
     pub fn hint_switch() {}
 
-    /// One word that any number of threads sleep on and one system call wakes, which is skipped without sleepers.
+    /// A word that any number of threads sleep on; waking them is one system call, skipped without sleepers.
     #[derive(Default)]
     pub struct WakeWord {
         word: AtomicU32,
@@ -38,7 +38,8 @@ mod real {
 
         /// Sleeps while the word still has the value `seen`. May wake early.
         pub fn wait(&self, seen: u32) {
-            // SeqCst here and below: who is not counted yet when the word changes finds it changed, and does not sleep.
+            // SeqCst here and below: a thread that is not counted yet when the word changes sees the change
+            // and does not sleep.
             self.sleepers.fetch_add(1, Ordering::SeqCst);
             atomic_wait::wait(&self.word, seen);
             self.sleepers.fetch_sub(1, Ordering::Relaxed);
@@ -206,10 +207,10 @@ mod tests {
     use super::{AtomicU64, Ordering, WakeWord};
 
     #[test]
-    fn nobody_sleeps_through_a_change() {
+    fn wait_never_misses_a_change() {
         const TURNS: u64 = 20_000;
         let (word, turn) = (WakeWord::default(), AtomicU64::new(0));
-        // Each waits for its turns, which the one before it brings about.
+        // Each thread waits for its turns, which the previous thread brings about.
         let wait_for = |wanted: u64| loop {
             let epoch = word.epoch();
             if turn.load(Ordering::Acquire) >= wanted {

@@ -6,7 +6,7 @@ use ropewalk_base::{DecodeError, Lsn, Seq};
 use ropewalk_log::LogError;
 use ropewalk_store::StoreError;
 
-/// What the engine refuses or fails with. Cheap to clone: one failure may answer a whole group.
+/// Errors of the engine. Cheap to clone: one failure may be returned to a whole group.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
@@ -19,11 +19,11 @@ pub enum EngineError {
     /// A directory or lock file.
     #[error("{op} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         op: &'static str,
         /// On which path.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         source: Arc<std::io::Error>,
     },
     /// Another process or handle has the directory open.
@@ -31,25 +31,25 @@ pub enum EngineError {
     Locked {
         /// The database directory.
         path: PathBuf,
-        /// What the holder wrote into the lock file, such as `pid 4711`.
+        /// Contents of the lock file, written by the holder, such as `pid 4711`.
         holder: String,
     },
     /// A backup cannot be made there.
     #[error("no backup to {path}: {what}")]
     BackupTarget {
-        /// The path that stands against it.
+        /// The path that prevents it.
         path: PathBuf,
         /// Why.
         what: &'static str,
     },
-    /// A commit record passed its checksum and still makes no sense: written by a newer version, or our own bug.
+    /// A commit record passed its checksum but cannot be decoded: written by a newer version, or our own bug.
     #[error("commit record {seq} at log address {lsn}: {source}")]
     Record {
         /// Which commit.
         seq: Seq,
         /// Where in the log.
         lsn: Lsn,
-        /// What was expected.
+        /// Decoding error.
         source: DecodeError,
     },
     /// A record names a model that this build does not have.
@@ -72,8 +72,8 @@ pub enum EngineError {
         /// The limit.
         max: u64,
     },
-    /// The engine gave up after a failed write or sync. What was acknowledged is safe; reopen to go on.
-    #[error("the engine stopped: {cause}; reopen the database to go on")]
+    /// The engine stopped after a failed write or sync. Acknowledged commits are safe; reopen to continue.
+    #[error("the engine stopped: {cause}; reopen the database to continue")]
     Stopped {
         /// The first failure.
         cause: Arc<str>,
@@ -88,12 +88,12 @@ pub enum EngineError {
         /// Why flushing does not help.
         cause: Arc<str>,
     },
-    /// The log no longer holds the commits asked for.
+    /// The log no longer holds the requested commits.
     #[error("the change feed starts at commit {oldest}; commit {asked} is no longer in the log")]
     FeedTrimmed {
-        /// First commit asked for.
+        /// First requested commit.
         asked: Seq,
-        /// First commit that is left.
+        /// First commit that the log still holds.
         oldest: Seq,
     },
     /// A model found its own data damaged.
@@ -101,7 +101,7 @@ pub enum EngineError {
     Damaged {
         /// Name of the model.
         model: &'static str,
-        /// What is wrong, and where.
+        /// Description and place of the damage.
         what: Arc<str>,
     },
 }
@@ -121,13 +121,13 @@ impl From<StoreError> for EngineError {
 /// Why a transaction was refused in its place in the commit order; the model that refused it knows the type.
 pub type Rejection = Box<dyn Error + Send + Sync>;
 
-/// A commit that did not happen.
+/// A transaction that was not committed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// Refused by validation: nothing was written.
     #[error("{0}")]
     Rejected(Rejection),
-    /// The engine could not.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }

@@ -20,7 +20,7 @@ use crate::model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdic
 /// Longest key, bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
 
-/// What a transaction read and found unchanged at its place in the commit order, or is refused.
+/// Condition on a transaction's reads and writes, checked at its place in the commit order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// Keys and ranges read are unchanged, keys written and ranges deleted were not written by others: as if run alone.
@@ -28,7 +28,7 @@ pub enum Isolation {
     Serializable,
     /// Keys written and ranges deleted were not written by others since the snapshot.
     Snapshot,
-    /// No check but of what models rest their own rules on.
+    /// No checks except the guards of the models.
     ReadCommitted,
 }
 
@@ -36,7 +36,7 @@ pub enum Isolation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("key {} of keyspace {} was changed by commit {seq} after the transaction's snapshot; retry", hex(key), keyspace.0)]
 pub struct KeyConflict {
-    /// Where.
+    /// Keyspace of the key.
     pub keyspace: Keyspace,
     /// The key, or the start of the range that was read or deleted.
     pub key: Vec<u8>,
@@ -69,12 +69,12 @@ struct Written {
     end: Option<Range<usize>>,
 }
 
-/// What must hold when the transaction commits, at every isolation.
+/// Conditions that must hold at commit, at every isolation level.
 #[derive(Debug, Clone)]
 pub(crate) enum Guard {
     /// The key has no other write after `since`.
     Unchanged(Keyspace, Vec<u8>, Seq),
-    /// Nobody else wrote into the range after `since`.
+    /// No other commit wrote into the range after `since`.
     RangeUnchanged(Keyspace, Vec<u8>, Option<Vec<u8>>, Seq),
     /// The key is there.
     Exists(Keyspace, Vec<u8>),
@@ -88,13 +88,13 @@ pub struct KvBatch {
     keys_read: Vec<(Keyspace, Vec<u8>)>,
     ranges_read: Vec<RangeRead>,
     guards: Vec<Guard>,
-    /// Keeps the commits since what was read apart until the batch is judged: without a snapshot that has not seen them,
-    /// a flush may forget which commit wrote what.
+    /// Preserves the distinction between commits after the read until the batch is judged: without a snapshot
+    /// that has not seen them, a flush may forget which commit wrote what.
     pinned: Option<Snapshot>,
-    /// What it holds until it has its place in the order, or is refused.
+    /// Locks held until the batch has its place in the order, or is refused.
     held: Option<Held>,
     section: Vec<u8>,
-    /// What the write-write check looks at.
+    /// Keys and ranges for the write-write check.
     written: Vec<Written>,
     too_long: Option<usize>,
 }
@@ -105,12 +105,14 @@ impl KvBatch {
         Self { isolation: Isolation::ReadCommitted, ..Self::default() }
     }
 
-    /// Writes that hold only if the reads noted here are unchanged since commit `since`, of which the caller keeps a snapshot.
+    /// Writes that require the reads noted here to be unchanged since commit `since`, of which the caller
+    /// holds a snapshot.
     pub fn validated(since: Seq, isolation: Isolation) -> Self {
         Self { since, isolation, ..Self::default() }
     }
 
-    /// Writes that hold only if the reads noted here are unchanged since `snapshot`, which the batch keeps until it is judged.
+    /// Writes that require the reads noted here to be unchanged since `snapshot`, which the batch holds until
+    /// it is judged.
     pub fn validated_at(snapshot: Snapshot, isolation: Isolation) -> Self {
         let since = snapshot.seq();
         Self { pinned: Some(snapshot), ..Self::validated(since, isolation) }
@@ -183,7 +185,7 @@ impl KvBatch {
         self.op(keyspace, 1, key);
     }
 
-    /// Deletes `key`, whoever wrote it last.
+    /// Deletes `key` without a write-write check.
     pub(crate) fn sweep(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.delete(keyspace, key);
         self.written.pop();
@@ -198,7 +200,7 @@ impl KvBatch {
         }
     }
 
-    /// Deletes the keys from `start` up to `end`, whoever wrote them last.
+    /// Deletes the keys from `start` up to `end` without a write-write check.
     pub(crate) fn sweep_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
         self.delete_range(keyspace, start, end);
         self.written.pop();
@@ -366,8 +368,8 @@ impl Model for KvModel {
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let (mut applied, mut puts) = (0, 0);
-        // What this commit has put, known from its first range delete after a put on. A range delete covers older commits
-        // only; the commit's own earlier puts are deleted key by key.
+        // Keys put by this commit, collected at its first range delete that follows a put. A range delete
+        // covers older commits only; the commit's own earlier puts are deleted key by key.
         let mut own: Option<OwnPuts<'_>> = None;
         decode_section(section, |keyspace, write| {
             match write {

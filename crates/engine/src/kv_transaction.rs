@@ -2,9 +2,9 @@
 //!
 //!   get, visit ─▶ own writes over the snapshot ─▶ noted as read        commit ─▶ [`KvBatch`]: writes, reads, guards
 //!
-//! Reads are noted under [`Isolation::Serializable`] only. A *guard* holds at every isolation: models put it on what their
-//! own rules rest on, such as the row that an index entry belongs to. Savepoints cut a journal of what writes replaced,
-//! so that they cost what is written after them.
+//! Reads are noted under [`Isolation::Serializable`] only. A *guard* holds at every isolation: models put it
+//! on the keys that their own rules depend on, such as the row that an index entry belongs to. Savepoints cut
+//! a journal of overwritten values, so their cost is proportional to later writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,10 +42,11 @@ fn entry_bytes(key: &[u8], value: &Option<Vec<u8>>) -> usize {
     key.len() + value.as_ref().map_or(0, Vec::len)
 }
 
-/// Largest sum of the keys and values that one transaction overwrites of its own, for rolling back to a savepoint.
+/// Largest total size of earlier writes that a transaction overwrites itself, stored for rollback to
+/// savepoints.
 const JOURNAL_BYTES_MAX: u64 = 4 * TRANSACTION_BYTES_MAX;
 
-/// A place to go back to.
+/// A savepoint.
 #[derive(Debug, Clone, Copy)]
 pub struct KvMark {
     journal: usize,
@@ -55,11 +56,11 @@ pub struct KvMark {
     locks: usize,
 }
 
-/// Why a statement that locks keys cannot go on as it began. What it wrote is to be taken back and the statement to be begun
-/// again, at a newer snapshot.
+/// Why a statement that locks keys cannot continue. Its writes must be rolled back and the statement
+/// restarted at a newer snapshot.
 #[derive(Debug)]
 pub enum Blocked {
-    /// Once the lock is had.
+    /// After the lock is granted.
     Wait(LockWait),
     /// At once: a key that was locked has changed since the statement's snapshot.
     Changed,
@@ -74,13 +75,13 @@ pub enum LockError {
     /// Each of several transactions would wait for another of them.
     #[error("deadlock detected: another transaction waits for this one, which would wait for it")]
     Deadlock,
-    /// Another transaction holds it, and waiting was not wanted.
+    /// Another transaction holds it, and the caller did not want to wait.
     #[error("another transaction holds the lock")]
     Taken,
     /// More than [`LOCKS_MAX`](crate::commit::locks::LOCKS_MAX).
     #[error("one transaction may hold {} locks", crate::commit::locks::LOCKS_MAX)]
     TooMany,
-    /// Whether the key has changed could not be read.
+    /// The check whether the key has changed failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
@@ -92,7 +93,7 @@ pub struct KvTransaction {
     isolation: Isolation,
     writes: BTreeMap<Keyspace, Writes>,
     range_deletes: Vec<(Keyspace, Vec<u8>, Vec<u8>)>,
-    /// Keys that go at the end, whoever wrote them.
+    /// Keys deleted at commit without a write-write check.
     sweeps: Vec<(Keyspace, Vec<u8>)>,
     journal: Vec<Undo>,
     /// Bytes of keys and values in `writes`.
@@ -106,13 +107,13 @@ pub struct KvTransaction {
     oldest: Option<Snapshot>,
     /// Statements read no newer commits any more.
     stays: bool,
-    /// Statements begin when the caller says so, and not with each operation of a model.
+    /// Statements begin when the caller marks them, and not with each operation of a model.
     marks: bool,
-    /// Ranges that are read from a snapshot of their own.
+    /// Ranges that are read from another snapshot.
     beside: Vec<Beside>,
     /// The locks it holds, once there was one.
     held: Option<Held>,
-    /// What they are listed under.
+    /// Label of its locks in lists.
     label: u32,
     /// The statement locks what it is about to write.
     locks: bool,
@@ -123,7 +124,7 @@ pub struct KvTransaction {
     blocked: Option<Blocked>,
 }
 
-/// A range of keys that only this transaction knows of.
+/// A range of keys that only this transaction can read.
 struct Beside {
     keyspace: Keyspace,
     start: Vec<u8>,
@@ -173,12 +174,12 @@ impl KvTransaction {
         &self.engine
     }
 
-    /// What it reads.
+    /// Snapshot of the current statement.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// What it promises.
+    /// Isolation level.
     pub fn isolation(&self) -> Isolation {
         self.isolation
     }
@@ -189,24 +190,25 @@ impl KvTransaction {
             || self.writes.values().any(|writes| !writes.is_empty())
     }
 
-    /// Begins an operation of a model, which is a statement of its own unless the caller [marks](Self::mark_statement) them.
+    /// Begins an operation of a model, which is a separate statement unless the caller
+    /// [marks](Self::mark_statement) them.
     pub fn begin_statement(&mut self) {
         if !self.marks {
             self.advance();
         }
     }
 
-    /// Begins a statement of several operations: whatever is read and written up to the next mark is of one snapshot. With
-    /// [`Isolation::ReadCommitted`] that is the newest commit.
+    /// Begins a statement of several operations: all reads and writes up to the next mark use one snapshot.
+    /// With [`Isolation::ReadCommitted`] that is the newest commit.
     pub fn mark_statement(&mut self) {
         self.marks = true;
         self.locks = false;
         self.advance();
     }
 
-    /// As [`KvTransaction::mark_statement`], for a statement that locks the keys which it is about to write. With
-    /// [`Isolation::ReadCommitted`] it reads what is in the log's order by now, durable or not: what has just been given free.
-    /// See [`KvTransaction::rests_on`].
+    /// As [`KvTransaction::mark_statement`], for a statement that locks the keys which it is about to write.
+    /// With [`Isolation::ReadCommitted`] it reads commits that are in the log's order, durable or not, since
+    /// their locks are released. See [`KvTransaction::rests_on`].
     pub fn mark_locking_statement(&mut self) {
         self.marks = true;
         self.locks = self.isolation == Isolation::ReadCommitted;
@@ -219,13 +221,13 @@ impl KvTransaction {
         self.locks
     }
 
-    /// The newest commit that was read, or may have been, before it was visible. Nobody is to be told of what was read before
-    /// that one is visible; a commit of the transaction itself is behind it in the log.
+    /// Highest commit this transaction may have read before it was visible. Do not return results to the
+    /// client until that commit is visible; a commit of the transaction itself comes after it in the log.
     pub fn rests_on(&self) -> Seq {
         self.rests_on
     }
 
-    /// Whatever the statement has read counts for [`KvTransaction::rests_on`], not only the keys that it locked.
+    /// Makes [`KvTransaction::rests_on`] cover all reads of the statement, not only the keys that it locked.
     pub fn rest_on_all(&mut self) {
         if self.snapshot.seq() > self.visible && self.locks {
             self.rests_on = self.rests_on.max(self.snapshot.seq());
@@ -242,19 +244,19 @@ impl KvTransaction {
         self.blocked.take()
     }
 
-    /// Has the locks that it takes listed under a number of the caller's, that of a session for example: [`LockHolder::label`].
+    /// Lists its locks under a label of the caller, such as a session number: [`LockHolder::label`].
     ///
     /// [`LockHolder::label`]: crate::commit::locks::LockHolder::label
     pub fn label_locks(&mut self, label: u32) {
         self.label = label;
     }
 
-    /// Locks a key until the transaction has its place in the log's order, or ends. When another transaction holds it, and when
-    /// it has changed since the statement's snapshot, the statement has to begin again. Without `waits` another's lock is an
-    /// error.
+    /// Locks a key until the transaction has its place in the log's order, or ends. When another transaction
+    /// holds the lock, or the key has changed since the statement's snapshot, the statement has to begin
+    /// again. Without `waits`, a lock held by another transaction is an error.
     ///
     /// # Errors
-    /// [`LockError::Again`], with [`KvTransaction::take_blocked`] saying for what; a deadlock; too many.
+    /// [`LockError::Again`], with the reason in [`KvTransaction::take_blocked`]; a deadlock; too many.
     pub fn lock(
         &mut self,
         keyspace: Keyspace,
@@ -276,14 +278,15 @@ impl KvTransaction {
         }
     }
 
-    /// What may be newer than the statement knows.
+    /// True when the newest state may differ from the statement's snapshot.
     fn may_differ(&self) -> bool {
         let is_fresh = self.snapshot.seq() == self.visible && self.engine.ordered() == self.visible;
-        // With one snapshot for the whole transaction beginning again shows nothing new: the commit will be refused.
+        // With one snapshot for the whole transaction a restart would read the same state: the commit will be
+        // refused.
         self.isolation == Isolation::ReadCommitted && !self.stays && !is_fresh
     }
 
-    /// Judges the newest change of what was locked.
+    /// Decides about the newest change of a locked key.
     fn judge(&mut self, changed: Option<Seq>) -> Result<(), LockError> {
         match changed {
             None => Ok(()),
@@ -295,7 +298,8 @@ impl KvTransaction {
                 self.blocked = Some(Blocked::Changed);
                 Err(LockError::Again)
             }
-            // Of somebody who locks nothing, and is not in order yet: the commit finds out.
+            // Written by a transaction that takes no locks, and not ordered yet: validation at commit
+            // decides.
             Some(_) => Ok(()),
         }
     }
@@ -308,7 +312,7 @@ impl KvTransaction {
         self.judge(changed)
     }
 
-    /// Looks whether a range that locks of others keep from changing has changed since the statement's snapshot.
+    /// Checks whether a range protected by locks of others has changed since the statement's snapshot.
     ///
     /// # Errors
     /// [`LockError::Again`].
@@ -322,7 +326,7 @@ impl KvTransaction {
 
     fn advance(&mut self) {
         if self.isolation == Isolation::ReadCommitted && !self.stays {
-            // First what is visible: what is in order by then cannot be behind that.
+            // Read the visible commit first: the ordered commit read later cannot be older.
             self.visible = self.engine.seq();
             let ahead = self.locks || self.rests_on > self.visible;
             let newest = if ahead { self.engine.snapshot_ahead() } else { self.engine.snapshot() };
@@ -342,14 +346,14 @@ impl KvTransaction {
         self.stays = true;
     }
 
-    /// Within this range the transaction reads `snapshot`, whatever it reads elsewhere: for keys that nobody else can know
-    /// of before it commits, such as those it brought into the store beside the log.
+    /// Makes the transaction read `snapshot` within this range: for keys that no other transaction can reach
+    /// before the commit, such as those it ingested into the store without the log.
     pub fn read_beside(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>, snapshot: Snapshot) {
         let (start, end) = (start.to_vec(), end.map(<[u8]>::to_vec));
         self.beside.push(Beside { keyspace, start, end, snapshot });
     }
 
-    /// What `key` is read from.
+    /// The snapshot from which `key` is read.
     fn base(&self, keyspace: Keyspace, key: &[u8]) -> &Snapshot {
         let beside = self.beside.iter().rfind(|beside| beside.holds(keyspace, key));
         beside.map_or(&self.snapshot, |beside| &beside.snapshot)
@@ -376,8 +380,8 @@ impl KvTransaction {
         Ok(self.base(keyspace, key).reading().view().get(keyspace, key)?.map(|value| value.to_vec()))
     }
 
-    /// The value of `key`, own writes included, which does not count as read: for what a guard or an own write of the key
-    /// holds on to anyway.
+    /// The value of `key`, own writes included, without noting a read: for keys that a guard or an own write
+    /// protects anyway.
     ///
     /// # Errors
     /// Damage.
@@ -395,8 +399,8 @@ impl KvTransaction {
         }
     }
 
-    /// Shows the keys from `start` up to, not including, `end` with their values, own writes included, until `each`
-    /// answers false. What was walked over counts as read, and no more.
+    /// Passes the keys from `start` up to, not including, `end` with their values, own writes included, to
+    /// `each` until it returns false. Only the scanned part counts as read.
     ///
     /// # Errors
     /// Damage.
@@ -521,15 +525,15 @@ impl KvTransaction {
         self.set(keyspace, key, None);
     }
 
-    /// Deletes `key` when it commits, also when others wrote it meanwhile. For keys that are written beside transactions and that
-    /// nobody can find any more then; the transaction itself must not read it.
+    /// Deletes `key` at commit, even if others wrote it meanwhile. For keys that are written outside of
+    /// transactions and are unreachable by then; the transaction itself must not read it.
     pub fn sweep(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.sweeps.push((keyspace, key.to_vec()));
     }
 
-    /// Deletes the keys from `start` up to `end` when it commits, also those that others wrote meanwhile: for ranges whose
-    /// writers are kept away by a guard, such as the rows of a table whose definition goes. The transaction itself must not
-    /// read that range any more; own writes in it are dropped.
+    /// Deletes the keys from `start` up to `end` at commit, even those that others wrote meanwhile: for
+    /// ranges whose writers are excluded by a guard, such as the rows of a dropped table. The transaction
+    /// itself must not read that range any more; own writes in it are dropped.
     pub fn sweep_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
         if let Some(writes) = self.writes.get_mut(&keyspace) {
             let mut inside = writes.split_off(start);
@@ -542,12 +546,12 @@ impl KvTransaction {
         self.range_deletes.push((keyspace, start.to_vec(), end.to_vec()));
     }
 
-    /// At commit nobody else must have written `key` since the snapshot of this statement.
+    /// At commit no other transaction must have written `key` since the snapshot of this statement.
     pub fn guard_key(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.guards.push(Guard::Unchanged(keyspace, key.to_vec(), self.snapshot.seq()));
     }
 
-    /// At commit nobody else must have written into the range since the snapshot of this statement.
+    /// At commit no other transaction must have written into the range since the snapshot of this statement.
     pub fn guard_range(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>) {
         let end = end.map(<[u8]>::to_vec);
         self.guards.push(Guard::RangeUnchanged(keyspace, start.to_vec(), end, self.snapshot.seq()));
@@ -558,7 +562,7 @@ impl KvTransaction {
         self.guards.push(Guard::Exists(keyspace, key.to_vec()));
     }
 
-    /// Marks a place to go back to.
+    /// Sets a savepoint.
     pub fn mark(&self) -> KvMark {
         KvMark {
             journal: self.journal.len(),
@@ -569,15 +573,15 @@ impl KvTransaction {
         }
     }
 
-    /// Gives back the locks taken since `mark`: nothing that rests on them is left.
+    /// Releases the locks taken since `mark`: nothing that depends on them is left.
     pub fn release_since(&mut self, mark: KvMark) {
         if let Some(held) = &mut self.held {
             held.release_since(mark.locks);
         }
     }
 
-    /// Takes back every write since `mark`. What was read stays read, and what was learned by writing (that a key was free,
-    /// that a guard held) counts as read from here on.
+    /// Rolls back every write since `mark`. Reads stay noted, and facts learned by writing (that a key was
+    /// free, that a guard held) count as reads from here on.
     pub fn rollback_to(&mut self, mark: KvMark) {
         while self.journal.len() > mark.journal {
             let Some(undo) = self.journal.pop() else { break };
@@ -608,7 +612,7 @@ impl KvTransaction {
         self.sweeps.truncate(mark.sweeps);
     }
 
-    /// Gives back all locks.
+    /// Releases all locks.
     pub fn release_all(&mut self) {
         self.held = None;
     }
@@ -638,8 +642,9 @@ impl KvTransaction {
         for (keyspace, start, end) in &self.ranges_read {
             batch.note_range(*keyspace, start, end.as_deref());
         }
-        // Whether a key is there that the transaction itself put or deleted is not for other commits to say: what it put is there,
-        // and whoever deletes a key rules out that anything left refers to it.
+        // Whether a key exists that the transaction itself put or deleted is not decided by other commits:
+        // its own put exists, and a transaction that deletes a key ensures that no remaining entry refers to
+        // it.
         let guards = std::mem::take(&mut self.guards);
         for guard in guards {
             if !matches!(&guard, Guard::Exists(keyspace, key) if self.decides(*keyspace, key)) {

@@ -3,10 +3,10 @@
 //!   Operation ─▶ pipeline (group commit) ─▶ commit: validate, sequence, apply ─▶ log ─▶ publish ─▶ Snapshot, ChangeFeed
 //!                                                        └─▶ Generation (memtables) ─▶ background: flush ─▶ store runs
 //!
-//! Transactions that would rather wait than be refused take locks on keys first: `commit::locks`.
+//! Transactions that prefer waiting over being refused take locks on keys first: `commit::locks`.
 //!
-//! Read `engine` for the calls, `commit` for the path of a transaction, `model::version` for what readers see, `model` for what
-//! a data model implements.
+//! Read `engine` for the API, `commit` for the path of a transaction, `model::version` for read views,
+//! `model` for the interface of a data model.
 
 mod commit;
 mod engine;

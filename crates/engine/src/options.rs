@@ -5,7 +5,7 @@ use ropewalk_base::Lsn;
 use ropewalk_log::LogOptions;
 use ropewalk_store::StoreOptions;
 
-/// When a commit is answered.
+/// When a commit is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// After `fdatasync`: survives a power cut.
@@ -13,14 +13,14 @@ pub enum Durability {
     Sync,
     /// After the write: survives a kill of the process, not a power cut.
     Buffered,
-    /// At once, from memory; synced within `interval`. A crash may take back the commits of that interval.
+    /// At once, from memory; synced within `interval`. A crash may undo the commits of that interval.
     Async {
         /// Longest time until the sync begins.
         interval: Duration,
     },
 }
 
-/// How much room the memory budget leaves for writes.
+/// State of the memory budget for writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     /// Enough.
@@ -31,13 +31,13 @@ pub enum Room {
     Spent,
 }
 
-/// Who flushes, compacts and syncs in the background.
+/// Which thread flushes, compacts and syncs in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Background {
     /// Three threads of the engine.
     #[default]
     Threads,
-    /// Nobody: the caller runs [`crate::engine::Engine::background_step`]. Deterministic; for simulation.
+    /// No threads: the caller runs [`crate::engine::Engine::background_step`]. Deterministic; for simulation.
     Manual,
 }
 
@@ -47,12 +47,12 @@ pub struct EngineOptions {
     /// Bytes for memtables and caches together. Half may hold writes that wait for their flush, a quarter caches
     /// decoded blocks. Default 512 MiB.
     pub memory_budget: u64,
-    /// Bytes of log in a memtable at which it is flushed, however small it is: a process that was killed replays little more
-    /// when it opens. Default 4 MiB, about 10 milliseconds.
+    /// Bytes of log in a memtable at which it is flushed, however small it is: after a kill, opening replays
+    /// little more. Default 4 MiB, about 10 milliseconds.
     pub replay_bytes: u64,
-    /// Bytes of log kept behind the checkpoint for change feeds. Default 64 MiB.
+    /// Bytes of log retained before the checkpoint for change feeds. Default 64 MiB.
     pub log_retention_bytes: u64,
-    /// Who does the background work.
+    /// Threads for background work.
     pub background: Background,
     /// The log's settings.
     pub log: LogOptions,

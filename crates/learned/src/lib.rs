@@ -1,4 +1,4 @@
-//! A learned index: straight lines that say where a key lies in a sorted array.
+//! A learned index: straight lines that predict the position of a key in a sorted array.
 //!
 //!   index ▲            ╱ piece 2           keys: sorted u64, duplicates allowed
 //!         │       ╱───╱                    predict(key) ─▶ (low, high), a window around the line
@@ -96,8 +96,8 @@ impl Model {
         Self { len, below, above, pieces, radix, shift }
     }
 
-    /// Sets `below` and `above` to what the keys show. Between two neighbouring keys the true count is constant and the
-    /// line grows, so looking at both ends of every gap covers every key in between.
+    /// Sets `below` and `above` to the errors measured on the keys. Between two neighbouring keys the true
+    /// count is constant and the line grows, so checking both ends of every gap covers every key in between.
     fn measure(&mut self, keys: &[u64]) {
         let (mut below, mut above) = (0, 0);
         let mut note = |line: u64, count: u64| {
@@ -124,8 +124,9 @@ impl Model {
         self.above = u32::try_from(above).unwrap_or(u32::MAX);
     }
 
-    /// Index of the last piece that `starts` accepts; `key` says which radix slot bounds the search. One key far from the
-    /// others puts all their pieces into one slot, so a slot that holds many is searched by halving.
+    /// Index of the last piece that `starts` accepts; the radix slot of `key` bounds the search. One key far
+    /// from the others puts all their pieces into one slot, so a slot with many pieces is searched by
+    /// halving.
     #[inline]
     fn last_piece(&self, key: u64, mut starts: impl FnMut(&Piece) -> bool) -> usize {
         let min = self.pieces.first().map_or(0, |p| p.first);
@@ -142,7 +143,7 @@ impl Model {
         at
     }
 
-    /// The line at `key`, kept below where the next piece starts.
+    /// The line at `key`, limited to the start of the next piece.
     #[inline]
     fn line(&self, key: u64) -> u64 {
         let at = self.last_piece(key, |piece| piece.first <= key);

@@ -1,9 +1,10 @@
-//! One writer, one synced record after the other, beside the same writes without a log: what does the log cost?
+//! Cost of the log: one writer with one synced record after the other, compared to the same writes without a
+//! log.
 //!
 //!     cargo run --release -p ropewalk-log --example barrier -- [DIR] [SECONDS PER ROUND]
 //!
 //! Both sides write as many bytes to a file of zeros of the same size on the same disk, one record each in turn, so that
-//! whatever else the machine does meets both alike.
+//! other activity of the machine affects both alike.
 #![allow(clippy::print_stdout)]
 
 use std::path::{Path, PathBuf};

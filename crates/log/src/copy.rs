@@ -5,9 +5,9 @@
 //!             log-1 ✓✓✓✓✓  log-2 ✓✓ W           the copy, closed by a witness
 //! ```
 //!
-//! Segments are copied, never linked: their files are written to and used again. Records are copied one by one, so that a
-//! damaged one is found now and not when the copy is needed. The last segment ends with its last record; the next one that
-//! the copy's log makes goes on from there.
+//! Segments are copied, never linked: their files are written to and reused. Records are copied one by one,
+//! so that a damaged one is found now and not when the copy is needed. The last segment ends with its last
+//! record; the next segment of the copy's log continues from there.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Files end where pages do.
 const FILE_ALIGNMENT: u64 = 4096;
 
-/// What was copied.
+/// Result of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogCopy {
     /// Number of the last commit.
     pub seq: Seq,
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Total length of the files.
     pub bytes: u64,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn copy(
     Ok(copied)
 }
 
-/// Answers the last commit and the length of the new file.
+/// Returns the last commit and the length of the new file.
 fn copy_segment(
     env: &Env,
     dir: &Path,

@@ -3,42 +3,43 @@ use std::path::{Path, PathBuf};
 
 use ropewalk_base::{Lsn, Seq};
 
-/// What a caller's own code may fail with while the log is replayed to it.
+/// Errors of the caller's code to which the log is replayed.
 pub type ReplayError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why the log could not do what was asked.
+/// Errors of the log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The operating system refused. While opening or preparing a spare this may be retried; from a write or a sync
-    /// it has stopped the log.
+    /// The operating system returned an error. While opening or preparing a spare the call may be retried;
+    /// after a write or a sync the log has stopped.
     #[error("{op} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         op: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Bytes that were once durable are not what was written. Nothing was changed; see [`salvage`](crate::salvage).
+    /// Bytes that were once durable differ from those written. Nothing was changed; see
+    /// [`salvage`](crate::salvage).
     #[error("{} at byte {offset}: {what}", path.display())]
     Corrupt {
         /// The damaged segment.
         path: PathBuf,
         /// Offset in that file.
         offset: u64,
-        /// What is wrong there.
+        /// Description of the damage.
         what: &'static str,
     },
-    /// The file is no segment of this log.
+    /// The file is not a segment of this log.
     #[error("{} at byte {offset}: {what}", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
         /// Offset in that file.
         offset: u64,
-        /// What shows it.
+        /// Reason.
         what: &'static str,
     },
     /// The file was written by a newer Ropewalk.
@@ -64,9 +65,9 @@ pub enum LogError {
     /// The tail is not where the caller expects it. Nothing was appended.
     #[error("another writer appended to the log: its tail is {tail}, this writer expects {expected}")]
     Fenced {
-        /// Where it is.
+        /// Tail of the log.
         tail: Lsn,
-        /// Where the caller left it.
+        /// Tail that the caller expected.
         expected: Lsn,
     },
     /// The records do not continue the log's numbering. Nothing was appended.
@@ -94,15 +95,16 @@ pub enum LogError {
         /// First address that can be read.
         oldest: Lsn,
     },
-    /// The address lies behind the tail.
-    #[error("log address {lsn} lies behind the tail {tail}")]
+    /// The address is greater than the tail.
+    #[error("log address {lsn} is beyond the tail {tail}")]
     Beyond {
-        /// The address asked for.
+        /// The requested address.
         lsn: Lsn,
         /// The tail.
         tail: Lsn,
     },
-    /// An earlier write or sync failed. What reached the disk is unknown, so the log takes nothing until reopened.
+    /// An earlier write or sync failed. The state on disk is unknown, so the log accepts nothing until
+    /// reopened.
     #[error("the log has stopped, reopen to recover: {cause}")]
     Stopped {
         /// The first failure.
@@ -113,7 +115,7 @@ pub enum LogError {
         "the log cannot be cut before commit {before}: commits up to {checkpoint} are in the store already"
     )]
     Checkpointed {
-        /// The commit that the log was to end in front of.
+        /// The commit before which the log was to end.
         before: Seq,
         /// The last commit in the store.
         checkpoint: Seq,
@@ -124,12 +126,12 @@ pub enum LogError {
         /// How.
         what: &'static str,
     },
-    /// The caller could not take a record during recovery.
+    /// The caller failed to apply a record during recovery.
     #[error("replay of record {seq} at log address {lsn}: {source}")]
     Replay {
-        /// Where the record is.
+        /// Address of the record.
         lsn: Lsn,
-        /// Which it is.
+        /// Number of the record.
         seq: Seq,
         /// The caller's reason.
         source: ReplayError,

@@ -16,10 +16,10 @@
 //! └──────┴────┴──────────┴───────────┘
 //! ```
 //!
-//! Three fields carry the recovery. `lsn`: bytes that a recycled segment held before never pass for a record. `back`:
-//! the writer says up to where the log was durable, so a record that lies in front of such a claim and does not
-//! validate is rot, not a torn write. The log id in the checksum: nobody who merely chooses a payload can forge a
-//! record that recovery would believe.
+//! Three fields support recovery. `lsn`: bytes that a recycled segment held before never pass for a record.
+//! `back`: the writer states up to where the log was durable, so an invalid record before that address is bit
+//! corruption, not a torn write. The log id in the checksum: a payload chosen by a client cannot forge a
+//! record that recovery would accept.
 
 use ropewalk_base::{Decoder, Lsn, Seq, crc32c, crc32c_append};
 
@@ -37,13 +37,14 @@ pub const SEGMENT_HEADER_BYTES: u64 = 64;
 pub const RECORD_HEADER_BYTES: u64 = 32;
 /// Records start at multiples of this.
 pub const ALIGNMENT: u64 = 8;
-/// Largest payload. A commit group is far smaller; the bound keeps a damaged length from asking for all memory.
+/// Largest payload. A commit group is far smaller; the bound prevents huge allocations for a damaged length.
 pub const RECORD_BYTES_MAX: u64 = 1 << 30;
 
-/// Addresses stay below this, so that arithmetic on what a file claims cannot overflow. At 10 GB/s: after 14 years.
+/// Addresses stay below this, so that arithmetic on addresses from a file cannot overflow. At 10 GB/s: after
+/// 14 years.
 pub const LSN_END: Lsn = Lsn(1 << 62);
 
-/// `back` of a record that vouches for nothing, because the distance does not fit.
+/// `back` of a record that states no durable address, because the distance does not fit.
 const NO_CLAIM: u32 = u32::MAX;
 
 /// First 64 bytes of a segment file.
@@ -51,15 +52,15 @@ const NO_CLAIM: u32 = u32::MAX;
 pub struct SegmentHeader {
     /// The log it belongs to.
     pub id: LogId,
-    /// Address of its first record = end of the segment before.
+    /// Address of its first record; equal to the end of the previous segment.
     pub start: Lsn,
-    /// Sequence number in force at `start`: the last one of the segment before.
+    /// Sequence number at `start`: the last one of the previous segment.
     pub seq: Seq,
     /// Length of the file.
     pub bytes: u64,
 }
 
-/// Why 64 bytes are no segment header.
+/// Why 64 bytes are not a segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderError {
     /// Another magic.
@@ -118,7 +119,7 @@ impl SegmentHeader {
     }
 }
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -126,7 +127,8 @@ pub enum Kind {
     Commit = 1,
     /// The end of the log: nothing follows.
     Seal = 2,
-    /// Nothing but a witness that everything before it was durable: rot in front of it is never mistaken for a torn tail.
+    /// Only marks that everything before it was durable: corruption before it is never mistaken for a torn
+    /// tail.
     Mark = 3,
 }
 
@@ -139,7 +141,7 @@ pub struct RecordHeader {
     pub seq: Seq,
     /// Everything below was durable when the record was appended.
     pub durable: Lsn,
-    /// What it is.
+    /// Kind of the record.
     pub kind: Kind,
     /// Bytes of the payload.
     pub len: u32,
@@ -166,7 +168,7 @@ impl RecordHeader {
         Lsn(self.lsn.0 + self.bytes())
     }
 
-    /// True when the record may follow the one numbered `last`: only a commit has a number of its own.
+    /// True when the record may follow the one numbered `last`: only a commit takes a new number.
     pub fn continues(&self, last: Seq) -> bool {
         match self.kind {
             Kind::Commit => last.0.checked_add(1) == Some(self.seq.0),
@@ -174,7 +176,7 @@ impl RecordHeader {
         }
     }
 
-    /// Reads a header found at address `lsn`; says nothing about the checksum.
+    /// Reads a header found at address `lsn`; does not check the checksum.
     ///
     /// # Errors
     /// No record can start with these bytes there.

@@ -1,23 +1,24 @@
-//! The commit log: one line of records, numbered without gaps, that says what happened and in which order.
+//! The commit log: one sequence of records, numbered without gaps, that holds all changes in commit order.
 //!
 //! ```text
-//! append ──▶ memory ──flush──▶ operating system ──barrier──▶ disk            addresses (LSN) grow for ever:
+//! append ──▶ memory ──flush──▶ operating system ──barrier──▶ disk            addresses (LSN) only grow:
 //!          tail()            flushed()                    durable()          durable ≤ flushed ≤ tail
 //! ```
 //!
-//! [`CommitLog`] is the trait the engine is written against; [`LocalLog`] is the log in a local directory. The trait
-//! knows nothing of files, so that a log kept elsewhere can take the local one's place.
+//! [`CommitLog`] is the trait the engine is written against; [`LocalLog`] is the log in a local directory.
+//! The trait has no notion of files, so that a log stored elsewhere can replace the local one.
 //!
 //! Invariants of the local log
-//! 1. What lies below `durable()` survives any crash; a record handed out by a reader was at least flushed.
+//! 1. Records below `durable()` survive any crash; a record returned by a reader was at least flushed.
 //! 2. `append` touches memory only: it never waits for a write or a sync of another thread.
 //! 3. After a failed write or sync nothing is accepted until the log is reopened; a sync is never tried again, because
 //!    a second one may succeed without having written anything (Rebello et al., USENIX ATC 2020).
-//! 4. Recovery cuts only what was never known to be durable, and refuses to open over anything else.
+//! 4. Recovery cuts only records that were never known to be durable, and refuses to open after any other
+//!    damage.
 //!
 //! Reading order: [`mod@format`] (bytes), `segment` (one file), `pool` (spare files), `local` (append, flush, barrier, roll,
-//! trim), `reader`, `copy` (a part of the log in another directory), `recover` (torn or rotten?), `salvage` (what to do
-//! about rot).
+//! trim), `reader`, `copy` (a part of the log in another directory), `recover` (torn or corrupted?),
+//! `salvage` (repair after corruption).
 
 mod copy;
 mod error;
@@ -50,7 +51,7 @@ impl fmt::Display for LogId {
     }
 }
 
-/// What a log can take.
+/// Limits of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLimits {
     /// Largest payload of one record, in bytes.
@@ -62,7 +63,7 @@ pub struct LogLimits {
 pub struct Record<'a> {
     /// Commit number: exactly one more than the record before.
     pub seq: Seq,
-    /// Any bytes, also none.
+    /// Any bytes, possibly none.
     pub payload: &'a [u8],
 }
 
@@ -73,7 +74,7 @@ pub struct Found<'a> {
     pub lsn: Lsn,
     /// Its commit number.
     pub seq: Seq,
-    /// Its bytes.
+    /// Payload.
     pub payload: &'a [u8],
     /// Address after it: where a reader or a checkpoint continues.
     pub next: Lsn,
@@ -89,7 +90,7 @@ pub struct LogStats {
     pub written_bytes: u64,
     /// Data syncs of segments.
     pub syncs: u64,
-    /// Changes to a new segment.
+    /// Switches to a new segment.
     pub rolls: u64,
     /// Segments in use.
     pub segments: u64,
@@ -97,20 +98,20 @@ pub struct LogStats {
     pub spare_segments: u64,
 }
 
-/// A durable line of records with one writer's discipline: who appends states the tail it knows.
+/// A durable sequence of records with fencing: each append states the tail that the writer expects.
 pub trait CommitLog: Send + Sync {
-    /// Name and incarnation; changes when the log is created anew.
+    /// Name and incarnation; changes when the log is created again.
     fn identity(&self) -> LogId;
-    /// What a record may be.
+    /// Limits of a record.
     fn limits(&self) -> LogLimits;
-    /// End of what was appended.
+    /// End of the appended records.
     fn tail(&self) -> Lsn;
-    /// End of what the operating system has: survives the process, not the machine.
+    /// End of the records written to the operating system: survives the process, not the machine.
     fn flushed(&self) -> Lsn;
-    /// End of what was synced: survives the machine.
+    /// End of the synced records: survives a crash of the machine.
     fn durable(&self) -> Lsn;
-    /// Takes all `records` or none into the log's memory and returns the new tail. After a crash any number of them,
-    /// counted from the first, may be there: what must stay together belongs into one record.
+    /// Takes all `records` or none into the log's memory and returns the new tail. After a crash any number
+    /// of them, counted from the first, may be there: records that must stay together belong into one record.
     ///
     /// Cost: one copy and one checksum; never waits for the disk.
     ///
@@ -130,31 +131,32 @@ pub trait CommitLog: Send + Sync {
     /// # Errors
     /// [`LogError::Io`] the first time, [`LogError::Stopped`] from then on.
     fn barrier(&self) -> Result<Lsn, LogError>;
-    /// A barrier, and a durable witness after the last record that it was durable; returns the new tail. The last group has
-    /// no later record that says so, and rot in it would pass for a torn tail. For a clean close, and when the log falls
-    /// idle.
+    /// A barrier, followed by a durable mark that the last record was durable; returns the new tail. The last
+    /// group has no later record that confirms it, and corruption in it would pass for a torn tail. For a
+    /// clean close, and when the log becomes idle.
     ///
     /// # Errors
     /// [`LogError::Fenced`] if the tail is not `expected_tail`; as [`CommitLog::barrier`].
     fn vouch(&self, expected_tail: Lsn) -> Result<Lsn, LogError>;
-    /// Reads flushed records, starting with the one at `from`: an address that `append`, [`Found::next`] or a replay
-    /// gave.
+    /// Reads flushed records, starting with the one at `from`: an address returned by `append`,
+    /// [`Found::next`] or a replay.
     ///
     /// # Errors
-    /// [`LogError::Trimmed`] below [`CommitLog::oldest`], [`LogError::Beyond`] behind the tail.
+    /// [`LogError::Trimmed`] below [`CommitLog::oldest`], [`LogError::Beyond`] after the tail.
     fn read(&self, from: Lsn) -> Result<Box<dyn LogReader>, LogError>;
-    /// Reads flushed records from a place at most one segment before the commit `seq`, and gives the last commit before that
-    /// place: it is `seq` or later when the log no longer holds `seq`. Earlier records are for the caller to skip.
+    /// Reads flushed records from a place at most one segment before the commit `seq`, and returns the last
+    /// commit before that place: it is `seq` or later when the log no longer holds `seq`. The caller skips
+    /// earlier records.
     fn read_near(&self, seq: Seq) -> (Seq, Box<dyn LogReader>);
     /// First address that can be read.
     fn oldest(&self) -> Lsn;
-    /// Gives up everything below `upto`. The log keeps some of it when that is simpler.
+    /// Drops everything below `upto`. The log may retain some of it when that is simpler.
     ///
     /// # Errors
     /// [`LogError::Io`]; the call may be repeated, unless it was a failed sync, which stops the log.
     fn trim(&self, upto: Lsn) -> Result<(), LogError>;
-    /// Keeps everything from [`CommitLog::oldest`] on while the answer lives: `trim` gives up nothing meanwhile. Waits for
-    /// another such hold, never for a writer.
+    /// Retains everything from [`CommitLog::oldest`] on while the returned hold lives: `trim` drops nothing
+    /// meanwhile. Waits for another such hold, never for a writer.
     fn hold(&self) -> Box<dyn LogHold + '_>;
     /// Ends the log durably: nothing can be appended any more, also after reopening. Sealing twice is fine.
     ///
@@ -163,18 +165,18 @@ pub trait CommitLog: Send + Sync {
     fn seal(&self) -> Result<(), LogError>;
     /// Counters.
     fn stats(&self) -> LogStats;
-    /// Does work ahead that a later append would otherwise have to do, such as making the next segment; true when it
-    /// did some. For a background thread.
+    /// Does work ahead of time that a later append would otherwise do, such as making the next segment; true
+    /// when it did some. For a background thread.
     ///
     /// # Errors
-    /// [`LogError::Io`]; the log goes on.
+    /// [`LogError::Io`]; the log continues to work.
     fn prepare_spare(&self) -> Result<bool, LogError> {
         Ok(false)
     }
-    /// Gives back space that is kept only to make later appends cheap.
+    /// Releases space that only makes later appends cheap.
     ///
     /// # Errors
-    /// [`LogError::Io`]; the log goes on.
+    /// [`LogError::Io`]; the log continues to work.
     fn release_spares(&self) -> Result<(), LogError> {
         Ok(())
     }
@@ -182,19 +184,21 @@ pub trait CommitLog: Send + Sync {
 
 /// A log that is not trimmed.
 pub trait LogHold {
-    /// Writes a local log into the directory `dir`, which exists and holds none: this log from the segment of `from` on up to
-    /// `upto`, an end of a durable record, closed by a witness that it was durable. Every checksum is checked on the way.
-    /// Durable when it returns, but for the name of `dir`. Cost: reads and writes those segments.
+    /// Writes a local log into the directory `dir`, which exists and holds no log: this log from the segment
+    /// of `from` on up to `upto`, an end of a durable record, closed by a mark that it was durable. Verifies
+    /// every checksum. Durable when it returns, except for the name of `dir`. Cost: reads and writes those
+    /// segments.
     ///
     /// # Errors
-    /// [`LogError::Trimmed`] below [`CommitLog::oldest`]; [`LogError::Corrupt`]; [`LogError::Io`]. What was written stays.
+    /// [`LogError::Trimmed`] below [`CommitLog::oldest`]; [`LogError::Corrupt`]; [`LogError::Io`]. Files
+    /// already written stay.
     fn copy_to(&self, dir: &Path, from: Lsn, upto: Lsn) -> Result<LogCopy, LogError>;
 }
 
 /// Reads records in order.
 pub trait LogReader: Send {
-    /// The next flushed record; `None` at the flushed end for now (a later call may give more) and for ever at the end
-    /// of a sealed log.
+    /// The next flushed record; `None` at the flushed end for now (a later call may return more) and forever
+    /// at the end of a sealed log.
     ///
     /// # Errors
     /// [`LogError::Trimmed`] when the log was trimmed past this reader; [`LogError::Corrupt`], [`LogError::Io`]. The

@@ -9,11 +9,12 @@
 //! buffers; `writer` for one `pwrite`; `sync` for one `fdatasync`. So the next group forms in memory while one syncs,
 //! and is flushed while one syncs, too. Only a roll needs all three, because it syncs the full segment first.
 //!
-//! Syncs are serialised also for safety: of two concurrent syncs of a file only one is told about a failed write-back.
+//! Serializing the syncs is also a matter of safety: of two concurrent syncs of a file, only one gets the
+//! error of a failed write-back.
 //!
-//! Every failure on the way to the disk stops the log, a full disk at a roll included. That is simple and safe: records
-//! that were appended but not flushed were promised to nobody, and a reopened log holds all others. `prepare_spare` asks
-//! for the same space earlier, when an error is only a warning.
+//! Every failure of a write or sync stops the log, including a full disk at a roll. That is simple and safe:
+//! records that were appended but not flushed were never acknowledged, and a reopened log holds all others.
+//! `prepare_spare` requests the same space earlier, when an error is only a warning.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -39,19 +40,20 @@ use crate::{
     ReplayError,
 };
 
-/// Memory that each of the two buffers keeps between groups; a larger group gives its memory back.
+/// Memory that each of the two buffers retains between groups; a larger group releases the excess.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 /// File sizes are multiples of this, the page and block size of common systems.
 const FILE_ALIGNMENT: u64 = 4096;
 
-/// How large segments are and how many spares wait.
+/// Sizes of segments and number of spares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogOptions {
     /// Size of the first segment file; each next one is twice as large. A multiple of 4096. Default 1 MiB.
     pub segment_bytes_first: u64,
-    /// Size at which doubling ends. A record that does not fit gets a segment of its own size. Default 16 MiB: small enough to weigh little beside small databases, large enough to roll rarely.
+    /// Size at which doubling ends. A larger record gets a segment of its size. Default 16 MiB: little next
+    /// to a small database, and large enough to roll rarely.
     pub segment_bytes_max: u64,
-    /// Trimmed segments kept for reuse. Default 2.
+    /// Trimmed segments retained for reuse. Default 2.
     pub spare_segments_max: usize,
 }
 
@@ -79,7 +81,7 @@ impl LogOptions {
     }
 }
 
-/// A commit log in a directory of segment files. Cheap to share: readers keep what they need alive.
+/// A commit log in a directory of segment files. Cheap to share: readers hold references to what they need.
 pub struct LocalLog {
     shared: Arc<Shared>,
     options: LogOptions,
@@ -96,7 +98,7 @@ pub struct LocalLog {
     counters: Counters,
 }
 
-/// What readers see.
+/// State shared with readers.
 pub(crate) struct Shared {
     pub segments: RwLock<VecDeque<Arc<Segment>>>,
     pub flushed: AtomicU64,
@@ -104,7 +106,7 @@ pub(crate) struct Shared {
     pub seed: u32,
 }
 
-/// Where records are appended.
+/// The append buffer and its state.
 struct Front {
     buffer: Vec<u8>,
     tail: Lsn,
@@ -114,7 +116,7 @@ struct Front {
     vouched: bool,
 }
 
-/// Where records are written.
+/// The writing side: current segment and pending buffer.
 struct Writer {
     segment: Arc<Segment>,
     pending: Vec<u8>,
@@ -131,10 +133,10 @@ struct Counters {
     rolls: AtomicU64,
 }
 
-/// How much of a log there is in a directory.
+/// How much of a log exists in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// No log was ever made there, or its files are gone.
+    /// No log was ever created there, or its files are gone.
     Nothing,
     /// A log without records.
     Empty,
@@ -150,7 +152,7 @@ fn starts_of(names: &[String]) -> Vec<Lsn> {
 }
 
 impl LocalLog {
-    /// Looks how much of a log there is in `dir`, which exists, up to its first record. Changes nothing.
+    /// Returns how much of a log exists in `dir`, which exists, up to its first record. Changes nothing.
     ///
     /// # Errors
     /// As [`LocalLog::open`], about the first segment.
@@ -180,12 +182,13 @@ impl LocalLog {
     /// Opens the log in `dir`, creating both when absent, and replays what follows the checkpoint: the records from
     /// `from` on, the first of which is `seq + 1`. Zero and zero replay everything.
     ///
-    /// When it returns, everything replayed is durable. The caller makes sure (directory lock) that nobody else has the
-    /// log open.
+    /// When it returns, everything replayed is durable. The caller ensures (directory lock) that no other
+    /// process has the log open.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`], [`LogError::Foreign`], [`LogError::Future`] or [`LogError::Missing`] when the files are
-    /// not what this log left there; no segment was changed then. [`LogError::Replay`] when `replay` fails.
+    /// [`LogError::Corrupt`], [`LogError::Foreign`], [`LogError::Future`] or [`LogError::Missing`] when the
+    /// files are not as this log left them; no segment was changed then. [`LogError::Replay`] when `replay`
+    /// fails.
     pub fn open(
         env: &Env,
         dir: &Path,
@@ -275,7 +278,7 @@ impl LocalLog {
         self.stopped.get().map_or(Ok(()), |cause| Err(LogError::Stopped { cause: cause.clone() }))
     }
 
-    /// Remembers the first failure for everybody who comes later.
+    /// Records the first failure for all later callers.
     fn stop(&self, error: LogError) -> LogError {
         self.stopped.get_or_init(|| error.to_string());
         error
@@ -335,7 +338,8 @@ impl LocalLog {
         Ok(())
     }
 
-    /// Changes to the next segment. The full one is synced first: recovery takes a segment with a successor as complete.
+    /// Switches to the next segment. The full one is synced first: recovery takes a segment with a successor
+    /// as complete.
     fn roll(&self, sync: &MutexGuard<'_, ()>, writer: &mut Writer) -> Result<(), LogError> {
         self.sync_segment(sync, &writer.segment, writer.at)?;
         let rest = writer.pending.get(writer.written..).unwrap_or_default();
@@ -481,8 +485,8 @@ impl CommitLog for LocalLog {
     }
 
     fn trim(&self, upto: Lsn) -> Result<(), LogError> {
-        // One at a time and oldest first, each durably: after a crash the remaining segments are still one line. Who finds the
-        // log held leaves the work to the next trim.
+        // One at a time and oldest first, each durably: after a crash the remaining segments are still
+        // contiguous. A call that finds the log held leaves the work to the next trim.
         let Some(_one_at_a_time) = self.trimming.try_lock() else { return Ok(()) };
         self.check_running()?;
         loop {
@@ -495,7 +499,7 @@ impl CommitLog for LocalLog {
                 }
                 (first.clone(), last.header.bytes)
             };
-            // Readers look here when bytes change under them, so this comes before the file is touched.
+            // Readers check this when bytes change under them, so it comes before the file is touched.
             self.shared.oldest.store(segment.end().0, Ordering::SeqCst);
             let useful = self.options.next_segment_bytes(last)..=self.options.segment_bytes_max;
             let spare = self.pool.retire(&segment, useful)?;
@@ -540,7 +544,7 @@ impl CommitLog for LocalLog {
     }
 }
 
-/// Segments stay where they are while it lives.
+/// Prevents trimming of segments while it lives.
 struct Hold<'a> {
     log: &'a LocalLog,
     _trimming: MutexGuard<'a, ()>,

@@ -100,7 +100,7 @@ impl Pool {
         Some(spares.swap_remove(index))
     }
 
-    /// Makes a spare of `bytes`. Long: writes and syncs that many zeros. On failure nothing is left behind.
+    /// Makes a spare of `bytes`. Long: writes and syncs that many zeros. On failure no file is left.
     pub(crate) fn make(&self, bytes: u64) -> Result<Spare, LogError> {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let tmp = self.dir.join(format!("spare-{number}.tmp"));
@@ -133,12 +133,12 @@ impl Pool {
         Ok(file)
     }
 
-    /// Keeps a spare for later, or removes it when there are enough.
+    /// Stores a spare for later, or removes it when there are enough.
     pub(crate) fn put(&self, spare: Spare) -> Result<(), LogError> {
         let surplus = {
             let mut spares = self.spares.lock();
             spares.push(spare);
-            // The smallest goes: sizes asked for only grow.
+            // Remove the smallest: requested sizes only grow.
             let smallest =
                 spares.iter().enumerate().min_by_key(|(_, spare)| spare.bytes).map(|(index, _)| index);
             smallest.filter(|_| spares.len() > self.spares_max).map(|index| spares.swap_remove(index))
@@ -146,7 +146,7 @@ impl Pool {
         surplus.map_or(Ok(()), |spare| self.env.vfs.remove(&spare.path).map_err(io("remove", &spare.path)))
     }
 
-    /// Gives all spares back to the file system.
+    /// Returns all spares to the file system.
     pub(crate) fn clear(&self) -> Result<(), LogError> {
         while let Some(spare) = { self.spares.lock().pop() } {
             self.env.vfs.remove(&spare.path).map_err(io("remove", &spare.path))?;
@@ -171,8 +171,8 @@ impl Pool {
         self.install(spare, header)
     }
 
-    /// Takes a segment's name out of the log; its file becomes a spare if it has a size that will be asked for. Neither
-    /// is durable, nor the spare ready, before [`Pool::sync_names`].
+    /// Removes a segment's name from the log; its file becomes a spare if segments of its size will be
+    /// needed. Neither is durable, nor the spare ready, before [`Pool::sync_names`].
     pub(crate) fn retire(
         &self,
         segment: &Segment,

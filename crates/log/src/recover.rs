@@ -1,24 +1,25 @@
-//! Recovery: follow the records, decide what the first invalid one means, and leave a log that ends cleanly.
+//! Recovery: read the records, decide what the first invalid one means, and leave a log that ends cleanly.
 //!
 //! ```text
 //!   ... ✓ ✓ ✓ X ? ? ✓ ? ✓      X: first address without a valid record
-//!                     └─ says "everything below D was durable"
+//!                     └─ states "everything below D was durable"
 //! ```
 //!
-//! D > X: the record at X was durable once and is not there now: rot, refuse to open. A next segment proves the same,
-//! because a segment is synced before its successor gets a header. A checkpoint behind X, too.
-//! Otherwise X was never known to be durable: writes of unsynced groups reached the disk in another order, or not at
-//! all. Nobody was told that they are safe; the log is cut at X.
+//! D > X: the record at X was durable once and is now invalid: corruption, refuse to open. A next segment
+//! proves the same, because a segment is synced before its successor gets a header. So does a checkpoint
+//! after X. Otherwise X was never known to be durable: writes of unsynced groups reached the disk in another
+//! order, or not at all. They were never acknowledged as durable; the log is cut at X.
 //!
 //! Invariants
-//! 1. Before the first append, everything behind X is zeros, durably. Otherwise a new record as long as the lost one at X
-//!    would let a ghost chain after it; and a power cut in the middle of a new record could mix its sectors with those
-//!    of the lost one and give the old record back.
-//! 2. When `open` returns, everything it replayed is durable. The bytes that no later record vouches for are written
-//!    again before the sync: after a failed sync the system may hold pages that it believes clean and the disk does not have.
+//! 1. Before the first append, everything after X is zeros, durably. Otherwise a stale record could follow a
+//!    new record as long as the lost one at X; and a power cut in the middle of a new record could mix its
+//!    sectors with those of the lost one and restore the old record.
+//! 2. When `open` returns, everything it replayed is durable. Bytes whose durability no later record confirms
+//!    are rewritten before the sync: after a failed sync the system may hold pages that it believes clean and
+//!    the disk does not have.
 //!
-//! Cost: each open reads the rest of the last segment, 16 MiB at most in the standard setting, once when that is zeros.
-//! Otherwise it looks for records there and overwrites what is not zero: once for a recycled segment.
+//! Cost: each open reads the rest of the last segment, 16 MiB at most by default, once when that is zeros.
+//! Otherwise it searches it for records and overwrites what is not zero: once for a recycled segment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::format::{ALIGNMENT, Kind, RECORD_HEADER_BYTES, RecordHeader, seed};
 use crate::segment::{Segment, WINDOW_BYTES, Window};
 use crate::{Found, LogError, ReplayError};
 
-/// What `open` found.
+/// Findings of `open`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Commits replayed.
@@ -49,7 +50,7 @@ pub struct Cut {
     pub path: PathBuf,
     /// Where in the file the log now ends.
     pub offset: u64,
-    /// Bytes of records, whole or in pieces, that lay behind; now zeros.
+    /// Bytes of complete or partial records after that offset; now zeros.
     pub bytes: u64,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Recovered {
     pub tail: Lsn,
     pub seq: Seq,
     pub sealed: bool,
-    /// The last record vouches for the one before it.
+    /// The last record confirms that the one before it was durable.
     pub marked: bool,
     pub report: Recovery,
 }
@@ -91,7 +92,7 @@ pub(crate) fn chain_from(chain: &[Arc<Segment>], lsn: Lsn) -> Option<&[Arc<Segme
     Some(rest)
 }
 
-/// Follows valid records through a chain.
+/// Reads the valid records of a chain in order.
 pub(crate) struct Walk<'a> {
     pub window: Window,
     rest: std::slice::Iter<'a, Arc<Segment>>,
@@ -100,16 +101,16 @@ pub(crate) struct Walk<'a> {
     pub at: Lsn,
     /// Number of the last record.
     pub seq: Seq,
-    /// Everything below was durable, say the records that were passed.
+    /// Everything below was durable, according to the records read so far.
     pub vouched: Lsn,
-    /// The end of the log was passed.
+    /// True after the seal was read.
     pub sealed: bool,
-    /// Why there is no record at `at`, once `next` said so.
+    /// Why there is no record at `at`, once `next` returned `None`.
     pub reason: &'static str,
 }
 
 impl<'a> Walk<'a> {
-    /// Starts at `at` in the first segment of `chain`, behind record `seq`; `None` for an empty chain.
+    /// Starts at `at` in the first segment of `chain`, after record `seq`; `None` for an empty chain.
     pub(crate) fn new(chain: &'a [Arc<Segment>], at: Lsn, seq: Seq) -> Option<Self> {
         let (first, _) = chain.split_first()?;
         let window = Window::new(first.clone());
@@ -122,7 +123,8 @@ impl<'a> Walk<'a> {
     /// The next valid record, or `None` where the valid ones end.
     ///
     /// # Errors
-    /// [`LogError::Corrupt`] when a sequence number or a later segment shows that the log goes on; `at` stays there.
+    /// [`LogError::Corrupt`] when a sequence number or a later segment shows that the log continues; `at`
+    /// stays there.
     pub(crate) fn next(&mut self) -> Result<Option<RecordHeader>, LogError> {
         while self.at == self.window.segment.end() {
             let Some(next) = self.rest.next() else { return Ok(None) };
@@ -163,7 +165,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Replays the records from `from` on and leaves the log clean and durable behind the last one.
+/// Replays the records from `from` on and leaves the log clean and durable after the last one.
 pub(crate) fn recover(
     chain: &[Arc<Segment>],
     from: Lsn,
@@ -185,7 +187,7 @@ pub(crate) fn examine(
     let Some(chain) = chain_from(chain, from) else { return Ok(None) };
     let Some(mut walk) = Walk::new(chain, from, seq) else { return Ok(None) };
     let mut report = Recovery::default();
-    // Without a record behind the checkpoint, the checkpoint itself is the witness.
+    // Without a record after the checkpoint, the checkpoint itself proves durability.
     let mut marked = true;
     while let Some(header) = walk.next()? {
         marked = header.kind != Kind::Commit;
@@ -209,7 +211,7 @@ pub(crate) fn examine(
     Ok(Some((recovered, Tail { segment, vouched, is_blank, ghosts_end })))
 }
 
-/// Proves that the log reaches a checkpoint that has no record behind it; says whether it was sealed there.
+/// Proves that the log reaches a checkpoint without records after it; returns whether it was sealed there.
 fn reaches(chain: &[Arc<Segment>], from: Lsn, seq: Seq) -> Result<bool, LogError> {
     let Some(first) = chain.first() else { return Ok(false) };
     let Some(mut walk) = Walk::new(chain, first.start(), first.header.seq) else { return Ok(false) };
@@ -240,7 +242,7 @@ fn is_blank(segment: &Arc<Segment>, mut at: Lsn) -> Result<bool, LogError> {
     Ok(true)
 }
 
-/// End of the last valid record behind `at`, or of the pieces of one at `at`; `at` itself when there are none.
+/// End of the last valid record after `at`, or of the remains of one at `at`; `at` itself without any.
 fn find_ghosts(segment: &Arc<Segment>, seed: u32, at: Lsn, reason: &'static str) -> Result<Lsn, LogError> {
     let mut end = at;
     let mut window = Window::new(segment.clone());
@@ -277,7 +279,7 @@ pub(crate) fn scan(
             let address = addresses.next()?;
             (word == address.to_le_bytes()).then_some(Lsn(address))
         });
-        // Without a candidate the last word held was looked at only as a second word.
+        // Without a candidate the last word in the window was checked only as a second word.
         let Some(candidate) = candidate else {
             at = Lsn(at.0 + held - ALIGNMENT);
             continue;
@@ -293,7 +295,7 @@ pub(crate) fn scan(
     Ok(())
 }
 
-/// The last segment, about to be written again.
+/// The last segment, about to be written to again.
 pub(crate) struct Tail {
     segment: Arc<Segment>,
     vouched: Lsn,
@@ -303,7 +305,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Writes again what nobody vouches for, overwrites what lies behind `tail`, and syncs.
+    /// Rewrites records whose durability no later record confirms, zeroes everything after `tail`, and syncs.
     fn settle(&self, tail: Lsn) -> Result<Option<Cut>, LogError> {
         let Segment { path, file, .. } = &*self.segment;
         let zeros = vec![0; WINDOW_BYTES as usize];
@@ -311,7 +313,7 @@ impl Tail {
         let (mut at, end) = (self.vouched, if self.is_blank { tail } else { self.segment.room_end() });
         let mut changed = false;
         while at < end {
-            // Piece by piece, first up to the tail, then up to the end of the file.
+            // In chunks, first up to the tail, then up to the end of the file.
             let limit = if at < tail { tail } else { end };
             let len = (limit.0 - at.0).min(WINDOW_BYTES);
             let held =

@@ -1,13 +1,15 @@
-//! What to do about a log that refuses to open: say what is lost, keep every byte, and end the log in front of it.
+//! Repair of a log that fails to open: report the loss, preserve every byte, and end the log before the
+//! damage.
 //!
 //! ```text
-//!   kept ✓ ✓ ✓ ✓ ✗ ? ✓ ✓ │ ✓ ✓ ✓      a log has no gaps, so what lies behind ✗ cannot stay, readable or not:
-//!                └ cut    └ next       it is counted here and kept in `*.damaged` files
+//!   live ✓ ✓ ✓ ✓ ✗ ? ✓ ✓ │ ✓ ✓ ✓      a log has no gaps, so no record after ✗ can stay, readable or not:
+//!                └ cut    └ next       they are counted and copied to `*.damaged` files
 //! ```
 //!
-//! Records prove themselves (address, number, checksum with the log's id), so a rotten segment header alone loses
-//! nothing. Damaged segments are rebuilt: the readable records go into a new file, which then takes the old one's name.
-//! Interrupted at any point, the log either still refuses, and salvage starts again, or is whole.
+//! Records are self-verifying (address, number, checksum with the log's id), so a corrupted segment header
+//! alone loses nothing. Damaged segments are rebuilt: the readable records go into a new file, which then
+//! takes the old one's name. If interrupted, the log either still fails to open, and salvage starts again, or
+//! is complete.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -26,30 +28,31 @@ use crate::recover::{examine, open_chain, scan};
 use crate::segment::{Segment, WINDOW_BYTES, Window, new_id};
 use crate::{LogError, LogId};
 
-/// Damage in a log, and what [`salvage`] makes of it.
+/// Damage in a log, and the result of [`salvage`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// Why the log does not open.
     pub refusal: String,
     /// Where the log ends after the salvage.
     pub tail: Lsn,
-    /// Last commit that is kept; the checkpoint's own when none behind it can be read.
+    /// Last commit that remains; the checkpoint's when no later one can be read.
     pub seq: Seq,
-    /// Numbers of later commits that cannot be read. Commits behind the last readable one are unknown.
+    /// Numbers of later commits that cannot be read. Commits after the last readable one are unknown.
     pub unreadable: Vec<RangeInclusive<u64>>,
-    /// Later commits that can be read but not be kept, because some before them are missing.
+    /// Later commits that can be read but are dropped, because some before them are missing.
     pub cut_off: u64,
-    /// Copies of the damaged segments and the segments behind them; empty before the salvage.
+    /// Copies of the damaged segments and of the segments after them; empty before the salvage.
     pub set_aside: Vec<PathBuf>,
 }
 
-/// Says what is damaged in the log in `dir` without changing anything; `None` when it opens. `from` and `seq` are the
-/// checkpoint, as in [`LocalLog::open`](crate::LocalLog::open). With `before`, the log is to end in front of that commit
-/// at the latest, for a record that is whole and that its reader cannot apply.
+/// Reports the damage in the log in `dir` without changing anything; `None` when it opens. `from` and `seq`
+/// are the checkpoint, as in [`LocalLog::open`](crate::LocalLog::open). With `before`, the log is to end
+/// before that commit at the latest, for a record that is intact and that its reader cannot apply.
 ///
 /// # Errors
-/// [`LogError::Checkpointed`] when `before` is not after `seq`; [`LogError::Io`]; [`LogError::Future`], since what a newer version wrote is not damage; [`LogError::Missing`] when no
-/// log can have the address `from`.
+/// [`LogError::Checkpointed`] when `before` is not after `seq`; [`LogError::Io`]; [`LogError::Future`], since
+/// the format of a newer version is not damage; [`LogError::Missing`] when no log can have the address
+/// `from`.
 pub fn inspect(
     env: &Env,
     dir: &Path,
@@ -60,8 +63,9 @@ pub fn inspect(
     Ok(survey(env, dir, (from, seq), before)?.map(|plan| plan.damage))
 }
 
-/// Ends the log in `dir` in front of its damage, and of the commit `before`, so that it opens again; `None` when it opens as it is. What is cut off
-/// stays in files named `*.damaged`, which the log never touches again.
+/// Ends the log in `dir` before its damage, and before the commit `before`, so that it opens again; `None`
+/// when it opens as it is. The removed part stays in files named `*.damaged`, which the log never touches
+/// again.
 ///
 /// # Errors
 /// As [`inspect`]. May be repeated.
@@ -99,7 +103,7 @@ struct Plan {
     aside: Vec<PathBuf>,
 }
 
-/// A segment to be written anew, with the records `start .. end` of the damaged one.
+/// A segment to be rewritten, with the records `start .. end` of the damaged one.
 struct Rebuild {
     source: Option<Arc<Segment>>,
     start: Lsn,
@@ -163,7 +167,7 @@ struct Piece {
     healthy: bool,
 }
 
-/// Opens every segment as far as it can be read, and finds out which log they belong to.
+/// Opens every segment as far as it can be read, and determines the log they belong to.
 fn open_pieces(env: &Env, dir: &Path, starts: &[Lsn], from: Lsn) -> Result<(LogId, Vec<Piece>), LogError> {
     let mut files = Vec::new();
     for &start in starts {
@@ -180,7 +184,8 @@ fn open_pieces(env: &Env, dir: &Path, starts: &[Lsn], from: Lsn) -> Result<(LogI
         }
         files.push((start, path, file, length, bytes, header.ok()));
     }
-    // The segment that the checkpoint lies in knows best, then the later ones. A damaged header may still show the id.
+    // The segment of the checkpoint is the most reliable, then the later ones. A damaged header may still
+    // show the id.
     let by_trust = || {
         let (before, after) =
             files.split_at(starts.partition_point(|start| *start <= from).saturating_sub(1));
@@ -204,7 +209,7 @@ fn open_pieces(env: &Env, dir: &Path, starts: &[Lsn], from: Lsn) -> Result<(LogI
     Ok((id, pieces))
 }
 
-/// Follows the records as far as they go, and decides what becomes of each segment.
+/// Follows the records as far as they are valid, and decides the fate of each segment.
 fn plan(id: LogId, pieces: &[Piece], mut line: Line, refusal: String) -> Result<Plan, LogError> {
     let (seed, from, seq) = (seed(id), line.at, line.seq);
     let after = pieces.partition_point(|piece| piece.segment.start() <= from);
@@ -240,19 +245,19 @@ fn plan(id: LogId, pieces: &[Piece], mut line: Line, refusal: String) -> Result<
     Ok(Plan { damage, id, rebuild: line.rebuild, aside: line.aside })
 }
 
-/// The records that can be kept.
+/// The contiguous records that remain.
 struct Line {
     at: Lsn,
     seq: Seq,
-    /// The commit that the line ends in front of.
+    /// The commit before which the log must end.
     before: Option<Seq>,
     rebuild: Vec<Rebuild>,
     aside: Vec<PathBuf>,
 }
 
 impl Line {
-    /// Takes the segment that the checkpoint lies in. When the records in front of the checkpoint are damaged, the log
-    /// starts at the checkpoint: nothing needs them any more.
+    /// Takes the segment with the checkpoint. When the records before the checkpoint are damaged, the log
+    /// starts at the checkpoint: they are no longer needed.
     fn first<'a>(
         &mut self,
         seed: u32,
@@ -270,7 +275,8 @@ impl Line {
             let source = (from <= segment.room_end()).then(|| segment.clone());
             self.rebuild.push(Rebuild { source, start, seq, end: self.at });
         }
-        // Recovery needs nothing in front of this segment, and a log is one line: older segments stay if they join it.
+        // Recovery needs nothing before this segment, and a log is contiguous: older segments stay if they
+        // connect to it.
         let moved = start != segment.start();
         let broken =
             |piece: &Piece| moved || !piece.healthy || piece.segment.room_end() < piece.segment.end();
@@ -291,7 +297,8 @@ impl Line {
         Ok(stopped.then_some(segment))
     }
 
-    /// Advances to where the segment has no further record of this line; true when the next segment starts elsewhere.
+    /// Advances to where the segment has no further record of this sequence; true when the next segment
+    /// starts elsewhere.
     fn read(&mut self, seed: u32, segment: &Arc<Segment>) -> Result<bool, LogError> {
         let mut window = Window::new(segment.clone());
         let limit = segment.end().min(segment.room_end());
@@ -307,7 +314,7 @@ impl Line {
     }
 }
 
-/// The number in front of a segment's first record, if its records reach exactly to `from` and `seq`.
+/// The number before a segment's first record, if its records reach exactly to `from` and `seq`.
 fn records_reach(seed: u32, segment: &Arc<Segment>, from: Lsn, seq: Seq) -> Result<Option<Seq>, LogError> {
     let mut window = Window::new(segment.clone());
     let (mut at, mut last, mut before) = (segment.start(), None, seq);
@@ -325,7 +332,7 @@ fn records_reach(seed: u32, segment: &Arc<Segment>, from: Lsn, seq: Seq) -> Resu
     Ok((at == from && last.unwrap_or(seq) == seq).then_some(before))
 }
 
-/// Commits behind the damage.
+/// Commits after the damage.
 struct Later {
     expected: u64,
     unreadable: Vec<RangeInclusive<u64>>,
@@ -347,7 +354,7 @@ impl Later {
     }
 }
 
-/// `path` with `.damaged` behind it, and a number if that is taken.
+/// `path` with the suffix `.damaged`, and a number if that is taken.
 fn free_name(env: &Env, path: &Path) -> Result<PathBuf, LogError> {
     let name = |n: u32| {
         let mut name = path.as_os_str().to_owned();

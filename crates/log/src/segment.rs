@@ -25,7 +25,7 @@ pub(crate) struct Segment {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
     pub header: SegmentHeader,
-    /// Address where the next segment starts; `u64::MAX` while there is none.
+    /// Address where the next segment starts; `u64::MAX` while it is the last one.
     end: AtomicU64,
 }
 
@@ -84,7 +84,7 @@ impl Segment {
         self.end.store(end.0, Ordering::Release);
     }
 
-    /// Address behind the last byte the file has room for.
+    /// End address of the space in the file.
     pub(crate) fn room_end(&self) -> Lsn {
         Lsn(self.start().0 + (self.header.bytes - SEGMENT_HEADER_BYTES))
     }
@@ -110,14 +110,15 @@ impl Window {
         Self { segment, bytes: Vec::new(), at: Lsn::ZERO }
     }
 
-    /// Turns to another segment and keeps the memory.
+    /// Switches to another segment and reuses the memory.
     pub(crate) fn turn_to(&mut self, segment: Arc<Segment>) {
         self.segment = segment;
         self.bytes.clear();
     }
 
-    /// At least `len` bytes at `lsn`, and what is in memory behind them; `None` when `len` crosses `limit`. Reads ahead
-    /// up to `limit` and no further, so bytes that are still being written never enter the window.
+    /// At least `len` bytes at `lsn`, with the bytes in memory after them; `None` when `len` crosses `limit`.
+    /// Reads ahead up to `limit` and no further, so bytes that are still being written never enter the
+    /// window.
     pub(crate) fn fill(&mut self, lsn: Lsn, len: u64, limit: Lsn) -> Result<Option<&[u8]>, LogError> {
         if limit.0.saturating_sub(lsn.0) < len {
             return Ok(None);
@@ -125,7 +126,7 @@ impl Window {
         if self.held(lsn).is_none_or(|held| (held.len() as u64) < len) {
             let ahead = len.max(WINDOW_BYTES).min(limit.0 - lsn.0);
             self.bytes.resize(ahead as usize, 0);
-            // One huge record must not hold its memory for ever.
+            // One huge record must not hold its memory forever.
             self.bytes.shrink_to(ahead.max(WINDOW_BYTES) as usize);
             self.at = lsn;
             let read = self.segment.file.read_exact_at(&mut self.bytes, self.segment.offset(lsn));
@@ -141,7 +142,7 @@ impl Window {
         self.bytes.get(lsn.0.checked_sub(self.at.0)? as usize..)
     }
 
-    /// The whole valid record at `lsn`, or why there is none below `limit`.
+    /// The complete valid record at `lsn`, or the reason why no valid record below `limit` starts there.
     pub(crate) fn record(
         &mut self,
         seed: u32,
@@ -162,7 +163,7 @@ impl Window {
         Ok(if checksum_matches(seed, bytes) { Ok(header) } else { Err("record checksum mismatch") })
     }
 
-    /// The whole record that was just checked.
+    /// The complete record that was just checked.
     pub(crate) fn whole(&self, header: &RecordHeader) -> &[u8] {
         let held = self.held(header.lsn);
         held.and_then(|held| held.get(..header.bytes() as usize)).expect("a checked record is in the window")

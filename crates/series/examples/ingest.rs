@@ -1,8 +1,11 @@
-//! How fast samples go in, durably, and come out again: `cargo run -p ropewalk-series --example ingest [DIRECTORY]`.
+//! Ingest and read throughput with durable commits: `cargo run -p ropewalk-series --example ingest
+//! [DIRECTORY]`.
 //!
-//! With `SERIES=1000000` in the environment: so many series, one sample each, again and again, `BATCH` of them a commit, and how
-//! long somebody beside waits to be ordered. Else three shapes: batches of 2,000 samples of one series with random values and overlapping times, over 102,000 series (the
-//! mytsdb report's); scrapes of 10,000 series, one integer sample each; and a mix of metrics as a cluster has them, for its size.
+//! With `SERIES=1000000` in the environment: one sample for each of so many series, repeatedly, `BATCH` of
+//! them per commit, and how long small concurrent commits wait for their place in the order. Otherwise three
+//! workloads: batches of 2,000 samples of one series with random values and overlapping times, over 102,000
+//! series (from the mytsdb report); scrapes of 10,000 series, one integer sample each; and a cluster's mix of
+//! metrics, for its size.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::indexing_slicing)] // an example that measures
 
 use std::sync::Arc;
@@ -85,7 +88,8 @@ fn resident() -> u64 {
     status.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
-/// Ten samples again and again, with a pause between, until it is over; how long each waited for its place in the order.
+/// Appends ten samples repeatedly, with pauses, until `over`; returns how long each append waited to be
+/// ordered.
 fn beside(store: &SeriesStore, over: &AtomicBool) -> Vec<Duration> {
     let labels: Vec<Labels> = (0..10).map(|i| Labels::new([("beside", i.to_string())]).unwrap()).collect();
     let (mut batch, mut waits) = (SampleBatch::new(), Vec::new());
@@ -140,7 +144,7 @@ fn many(dir: &std::path::Path, count: u64, size: u64) {
         let longest: Vec<String> =
             waits.iter().rev().take(5).map(|wait| format!("{:.1}", wait.as_secs_f64() * 1e3)).collect();
         println!(
-            "round {round}: {count} series in {seconds:.2} s, {:.2}M/s; resident {} MB; longest waits beside {} ms",
+            "round {round}: {count} series in {seconds:.2} s, {:.2}M/s; resident {} MB; longest concurrent waits {} ms",
             count as f64 / seconds / 1e6,
             resident() >> 20,
             longest.join(", ")
@@ -158,7 +162,7 @@ fn many(dir: &std::path::Path, count: u64, size: u64) {
     println!("one pod's {found} series found in {:.3} ms", begin.elapsed().as_secs_f64() * 1e3);
 }
 
-/// 1,000 series of a cluster, 2,000 scrapes: what a sample takes after compaction.
+/// 1,000 series of a cluster, 2,000 scrapes: bytes per sample after compaction.
 fn mixed(engine: &Arc<Engine>, store: &SeriesStore) {
     let mut noise = Noise(99);
     let kinds = [

@@ -3,42 +3,42 @@ use ropewalk_engine::{CommitError, EngineError};
 
 use crate::id::SeriesId;
 
-/// What the series store refuses or fails with.
+/// Errors of the series store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeriesError {
     /// A label set breaks a rule or a limit.
     #[error("labels {labels}: {what}")]
     InvalidLabels {
-        /// The labels as far as they could be read, cut.
+        /// The labels as far as they could be read, truncated.
         labels: String,
-        /// What is wrong.
+        /// Reason.
         what: String,
     },
-    /// A matcher cannot be understood.
+    /// A matcher is invalid.
     #[error("matcher {matcher}: {what}")]
     InvalidMatcher {
         /// The matcher.
         matcher: String,
-        /// What is wrong.
+        /// Reason.
         what: String,
     },
     /// A native histogram breaks a rule.
     #[error("histogram: {what}")]
     InvalidHistogram {
-        /// What is wrong.
+        /// Reason.
         what: &'static str,
     },
     /// Metadata or an exemplar breaks a limit.
     #[error("{what}")]
     Invalid {
-        /// What is wrong.
+        /// Reason.
         what: String,
     },
     /// A name is empty, too long or holds control characters.
     #[error("series store {name:?}: 1 to 255 bytes without control characters are allowed")]
     InvalidName {
-        /// The name, cut.
+        /// The name, truncated.
         name: String,
     },
     /// The store refuses a second sample with another value at the same time. Nothing was written.
@@ -49,7 +49,7 @@ pub enum SeriesError {
         /// The time.
         time_ms: i64,
     },
-    /// The sample is older than the store keeps. Nothing was written.
+    /// The sample is older than the store's retention. Nothing was written.
     #[error(
         "sample at {time_ms} ms of series {labels} lies before {floor_ms} ms, where the store's retention ends"
     )]
@@ -58,7 +58,7 @@ pub enum SeriesError {
         labels: String,
         /// Time of the sample.
         time_ms: i64,
-        /// Oldest time that is kept.
+        /// Oldest retained time.
         floor_ms: i64,
     },
     /// The sample's time is further from the clock than the store allows. Nothing was written.
@@ -68,9 +68,9 @@ pub enum SeriesError {
         labels: String,
         /// Time of the sample.
         time_ms: i64,
-        /// Oldest time that is taken.
+        /// Oldest accepted time.
         from_ms: i64,
-        /// Newest time that is taken.
+        /// Newest accepted time.
         to_ms: i64,
     },
     /// A metric has as many series as it may. Nothing was written.
@@ -94,14 +94,14 @@ pub enum SeriesError {
         store: String,
         /// New series in the batch.
         new: u64,
-        /// Series that are there.
+        /// Existing series.
         held: u64,
         /// The limit.
         max: u64,
         /// The first series that is new.
         labels: String,
     },
-    /// There is no such series in the store: it was deleted, or never there.
+    /// The store has no such series: it was deleted, or never existed.
     #[error("there is no series {id} in store {store:?}; resolve its labels again")]
     UnknownSeries {
         /// Its number.
@@ -130,24 +130,24 @@ pub enum SeriesError {
     /// The ids of series, 2^32 − 1 in a store, or stores, 2^32 − 1 in an engine, are used up.
     #[error("{what} are used up")]
     Exhausted {
-        /// Of what.
+        /// The exhausted ids.
         what: &'static str,
     },
-    /// Something passed its checksum and still makes no sense.
+    /// Stored bytes passed their checksum but cannot be decoded.
     #[error("{place}: {what}")]
     Damaged {
-        /// Where.
+        /// Place of the damage.
         place: String,
-        /// What is wrong.
+        /// Description.
         what: String,
     },
-    /// The engine's own.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
 impl SeriesError {
-    /// The commit that came first, of a [`SeriesError::ReadConflict`]: reading again may help.
+    /// The conflicting commit of a [`SeriesError::ReadConflict`]: reading again may help.
     pub fn conflict_seq(&self) -> Option<Seq> {
         match self {
             Self::ReadConflict { seq, .. } => Some(*seq),
@@ -177,7 +177,7 @@ impl From<ropewalk_engine::StoreError> for SeriesError {
     }
 }
 
-/// For the engine, which knows no series.
+/// Converts to an error of the engine, which has no notion of series.
 pub(crate) fn to_engine(error: SeriesError) -> EngineError {
     match error {
         SeriesError::Engine(error) => error,

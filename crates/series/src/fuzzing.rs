@@ -1,4 +1,4 @@
-//! Decoders that are no part of the API, for the fuzz targets.
+//! Decoders that are not part of the API, for the fuzz targets.
 
 use crate::chunk::payload_chunk;
 use crate::chunk::{ChunkEncoder, ChunkHead};
@@ -15,7 +15,7 @@ pub fn chunk(bytes: &[u8], base: i64) -> Option<(Vec<i64>, Vec<u64>)> {
     Some((times, bits))
 }
 
-/// A chunk as files hold it.
+/// A chunk as stored in files.
 pub fn encode_chunk(base: i64, times: &[i64], bits: &[u64]) -> Vec<u8> {
     let mut out = Vec::new();
     ChunkEncoder::default().encode(base, times, bits, &mut out);
@@ -29,7 +29,7 @@ pub fn rich_chunk(bytes: &[u8], base: i64) -> Option<Vec<(i64, Vec<u8>)>> {
     Some(all)
 }
 
-/// A chunk with payloads as files hold it; `None` when a payload is none.
+/// A chunk with payloads as stored in files; `None` when a payload is invalid.
 pub fn encode_rich_chunk(base: i64, samples: &[(i64, Vec<u8>)]) -> Option<Vec<u8>> {
     let samples: Vec<(i64, &[u8])> =
         samples.iter().map(|(time, payload)| (*time, payload.as_slice())).collect();
@@ -38,7 +38,7 @@ pub fn encode_rich_chunk(base: i64, samples: &[(i64, Vec<u8>)]) -> Option<Vec<u8
     Some(out)
 }
 
-/// How many groups a section of a commit record has, or 0 for one without; `None` when it does not decode.
+/// Number of groups in a section of a commit record, or 0 for one without; `None` when it does not decode.
 pub fn section(bytes: &[u8]) -> Option<u64> {
     let section = Section::decode(bytes).ok()?;
     let mut count = 0;
@@ -60,7 +60,7 @@ pub fn block_chunk(encoding: u8, data: &[u8]) -> Option<Samples> {
     import::decode_chunk(encoding, data, &mut samples).then_some(samples)
 }
 
-/// How many series the index of a Prometheus block has, if it can be read to its end.
+/// Number of series in the index of a Prometheus block, if it can be read to its end.
 pub fn block_index(bytes: &[u8]) -> Option<u64> {
     import::count_series(bytes)
 }

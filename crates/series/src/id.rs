@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Number of a series in its store. Never given again.
+/// Number of a series in its store. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesId(pub u32);
 

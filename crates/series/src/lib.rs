@@ -3,8 +3,8 @@
 //!   SampleBatch ─▶ append (look up, compress) ─▶ commit ─▶ memory ─▶ flush ─▶ chunks in runs, by day and series
 //!   matchers ─▶ index (postings) ─▶ Selection ─▶ read: chunks and memory merged by time
 //!
-//! Read `sample` for the words, `store` for the calls, `memory` and `storage::flush` for the life of a sample, `chunk`
-//! and `chunk::value_column` for how little it takes. An acknowledged sample is durable and visible.
+//! Read `sample` for the types, `store` for the API, `memory` and `storage::flush` for the life of a sample,
+//! `chunk` and `chunk::value_column` for the compression. An acknowledged sample is durable and visible.
 
 mod chunk;
 mod error;

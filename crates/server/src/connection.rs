@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its last: TLS, who is there, HTTP/1 or HTTP/2, all waits bounded.
+//! One connection, from its first byte to its last: TLS, authentication, HTTP/1 or HTTP/2, all waits bounded.
 //!
 //! ```text
 //! accepted ─▶ room? ─▶ patience ─▶ TLS ─▶ HTTP ─▶ request + who is there ─▶ router of the protocol
@@ -34,21 +34,21 @@ use crate::patient::Patient;
 use crate::settings::Limits;
 use crate::turns::{self, Answer, Patience, Turns};
 
-/// Requests at a time on one HTTP/2 connection; UmaDB's figure, so that its clients see no difference.
+/// Concurrent requests on one HTTP/2 connection; UmaDB's limit, so that its clients see no difference.
 const STREAMS: u32 = 1024;
-/// Flow control windows of HTTP/2, of a stream and of a connection: UmaDB's figures.
+/// Flow control windows of HTTP/2, of a stream and of a connection: UmaDB's values.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
-/// An HTTP/2 peer that says nothing is pinged this often, and given up when it does not answer for that long.
+/// A silent HTTP/2 peer is pinged at this interval, and disconnected when it does not reply in time.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Headers of one HTTP/1 request.
+/// Most headers of one HTTP/1 request.
 const HEADERS: usize = 128;
-/// What a plain HTTP client reads when there is no room for another connection.
+/// Response to a plain HTTP client when the connection limit is reached.
 const NO_ROOM: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// What a port speaks.
+/// Protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// HTTP/1.1 and HTTP/2, over TCP or the local socket.
@@ -67,7 +67,7 @@ impl Protocol {
     }
 }
 
-/// One port and what answers there.
+/// One port and its router.
 pub(crate) struct Port {
     pub(crate) protocol: Protocol,
     pub(crate) listener: Listener,
@@ -77,26 +77,26 @@ pub(crate) struct Port {
     pub(crate) places: Places,
     /// For requests that are being received.
     pub(crate) memory: RequestMemory,
-    /// Ends connections that have not begun to speak.
+    /// Closes connections that have not sent anything yet.
     pub(crate) stop: Stop,
 }
 
 /// Ports over TCP that share the bound on connections.
 const PORTS: u32 = 4;
-/// Places of the local socket beyond that bound, so that the owner is never locked out.
+/// Slots of the local socket beyond that bound, so that the owner is never locked out.
 const LOCAL_PLACES: u32 = 64;
 
-/// What all ports share: the bound on connections, and the way to end them.
+/// State shared by all ports: the bound on connections, and graceful shutdown.
 ///
-/// Each port has an eighth of the places for itself; all ports share the rest. Clients of one port cannot use up the
-/// places of another.
+/// Each port has an eighth of the connection slots for itself; all ports share the rest. Clients of one port
+/// cannot use up the slots of another.
 pub(crate) struct Room {
     limits: Limits,
     shared: Arc<Semaphore>,
     graceful: GracefulShutdown,
 }
 
-/// The places of one port.
+/// Connection slots of one port.
 pub(crate) struct Places {
     /// `None` for the local socket, whose clients are known.
     newcomers: Option<Arc<Newcomers>>,
@@ -106,13 +106,14 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// A place for a connection, if there is one, and that among the connections of its peer that have not logged in.
+    /// Takes a connection slot, if one is free, and one of those for connections of this peer that have not
+    /// logged in.
     fn enter(&self, peer: Option<SocketAddr>) -> Option<(OwnedSemaphorePermit, Option<Newcomer>)> {
         let newcomer = match (&self.newcomers, peer) {
             (Some(newcomers), Some(peer)) => {
                 let newcomer = newcomers.enter(peer.ip());
                 if newcomer.is_none() {
-                    tracing::warn!(%peer, "too many connections of this address that have not logged in");
+                    tracing::warn!(%peer, "too many unauthenticated connections from this address");
                 }
                 Some(newcomer?)
             }
@@ -120,13 +121,13 @@ impl Places {
         };
         let place = self.own.clone().try_acquire_owned().or_else(|_| self.shared.clone().try_acquire_owned());
         if place.is_err() {
-            tracing::warn!(connections = self.connections, "no room for another connection");
+            tracing::warn!(connections = self.connections, "connection limit reached");
         }
         Some((place.ok()?, newcomer))
     }
 }
 
-/// A connection's place.
+/// Connection slot of an open connection.
 pub(crate) struct Entered {
     newcomer: Option<Newcomer>,
     _place: OwnedSemaphorePermit,
@@ -134,13 +135,13 @@ pub(crate) struct Entered {
 }
 
 impl Entered {
-    /// Runs the connection and then releases its place.
+    /// Runs the connection and then releases its slot.
     pub(crate) async fn serve<F: Future>(self, connection: F) -> F::Output {
         scoped(self.newcomer.as_ref(), connection).await
     }
 }
 
-/// Runs a connection, or a request of one, where a login can release the place of the newcomer.
+/// Runs a connection, or a request of one, in the scope in which a login releases the slot of the newcomer.
 async fn scoped<F: Future>(newcomer: Option<&Newcomer>, work: F) -> F::Output {
     match newcomer {
         Some(newcomer) => newcomer.scope(work).await,
@@ -159,14 +160,14 @@ impl Room {
         limits.connections / (2 * PORTS)
     }
 
-    /// The places of one port over TCP.
+    /// The slots of one port over TCP.
     pub(crate) fn places(&self) -> Places {
-        // A smaller server has fewer places for one address than the setting says.
+        // A smaller server has fewer slots for one address than the setting says.
         let of_one_peer = self.limits.peer_connections.min((self.limits.connections / 2).max(1));
         self.places_with(Self::own_places(&self.limits), Some(Newcomers::new(of_one_peer)))
     }
 
-    /// The places of the local socket.
+    /// The slots of the local socket.
     pub(crate) fn local_places(&self) -> Places {
         self.places_with(LOCAL_PLACES, None)
     }
@@ -181,14 +182,15 @@ impl Room {
         &self.limits
     }
 
-    /// A place for a connection that ends by itself when the service stops; it is waited for as long as the value lives.
+    /// Takes a slot for a connection that ends by itself on shutdown; shutdown waits until the value is
+    /// dropped.
     pub(crate) fn enter(&self, places: &Places, peer: SocketAddr) -> Option<Entered> {
         let (place, newcomer) = places.enter(Some(peer))?;
         Some(Entered { newcomer, _place: place, _watcher: self.graceful.watcher() })
     }
 
-    /// Tells every connection to end with the request that it is in, and waits until all have. To be called when no port
-    /// accepts any more.
+    /// Tells every connection to end after its current request, and waits until all have ended. Call it after
+    /// every port has stopped accepting.
     pub(crate) async fn drain(room: Arc<Self>) {
         if let Some(room) = Arc::into_inner(room) {
             room.graceful.shutdown().await;
@@ -213,7 +215,7 @@ impl Port {
                 continue;
             };
             let limits = &self.room.limits;
-            // Boxed: the futures below would each have bytes for it.
+            // Boxed: otherwise each of the futures below would reserve bytes for it.
             let connection = Box::new(Connection {
                 http1: http1.clone(),
                 http2: http2.clone(),
@@ -235,7 +237,7 @@ impl Port {
         let limits = &self.room.limits;
         let header_bytes = usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX);
         let mut builder = http1::Builder::new();
-        // The library's clock would be one for heads and for silence between them, made anew for each request.
+        // Hyper's own timer would cover both headers and idle time, and be created again for each request.
         builder
             .header_read_timeout(None::<Duration>)
             .max_headers(HEADERS)
@@ -257,20 +259,20 @@ impl Port {
     }
 }
 
-/// Version of HTTP that a connection speaks from its first byte to its last. A library could find out by itself, but
-/// reads the beginning apart to do so, and then keeps a buffer of twice the size for as long as the connection lives.
+/// HTTP version of a connection. A library could detect it, but reads the first bytes separately and then
+/// holds a buffer of twice the size for the life of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     Http1,
     Http2,
 }
 
-/// How a client of HTTP/2 without TLS begins (RFC 9113, section 3.4).
+/// First bytes of an HTTP/2 client without TLS (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
-/// Between two looks at a beginning that has not come as a whole.
+/// Pause between two peeks at an incomplete preface.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Looks at the first bytes without taking them; silence counts as HTTP/1, which has its own patience.
+/// Peeks at the first bytes without consuming them; silence counts as HTTP/1, which has its own timeouts.
 async fn version_of(stream: &TcpStream, patience: Duration) -> Version {
     let look = async {
         let mut bytes = [0; PREFACE.len()];
@@ -288,14 +290,14 @@ async fn version_of(stream: &TcpStream, patience: Duration) -> Version {
     tokio::time::timeout(patience, look).await.unwrap_or(Version::Http1)
 }
 
-/// Waits for the first byte without taking it; false when none comes in time.
+/// Waits for the first byte without consuming it; false when none comes in time.
 async fn begins(stream: &TcpStream, patience: Duration) -> bool {
     let begun = tokio::time::timeout(patience, stream.peek(&mut [0])).await;
     matches!(begun, Ok(Ok(1..)))
 }
 
 async fn turn_away(accepted: Accepted) {
-    // The client may be gone; there is nothing to do about it.
+    // The client may be gone; the error does not matter.
     let _ = match accepted {
         Accepted::Tcp(mut stream, _) => stream.write_all(NO_ROOM).await,
         Accepted::Local(mut stream) => stream.write_all(NO_ROOM).await,
@@ -310,18 +312,18 @@ struct Connection {
     watcher: Watcher,
     patience: Patience,
     stall_time: Duration,
-    /// For the requests of this connection.
+    /// Budget for the requests of this connection.
     memory: ConnectionMemory,
     stop: Stop,
     newcomer: Option<Newcomer>,
     _place: OwnedSemaphorePermit,
 }
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Debug, Clone, Copy)]
 enum Peer {
     Remote(SocketAddr),
-    /// The user who owns the database directory, who could as well open its files: no password is asked for.
+    /// The user who owns the database directory and could open its files anyway: needs no password.
     Owner,
 }
 
@@ -331,19 +333,19 @@ impl Connection {
         match (accepted, tls) {
             (Accepted::Tcp(stream, peer), None) => {
                 let Some(version) = self.begin(&stream).await else {
-                    tracing::debug!(%peer, "the client did not begin; connection ended");
+                    tracing::debug!(%peer, "the client sent nothing; connection closed");
                     return;
                 };
                 self.speak(stream, version, Peer::Remote(peer), opened).await;
             }
-            // A handshake needs much room, which a connection without TLS need not keep.
+            // A handshake needs much memory, which a connection without TLS should not reserve.
             (Accepted::Tcp(stream, peer), Some(tls)) => Box::pin(self.serve_tls(stream, tls, peer)).await,
             (Accepted::Local(stream), _) => self.speak(stream, Version::Http1, Peer::Owner, opened).await,
         }
     }
 
-    /// Waits for the client's first bytes: buffers of HTTP are allocated for clients that speak. `None` when it is silent, or
-    /// the server stops.
+    /// Waits for the client's first bytes, so that HTTP buffers are allocated only for active clients. `None`
+    /// when it is silent, or the server stops.
     async fn begin(&self, stream: &TcpStream) -> Option<Version> {
         let patience = self.patience.head_time;
         let version = async {
@@ -367,7 +369,7 @@ impl Connection {
                 let version = if http2 { Version::Http2 } else { Version::Http1 };
                 self.speak(stream, version, Peer::Remote(peer), TimerInstant::now()).await;
             }
-            Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+            Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
             Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
         }
     }
@@ -379,7 +381,7 @@ impl Connection {
         let Self { http1, http2, router, watcher, patience, stall_time, memory, newcomer, _place, .. } =
             *self;
         let of_connection = (memory, newcomer);
-        // Ten thousand idle connections are ten thousand of these: each is as large as its own kind and no larger.
+        // Each idle connection holds one of these futures, so each is boxed at the size of its protocol.
         let ended = match version {
             Version::Http1 => {
                 let turns = Arc::new(Turns::default());
@@ -394,7 +396,7 @@ impl Connection {
                 turns::bounded(connection, &turns, patience, opened).await
             }
             Version::Http2 => {
-                // The preface has one deadline for all of its bytes.
+                // One deadline covers all bytes of the preface.
                 let opening_time = patience.head_time.saturating_sub(opened.elapsed());
                 let stream = TokioIo::new(Patient::http2(stream, opening_time, stall_time));
                 let service = service_fn(move |request| {
@@ -406,12 +408,12 @@ impl Connection {
         match ended {
             Some(Ok(())) => {}
             Some(Err(error)) => tracing::debug!(?peer, %error, "connection ended"),
-            None => tracing::debug!(?peer, "the client took too long; connection ended"),
+            None => tracing::debug!(?peer, "client timed out; connection closed"),
         }
     }
 }
 
-/// Hands a request to the router, together with who sent it, and records it. `wrap` makes the body that is sent.
+/// Routes a request, together with its peer, and records it. `wrap` makes the body that is sent.
 async fn answer<B>(
     router: Router,
     request: Request<Incoming>,
@@ -424,7 +426,7 @@ async fn answer<B>(
     request.extensions_mut().insert(memory);
     match peer {
         Peer::Remote(address) => {
-            // Each of the two libraries looks for its own type.
+            // axum and tonic each look for their own type.
             request.extensions_mut().insert(ConnectInfo(address));
             request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: Some(address) });
         }
@@ -465,7 +467,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn d1_24_client_begins_with_its_first_byte_which_stays() {
+    async fn d1_24_first_byte_begins_connection_and_is_not_consumed() {
         let (ours, mut theirs) = pair().await;
         theirs.write_all(b"P").await.unwrap();
         assert!(begins(&ours, PATIENCE).await);
@@ -473,7 +475,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn d1_24_client_that_is_silent_or_gone_does_not_begin() {
+    async fn d1_24_silent_or_closed_client_does_not_begin() {
         let (ours, theirs) = pair().await;
         assert!(!begins(&ours, Duration::from_millis(10)).await);
         drop(theirs);

@@ -1,10 +1,12 @@
-//! A TCP stream that looks for a moment before it waits.
+//! TCP stream that busy-polls for the next message before it waits for a readiness event.
 //!
-//! A client that asks as soon as it is answered is there again before a thread has gone to sleep and been woken, which takes
-//! longer than many an answer. So the thread looks at the socket of such a client for a moment, and gives its processor to whoever
-//! wants it between two looks. It does so only while no other client of the lanes says anything; see docs/decisions/0022.
+//! A client that sends its next request right after a response does so before a thread could go to sleep and
+//! be woken, which takes longer than many requests. So the thread polls the socket of such a client for up to
+//! `LOOK`, yielding its processor between polls. It does so only while no other client of the lanes sends
+//! anything; see docs/decisions/0022.
 //!
-//! It sees where its messages arrive, and is among the events of whichever lane polls it (`place`).
+//! The stream reports on which processor its messages arrive, and is registered with the lane that polls it
+//! (`place`).
 
 use std::io::{self, IoSlice, Read as _};
 use std::pin::Pin;
@@ -19,19 +21,20 @@ use tokio::net::TcpStream;
 
 use crate::place::{Arrivals, Place};
 
-/// How long a connection looks before it sleeps.
+/// Longest busy-poll before a connection waits for an event.
 const LOOK: Duration = Duration::from_micros(50);
-/// As much is read of what a look finds; what is behind it is read without one.
+/// Buffer size of one busy-poll read; remaining bytes are read normally.
 const LOOK_BYTES: usize = 1 << 10;
-/// Who took longer for the message before is not looked for.
+/// A client whose previous message took longer than this is not busy-polled.
 const SOON: Duration = Duration::from_micros(200);
 
-/// Those who speak on streams that belong together. Where others speak, too, there is something else to do than to look.
+/// Tracks which of the connections that share lanes sent data last. A connection is busy-polled only while it
+/// is the sole active one.
 #[derive(Default)]
 pub(crate) struct Speakers {
-    /// How many there were; the first is number 1.
+    /// Connections so far; the first has number 1.
     count: AtomicU64,
-    /// Whose bytes came last.
+    /// The connection that last sent bytes.
     last: AtomicU64,
 }
 
@@ -39,14 +42,14 @@ pub(crate) struct Speakers {
 pub(crate) struct Direct {
     stream: TcpStream,
     place: Arc<Place>,
-    /// The lane whose events the stream is among.
+    /// The lane with whose runtime the stream is registered.
     lane: usize,
     arrivals: Arrivals,
     speakers: Arc<Speakers>,
     number: u64,
-    /// Since when the peer is waited for.
+    /// Since when a read waits for the peer.
     since: Option<Instant>,
-    /// The message before came soon, and nobody else's since the one before it.
+    /// The previous message came soon, and no other connection sent anything since the one before it.
     is_quick: bool,
 }
 
@@ -57,7 +60,7 @@ impl Direct {
         Self { stream, place, lane, arrivals, speakers, number, since: None, is_quick: false }
     }
 
-    /// Among the events of the lane that polls.
+    /// Registers the stream with the lane that polls it.
     fn here(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         let lane = self.place.lane();
         if lane != self.lane {
@@ -68,8 +71,8 @@ impl Direct {
         Ok(Pin::new(&mut self.stream))
     }
 
-    /// The first time that a message of a quick peer is waited for: reads, though no event has come, until something is there or
-    /// it has taken too long.
+    /// Busy-polls for the message of a quick peer, once per wait: reads without an event until bytes are
+    /// there or `LOOK` has passed.
     fn look(&mut self, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.since.is_some() {
             return Poll::Pending;
@@ -103,7 +106,7 @@ impl Direct {
     }
 }
 
-/// The processor that took the stream's last packet, where the system tells.
+/// The processor that received the stream's last packet, on systems that report it.
 #[cfg(target_os = "linux")]
 fn incoming_cpu(stream: &TcpStream) -> Option<usize> {
     SockRef::from(stream).cpu_affinity().ok()
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_said_comes_whether_the_peer_is_quick_or_slow() {
+    async fn messages_of_quick_and_slow_peers_arrive_in_order() {
         let (mut ours, mut theirs) = pair();
         let echo = std::thread::spawn(move || {
             let mut byte = [0];
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_that_speak_in_turns_are_all_heard() {
+    async fn interleaved_streams_are_all_read() {
         let speakers = Arc::default();
         let mut pairs: Vec<_> = (0..4).map(|_| pair_among(&speakers)).collect();
         let mut bytes = [0; 16];
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_one_read_takes_comes_in_order() {
+    async fn message_larger_than_one_read_arrives_in_order() {
         let (mut ours, mut theirs) = pair();
         let sent: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let all = sent.clone();
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_the_system_takes_is_written_in_the_end() {
+    async fn message_larger_than_send_buffer_is_written_completely() {
         let (mut ours, mut theirs) = pair();
         let sent: Vec<u8> = (0..8_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
         let all = sent.clone();
@@ -244,7 +247,7 @@ mod tests {
         reader.join().unwrap();
     }
 
-    /// What a look finds of a byte that is there while the runtime has heard of nothing.
+    /// Whether a poll finds a byte that arrived before the runtime received an event.
     fn found(ours: &mut Direct) -> bool {
         let (mut bytes, mut context) = ([0; 16], Context::from_waker(std::task::Waker::noop()));
         let mut out = ReadBuf::new(&mut bytes);
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_quick_and_alone_is_looked_for_and_nobody_else() {
+    async fn only_quick_sole_active_peer_is_busy_polled() {
         for (is_quick, others_speak) in [(true, false), (false, false), (true, true)] {
             let speakers = Arc::default();
             let ((mut ours, mut theirs), (mut other, mut others)) =
@@ -265,7 +268,7 @@ mod tests {
                 others.write_all(b"b").unwrap();
                 assert_eq!(other.read(&mut bytes).await.unwrap(), 1);
             }
-            // The runtime hears of it at the next wait, which does not come.
+            // The runtime would receive the event at its next wait, which does not come.
             theirs.write_all(b"c").unwrap();
             assert_eq!(found(&mut ours), is_quick && !others_speak);
         }

@@ -1,13 +1,14 @@
-//! Lanes: threads that each serve the connections they were given, by themselves.
+//! Lanes: worker runtimes with one pinned thread each, which serve their own connections.
 //!
 //! ```text
 //! accepted ─▶ the lane with the fewest connections ─▶ its own events, its own tasks, its own thread, its own processor
 //!                        └──▶ the lane at whose processor its messages arrive (`place`)
 //! ```
-//! Protocols whose clients send one short statement and wait for its answer are served here. Among the threads of one runtime,
-//! which share their sockets, one hears of a statement and wakes another to work on it; here nobody does. A lane whose thread
-//! is kept by something long goes on with another thread (`block_in_place`), and what is long goes wherever a processor is free
-//! (`ropewalk_wire::blocking`). See docs/decisions/0022.
+//! They serve protocols whose clients send one short statement and wait for its result. In a multi-threaded
+//! runtime one thread receives the readiness event and wakes another to run the task; a single-threaded
+//! worker avoids that hand-off. When a lane's thread blocks for long, another thread takes over the lane
+//! (`block_in_place`); long work runs on any free processor (`ropewalk_wire::blocking`). See
+//! docs/decisions/0022.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,7 +25,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::direct::{Direct, Speakers};
 use crate::place::Place;
 
-/// Stack of a thread, taken as it is used: statements of SQL are walked from top to bottom.
+/// Stack of a thread, committed as it is used: SQL statements are processed recursively.
 pub(crate) const STACK_BYTES: usize = 8 << 20;
 
 /// The lanes' threads, which live as long as this.
@@ -33,11 +34,11 @@ pub(crate) struct Threads {
     lanes: Lanes,
 }
 
-/// The way to the lanes. Cheap to clone.
+/// Handle that assigns connections to lanes. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Lanes {
     lanes: Arc<[Lane]>,
-    /// The processor of each, if they stay on some.
+    /// CPU of each lane; empty when lanes are not pinned.
     homes: Arc<[usize]>,
     speakers: Arc<Speakers>,
 }
@@ -48,14 +49,14 @@ struct Lane {
 }
 
 impl Threads {
-    /// A lane for each processor.
+    /// Starts one lane for each processor.
     ///
     /// # Errors
-    /// The system's.
+    /// The operating system's.
     pub(crate) fn start() -> io::Result<Self> {
         let count = std::thread::available_parallelism().map_or(1, usize::from);
         let all = Processors::allowed().ok();
-        // Who has a share of the time of more processors than that is not to choose among them.
+        // Do not pin threads when the CPU quota (cgroup) is smaller than the allowed CPU set.
         let homes = all.map(|all| all.numbers()).filter(|numbers| numbers.len() == count).unwrap_or_default();
         let runtime = |lane: usize| {
             let home = homes.get(lane).copied().zip(all);
@@ -67,7 +68,7 @@ impl Threads {
                     if let Some((home, all)) = home
                         && let Err(error) = stay_on(home, all)
                     {
-                        tracing::debug!(%error, home, "a lane stays on no processor");
+                        tracing::debug!(%error, home, "cannot pin a lane to a processor");
                     }
                 })
                 .enable_io()
@@ -86,7 +87,7 @@ impl Threads {
         self.lanes.clone()
     }
 
-    /// Ends the threads; what still runs has `patience`, all of it together. Not inside of a runtime.
+    /// Ends the threads; running tasks have `patience` together. Must not be called inside a runtime.
     pub(crate) fn end(self, patience: Duration) {
         let until = Instant::now() + patience;
         for runtime in self.runtimes {
@@ -96,10 +97,11 @@ impl Threads {
 }
 
 impl Lanes {
-    /// Runs `work` on the stream, in the lane that has the fewest connections, and later in that where its messages arrive.
+    /// Runs `work` on the stream, in the lane that has the fewest connections, and later in the one where its
+    /// messages arrive.
     ///
     /// # Errors
-    /// The system's, about the stream.
+    /// The operating system's, about the stream.
     pub(crate) fn run<W, F>(&self, stream: TcpStream, work: W) -> io::Result<()>
     where
         W: FnOnce(Direct) -> F + Send + 'static,
@@ -115,15 +117,15 @@ impl Lanes {
         let work = async move {
             match TcpStream::from_std(stream) {
                 Ok(stream) => work(Direct::new(stream, place, speakers)).await,
-                Err(error) => tracing::warn!(%error, "a connection cannot be waited for; it is closed"),
+                Err(error) => tracing::warn!(%error, "a connection cannot join its lane; closing it"),
             }
         };
         seat.serve(Box::pin(work));
         Ok(())
     }
 
-    /// The lane for what arrives at this processor, for a connection that is `at` another. A lane that has half as many again as its
-    /// share takes no more: one processor may take the packets of all.
+    /// The lane for messages that arrive at `processor`, for a connection now in lane `at`. A lane with 1.5
+    /// times its share of connections takes no more: one processor may receive the packets of all.
     fn better(&self, at: usize, processor: usize) -> Option<usize> {
         let home = self.homes.iter().position(|&home| home == processor);
         let to = home.or_else(|| processor.checked_rem(self.lanes.len())).filter(|&to| to != at)?;
@@ -134,10 +136,10 @@ impl Lanes {
     }
 }
 
-/// What serves one connection.
+/// Future that serves one connection.
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A connection's seat in its lane, which counts it out however it ends.
+/// A connection's place in its lane; uncounts itself on drop.
 struct Seat {
     lanes: Lanes,
     place: Arc<Place>,
@@ -148,14 +150,14 @@ impl Seat {
         self.lanes.lanes.get(self.place.lane())
     }
 
-    /// Goes on with the work in the lane of the seat.
+    /// Continues the work in the lane of the seat.
     fn serve(self, work: Work) {
         if let Some(runtime) = self.lane().map(|lane| lane.runtime.clone()) {
             runtime.spawn(self.stay(work));
         }
     }
 
-    /// Works until the work is done or belongs elsewhere.
+    /// Polls the work until it is done or belongs in another lane.
     async fn stay(self, mut work: Work) {
         let end = poll_fn(|context| {
             if work.as_mut().poll(context).is_ready() {
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_shared_out_and_counted_out_however_they_end() {
+    fn connections_are_balanced_and_uncounted_on_any_end() {
         let others = Builder::new_current_thread().enable_all().build().unwrap();
         let threads = Threads::start().unwrap();
         let lanes = threads.lanes();
@@ -243,7 +245,7 @@ mod tests {
             client.read_exact(&mut heard).unwrap();
             assert_eq!(heard, said);
         }
-        // One of them in a panic, which its lane outlives.
+        // One of them ends in a panic, which its lane survives.
         clients[0].write_all(b"!").unwrap();
         assert_eq!(clients[0].read(&mut [0]).unwrap(), 0);
         drop(clients);
@@ -258,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_blocks_does_not_keep_those_beside_it() {
+    fn blocking_connection_does_not_block_others_in_its_lane() {
         let others = Builder::new_current_thread().enable_all().build().unwrap();
         let threads = Threads::start().unwrap();
         let lanes = threads.lanes();
         let (free, held) = std::sync::mpsc::channel::<()>();
         let mut held = Some(held);
-        // The first is in the first lane, and so is one of those behind it.
+        // The first connection is in the first lane, and so is the last one.
         let mut clients: Vec<Theirs> = (0..=counts(&lanes).len())
             .map(|_| {
                 let (theirs, ours) = pair(&others);
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_takes_no_more_than_half_as_many_again_as_its_share() {
+    fn full_lane_takes_no_more_connections() {
         let threads = Threads::start().unwrap();
         let lanes = threads.lanes();
         for lane in lanes.lanes.iter() {
@@ -316,7 +318,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_connection_goes_to_the_lane_where_its_messages_arrive_and_loses_none() {
+    fn connection_moves_to_lane_of_arrival_without_losing_messages() {
         let others = Builder::new_current_thread().enable_all().build().unwrap();
         let threads = Threads::start().unwrap();
         let lanes = threads.lanes();

@@ -6,7 +6,7 @@
 //!                     │   lanes, direct         ─▶ PostgreSQL, MongoDB    ─▶ connections that stay on one thread
 //!                     └▶ signals, notify (systemd), logs
 //! ```
-//! Read `settings` for what can be chosen, `server` for the life of the process, `connection` for what a client meets.
+//! `settings` defines the options, `server` the life of the process, `connection` the handling of one client.
 #![deny(missing_docs)]
 
 mod connection;

@@ -1,7 +1,7 @@
 //! Listening: TCP ports and the local socket, through one type.
 //!
-//! Accepting never ends the server. An error of one connection is passed over; when the process has no file
-//! descriptors left, the loop waits a moment and goes on, and says so once a minute at most.
+//! Accepting never ends the server. An error of one connection is ignored; when the process has no file
+//! descriptors left, the loop pauses and retries, and logs that at most once a minute.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,9 +18,9 @@ use tokio::time::Instant;
 pub const SOCKET_NAME: &str = "ropewalk.sock";
 /// Its name until it is private.
 const NEW_SOCKET_NAME: &str = "ropewalk.sock.new";
-/// Connections that the system holds for us until we accept them.
+/// Connections that the system queues until we accept them.
 const BACKLOG: i32 = 1024;
-/// A peer that answers nothing for this long is asked whether it is there, …
+/// A peer that is silent for this long is probed, …
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 /// … this often, …
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -28,7 +28,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_RETRIES: u32 = 4;
 /// Longest path that a socket address holds, with its final zero.
 const SOCKET_PATH_BYTES: usize = 108;
-/// How long to wait when nothing can be accepted.
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// An open port.
@@ -63,7 +63,7 @@ impl Listener {
         Ok(Self::Tcp(TcpListener::from_std(socket.into())?))
     }
 
-    /// The address in use; with port 0 asked for, the one given.
+    /// The address in use; with a configured port 0, the assigned one.
     ///
     /// # Errors
     /// The system's.
@@ -74,7 +74,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, whatever happens in between.
+    /// Returns the next connection; retries after errors.
     pub(crate) async fn accept(&self) -> Accepted {
         let mut said: Option<Instant> = None;
         loop {
@@ -84,7 +84,7 @@ impl Listener {
                 Err(error) => {
                     if said.is_none_or(|at| at.elapsed() > Duration::from_secs(60)) {
                         said = Some(Instant::now());
-                        tracing::error!(%error, "no connection can be accepted; trying on");
+                        tracing::error!(%error, "cannot accept connections; retrying");
                     }
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -96,7 +96,7 @@ impl Listener {
         match self {
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // A socket that cannot be tuned still works.
+                // A socket with default options still works.
                 let _ = tune(&stream);
                 Ok(Accepted::Tcp(stream, peer))
             }
@@ -105,7 +105,7 @@ impl Listener {
     }
 }
 
-/// Errors that say nothing about the next connection.
+/// Errors that concern only one connection.
 fn of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
@@ -128,8 +128,8 @@ pub(crate) struct LocalSocket {
 }
 
 impl LocalSocket {
-    /// Listens in `dir`, which this process holds: what lies there from a process before is stale and goes. The socket
-    /// gets its name only when nobody else may use it.
+    /// Listens in `dir`, whose lock this process holds, so that a socket file there is stale and is replaced.
+    /// The socket gets its name only after its mode makes it private.
     ///
     /// # Errors
     /// The system's.
@@ -151,7 +151,7 @@ impl LocalSocket {
 
 impl Drop for LocalSocket {
     fn drop(&mut self) {
-        // A socket that stays behind is stale and does no harm.
+        // A socket file that remains is stale and does no harm.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -159,12 +159,12 @@ impl Drop for LocalSocket {
 /// Connects to the server that holds `dir`.
 ///
 /// # Errors
-/// The system's: there is none, or the directory is another user's.
+/// The system's: no server is running, or the directory belongs to another user.
 pub fn connect_local(dir: &Path) -> io::Result<std::os::unix::net::UnixStream> {
     with_short_path(dir, |dir| std::os::unix::net::UnixStream::connect(dir.join(SOCKET_NAME)))
 }
 
-/// Does `work` with a name of `dir` under which its sockets fit a socket address, however deep it lies.
+/// Calls `work` with a path of `dir` short enough for a socket address, however deep `dir` is.
 fn with_short_path<T>(dir: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     if dir.as_os_str().len() + 1 + NEW_SOCKET_NAME.len() < SOCKET_PATH_BYTES {
         return work(dir);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_local_socket_is_private_replaces_a_stale_one_and_goes() {
+    async fn local_socket_is_private_replaces_a_stale_one_and_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("d".repeat(120));
         for dir in [dir.path(), deep.as_path()] {

@@ -7,19 +7,19 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::settings::{Log, LogFormat, SettingsError};
 
-/// What is logged, and what was promised to a collector.
+/// Active logging and the exporter of spans.
 pub(crate) struct Logs {
     #[cfg(feature = "otel")]
     spans: Option<opentelemetry_sdk::trace::SdkTracerProvider>,
 }
 
-/// Begins to log, inside the runtime that serves. Does nothing when the process logs already.
+/// Starts logging, inside the server's runtime. Does nothing when the process already logs.
 ///
 /// # Errors
-/// A level that makes no sense; a collector whose address makes none.
+/// An invalid level or collector address.
 pub(crate) fn start(log: &Log) -> Result<Logs, SettingsError> {
     let invalid = |what: String| SettingsError::Invalid { place: "log.level".to_owned(), what };
-    // A word alone would be a target, and everything else would be silent.
+    // A single unknown word would be taken as a target, which silences everything else.
     let is_level = |word: &str| word.contains(['=', '[']) || word.trim().parse::<LevelFilter>().is_ok();
     if let Some(word) = log.level.split(',').find(|word| !is_level(word)) {
         return Err(invalid(format!(
@@ -39,7 +39,7 @@ pub(crate) fn start(log: &Log) -> Result<Logs, SettingsError> {
         let layer = spans.as_ref().map(otel::layer);
         (spans, registry.with(layer))
     };
-    // An embedder or a test may have set a subscriber of its own, which then gets the records.
+    // If an embedder or a test has set its own subscriber, that one gets the records.
     let _ = registry.try_init();
     Ok(Logs {
         #[cfg(feature = "otel")]
@@ -48,16 +48,16 @@ pub(crate) fn start(log: &Log) -> Result<Logs, SettingsError> {
 }
 
 impl Logs {
-    /// Sends what waits to be sent. The runtime must still run.
+    /// Sends queued spans. The runtime must still run.
     pub(crate) fn finish(self) {
         #[cfg(feature = "otel")]
         if let Some(Err(error)) = self.spans.map(|spans| spans.shutdown()) {
-            tracing::warn!(%error, "the last spans were not collected");
+            tracing::warn!(%error, "cannot export the last spans");
         }
     }
 }
 
-/// Spans over OTLP (gRPC), when the variables that every OpenTelemetry exporter knows name a collector.
+/// Spans over OTLP (gRPC), when the standard OpenTelemetry variables name a collector.
 #[cfg(feature = "otel")]
 mod otel {
     use opentelemetry::trace::TracerProvider as _;

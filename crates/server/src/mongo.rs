@@ -1,4 +1,4 @@
-//! The MongoDB port: connections of another protocol beside HTTP, with the same bounds.
+//! The MongoDB port: accepts connections, with the same bounds as HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::lanes::Lanes;
 use crate::listen::{Accepted, Listener};
 use crate::patient::Patient;
 
-/// The port and what answers there.
+/// The port and its service.
 pub(crate) struct MongoPort {
     pub(crate) listener: Listener,
     pub(crate) tls: Option<TlsAcceptor>,
@@ -29,7 +29,8 @@ impl MongoPort {
         tokio::spawn(self.mongo.clone().tend());
         loop {
             let Accepted::Tcp(stream, peer) = self.listener.accept().await else { continue };
-            // Nothing can be said to a client of this protocol before it has spoken: it is hung up on.
+            // This protocol has no message before the client's first one, so the connection is closed without
+            // an error.
             let Some(entered) = self.room.enter(&self.places, peer) else { continue };
             let (mongo, tls) = (self.mongo.clone(), self.tls.clone());
             let limits = self.room.limits();
@@ -44,7 +45,7 @@ impl MongoPort {
                         Ok(Ok(stream)) => {
                             speak(mongo, Patient::new(stream, opening_time, stall_time), peer, local).await;
                         }
-                        Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+                        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
                         Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
                     },
                 }
@@ -61,6 +62,6 @@ async fn speak<S>(mongo: Mongo, stream: Patient<S>, peer: SocketAddr, local: Opt
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // Boxed: each future on the way to the first read would have bytes for it.
+    // Boxed: otherwise each future up to the first read would reserve bytes for it.
     mongo.serve(Box::new(stream), Some(peer), local).await;
 }

@@ -1,4 +1,4 @@
-//! What systemd wants to be told: ready, stopping, still alive. One datagram each, to the socket that it names.
+//! Notifications to systemd: ready, stopping, alive. Each is one datagram to the socket in `NOTIFY_SOCKET`.
 //!
 //! Source: `sd_notify(3)`, section "Notes", and `sd_watchdog_enabled(3)`.
 
@@ -7,16 +7,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// The service manager, or nobody.
+/// The service manager, if there is one.
 #[derive(Debug)]
 pub(crate) struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// How often it wants a sign of life, at the least.
+    /// Longest interval between two signs of life.
     watchdog: Option<Duration>,
 }
 
 impl ServiceManager {
-    /// The one that started this process, by the environment that it set.
+    /// The manager that started this process, from its environment.
     pub(crate) fn from_environment() -> Self {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
         let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
@@ -25,22 +25,22 @@ impl ServiceManager {
         Self { socket: std::env::var_os("NOTIFY_SOCKET").and_then(connect), watchdog }
     }
 
-    /// Between two signs of life: half of what is asked for.
+    /// Interval of signs of life: half of the requested timeout.
     pub(crate) fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.filter(|_| self.socket.is_some()).map(|all| all / 2)
     }
 
-    /// Everything is served.
+    /// Reports that everything is served.
     pub(crate) fn ready(&self) {
         self.send("READY=1");
     }
 
-    /// Stopping has begun.
+    /// Reports that stopping has begun.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
-    /// A sign of life.
+    /// Sends a sign of life.
     pub(crate) fn alive(&self) {
         self.send("WATCHDOG=1");
     }
@@ -49,7 +49,7 @@ impl ServiceManager {
         if let Some((socket, to)) = &self.socket
             && let Err(error) = socket.send_to_addr(state.as_bytes(), to)
         {
-            tracing::warn!(%error, state, "the service manager cannot be told");
+            tracing::warn!(%error, state, "cannot notify the service manager");
         }
     }
 }

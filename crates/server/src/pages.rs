@@ -1,16 +1,16 @@
-//! Memory in small pages.
+//! Disables transparent huge pages.
 //!
-//! Where the kernel backs memory with huge pages unasked, it clears two megabytes at the first touch of one byte of them. A server
-//! that grows ten thousand small columns at a time touches little of each: clearing took a fifth of its processor time under
-//! writes, and what it held was twice as much.
+//! With transparent huge pages the kernel clears two megabytes at the first touch of one of their bytes. A
+//! server that grows ten thousand small columns touches little of each: clearing took a fifth of its
+//! processor time under writes, and resident memory doubled.
 #![allow(unsafe_code)]
 
 use std::io;
 
-/// Asks the kernel for small pages, for this process and those that it starts.
+/// Disables huge pages for this process and its children.
 ///
 /// # Errors
-/// The kernel knows no such request.
+/// The kernel does not support the option.
 pub(crate) fn stay_small() -> io::Result<()> {
     let (yes, none): (libc::c_ulong, libc::c_ulong) = (1, 0);
     // SAFETY: this request takes numbers alone; no memory of ours is read or written.
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_remembers() {
+    fn kernel_reports_disabled_huge_pages() {
         stay_small().unwrap();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("THP_enabled:"));

@@ -1,8 +1,9 @@
-//! A stream that waits for its peer, but not for ever.
+//! Stream with timeouts for its peer's first bytes and for writes.
 //!
-//! Two waits are bounded here: until a new connection has said what it wants (its first bytes; what we write does not end
-//! this wait, since an HTTP/2 server writes first), and while we write and the peer takes nothing. Those of HTTP/1, for the headers of requests and between requests, are in `turns`, which hears from here
-//! what comes and goes. A peer that is gone without a word is found by TCP keep-alive and, over HTTP/2, by pings.
+//! Two waits are bounded here: until a new connection has sent its first bytes (our own writes do not end
+//! this wait, since an HTTP/2 server writes first), and while a write waits for the peer to read. Those of
+//! HTTP/1, for the headers of requests and between requests, are in `turns`, which is notified here of reads
+//! and writes. A peer that has vanished is detected by TCP keep-alive and, over HTTP/2, by pings.
 
 use std::future::Future;
 use std::io;
@@ -22,14 +23,14 @@ const OPENING_BYTES: usize = 24;
 /// The stream.
 pub(crate) struct Patient<S> {
     stream: S,
-    /// Until the peer has opened: the end of our patience, and how much it sent.
+    /// Until the peer has opened: the deadline, and how many bytes it sent.
     opening: Option<(Pin<Box<Sleep>>, usize)>,
-    /// While a write waits: the end of our patience.
+    /// While a write waits: its deadline.
     stalled: Option<Pin<Box<Sleep>>>,
     stall_time: Duration,
     /// True when only bytes of the peer end the opening.
     must_read: bool,
-    /// Who hears that bytes come and go.
+    /// Notified of bytes read and written.
     turns: Option<Arc<Turns>>,
 }
 
@@ -45,7 +46,7 @@ impl<S> Patient<S> {
         Self { must_read: true, ..Self::new(stream, opening_time, stall_time) }
     }
 
-    /// Waits `stall_time` for every write; how long for what is read is the affair of `turns`.
+    /// Waits `stall_time` for every write; `turns` bounds reads.
     pub(crate) fn opened(stream: S, stall_time: Duration, turns: Arc<Turns>) -> Self {
         Self { stream, opening: None, stalled: None, stall_time, must_read: false, turns: Some(turns) }
     }
@@ -67,7 +68,7 @@ impl<S> Patient<S> {
             .stalled
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + stall_time)));
         match stalled.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(timed_out("the peer takes no answer"))),
+            Poll::Ready(()) => Poll::Ready(Err(timed_out("the peer does not read its response"))),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -93,7 +94,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
         if *bytes >= OPENING_BYTES {
             self.opening = None;
         } else if read.is_pending() && patience.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(timed_out("the peer does not say what it wants")));
+            return Poll::Ready(Err(timed_out("the peer sent no request in time")));
         }
         read
     }
@@ -121,7 +122,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if self.stalled.is_none() && flushed.is_ready() {
-            return flushed; // a flush of nothing says nothing about the peer
+            return flushed; // an empty flush proves nothing about the peer
         }
         self.bounded(cx, flushed)
     }
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_short_request_that_was_answered_has_opened() {
+    async fn answered_short_request_counts_as_opened() {
         let (mut ours, mut theirs) = pair();
         theirs.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
         let mut bytes = [0; 64];
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_takes_nothing_is_given_up() {
+    async fn peer_that_reads_nothing_is_disconnected() {
         let (mut ours, mut theirs) = pair();
         ours.write_all(&[0; 64]).await.unwrap();
         assert_eq!(ours.write(&[0; 64]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -1,20 +1,22 @@
-//! Where a connection is served, and where its messages arrive.
+//! The lane that serves a connection, and the processor where its messages arrive.
 //!
-//! The system tells which processor took a connection's last packet: that of the network card's queue, or that which a client on
-//! this machine ran on. Connections that arrive at one processor belong on one lane. That lane then takes turns with the client's
-//! thread, or finds what the card brought in its processor's cache; otherwise each message interrupts another processor, which on a
-//! virtual machine costs more than many an answer. See docs/decisions/0022.
+//! The system reports which processor received a connection's last packet: that of the network card's queue,
+//! or that of a client on this machine. Connections that arrive at one processor belong on one lane. That
+//! lane then alternates with the client's thread, or finds the packet in its processor's cache. Otherwise
+//! each message interrupts another processor, which on a virtual machine costs more than many requests. See
+//! docs/decisions/0022.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So many messages are taken between two looks at where they arrive.
+/// Messages between two checks of where they arrive.
 const MESSAGES: u32 = 16;
-/// So many looks in a row must see the same processor: a client's thread that changes its own is not followed at once.
+/// Consecutive checks that must see the same processor, so that a migrating client thread is not followed at
+/// once.
 const LOOKS: u32 = 4;
 
 const NOWHERE: usize = usize::MAX;
 
-/// The lane of one connection; shared by what runs there and the stream it reads from.
+/// The lane of one connection; shared by its task and its stream.
 pub(crate) struct Place {
     lane: AtomicUsize,
     processor: AtomicUsize,
@@ -33,12 +35,12 @@ impl Place {
         self.lane.store(lane, Ordering::Relaxed);
     }
 
-    /// Says that messages arrive at this processor.
+    /// Records the processor where messages arrive.
     pub(crate) fn arrives_at(&self, processor: usize) {
         self.processor.store(processor, Ordering::Relaxed);
     }
 
-    /// The processor that was said, once.
+    /// Takes the recorded processor, if any.
     pub(crate) fn arrived_at(&self) -> Option<usize> {
         if self.processor.load(Ordering::Relaxed) == NOWHERE {
             return None;
@@ -47,7 +49,7 @@ impl Place {
     }
 }
 
-/// What a connection has seen of where its messages arrive.
+/// Counts at which processor a connection's messages arrived.
 #[derive(Default)]
 pub(crate) struct Arrivals {
     messages: u32,
@@ -56,7 +58,8 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// A message came; `look` tells where, and is asked now and then. The processor is told each time that it was the same often enough.
+    /// Counts a message. Calls `look` for its processor once every [`MESSAGES`]; returns the processor after
+    /// [`LOOKS`] equal checks in a row.
     pub(crate) fn heard(&mut self, look: impl FnOnce() -> Option<usize>) -> Option<usize> {
         self.messages += 1;
         if self.messages < MESSAGES {
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_processor_is_told_when_it_was_the_same_often_enough() {
+    fn processor_is_reported_after_enough_equal_checks() {
         let mut arrivals = Arrivals::default();
         let mut told = |processors: &[usize]| {
             let mut told = Vec::new();
@@ -100,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn where_messages_arrive_is_answered_once() {
+    fn recorded_processor_is_taken_once() {
         let place = Place::new(1);
         assert_eq!((place.lane(), place.arrived_at()), (1, None));
         place.arrives_at(0);

@@ -1,4 +1,4 @@
-//! The PostgreSQL port: connections of another protocol beside HTTP, with the same bounds.
+//! The PostgreSQL port: accepts connections, with the same bounds as HTTP.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::lanes::Lanes;
 use crate::listen::{Accepted, Listener};
 use crate::patient::Patient;
 
-/// Clients that are told at once that there are too many; further ones are hung up on.
+/// Clients beyond the limit that still get an error message; further ones are disconnected without one.
 const TURNED_AWAY: usize = 64;
 
-/// The port and what answers there.
+/// The port and its service.
 pub(crate) struct PostgresPort {
     pub(crate) listener: Listener,
     pub(crate) tls: Option<TlsAcceptor>,
@@ -36,7 +36,7 @@ impl PostgresPort {
             match self.room.enter(&self.places, peer) {
                 Some(entered) => {
                     let served = self.lanes.run(stream, move |stream| async move {
-                        // Boxed: each future on the way to the first read would have bytes for it.
+                        // Boxed: otherwise each future up to the first read would reserve bytes for it.
                         let stream = Box::new(Patient::new(stream, opening_time, stall_time));
                         entered.serve(postgres.serve(stream, Some(peer), tls.as_ref())).await;
                     });

@@ -1,12 +1,12 @@
-//! From settings to a running server, and to its end.
+//! The life of the server process, from settings to shutdown.
 //!
 //! ```text
 //! settings ─▶ database ─▶ certificates ─▶ may this be reached? ─▶ ports ─▶ ready ─▶ … ─▶ stop
 //! stop: no new connection ─▶ streams end, requests finish (bounded time) ─▶ sync and close
 //! ```
-//! SIGTERM and SIGINT stop; a second one stops at once, without waiting for requests. SIGHUP reads the certificates and
-//! `prometheus.config` again.
-//! What was acknowledged as durable is durable whichever way the process ends.
+//! SIGTERM and SIGINT stop the server; a second one stops it at once, without waiting for requests. SIGHUP
+//! reads the certificates and `prometheus.config` again. Commits acknowledged as durable survive however the
+//! process ends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,46 +40,46 @@ use crate::settings::{Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
 use crate::tls::{Certificates, TlsError};
 use crate::units::{Every, Listen, Period, Share, StoreListen};
 
-/// Between two looks at what series stores keep.
+/// Pause between two applications of the rules of series stores.
 const SERIES_RULES_PAUSE: Duration = Duration::from_secs(60);
-/// How often documents that have expired are looked for.
+/// How often expired documents are deleted.
 const EXPIRY_PAUSE: Duration = Duration::from_secs(60);
-/// How often the certificate's files are looked at.
+/// How often the certificate's files are checked for changes.
 const CERTIFICATE_LOOK: Duration = Duration::from_secs(2);
-/// Least memory, the engine's own bound.
+/// Least memory, as in the engine.
 const MEMORY_MIN: u64 = 1 << 20;
 
-/// Why there is no server, or no longer one.
+/// Why the server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// A setting.
+    /// A setting is invalid.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The file that says what to scrape and which rules there are.
+    /// The file with scrape jobs and rules is invalid.
     #[error("prometheus.config: {0}")]
     Prometheus(#[from] ConfigError),
-    /// A certificate or key.
+    /// A certificate or key cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The database does not open, or did not close.
+    /// The database cannot be opened or closed.
     #[error(transparent)]
     Database(#[from] ropewalk::Error),
-    /// The service could not be set up.
+    /// The service cannot be set up.
     #[error(transparent)]
     Service(#[from] WireError),
-    /// Others could reach the server, and nothing would stop them.
+    /// Others could reach the server without authentication or encryption.
     #[error("{what}")]
     Exposed {
-        /// Which address, and what is missing.
+        /// The address, and the missing protection.
         what: String,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried, and where.
+        /// The operation and its object.
         what: String,
-        /// Its answer.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -91,14 +91,14 @@ pub struct Address {
     pub protocol: &'static str,
     /// IP and port, or the path of the local socket.
     pub address: String,
-    /// True when only TLS is spoken there.
+    /// True when the address requires TLS.
     pub tls: bool,
     /// The event store of calls that name none, of a port from `grpc.stores`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
 }
 
-/// What the ready file holds.
+/// Content of the ready file.
 #[derive(Serialize)]
 struct Ready<'a> {
     pid: u32,
@@ -106,8 +106,8 @@ struct Ready<'a> {
     listening: &'a [Address],
 }
 
-/// Serves until a signal ends it. `listening` hears the addresses once everything is served; with `ready_file` they are
-/// written there as JSON, too.
+/// Serves until a signal stops it. `listening` receives the addresses once everything is served; with
+/// `ready_file` they are also written there as JSON.
 ///
 /// # Errors
 /// [`ServeError`]: why nothing was served, or that the last sync failed.
@@ -117,7 +117,7 @@ pub fn serve(
     listening: &mut dyn FnMut(&[Address]),
 ) -> Result<(), ServeError> {
     let settings = &effective.settings;
-    // Before there are threads. A kernel that does not know it has nothing to switch off.
+    // Before any thread starts. A kernel that does not know the option has nothing to switch off.
     let small = crate::pages::stay_small();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_stack_size(STACK_BYTES)
@@ -129,10 +129,10 @@ pub fn serve(
         crate::logs::start(&settings.log)?
     };
     for name in &effective.unknown_variables {
-        tracing::warn!(name, "an environment variable looks like a setting and is none");
+        tracing::warn!(name, "unknown setting in the environment; ignored");
     }
     if let Err(error) = small {
-        tracing::debug!(%error, "memory stays in huge pages");
+        tracing::debug!(%error, "cannot disable transparent huge pages");
     }
     raise_descriptor_limit();
     check(settings)?;
@@ -151,14 +151,14 @@ pub fn serve(
         running.until_told().await
     });
     logs.finish();
-    // Whatever still runs has had its time.
+    // Running tasks have had their drain time.
     runtime.shutdown_timeout(Duration::from_secs(1));
     threads.end(Duration::from_secs(1));
     drop(rules);
     drop(sweeper);
     let closed = db.close();
     if let Some(path) = ready_file {
-        // Nobody may take a file from before for a server that runs.
+        // A ready file of an earlier run must not be mistaken for this server's.
         let _ = std::fs::remove_file(path);
     }
     done?;
@@ -167,7 +167,7 @@ pub fn serve(
     Ok(())
 }
 
-/// What types cannot say about settings.
+/// Checks constraints between settings that types cannot express.
 fn check(settings: &Settings) -> Result<(), SettingsError> {
     let refuse = |place: &str, what: &str| {
         Err(SettingsError::Invalid { place: place.to_owned(), what: what.to_owned() })
@@ -203,7 +203,7 @@ fn refuse_shared_directory(dir: &Path) -> Result<(), ServeError> {
     let mode = std::fs::metadata(dir).map(|dir| dir.permissions().mode());
     if mode.is_ok_and(|mode| mode & 0o002 != 0) {
         let what = format!(
-            "every user of this machine may write {}; take that right away (chmod 700)",
+            "every user of this machine may write {}; remove that permission (chmod 700)",
             dir.display()
         );
         return Err(ServeError::Exposed { what });
@@ -226,7 +226,7 @@ fn write_ready(path: &Path, settings: &Settings, listening: &[Address]) -> Resul
     let ready = Ready { pid: std::process::id(), dir: &settings.dir.0, listening };
     let mut json = serde_json::to_vec(&ready).expect("plain data");
     json.push(b'\n');
-    // Whoever waits for the file never sees half of it.
+    // Written under another name first, so that readers never see a partial file.
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
@@ -254,7 +254,7 @@ struct Signals {
     hangup: Signal,
 }
 
-/// What a signal asks for.
+/// Request made by a signal.
 enum Asked {
     Stop(&'static str),
     Reload,
@@ -277,7 +277,7 @@ impl Signals {
         }
     }
 
-    /// The next signal to stop.
+    /// Waits for the next signal to stop.
     async fn stop(&mut self) -> &'static str {
         loop {
             if let Asked::Stop(name) = self.next().await {
@@ -366,7 +366,7 @@ impl Running {
         self.serve(name, protocol, listener, config.map(TlsAcceptor::from), router).map_err(failed)
     }
 
-    /// A gRPC port with a store of its own, which comes into being with it.
+    /// Opens a gRPC port with a default store, which is created with it.
     async fn listen_store(
         &mut self,
         prometheus: &Prometheus,
@@ -387,7 +387,7 @@ impl Running {
         Ok(())
     }
 
-    /// The services of a gRPC port, whose calls mean this store when they name none.
+    /// The services of a gRPC port, whose calls use this store when they name none.
     async fn grpc(&self, prometheus: &Prometheus, store: Option<&str>) -> Router {
         let settings = GrpcSettings { store: store.map(str::to_owned), ..GrpcSettings::default() };
         let events = ropewalk_grpc::routes(&self.service, &settings).await.into_axum_router();
@@ -428,7 +428,7 @@ impl Running {
         Ok(())
     }
 
-    /// Notes an address at which the server can be reached.
+    /// Records an address at which the server can be reached.
     fn reached(&mut self, protocol: &'static str, listener: &Listener, tls: bool) -> io::Result<()> {
         let address = Address { protocol, address: listener.address()?, tls, store: None };
         tracing::info!(protocol, address = address.address, tls, "listening");
@@ -436,7 +436,7 @@ impl Running {
         Ok(())
     }
 
-    /// The local socket. A directory that cannot hold one (a file system without sockets) is served without.
+    /// Opens the local socket. On a file system without sockets the server runs without one.
     fn listen_local(&mut self, dir: &Path, router: Router) -> Result<(), ServeError> {
         let bound = LocalSocket::bind(dir).map(Listener::Local);
         match bound.and_then(|listener| self.serve("socket", Protocol::Http, listener, None, router)) {
@@ -477,25 +477,25 @@ impl Running {
         tracing::info!(signal, drain_time = ?self.drain_time, "stopping");
         manager.stopping();
         let Self { service, room, mut accepting, drain_time, mut signals, .. } = self;
-        // Ports close with their tasks; what waits in their queues is refused by the system.
+        // Ports close with their tasks; the system rejects connections still in their queues.
         accepting.shutdown().await;
         service.stop().begin();
         tokio::select! {
             () = Room::drain(room) => {}
-            () = tokio::time::sleep(drain_time) => tracing::warn!("some requests did not end in time"),
+            () = tokio::time::sleep(drain_time) => tracing::warn!("some requests did not finish in time"),
             signal = signals.stop() => tracing::warn!(signal, "stopping at once"),
         }
         Ok(())
     }
 
-    /// Begins to read the configuration again; how it ends is in the log.
+    /// Starts to reload the configuration; the log reports the result.
     fn reload_prometheus(&self) {
         if let Some(prometheus) = self.prometheus.clone() {
             tokio::spawn(async move { prometheus.reload().await });
         }
     }
 
-    /// Does what is to be done while serving; answers the signal that ends it.
+    /// Handles signals, certificate changes and the watchdog; returns the signal that stops the server.
     async fn serve_on(&mut self, manager: &ServiceManager) -> &'static str {
         let mut look = tokio::time::interval(CERTIFICATE_LOOK);
         let mut beat =
@@ -519,9 +519,9 @@ impl Running {
             if let Some(certificates) = self.certificates.as_ref().filter(|_| reload) {
                 known = Some(certificates.state());
                 match certificates.reload() {
-                    Ok(()) => tracing::info!(path = %certificates.path().display(), "certificate read again"),
+                    Ok(()) => tracing::info!(path = %certificates.path().display(), "certificate reloaded"),
                     Err(error) => {
-                        tracing::error!(%error, "the new certificate is of no use; the one before stays")
+                        tracing::error!(%error, "certificate reload failed; keeping the current certificate")
                     }
                 }
             }
@@ -537,7 +537,7 @@ fn certificates(settings: &Settings) -> Result<Option<Certificates>, TlsError> {
     }
 }
 
-/// Refuses an address that others can reach unless passwords are asked for and cannot be overheard.
+/// Rejects an address that others can reach unless users and TLS are configured.
 fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeError> {
     let places = [
         ("http.listen", settings.http.listen),
@@ -552,7 +552,7 @@ fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeErr
         return Ok(());
     };
     if settings.insecure {
-        tracing::warn!(%address, "insecure: whoever reaches this address may do everything");
+        tracing::warn!(%address, "insecure: every client that reaches this address may do everything");
         return Ok(());
     }
     let mut missing = Vec::new();
@@ -566,13 +566,13 @@ fn refuse_exposed(settings: &Settings, service: &Service) -> Result<(), ServeErr
         return Ok(());
     }
     let what = format!(
-        "{name} = {address} can be reached by others, but {}; --insecure serves it all the same",
+        "{name} = {address} can be reached by others, but {}; --insecure allows it",
         missing.join(" and ")
     );
     Err(ServeError::Exposed { what })
 }
 
-/// Finds out who makes a call beside those of `ropewalk_grpc`.
+/// Authenticates a call to a service other than those of `ropewalk_grpc`.
 async fn known(State(service): State<Service>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<TcpConnectInfo>().and_then(|connection| connection.remote_addr());
     match ropewalk_grpc::known_caller(&service, request.headers(), peer.map(|peer| peer.ip())).await {

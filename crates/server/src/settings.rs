@@ -3,9 +3,9 @@
 //! ```text
 //! flag  >  environment  >  ropewalk.toml  >  default          http.listen = --http-listen = ROPEWALK_HTTP_LISTEN
 //! ```
-//! A field with its doc comment and its default makes the key of the file, the flag, the variable, the help text and the
-//! JSON Schema, so that none of them can lag behind. Every text is checked where it stands: an error names the flag, the
-//! variable or the line. A key that does not exist is an error.
+//! A field with its doc comment and its default makes the key of the file, the flag, the variable, the help
+//! text and the JSON Schema, so that they cannot differ. Values are checked with their origin: an error names
+//! the flag, the variable or the line. An unknown key is an error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,11 +17,11 @@ use serde_json::Value;
 
 use crate::units::{ByteSize, Every, Listen, Period, Share, StoreListen};
 
-/// The file that is read when nobody names one, if it is there.
+/// The settings file that is read, if it exists, when none is named.
 pub const DEFAULT_FILE: &str = "ropewalk.toml";
-/// Beginning of every environment variable.
+/// Prefix of every environment variable.
 const PREFIX: &str = "ROPEWALK_";
-/// Variables that belong to other commands, or to the choice of the file.
+/// Variables of other commands, and the one that names the file.
 const OTHER_VARIABLES: &[&str] =
     &["ROPEWALK_CONFIG", "ROPEWALK_TOKEN", "ROPEWALK_PASSWORD", "ROPEWALK_CA", "ROPEWALK_READY_FILE"];
 
@@ -29,19 +29,19 @@ const OTHER_VARIABLES: &[&str] =
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Database directory, made when it is not there
+    /// Database directory, created when it does not exist
     pub dir: Directory,
     /// Bytes for memtables and caches together
     pub memory: Memory,
-    /// Serve without users, and addresses that others can reach without TLS: whoever reaches a port may do everything
+    /// Serve without users, and addresses that others can reach without TLS: every client may do everything
     pub insecure: bool,
-    /// Offer operations that only a test should have, such as POST /cleanup, which empties a store
+    /// Offer operations meant only for tests, such as POST /cleanup, which empties a store
     pub dev: bool,
-    /// Use TLS with a certificate made here and kept in the database directory, for trying things out
+    /// Use TLS with a self-signed certificate stored in the database directory, for trying things out
     pub dev_tls: bool,
-    /// Directory for backups that clients ask for; without one they are refused
+    /// Directory for backups that clients request; without one such requests are rejected
     pub backups: Option<PathBuf>,
-    /// Listen on the local socket DIR/ropewalk.sock, through which other commands of the same user work
+    /// Listen on the local socket DIR/ropewalk.sock, which other commands of the same user connect to
     pub socket: Enabled,
     /// The HTTP port
     pub http: Http,
@@ -55,7 +55,7 @@ pub struct Settings {
     pub prometheus: Prometheus,
     /// Certificates of all ports
     pub tls: Tls,
-    /// What is logged, to standard error
+    /// Logs, written to standard error
     pub log: Log,
     /// Bounds on what clients may use
     pub limits: Limits,
@@ -105,14 +105,14 @@ pub struct MongoDb {
     pub listen: Listen,
     /// HOST:PORT by which MongoDB clients reach the server, when it is another than the one they connect to
     pub announce: Option<String>,
-    /// Offer what only tests of MongoDB clients should have: `configureFailPoint`
+    /// Offer commands meant only for tests of MongoDB clients: `configureFailPoint`
     pub test_commands: bool,
-    /// Time for one MongoDB command that names no `maxTimeMS`
+    /// Time for one MongoDB command without `maxTimeMS`
     pub command_time: Period,
 }
 
 impl Default for MongoDb {
-    // Not on by itself: where there is a MongoDB already, the server would not start.
+    // Off by default: the port may belong to a MongoDB server on this machine.
     fn default() -> Self {
         Self { listen: Listen::Off, announce: None, test_commands: false, command_time: Period::seconds(600) }
     }
@@ -124,9 +124,10 @@ impl Default for MongoDb {
 pub struct Postgres {
     /// IP:PORT of the PostgreSQL wire protocol, such as 127.0.0.1:5432; port 0 takes a free one, `off` takes none
     pub listen: Listen,
-    /// Time in which a PostgreSQL client may say nothing while it has a transaction open
+    /// Time in which a PostgreSQL client may be silent while it has a transaction open
     pub transaction_idle_time: Period,
-    /// Bytes that columns of tables which queries read whole may take in memory, beside `memory`; `auto` is a quarter of the memory
+    /// Bytes for the in-memory columns of tables that queries scan, in addition to `memory`; `auto` is a
+    /// quarter of the process's memory limit, `0B` caches none
     /// that the process may use, `0B` keeps none
     pub column_memory: Share,
     /// Bytes of temporary files that all SQL statements and cursors may write
@@ -136,7 +137,7 @@ pub struct Postgres {
 }
 
 impl Default for Postgres {
-    // Not on by itself: where there is a PostgreSQL already, the server would not start.
+    // Off by default: the port may belong to a PostgreSQL server on this machine.
     fn default() -> Self {
         Self {
             listen: Listen::Off,
@@ -152,9 +153,9 @@ impl Default for Postgres {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Prometheus {
-    /// The series store that is written and read
+    /// The series store that Prometheus requests write and read
     pub store: String,
-    /// YAML file in the form of Prometheus: what to scrape, rules, Alertmanagers
+    /// YAML file in Prometheus' format: what to scrape, rules, Alertmanagers
     pub config: Option<PathBuf>,
     /// How often the server appends its own metrics to that store, or `off`
     pub self_scrape: Every,
@@ -164,13 +165,13 @@ pub struct Prometheus {
     pub query_samples: u64,
     /// Bytes that one query may hold at one time
     pub query_bytes: ByteSize,
-    /// Bytes that all queries and their answers may hold at one time
+    /// Bytes that all queries and their results may hold at one time
     pub queries_bytes: ByteSize,
-    /// Bytes of answers that are kept for as long as they stay right; 0 keeps none
+    /// Bytes of cached query results; 0 caches none
     pub answer_bytes: ByteSize,
-    /// How old a sample may be that a query still sees at a moment
+    /// How old a sample may be that a query still sees at an evaluation time
     pub lookback: Period,
-    /// What becomes of OTLP metrics that are deltas: `refuse`, `keep` (as gauges), or `cumulate` (to counters)
+    /// Treatment of OTLP delta metrics: `refuse`, `keep` (as gauges), or `cumulate` (to counters)
     pub otlp_deltas: OtlpDeltas,
 }
 
@@ -191,13 +192,13 @@ impl Default for Prometheus {
     }
 }
 
-/// What becomes of deltas.
+/// Treatment of OTLP delta metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OtlpDeltas {
-    /// They are not taken, and counted in the answer.
+    /// They are rejected, and counted in the response.
     Refuse,
-    /// They are kept as they are, as gauges.
+    /// They are stored unchanged, as gauges.
     Keep,
     /// They are added up, to counters and histograms that rise.
     Cumulate,
@@ -250,17 +251,18 @@ pub struct Limits {
     pub peer_connections: u32,
     /// Bytes of the headers of one request
     pub header_bytes: ByteSize,
-    /// Time for a TLS handshake, for a client's first words, and for the headers of a request from their first byte
+    /// Time for a TLS handshake, for a client's first bytes, and for the headers of a request from their
+    /// first byte
     pub header_time: Period,
-    /// Time in which an HTTP/1 client may say nothing between two requests
+    /// Time in which an HTTP/1 client may be silent between two requests
     pub idle_time: Period,
-    /// Time in which a client may take nothing of the answer it asked for
+    /// Time in which a client may read nothing of its response
     pub stall_time: Period,
     /// Bytes of one request's body
     pub request_bytes: ByteSize,
     /// Bytes of requests that are being received, over all ports; reserved as they arrive
     pub request_memory: ByteSize,
-    /// Bytes of answers over HTTP that are built as a whole, until their clients have taken them
+    /// Bytes of complete HTTP responses in memory until their clients have read them
     pub answer_memory: ByteSize,
     /// Time for one request other than a stream
     pub request_time: Period,
@@ -287,7 +289,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stop {
-    /// Time for requests that are on their way when the server is told to stop
+    /// Time for running requests to finish after a signal to stop
     pub drain_time: Period,
 }
 
@@ -330,7 +332,7 @@ impl Default for Enabled {
     }
 }
 
-/// One setting, for whoever offers it: command line, documentation.
+/// Description of one setting, for the command line and documentation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// Name in the file, such as `http.listen`.
@@ -339,7 +341,7 @@ pub struct Key {
     pub flag: String,
     /// Name in the environment, such as `ROPEWALK_HTTP_LISTEN`.
     pub variable: String,
-    /// What it means.
+    /// Help text.
     pub help: String,
     /// Its default as text; empty for none.
     pub default: String,
@@ -383,7 +385,7 @@ fn variable(name: &str) -> String {
     format!("{PREFIX}{}", name.replace('.', "_").to_uppercase())
 }
 
-/// The JSON Schema of the file, as kept in `docs/ropewalk.schema.json`.
+/// The JSON Schema of the file, as in `docs/ropewalk.schema.json`.
 pub fn schema() -> schemars::Schema {
     let generator = schemars::generate::SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
     let mut schema = generator.into_generator().into_root_schema_for::<Settings>();
@@ -395,7 +397,7 @@ fn defaults() -> Value {
     serde_json::to_value(Settings::default()).expect("settings are plain data")
 }
 
-/// A value as somebody would type it.
+/// A value as a user would type it.
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -408,7 +410,7 @@ fn text(value: &Value) -> String {
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody said anything.
+    /// No source set it.
     Default,
     /// The file.
     File(PathBuf),
@@ -429,21 +431,21 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What is said about settings, before it is joined.
+/// Sources of settings, before they are merged.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// Key and text of each flag.
+    /// Key and value of each flag.
     pub flags: Vec<(String, String)>,
-    /// The environment's variables; those without our prefix are passed over.
+    /// The environment's variables; those without our prefix are ignored.
     pub environment: Vec<(String, String)>,
-    /// The file that was named, which must be there. Without one, [`DEFAULT_FILE`] is read if it is there.
+    /// The named file, which must exist. Without one, [`DEFAULT_FILE`] is read if it exists.
     pub file: Option<PathBuf>,
 }
 
 /// A setting that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// What it says makes no sense.
+    /// A value is invalid.
     #[error("{place}: {what}")]
     Invalid {
         /// The flag, the variable, or file and line.
@@ -454,9 +456,9 @@ pub enum SettingsError {
     /// The file cannot be read.
     #[error("read the settings in {}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -467,15 +469,15 @@ pub struct Effective {
     /// The values.
     pub settings: Settings,
     origins: BTreeMap<String, Origin>,
-    /// Variables that look like ours and are not: said in the log, since an orchestrator may set some of its own.
+    /// Unknown variables with our prefix: logged only, since an orchestrator may set some.
     pub unknown_variables: Vec<String>,
 }
 
 impl Effective {
-    /// Joins the sources.
+    /// Merges the sources.
     ///
     /// # Errors
-    /// [`SettingsError`] with the place of the first value that makes no sense.
+    /// [`SettingsError`] with the place of the first invalid value.
     pub fn resolve(sources: &Sources) -> Result<Self, SettingsError> {
         let keys = keys();
         let mut origins = BTreeMap::new();
@@ -529,14 +531,14 @@ fn pointer(name: &str) -> String {
     format!("/{}", name.replace('.', "/"))
 }
 
-/// Replaces the value of a key that is there.
+/// Replaces the value of an existing key.
 fn set(values: &mut Value, name: &str, value: Value) {
     if let Some(slot) = values.pointer_mut(&pointer(name)) {
         *slot = value;
     }
 }
 
-/// Puts the text of a flag or a variable in place of a value, once it is known to make sense there.
+/// Replaces a value by that of a flag or a variable, once it is validated.
 fn overlay(values: &mut Value, key: &Key, given: &str, place: &str) -> Result<(), SettingsError> {
     let invalid = |what: String| SettingsError::Invalid { place: place.to_owned(), what };
     let typed = match values.pointer(&pointer(&key.name)) {
@@ -559,7 +561,7 @@ fn overlay(values: &mut Value, key: &Key, given: &str, place: &str) -> Result<()
     }
 }
 
-/// The file's values, each known to make sense.
+/// The file's values, each validated.
 fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, Value)>, SettingsError> {
     let path = named.unwrap_or(Path::new(DEFAULT_FILE));
     let text = match std::fs::read_to_string(path) {
@@ -616,7 +618,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default() {
+    fn flag_overrides_environment_overrides_file_overrides_default() {
         let (_dir, path) =
             file("memory = \"1GiB\"\n[http]\nlisten = \"127.0.0.1:1\"\n[log]\nlevel = \"warn\"\n");
         let environment =
@@ -635,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_refused_with_line_and_reason() {
+    fn invalid_file_is_rejected_with_line_and_reason() {
         for (text, line, words) in [
             ("insecure = true\n\n[http]\nlisten = \"127.0.0.1:0\"\nlisen = 3\n", 5, "lisen"),
             ("colour = 1\n", 1, "colour"),
@@ -656,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_variables_are_refused_by_name() {
+    fn invalid_flags_and_variables_are_rejected_by_name() {
         let message = refused(&sources(&[("limits.connections", "many")], &[], None));
         assert!(message.starts_with("--limits-connections: ") && message.contains("many"), "{message}");
         let message = refused(&sources(&[], &[("ROPEWALK_MEMORY", "12 potatoes")], None));

@@ -1,9 +1,10 @@
-//! Spans of requests, for whoever collects them. Nothing is built while nobody does: without the feature `otel`, or with no
-//! collector named, no subscriber is interested in their target.
+//! OpenTelemetry spans of requests. None are built without the feature `otel` or a configured collector,
+//! because then no subscriber is interested in their target.
 //!
-//! Names and attributes are those of Opossum, whose users have dashboards with them: `Append`, `Read`, `ReadLast`, with
-//! `db.operation`, `opossum.context` (the store) and `opossum.append.conflict`. Other requests are called by method and
-//! route. Made where requests arrive, so they say nothing of the number of events.
+//! Names and attributes are those of Opossum, whose users have dashboards with them: `Append`, `Read`,
+//! `ReadLast`, with `db.operation`, `opossum.context` (the store) and `opossum.append.conflict`. Other
+//! requests are named by method and route. Spans are made where requests arrive, so they do not contain the
+//! number of events.
 
 use axum::body::Body;
 use axum::http::{Method, Request, Response};
@@ -23,7 +24,7 @@ pub(crate) fn begin(request: &Request<Body>) -> Span {
     }
     let (method, path) = (request.method(), request.uri().path());
     let (name, operation) = named(method, path);
-    // Of an event call without the header the port knows the store.
+    // The port knows the store of an event call without the header.
     let store = store_of_header(request)
         .or_else(|| if is_event_call(path) { None } else { store_of(path).or(Some("default")) });
     tracing::trace_span!(
@@ -38,14 +39,15 @@ pub(crate) fn begin(request: &Request<Body>) -> Span {
     )
 }
 
-/// Records the store of the gRPC port that an event call came to, unless the call names another in its header.
+/// Records the store of the gRPC port that an event call came to, unless the call names another in its
+/// header.
 pub(crate) fn name_store(request: &Request<Body>, store: &str) {
     if is_event_call(request.uri().path()) && store_of_header(request).is_none() {
         Span::current().record("opossum.context", store);
     }
 }
 
-/// Records how it was answered.
+/// Records the outcome.
 pub(crate) fn end(span: &Span, response: &Response<Body>) {
     if span.is_none() {
         return;
@@ -77,7 +79,7 @@ fn named(method: &Method, path: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// `{store}` of `/v1/stores/{store}/…`, as it is spelled.
+/// `{store}` of `/v1/stores/{store}/…`, as written in the path.
 fn store_of(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/stores/")?.split('/').next()
 }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_collector_nothing_is_built() {
+    fn no_span_is_built_without_a_collector() {
         assert!(begin(&Request::new(Body::empty())).is_none());
     }
 }

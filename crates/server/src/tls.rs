@@ -1,10 +1,11 @@
-//! Certificates: read, checked, and read again while connections go on.
+//! Certificates: loaded, checked, and reloaded while connections stay open.
 //!
 //! ```text
 //! files ─▶ check (reads, fits, is in force) ─▶ swap ─▶ every later handshake
 //!              └─ refused: the reason goes to the log, the certificate before stays in use
 //! ```
-//! TLS 1.3 only, with the `ring` provider named explicitly: a second provider in the same binary changes nothing.
+//! TLS 1.3 only, with the `ring` provider named explicitly: a second provider in the same binary changes
+//! nothing.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -22,16 +23,16 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Life of a certificate made by `dev_tls`, …
 const DEV_DAYS: i64 = 365;
-/// … which is made anew when no more than this is left of it.
+/// … which is replaced when no more than this is left of it.
 const DEV_RENEW_DAYS: i64 = 30;
 
-/// A certificate or key that cannot be used: what is wrong with it, and where.
+/// A certificate or key that cannot be used, with file and reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub struct TlsError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong.
+    /// The reason.
     pub what: String,
 }
 
@@ -41,7 +42,7 @@ impl TlsError {
     }
 }
 
-/// The certificate that new connections get. Cheap to clone; all clones change together.
+/// The certificate for new connections. Cheap to clone; all clones change together.
 #[derive(Debug, Clone)]
 pub struct Certificates {
     files: Files,
@@ -67,7 +68,7 @@ impl Certificates {
     /// Reads both files.
     ///
     /// # Errors
-    /// A file that cannot be read or holds something else; a key that belongs to another certificate; a certificate that
+    /// A file that cannot be read or holds something else; a key of another certificate; a certificate that
     /// has expired or is not yet in force.
     pub fn load(cert: &Path, key: &Path) -> Result<Self, TlsError> {
         let files = Files { cert: cert.to_owned(), key: key.to_owned() };
@@ -75,8 +76,8 @@ impl Certificates {
         Ok(Self { files, current })
     }
 
-    /// The certificate kept in `dir`, signed by itself and good for this machine's own names; made when it is not there
-    /// or about to expire.
+    /// Self-signed certificate for this machine's own names, stored in `dir`; created when it is missing or
+    /// about to expire.
     ///
     /// # Errors
     /// The files cannot be read or written.
@@ -88,7 +89,7 @@ impl Certificates {
         Self::load(&cert, &key)
     }
 
-    /// Reads both files again. On an error the certificate before stays in use.
+    /// Reads both files again. On an error the current certificate stays in use.
     ///
     /// # Errors
     /// As [`Certificates::load`].
@@ -97,7 +98,8 @@ impl Certificates {
         Ok(())
     }
 
-    /// Times of the last change of both files. Unreadable counts as a state too: reading then says what is wrong.
+    /// Times of the last change of both files; `None` for an unreadable file, whose reload then reports the
+    /// error.
     pub fn state(&self) -> [Option<SystemTime>; 2] {
         let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
         [changed(&self.files.cert), changed(&self.files.key)]
@@ -128,20 +130,20 @@ impl Files {
         let wrong_cert = |what: String| TlsError::new(&self.cert, what);
         let chain = CertificateDer::pem_file_iter(&self.cert)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| wrong_cert(format!("no certificate can be read: {error}")))?;
+            .map_err(|error| wrong_cert(format!("cannot read a certificate: {error}")))?;
         let Some(own) = chain.first() else {
             return Err(wrong_cert("holds no certificate".to_owned()));
         };
         in_force(own).map_err(wrong_cert)?;
         let mode = std::fs::metadata(&self.key).map(|file| file.permissions().mode());
         if mode.is_ok_and(|mode| mode & 0o007 != 0) {
-            let what = "every user of this machine may read or write the private key; take that right away (chmod 600)";
+            let what = "every user of this machine may read or write the private key; remove that permission (chmod 600)";
             return Err(TlsError::new(&self.key, what.to_owned()));
         }
         let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| TlsError::new(&self.key, format!("no private key can be read: {error}")))?;
+            .map_err(|error| TlsError::new(&self.key, format!("cannot read a private key: {error}")))?;
         let key = ring::sign::any_supported_type(&key)
-            .map_err(|error| TlsError::new(&self.key, format!("the key is of no use: {error}")))?;
+            .map_err(|error| TlsError::new(&self.key, format!("the private key cannot be used: {error}")))?;
         let both = CertifiedKey::new(chain, key);
         both.keys_match().map_err(|error| {
             let what = format!("does not belong to the certificate in {}: {error}", self.cert.display());
@@ -151,7 +153,7 @@ impl Files {
     }
 }
 
-/// Refuses a certificate that no client would take today.
+/// Rejects a certificate that is expired or not yet in force.
 fn in_force(certificate: &CertificateDer<'_>) -> Result<(), String> {
     let (_, parsed) =
         X509Certificate::from_der(certificate).map_err(|error| format!("not a certificate: {error}"))?;
@@ -166,7 +168,7 @@ fn in_force(certificate: &CertificateDer<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// True when the certificate reads and lasts for a while.
+/// True when the certificate can be read and is valid for long enough.
 fn dev_is_good(cert: &Path) -> bool {
     let Ok(der) = CertificateDer::from_pem_file(cert) else { return false };
     let Ok((_, parsed)) = X509Certificate::from_der(&der) else { return false };
@@ -188,7 +190,7 @@ fn make_dev(dir: &Path, cert: &Path, key: &Path) -> Result<(), TlsError> {
     write_private(cert, &made.pem())
 }
 
-/// Midnight so many days from now.
+/// Midnight, this many days from now.
 fn day(from_now: i64) -> time::OffsetDateTime {
     let then = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * from_now);
     let date = then.to_zoned(jiff::tz::TimeZone::UTC).date();
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_certificate_in_force_with_its_own_key_is_taken() {
+    fn load_accepts_only_valid_certificate_with_matching_key() {
         let dir = tempfile::tempdir().unwrap();
         let refusal = |cert: &Path, key: &Path| Certificates::load(cert, key).unwrap_err().to_string();
         let (cert, key) = certificate(dir.path(), -10, 10);
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_reload_keeps_the_certificate() {
+    fn failed_reload_keeps_current_certificate() {
         let dir = tempfile::tempdir().unwrap();
         let (cert, key) = certificate(dir.path(), -10, 10);
         let loaded = Certificates::load(&cert, &key).unwrap();
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_development_certificate_is_kept_and_private() {
+    fn development_certificate_is_reused_and_private() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("tls");
         Certificates::for_development(&place).unwrap();

@@ -1,13 +1,13 @@
-//! Whose turn it is on a connection of HTTP/1, and how long the client may take when it is the client's.
+//! Timeouts of an HTTP/1 connection: for request headers and for idle time.
 //!
 //! ```text
 //! opened ─▶ head ─▶ answer ─▶ idle ─▶ head ─▶ answer ─▶ …
 //!           └ head_time      └ idle_time └ head_time, from its first byte
 //! ```
-//! A connection has one timer for all its requests, and sets it only when it has run out: a deadline that moved on
-//! meanwhile costs nothing until then. While the server answers no time runs here; requests have their own.
+//! A connection has one timer for all its requests, and resets it only when it fires: moving the deadline
+//! costs nothing until then. While the server responds no timeout runs here; requests have their own.
 //!
-//! Not here: a client that takes nothing of an answer (`patient`), HTTP/2, where pings say who is still there.
+//! Not here: a client that does not read its response (`patient`), HTTP/2, where pings detect lost peers.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -19,40 +19,40 @@ use std::time::Duration;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, sleep_until};
 
-/// The low bits of a turn say which phase it is, the others count them.
+/// The low bits hold the phase, the others count phases.
 const PHASE: u64 = 3;
 const HEAD: u64 = 0;
 const ANSWER: u64 = 1;
 const IDLE: u64 = 2;
 
-/// Whose turn it is. One task alone changes it and looks at it.
+/// Phase of a connection. Only the connection's task reads and changes it.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(AtomicU64);
 
-/// The times that a client has.
+/// Timeouts for the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     /// For the headers of a request, from their first byte; for those of the first one, from the beginning.
     pub(crate) head_time: Duration,
-    /// Between an answer and the next request.
+    /// Between a response and the next request.
     pub(crate) idle_time: Duration,
 }
 
 impl Turns {
-    /// It is the server's turn until the guard is dropped.
+    /// Starts the server's phase, until the guard is dropped.
     pub(crate) fn answer(self: &Arc<Self>) -> Answering {
         self.next(ANSWER);
         Answering(self.clone())
     }
 
-    /// Bytes came: of a head, if one was waited for.
+    /// Records that bytes arrived; they begin a request if the connection was idle.
     pub(crate) fn heard(&self) {
         if self.turn() & PHASE == IDLE {
             self.next(HEAD);
         }
     }
 
-    /// The client took bytes of an answer: it is not silent, though nothing more is to be said to it.
+    /// Records that the client read bytes of a response, which restarts its idle time.
     pub(crate) fn taken(&self) {
         if self.turn() & PHASE == IDLE {
             self.next(IDLE);
@@ -69,7 +69,7 @@ impl Turns {
     }
 }
 
-/// The server answers for as long as this lives.
+/// Guard of the server's phase.
 #[derive(Debug)]
 pub(crate) struct Answering(Arc<Turns>);
 
@@ -79,7 +79,7 @@ impl Drop for Answering {
     }
 }
 
-/// A body whose end is the end of the server's turn.
+/// Response body that ends the server's phase when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Answer<B> {
     pub(crate) body: B,
@@ -107,7 +107,7 @@ impl<B: Body + Unpin> Body for Answer<B> {
     }
 }
 
-/// Serves a connection until it ends, or until its client has taken too long: then `None`. It was opened at `opened`.
+/// Serves a connection until it ends; `None` when its client exceeded a timeout. It was opened at `opened`.
 pub(crate) async fn bounded<F: Future>(
     connection: F,
     turns: &Turns,
@@ -163,7 +163,7 @@ mod tests {
     const IDLE_TIME: Duration = Duration::from_secs(300);
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
 
-    /// The client's end of a connection whose requests are answered after `work`, in two pieces `work` apart.
+    /// The client's end of a connection whose responses come after `work`, in two parts `work` apart.
     fn dial(work: Duration) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(1 << 10);
         tokio::spawn(async move {
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Reads one answer to its end.
+    /// Reads one response to its end.
     async fn answer(stream: &mut DuplexStream) {
         let mut read = Vec::new();
         while !read.ends_with(b"\r\n\r\nabab") {
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// How long it takes until the server hangs up.
+    /// Time until the server closes the connection.
     async fn end(stream: &mut DuplexStream) -> Duration {
         let started = Instant::now();
         assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_connection_must_speak_soon() {
+    async fn new_connection_must_send_headers_within_head_time() {
         let mut client = dial(Duration::ZERO);
         assert!(about(end(&mut client).await, HEAD_TIME));
         let mut client = dial(Duration::ZERO);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_idle_connection_lives_longer_than_a_head() {
+    async fn idle_connection_lives_longer_than_head_time() {
         let mut client = dial(Duration::ZERO);
         for _ in 0..5 {
             client.write_all(REQUEST).await.unwrap();
@@ -258,18 +258,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_of_a_head_begins_with_its_first_byte() {
+    async fn head_time_begins_with_first_byte() {
         let mut client = dial(Duration::ZERO);
         client.write_all(REQUEST).await.unwrap();
         answer(&mut client).await;
-        // A head that comes slowly, but in time, after long silence.
+        // Headers that come slowly, but in time, after long silence.
         sleep(IDLE_TIME / 2).await;
         for byte in REQUEST {
             client.write_all(&[*byte]).await.unwrap();
             sleep(Duration::from_secs(1)).await;
         }
         answer(&mut client).await;
-        // One that comes by the drop for ever.
+        // Headers that trickle in forever.
         sleep(IDLE_TIME / 2).await;
         client.write_all(&REQUEST[..20]).await.unwrap();
         let started = Instant::now();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_clock_runs_while_the_server_answers() {
+    async fn no_timeout_runs_while_server_responds() {
         let work = IDLE_TIME * 2;
         let mut client = dial(work);
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Values of settings that are typed by people: sizes, times, addresses. Each reads what it prints.
+//! Values of settings as people write them: sizes, times, addresses. Each parses what it prints.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -38,7 +38,7 @@ pub struct Period(pub Duration);
 const PERIODS: &[(&str, u64)] = &[("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 impl Period {
-    /// So many seconds.
+    /// A period of this many seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
@@ -49,7 +49,7 @@ impl FromStr for Period {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match number_with_unit(text, PERIODS) {
-            Some(0) => Err("must be more than nothing".to_owned()),
+            Some(0) => Err("must be more than zero".to_owned()),
             Some(millis) => Ok(Self(Duration::from_millis(millis))),
             None => Err(format!("{text:?} is not a time such as 500ms, 30s, 5m or 1h")),
         }
@@ -126,7 +126,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// An event store and a port of its own: `shop=127.0.0.1:50052`.
+/// Event store with a separate port: `shop=127.0.0.1:50052`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreListen {
     /// The store.
@@ -159,12 +159,12 @@ impl fmt::Display for StoreListen {
 pub enum Every {
     /// Never.
     Off,
-    /// After each such time.
+    /// After each such period.
     Period(Period),
 }
 
 impl Every {
-    /// Every so many seconds.
+    /// Every this many seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self::Period(Period::seconds(seconds))
     }
@@ -187,12 +187,12 @@ impl fmt::Display for Every {
     }
 }
 
-/// A number of bytes, or what fits the machine: `auto`, `512MiB`.
+/// A number of bytes, or `auto`: `auto`, `512MiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// What fits the machine.
+    /// Derived from the machine's memory.
     Auto,
-    /// So much.
+    /// This many bytes.
     Bytes(ByteSize),
 }
 
@@ -218,7 +218,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Serialisation by the printed form, and a schema that says so.
+/// Serializes a type in its printed form, with a matching schema.
 macro_rules! as_text {
     ($type:ident, $schema:expr) => {
         impl Serialize for $type {
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reads_what_it_prints() {
+    fn values_parse_what_they_print() {
         for text in ["1B", "64KiB", "16MiB", "2GiB", "1025B"] {
             assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);
         }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn other_values_are_rejected() {
         for text in ["", "MiB", "1", "-1B", "1 MiB", "1.5GiB", "99999999999GiB", "1mib"] {
             assert!(text.parse::<ByteSize>().is_err() && text.parse::<Share>().is_err(), "{text}");
         }

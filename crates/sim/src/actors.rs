@@ -1,4 +1,4 @@
-//! The writers and the housekeeping of the simulation: one step is one thing that one of them does.
+//! Workload and maintenance of the simulation: one step is one operation of one of them.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::oracle::{AppendAsk, Ask, Expect, Refusal};
 use crate::words;
 use crate::world::{Answer, Bug, Check, Pending, Waiting, World, ensure};
 
-/// What the scheduler chooses from.
+/// Operations that the scheduler chooses from.
 #[derive(Debug, Clone, Copy)]
 enum Act {
     SubmitAppend,
@@ -105,7 +105,7 @@ impl World {
         Some(self.clock.wall_micros())
     }
 
-    /// A store, and conditions, tracking and key of an append to it.
+    /// A store, with conditions, tracking and key of an append to it.
     pub(crate) fn append_options(&mut self) -> (String, AppendOptions) {
         let name = (*self.dice.pick(&words::STORES).expect("there are stores")).to_owned();
         let visible = self.visible();
@@ -118,7 +118,7 @@ impl World {
             Tracking { position: (stored + self.dice.below(6)).saturating_sub(2), source }
         });
         let idempotency_key = self.dice.one_in(8).then(|| format!("request {}", self.dice.below(30)));
-        // The two together are refused.
+        // The combination of the two is refused.
         let prefixes = conditions.iter().any(|condition| condition.fail_if_events_match.has_prefixes());
         let idempotency_key = idempotency_key.filter(|_| !prefixes);
         let durability = self.durability();
@@ -128,7 +128,8 @@ impl World {
     fn append_ask(&mut self) -> AppendAsk {
         let (store, mut options) = self.append_options();
         let mut events = self.author.events(&self.dice);
-        // A retry brings the same events again, and often the same conditions, which its own events now match.
+        // A retry submits the same events again, and often the same conditions, which its own events now
+        // match.
         if let Some(key) = &options.idempotency_key
             && let Some((sent, conditions)) = self.sent.get(&(store.clone(), key.clone()))
             && !self.dice.one_in(5)
@@ -175,7 +176,7 @@ impl World {
         }
     }
 
-    /// Judges an answer that was given before the queue.
+    /// Checks a result that was returned before the request was queued.
     fn refused_early(&mut self, answer: Answer, early: Option<Refusal>) -> Check {
         self.note(format!("  {answer:?}"));
         match answer {
@@ -193,7 +194,7 @@ impl World {
         Ok(())
     }
 
-    /// Judges the answer of a call that led everything submitted before it.
+    /// Checks the result of a call that led everything submitted before it.
     pub(crate) fn settle_after(
         &mut self,
         ask: &Ask,
@@ -236,7 +237,7 @@ impl World {
         self.settle_pending(wall)
     }
 
-    /// Reads a decision model now and appends in a later step, under the condition that came with it.
+    /// Reads a decision model now and appends in a later step, under the condition returned with it.
     fn decide(&mut self) -> Check {
         if let Some((store, condition)) = self.decisions.pop().filter(|_| self.dice.one_in(2)) {
             let visible = self.visible();
@@ -283,7 +284,7 @@ impl World {
         Ok(())
     }
 
-    /// The whole loop at once, with its retry when a queued append got there first.
+    /// Runs the complete loop at once, with its retry when a queued append got there first.
     fn execute_decision(&mut self) -> Check {
         let name = (*self.dice.pick(&words::STORES).expect("there are stores")).to_owned();
         let query = some_query(self);
@@ -307,7 +308,7 @@ impl World {
             Err(DecisionError::Store(error)) => Answer::from(ropewalk::Error::from(error)),
             Err(DecisionError::Refused(never)) => match never {},
         };
-        // The last attempt rests on the last state that was read, at the head of that moment.
+        // The last attempt depends on the last state that was read, at the head of that time.
         let Some(state) = states.last() else { return self.refused_early(answer, None) };
         let seen = if states.len() == 1 { at } else { self.oracle.last() };
         let expected = self.oracle.query(&name, seen, &query, &ReadOptions::default()).len() as u64;

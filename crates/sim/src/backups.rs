@@ -1,9 +1,9 @@
-//! Copies of the database, made between and under everything else.
+//! Copies of the database, made between and during all other operations.
 //!
 //!   backup ─▶ done: the copy opens with every commit that readers saw
-//!          └▶ cut off: after the restart there is a whole copy or none
+//!          └▶ cut off: after the restart there is a complete copy or none
 //!
-//! A copy is opened on a disk of its own, where nothing fails: of its life on one that does, the database's own tells enough.
+//! A copy is opened on a separate disk without faults; the database itself covers opening on a failing one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::world::{Bug, Check, World, ensure, open_in};
 pub(crate) const BACKUPS: &str = "/backups";
 pub(crate) const TARGET: &str = "/backups/copy";
 
-/// Takes what backups left from the disk; answers a disk with the copy, if there is one.
+/// Removes backup leftovers from the disk; returns a disk with the copy, if there is one.
 pub(crate) fn take_copy(disk: &FaultyVfs, seed: u64) -> Check<Option<FaultyVfs>> {
     let copy = disk.copy(seed);
     disk.wipe(Path::new(BACKUPS));
@@ -33,7 +33,7 @@ impl World {
         self.note("backup");
         let (visible, done) = (self.visible(), self.db().backup(TARGET));
         let Some(backup) = self.allow("backup", done)? else {
-            // What is left of it is no hindrance to the next, but a copy whose name may not last.
+            // Leftovers do not hinder the next backup, except a copy whose name may not last.
             let left = self.vfs.is_off() || self.vfs.exists(Path::new(TARGET)).unwrap_or(true);
             self.backup = left.then_some(None);
             return Ok(());

@@ -1,9 +1,10 @@
-//! Boots of a database on a disk that fails, for the worlds that bring their own model.
+//! Boots of a database on a disk that fails, for the scenarios with their own model.
 //!
-//!   boot ─▶ trouble is planned ─▶ steps of the world ─▶ power cut, kill or close ─▶ open ─▶ the world compares
+//!   boot ─▶ faults are planned ─▶ steps of the scenario ─▶ power cut, kill or close ─▶ open ─▶ compare
 //!
-//! [`Boots`] keeps what every such world has: the disk, the database, and which commits an end must leave. A [`World`] brings
-//! the steps and the model. [`exhaust`] ends a world at every operation of its disk.
+//! [`Boots`] has the state of every such scenario: the disk, the database, and the commits that an end must
+//! preserve. A [`World`] adds the steps and the model. [`exhaust`] ends a scenario at every operation of its
+//! disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -20,10 +21,11 @@ use crate::{Counts, Run};
 
 const TRACE_LINES: usize = 60;
 
-/// The disk, the database on it, and what was promised.
+/// The disk, the database on it, and the commits that must survive.
 pub(crate) struct Boots {
     pub(crate) dice: Dice,
-    /// Chance of the kinds of trouble that came later, apart, so that what earlier seeds stand for stays the same.
+    /// Separate seeded RNG for kinds of faults added later, so that earlier seeds still produce the same
+    /// runs.
     later: Dice,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) counts: Counts,
@@ -31,31 +33,31 @@ pub(crate) struct Boots {
     env: Env,
     options: ropewalk::Options,
     db: Option<Database>,
-    /// The newest commit that a power cut must leave, and that a kill must leave.
+    /// The newest commit that a power cut must preserve, and that a kill must preserve.
     durable: u64,
     written: u64,
     full: bool,
     sync_failed: bool,
-    /// What ends the process where the disk goes off.
+    /// How the process ends when the disk goes off.
     cut: End,
     faults_before: u64,
     trace: Vec<String>,
 }
 
-/// What lives in a database over its boots.
+/// A scenario: the contents of a database over several boots.
 pub(crate) trait World {
     fn boots(&mut self) -> &mut Boots;
-    /// Does something.
+    /// Executes one step.
     fn step(&mut self) -> Check;
-    /// Forgets what dies with the process.
+    /// Drops the state that is lost with the process.
     fn leave(&mut self);
-    /// Opens the database, and makes in it what the world needs.
+    /// Opens the database, and creates what the scenario needs in it.
     fn open(options: ropewalk::Options) -> Result<Database, Error> {
         options.open(Path::new(DIR))
     }
-    /// After opening: what is there is a state of the model, and becomes its newest.
+    /// After opening: checks that the contents are a state of the model, which becomes its newest.
     fn reconcile(&mut self, db: &Database) -> Check;
-    /// What is there is what the model says, and the database finds nothing wrong with itself.
+    /// Checks that the contents equal the model, and that the database finds no damage.
     fn compare(&mut self, db: &Database) -> Check;
 }
 
@@ -64,7 +66,7 @@ impl Boots {
         Self::on_disk(seed, seed ^ salt)
     }
 
-    /// The disk's own chance, which decides what a power cut leaves, has a seed of its own.
+    /// The seed of the disk, which decides the outcome of a power cut, is separate.
     pub(crate) fn on_disk(seed: u64, disk_seed: u64) -> Self {
         let vfs = FaultyVfs::new(disk_seed);
         let clock = Arc::new(ManualClock::default());
@@ -109,7 +111,7 @@ impl Boots {
         Ok(())
     }
 
-    /// Commit `seq` was answered.
+    /// Records that commit `seq` was acknowledged.
     pub(crate) fn acknowledged(&mut self, seq: u64, durability: Durability) {
         if durability == Durability::Sync {
             self.durable = self.durable.max(seq);
@@ -175,7 +177,7 @@ impl Boots {
         self.counts.compacted_bytes += stats.store.keyspaces.iter().map(|k| k.compacted_bytes).sum::<u64>();
     }
 
-    /// Ends the boot; answers the newest commit that must be left.
+    /// Ends the boot; returns the newest commit that must survive.
     fn end(&mut self, end: End) -> Check<u64> {
         self.count_work();
         let floor = match end {
@@ -211,7 +213,8 @@ impl Boots {
         Ok(floor)
     }
 
-    /// Opens, perhaps after attempts that the power cuts short. `floor`: the commit that must be left, which falls with them.
+    /// Opens, perhaps after attempts that a power cut interrupts. `floor`: the commit that must survive,
+    /// which decreases with them.
     fn open<W: World>(&mut self, mut floor: u64, trouble: bool) -> Check<u64> {
         for attempt in 0.. {
             if trouble && attempt < 3 && self.dice.one_in(3) {
@@ -235,19 +238,20 @@ impl Boots {
                 self.heal();
             }
         }
-        // What was planned for the opening does not meet the comparison.
+        // Faults planned for the opening must not affect the comparison.
         self.vfs.calm();
         Ok(floor)
     }
 }
 
-/// Runs a world: so many boots, each under some trouble.
+/// Runs a scenario: so many boots, each with one kind of injected fault.
 pub(crate) fn run<W: World>(world: W, boots: u64) -> Run {
     guarded(world, |world| live(world, boots))
 }
 
-/// Runs the first `steps` steps of a world once for each operation of its disk and each of `tears` outcomes, with a power
-/// cut there; and once more with a kill there and a power cut after the opening that follows. `make` gets the seed of the disk.
+/// Runs the first `steps` steps of a scenario once for each operation of its disk and each of `tears`
+/// outcomes, with a power cut there; and once more with a kill there and a power cut after the opening that
+/// follows. `make` gets the seed of the disk.
 pub(crate) fn exhaust<W: World>(make: impl Fn(u64) -> W, steps: u64, tears: u64) -> Exhausted {
     let mut points = 0;
     let undisturbed = guarded(make(0), |world| {
@@ -275,7 +279,8 @@ pub(crate) fn exhaust<W: World>(make: impl Fn(u64) -> W, steps: u64, tears: u64)
     exhausted
 }
 
-/// So many steps with an end at one operation of the disk, creation included; then what is left must work.
+/// Runs so many steps with an end at one operation of the disk, creation included; the remaining database
+/// must work.
 fn cut_at<W: World>(world: &mut W, steps: u64, at: Option<(u64, End)>) -> Check {
     let plan = |boots: &mut Boots| match at {
         Some((point, _)) if boots.vfs.operations() < point => boots.vfs.crash_at(point),
@@ -351,7 +356,7 @@ fn step<W: World>(world: &mut W) -> Check {
     if boots.dice.one_in(60) { backup(world) } else { world.step() }
 }
 
-/// Copies the database; the copy is what the world says, all of it durable.
+/// Copies the database; the copy must equal the model, and all of it is durable.
 fn backup<W: World>(world: &mut W) -> Check {
     let boots = world.boots();
     boots.note("backup");
@@ -391,7 +396,7 @@ fn troubled_boot<W: World>(world: &mut W) -> Check {
     let trouble = boots.dice.one_in(2);
     restart(world, end, trouble)?;
     if is_killed_inside && world.boots().later.one_in(2) {
-        // What the opening after a kill has found is promised: the power may fail at once.
+        // Commits found by the opening after a kill must survive, even if the power fails at once.
         restart(world, End::PowerCut, false)?;
     }
     Ok(())

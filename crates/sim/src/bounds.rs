@@ -1,6 +1,6 @@
-//! What must stay bounded: background work for what was written, files, and what an opening reads.
+//! Limits: background work for the written data, number and size of files, and bytes read by an opening.
 //!
-//! Nothing here is a time: work is counted in steps, and reading in bytes of the simulated disk.
+//! No limit is a time: work is counted in steps, and reading in bytes of the simulated disk.
 
 use std::path::Path;
 
@@ -9,15 +9,16 @@ use ropewalk_engine::Room;
 use crate::words::HUGE_BYTES;
 use crate::world::{Check, DIR, World, ensure};
 
-/// Pieces of background work, flushes and quanta of compaction, that a run's data can need.
+/// Steps of background work, flushes and quanta of compaction, that a run's data can need.
 const UPKEEP_STEPS_MAX: u64 = 2_000;
-/// What an opening reads of a run: its footer, with fences and filters of the small blocks that the simulation has.
+/// Bytes of a run that an opening reads: its footer, with fences and filters of the simulation's small
+/// blocks.
 const BYTES_OF_A_RUN: u64 = 16 << 10;
-/// The manifest, and what a model loads.
+/// The manifest, and data that a model loads.
 const BYTES_BESIDES: u64 = 256 << 10;
 
 impl World {
-    /// Background work comes to an end, and then writers have room.
+    /// Background work ends, and then the memory budget has space for writers.
     pub(crate) fn check_upkeep(&mut self) -> Check {
         let db = self.db();
         let mut steps = 0;
@@ -43,7 +44,7 @@ impl World {
         lengths.fold((0, 0), |(count, bytes), len| (count + 1, bytes + len))
     }
 
-    /// After an opening: each run is in force, and the log is as long as the settings let it be.
+    /// After an opening: each run is in force, and the log is no longer than the settings allow.
     pub(crate) fn check_files(&mut self) -> Check {
         let stats = self.db().stats();
         let levels = stats.store.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);
@@ -52,17 +53,17 @@ impl World {
         ensure!(runs == in_force, "{runs} runs lie on the disk, {in_force} are in force");
         let (segments, bytes) = self.files(".seg");
         let engine = self.options.engine_mut();
-        // A record that is larger than a segment gets one of its own.
+        // A record that is larger than a segment gets a separate segment.
         let segment = engine.log.segment_bytes_max.max(2 * HUGE_BYTES);
-        // The last one is never given up, and what the checkpoint needs ends in another.
+        // The last one is never trimmed, and the part that the checkpoint needs ends in another.
         let most = engine.log_retention_bytes
             + stats.write_bytes_max
             + segment * (3 + engine.log.spare_segments_max as u64);
-        ensure!(bytes <= most, "{segments} segments of {bytes} bytes, at most {most} are to be kept");
+        ensure!(bytes <= most, "{segments} segments of {bytes} bytes, at most {most} are allowed");
         Ok(())
     }
 
-    /// An opening has read `bytes`: of the log no more than memory may hold, of the runs no data.
+    /// After an opening that read `bytes`: of the log no more than fits memory, of the runs no data.
     pub(crate) fn check_opening(&mut self, bytes: u64) -> Check {
         let stats = self.db().stats();
         let (runs, _) = self.files(".run");

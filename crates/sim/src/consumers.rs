@@ -1,10 +1,11 @@
-//! Consumers of events on a disk that fails: a group whose events are taken, settled and come again, and a projection.
+//! Consumers of events on a disk that fails: a group whose events are received, settled and redelivered, and
+//! a projection.
 //!
 //!   append ─▶ take ─▶ acknowledge, retry or park      crash ─▶ open ─▶ each event is settled or comes again
 //!         └─▶ catch up ─▶ one row that counts         each event was counted once
 //!
-//! Each call is one durable commit, so the model is what became of each position. A call without an answer leaves its positions
-//! in doubt until the next opening decides.
+//! Each call is one durable commit, so the model is the fate of each position. A call without a response
+//! leaves its positions in doubt until the next opening decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,24 +57,24 @@ impl MaterializedProjection for Counting {
     }
 }
 
-/// What became of an event.
+/// Fate of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Acknowledged,
     Parked,
-    /// A call was not answered.
+    /// A call got no response.
     Doubt,
 }
 
 struct Consumers {
     boots: Boots,
     fates: BTreeMap<u64, Fate>,
-    /// Leases that are out, as far as this process knows.
+    /// Active leases, as far as this process knows.
     leases: Vec<(u64, Vec<u64>)>,
     projections: Option<Projections>,
 }
 
-/// Runs one seed: so many boots, each under some trouble.
+/// Runs one seed: so many boots, each with one kind of injected fault.
 pub fn run_consumers(seed: u64, boots: u64) -> Run {
     let boots_of_world = Boots::new(seed, 0xc0_175);
     let world =
@@ -103,7 +104,7 @@ impl World for Consumers {
 
     fn open(options: ropewalk::Options) -> Result<Database, Error> {
         let db = options.open(std::path::Path::new(crate::world::DIR))?;
-        // A comparison takes everything at once.
+        // A comparison receives everything at once.
         let settings = GroupSettings {
             lease: LEASE,
             tries_max: 1_000,
@@ -174,7 +175,7 @@ fn parked(db: &Database) -> Result<BTreeSet<u64>, Error> {
 }
 
 impl Consumers {
-    /// Everything that the group still gives out once each lease has run out.
+    /// Everything that the group still delivers once each lease has expired.
     fn take_all(&self, db: &Database) -> Check<BTreeSet<u64>> {
         self.boots.clock.advance(LATER);
         let group = group(db)?;
@@ -190,7 +191,7 @@ impl Consumers {
         }
     }
 
-    /// Calls without an answer have happened or not; the database says which.
+    /// Calls without a response have happened or not; the database decides which.
     fn decide_doubts(&mut self, db: &Database) -> Check {
         if !self.fates.values().any(|fate| *fate == Fate::Doubt) {
             return Ok(());
@@ -234,7 +235,7 @@ impl Consumers {
         Ok(())
     }
 
-    /// Acknowledges, gives back or parks what a lease holds, or some of it.
+    /// Acknowledges, releases or dead-letters all or some events of a lease.
     fn settle(&mut self) -> Check {
         if self.leases.is_empty() {
             return self.take();
@@ -282,7 +283,7 @@ impl Consumers {
         Ok(())
     }
 
-    /// The parts of the group make up the whole store.
+    /// The parts of the group add up to the complete store.
     fn follow_status(&mut self) -> Check {
         let db = self.boots.db()?;
         match group(&db).and_then(|group| group.status()) {

@@ -1,8 +1,8 @@
-//! The one source of chance of a run.
+//! The seeded RNG of a run.
 
 use ropewalk_vfs::{Random, SeededRandom};
 
-/// Throws that are the same for the same seed.
+/// Random choices that are the same for the same seed.
 pub(crate) struct Dice(SeededRandom);
 
 impl Dice {
@@ -36,7 +36,7 @@ impl Dice {
         from.get(self.index(from.len()))
     }
 
-    /// One of the choices, each as often as its weight says.
+    /// One of the choices, with probabilities in proportion to the weights.
     pub(crate) fn weighted<T: Copy>(&self, choices: &[(u64, T)]) -> T {
         let mut left = self.below(choices.iter().map(|(weight, _)| weight).sum());
         for (weight, choice) in choices {

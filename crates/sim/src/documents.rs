@@ -1,11 +1,11 @@
-//! Documents on a disk that fails: transactions over collections with unique, multikey, partial and TTL indexes and with
-//! references, beside statements of their own, definitions that change, and sweeps.
+//! Documents on a disk that fails: transactions over collections with unique, multikey, partial and TTL
+//! indexes and with references, concurrent with standalone statements, definitions that change, and sweeps.
 //!
-//!   session ─▶ statement ─▶ what the model says of the same statement at the same snapshot: same answer, same documents
-//!   commit ─▶ the model's next state: rules hold, no update is lost, what a serializable transaction has read is as it was
-//!   crash ─▶ open ─▶ the documents are a state of the model, not older than promised; every index equals a scan
+//!   session ─▶ statement ─▶ the model at the same snapshot: same result, same documents
+//!   commit ─▶ the model's next state: rules hold, no update is lost, serializable reads are unchanged
+//!   crash ─▶ open ─▶ the documents are a state of the model, not too old; every index equals a scan
 //!
-//! The model keeps the state after every commit, so it says what any snapshot must show.
+//! The model stores the state after every commit, so it defines the contents of any snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,7 +34,7 @@ struct Person {
     group: Option<i64>,
 }
 
-/// What all collections hold.
+/// Contents of all collections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
     people: BTreeMap<i64, Person>,
@@ -46,7 +46,7 @@ struct State {
     fleeting: BTreeMap<i64, i64>,
 }
 
-/// What a statement did.
+/// Effect of a statement.
 #[derive(Debug, Clone)]
 enum Effect {
     Person(i64, Option<Person>),
@@ -57,7 +57,7 @@ enum Effect {
     NoPets,
 }
 
-/// What a transaction asked.
+/// A read of a transaction.
 #[derive(Debug, Clone, Copy)]
 enum Read {
     Tagged(i64),
@@ -65,7 +65,7 @@ enum Read {
     List(i64),
 }
 
-/// What it was answered: ids, or the list.
+/// Result of a read: ids, or the list.
 type Answer = Option<Vec<i64>>;
 
 fn set<V: Clone>(map: &mut BTreeMap<i64, V>, key: i64, value: Option<&V>) {
@@ -93,7 +93,7 @@ impl State {
         state
     }
 
-    /// What the effect is about is the same in both.
+    /// True when the document of the effect is the same in both.
     fn agrees(&self, other: &Self, effect: &Effect) -> bool {
         match effect {
             Effect::Person(key, _) => self.people.get(key) == other.people.get(key),
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// Names are unique and every pet that belongs to somebody belongs to somebody who is there.
+    /// Names are unique and the owner of every pet, if any, exists.
     fn is_sound(&self) -> bool {
         let names: BTreeSet<_> = self.people.values().map(|person| person.name).collect();
         let stray = |owner: &i64| !self.people.contains_key(owner);
@@ -143,7 +143,7 @@ fn put_list(out: &mut Writer, name: &str, items: &[i64]) {
 impl Person {
     fn put(&self, out: &mut Writer) {
         out.put("name", int(self.name));
-        // One tag stands alone, several in an array: the index becomes multikey on the way.
+        // A single tag is a scalar, several are an array: the index becomes multikey during the run.
         match self.tags.as_slice() {
             [tag] => out.put("tags", int(*tag)),
             tags => put_list(out, "tags", tags),
@@ -207,13 +207,13 @@ fn grouped() -> IndexDef {
     IndexDef::on(["group", "-name"]).partial(filter)
 }
 
-/// A transaction and what is known of it.
+/// A transaction and its model state.
 struct Session {
     transaction: Transaction,
     isolation: Isolation,
-    /// What it did, and the snapshot of the statement that did it.
+    /// Its effects, each with the snapshot of its statement.
     effects: Vec<(u64, Effect)>,
-    /// What it read, and the snapshot of the statement that did so.
+    /// Its reads, each with the snapshot of its statement.
     reads: Vec<(u64, Read)>,
 }
 
@@ -232,7 +232,7 @@ struct DocumentsWorld {
     sessions: Vec<Session>,
     /// The state after each commit that changed one, ascending.
     states: Vec<(u64, State)>,
-    /// States that a commit without an answer may have left.
+    /// States that a commit without a response may have left.
     doubts: Vec<State>,
     next: i64,
     /// The commit that last changed a definition on purpose.
@@ -248,7 +248,7 @@ impl DocumentsWorld {
     }
 }
 
-/// Runs one seed: so many boots, each under some trouble.
+/// Runs one seed: so many boots, each with one kind of injected fault.
 pub fn run_documents(seed: u64, boots: u64) -> Run {
     boots::run(DocumentsWorld::new(Boots::new(seed, 0xd0c5)), boots)
 }
@@ -414,7 +414,7 @@ impl DocumentsWorld {
         ])
     }
 
-    /// Begins a transaction, goes on with one, or ends one.
+    /// Begins a transaction, continues one, or ends one.
     fn use_session(&mut self) -> Check {
         let db = self.boots.db()?;
         if self.sessions.is_empty() || self.sessions.len() < SESSIONS && self.boots.dice.one_in(4) {
@@ -429,7 +429,7 @@ impl DocumentsWorld {
         }
         let mut session = self.sessions.swap_remove(self.boots.dice.index(self.sessions.len()));
         if session.isolation == Isolation::ReadCommitted && !session.effects.is_empty() {
-            // Its next statement would see its own writes under definitions that are gone: it can only end.
+            // Its next statement would see its own writes under old definitions: it can only end.
             if session.effects.iter().any(|(at, _)| *at < self.defined) {
                 return self.commit(session);
             }
@@ -449,7 +449,7 @@ impl DocumentsWorld {
             match self.statement(&db, &mut session) {
                 Ok(()) => {}
                 Err(Trouble::Bug(bug)) => return Err(bug),
-                // What a failed read leaves in the transaction is nothing that a caller would go on with.
+                // A caller would not continue with a transaction after a failed read.
                 Err(Trouble::Disk(error)) => return self.boots.excuse("statement", &error),
             }
             if taken_back {
@@ -461,15 +461,15 @@ impl DocumentsWorld {
         Ok(())
     }
 
-    /// True when others have written since to documents that the effects are about, or documents that rule them out. A read
-    /// committed transaction sees both then, its own documents and theirs, and what it sees follows no rules until it is
-    /// refused.
+    /// True when others have written since to documents of the effects, or to documents that conflict with
+    /// them. A read committed transaction sees both then, its own documents and theirs, and its reads follow
+    /// no rules until it is refused.
     fn is_torn(&self, session: &Session) -> Check<bool> {
         let now = self.latest()?;
         let mut together = now.clone();
         for (at, effect) in &session.effects {
             together.apply(effect);
-            // Also what it has taken back since: a name that it took and gave up is still its own.
+            // Includes effects rolled back since: a name that it took and released is still reserved for it.
             if !self.state_at(*at)?.agrees(now, effect) || !together.is_sound() {
                 return Ok(true);
             }
@@ -477,7 +477,7 @@ impl DocumentsWorld {
         Ok(false)
     }
 
-    /// What the transaction must see now.
+    /// The state that the transaction must see now.
     fn view(&self, session: &Session) -> Check<State> {
         Ok(self.state_at(session.at())?.with(session.done()))
     }
@@ -489,7 +489,7 @@ impl DocumentsWorld {
         Person { name: dice.below(5).cast_signed(), tags, group }
     }
 
-    /// One statement, and what the model says of it.
+    /// Executes one statement, and the same in the model.
     fn statement(&mut self, db: &Database, session: &mut Session) -> Result<(), Trouble> {
         let (key, other) = (self.boots.dice.below(5).cast_signed(), self.boots.dice.below(4).cast_signed());
         match self.boots.dice.below(12) {
@@ -511,7 +511,8 @@ impl DocumentsWorld {
         }
     }
 
-    /// Notes what a statement did. What left a document as it was is no write: another commit may change it meanwhile.
+    /// Records the effects of a statement. An unchanged document is not a write: another commit may change it
+    /// meanwhile.
     fn did(
         &mut self,
         session: &mut Session,
@@ -554,7 +555,7 @@ impl DocumentsWorld {
         }
     }
 
-    /// Pets go with those that they belong to.
+    /// Deletes a person with its pets.
     fn delete_person(&mut self, db: &Database, session: &mut Session, key: i64) -> Result<(), Trouble> {
         let there = session.transaction.documents().delete_one(&db.collection("people")?, &by("_id", key))?;
         let view = self.view(session)?;
@@ -563,7 +564,7 @@ impl DocumentsWorld {
         self.did(session, there, effects.into_iter().chain([Effect::Person(key, None)]))
     }
 
-    /// All who have the tag go into the group.
+    /// Moves all people with the tag into the group.
     fn regroup(&mut self, db: &Database, session: &mut Session, tag: i64, group: i64) -> Result<(), Trouble> {
         let spec = operator(by("tags", tag), "$set", |out| out.put("group", int(group)))?;
         let done = session.transaction.documents().update_many(&db.collection("people")?, &spec)?;
@@ -615,7 +616,7 @@ impl DocumentsWorld {
         self.did(session, deleted > 0, effects)
     }
 
-    /// Puts one more number at the end of a list.
+    /// Appends one number to a list.
     fn append(&mut self, db: &Database, session: &mut Session, key: i64) -> Result<(), Trouble> {
         let number = self.next;
         self.next += 1;
@@ -690,7 +691,7 @@ impl DocumentsWorld {
         Ok(())
     }
 
-    /// Something that commits by itself and whose `effects` happen as a whole or not at all.
+    /// Records a change that commits by itself and whose `effects` happen atomically.
     fn whole<T>(
         &mut self,
         what: &str,
@@ -704,14 +705,14 @@ impl DocumentsWorld {
             Ok(_) => {
                 let seq = self.boots.db()?.seq().0;
                 ensure!(seq > self.before || after == before, "{what} changed something without a commit");
-                // What did nothing promises nothing of the commits before it.
+                // A no-op promises nothing about earlier commits.
                 if seq > self.before {
                     self.boots.acknowledged(seq, durability);
                     self.states.push((seq, after));
                 }
             }
             Err(error) if error.is_conflict() => self.boots.counts.refusals += 1,
-            // An index that is there already with other options, or not at all.
+            // An index that exists with other options, or not at all.
             Err(Error::Documents(
                 DocumentsError::IndexExists { .. } | DocumentsError::UnknownIndex { .. },
             )) if after == before => {}
@@ -723,7 +724,8 @@ impl DocumentsWorld {
         Ok(())
     }
 
-    /// Statements that are transactions of their own; those on counters are decided in their place in the commit order.
+    /// Statements that are separate transactions; those on counters are decided in their place in the commit
+    /// order.
     fn statement_alone(&mut self) -> Check {
         let db = self.boots.db()?;
         let key = self.boots.dice.below(5).cast_signed();
@@ -786,7 +788,7 @@ impl DocumentsWorld {
         }
     }
 
-    /// What has expired goes.
+    /// Deletes expired documents.
     fn sweep(&mut self) -> Check {
         let db = self.boots.db()?;
         let expired = self.now_ms() - EXPIRY_SECONDS * 1000;
@@ -802,7 +804,7 @@ impl DocumentsWorld {
         })
     }
 
-    /// Definitions come and go beside the sessions.
+    /// Definitions are created and dropped while sessions are open.
     fn define(&mut self) -> Check {
         let db = self.boots.db()?;
         let kind = self.boots.dice.below(7);

@@ -4,7 +4,7 @@
 use crate::world::{Check, End, World};
 use crate::{Run, finish, guarded};
 
-/// What [`exhaust`] did.
+/// Result of [`exhaust`].
 #[derive(Debug)]
 pub struct Exhausted {
     /// Operations of the disk in the undisturbed workload: each was a point of a power cut and of kills.
@@ -52,8 +52,8 @@ pub fn exhaust(seed: u64, steps: u64, tears: u64) -> Exhausted {
     exhausted
 }
 
-/// The workload with these ends, the first at one operation of it, creation and the last checkpoint included. After a kill
-/// the power fails once more. Then what is left must work.
+/// The workload with these ends, the first at one operation of it, creation and the last checkpoint included.
+/// After a kill the power fails once more. Then the remaining database must work.
 fn cut_at(world: &mut World, steps: u64, ends: &[(u64, End)]) -> Check {
     world.plan(ends);
     world.restart(End::Kill, false)?;

@@ -1,20 +1,21 @@
 //! Seeded simulation of the whole engine on a disk that fails.
 //!
 //!   dice ─▶ scheduler ─▶ actors ─▶ ropewalk ─▶ FaultyVfs ◀─ nemesis
-//!                           └─ every answer ─▶ oracle (an obvious model) ─▶ equal, or a bug
+//!                           └─ every result ─▶ oracle (an obvious model) ─▶ equal, or a bug
 //!
-//! One thread, one source of chance, a clock that moves when told: the same seed is the same run, so a failure is
-//! repeated by its number. Read `oracle` for what must hold, `world` for promises and restarts, `nemesis` for what goes
-//! wrong, `actors`, `transactions` and `readers` for who does what, `backups` for copies, `exhaust` for crashes at every point. `tables`,
-//! `documents`, `series` and `consumers` are worlds of their own, for rows and documents under rules, for samples, and for groups and
-//! projections; `boots` is what they
-//! share.
+//! One thread, one seeded RNG, a clock that only the simulation moves: the same seed is the same run, so a
+//! failure is repeated by its number. Read `oracle` for the model, `world` for durability promises and
+//! restarts, `nemesis` for faults, `actors`, `transactions` and `readers` for the workload, `backups` for
+//! copies, `exhaust` for crashes at every point. `tables`, `documents`, `series` and `consumers` are separate
+//! scenarios, for rows and documents under rules, for samples, and for groups and projections; `boots` is
+//! their common part.
 //!
-//! Checked: what was acknowledged survives, and all of it or nothing; the order is total and positions have no gaps;
-//! conditions, tracking and idempotency keys hold; transactions equal a serial run; snapshots stay; every query in both
-//! directions equals the model; feeds and subscriptions skip nothing; a copy is whole or not there, and holds what was
-//! acknowledged before; a stopped engine refuses; rot is noticed, also by reads that lie; background work, files and what an opening
-//! reads stay bounded.
+//! Checked: acknowledged commits survive, each completely or not at all; the order is total and positions
+//! have no gaps; conditions, tracking and idempotency keys hold; transactions equal a serial run; snapshots
+//! are stable; every query in both directions equals the model; feeds and subscriptions skip nothing; a copy
+//! is complete or absent, and holds the commits acknowledged before it; a stopped engine refuses; bit
+//! corruption is noticed, also by reads that lie; background work, files and the bytes that an opening reads
+//! stay bounded.
 //! Source: deterministic simulation as in FoundationDB (Zhou et al., SIGMOD 2021) and TigerBeetle.
 
 mod actors;
@@ -45,16 +46,16 @@ pub use tables::run_tables;
 pub use world::Counts;
 use world::{Bug, Check, End, World};
 
-/// How a run is done.
+/// Settings of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Boots, each under some trouble.
+    /// Boots, each with one kind of injected fault.
     pub boots: u64,
     /// Longest boot, in steps of actors.
     pub steps: u64,
-    /// Plants the bug: in every boot one sync answers Ok and does nothing.
+    /// Plants the bug: in every boot one sync returns Ok and does nothing.
     pub plant_lost_sync: bool,
-    /// Keeps the whole trace, not only its end.
+    /// Retains the complete trace, not only its end.
     pub whole_trace: bool,
 }
 
@@ -64,12 +65,12 @@ impl Default for Settings {
     }
 }
 
-/// What a run was.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// Of everything that was done and answered; equal for equal runs.
+    /// Hash of all operations and results; equal for equal runs.
     pub hash: u64,
-    /// What happened.
+    /// Statistics of the run.
     pub counts: Counts,
     /// The bug, if one was found.
     pub bug: Option<String>,
@@ -118,7 +119,7 @@ fn live(world: &mut World, settings: &Settings) -> Check {
     settle_down(world)
 }
 
-/// Without faults everything works again, everything is there, and verify has nothing to say.
+/// Without faults everything works again, all data is there, and verify finds nothing.
 fn settle_down(world: &mut World) -> Check {
     world.heal();
     for _ in 0..20 {

@@ -1,20 +1,20 @@
-//! What goes wrong, and when.
+//! Faults and their times.
 
 use ropewalk_vfs::{DiskOp, Faults};
 
 use crate::world::{Check, End, World};
 
-/// The trouble of one boot.
+/// The fault of one boot.
 #[derive(Debug, Clone, Copy)]
 enum Trouble {
     None,
     /// The power fails in the middle of some call.
     PowerCutInside,
-    /// The process ends in the middle of some call; what the next one finds may not be durable yet.
+    /// The process ends during some call; state that the next one finds may not be durable yet.
     KillInside,
     /// As before, in the middle of a call of one kind, of which there are few.
     KillInsideOf(DiskOp),
-    /// Reads answer Ok with a bit wrong.
+    /// Reads return Ok with a bit wrong.
     LyingReads,
     /// The process may open few more files for a while.
     FewDescriptors,
@@ -54,7 +54,7 @@ const TROUBLES: [(u64, Trouble); 21] = [
 ];
 
 impl World {
-    /// One boot under one kind of trouble, `steps` long at most; ends with the next boot.
+    /// One boot with one kind of fault, `steps` long at most; ends with the next boot.
     pub(crate) fn troubled_boot(&mut self, steps: u64, lie: bool) -> Check {
         let trouble = self.dice.weighted(&TROUBLES);
         self.note(format!("trouble: {trouble:?}"));
@@ -74,11 +74,11 @@ impl World {
             false => self.dice.weighted(&[(3, End::PowerCut), (2, End::Kill), (1, End::Close)]),
         };
         let rough = !matches!(trouble, Trouble::None | Trouble::ReadFaults) || self.dice.one_in(2);
-        // Faults at random would let nobody ever open the database; planned ones may meet the next open.
+        // With random faults the database might never open; planned ones may hit the next open.
         self.heal();
         self.restart(end, rough)?;
         if is_killed && self.dice.one_in(2) {
-            // What the opening after a kill has found is promised: the power may fail at once.
+            // Commits found by the opening after a kill must survive, even if the power fails at once.
             self.restart(End::PowerCut, rough)?;
         }
         Ok(())
@@ -109,8 +109,8 @@ impl World {
             }
             Trouble::ManyFaults => {
                 self.sync_failed = true;
-                // No failing reads beside: a failed validation in a group that fails as a whole leaves no trace, and the
-                // oracle could not tell which of its members are in doubt.
+                // No failing reads at the same time: a failed validation in a group that fails as a whole
+                // leaves no trace, and the oracle could not tell which of its members are in doubt.
                 let rate = |n| self.dice.between(10, n) as u32;
                 self.vfs.set_faults(Faults {
                     write: rate(200),
@@ -139,7 +139,7 @@ impl World {
                 break;
             }
             if self.stopped() {
-                // A stopped engine refuses writes and still answers readers; look at that for a few steps.
+                // A stopped engine refuses writes and still serves readers; check that for a few steps.
                 if after_stop == 0 {
                     break;
                 }

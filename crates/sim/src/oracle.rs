@@ -1,8 +1,9 @@
-//! What the database must hold: an obvious model that knows nothing of logs, runs or postings.
+//! The expected contents of the database: an obvious model without logs, runs or postings.
 //!
-//! The oracle keeps every commit in order. It decides each request in its place in the order, as the sequencer must, and
-//! it can say what any reader must see at any commit. Commits at its end may be in doubt: sequenced, but not answered
-//! before a crash. What a reopened database holds must be a prefix of the oracle, and not too short.
+//! The oracle stores every commit in order. It decides each request in its place in the order, as the
+//! sequencer must, and it defines the view of any reader at any commit. Commits at its end may be in doubt:
+//! sequenced, but without a response before a crash. The contents of a reopened database must be a prefix of
+//! the oracle, and not too short.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,13 @@ use ropewalk::{AppendOptions, Event, Isolation, Query, QueryItem, ReadOptions};
 
 use crate::words::show;
 
-/// An append as it was asked for.
+/// A requested append.
 #[derive(Clone)]
 pub(crate) struct AppendAsk {
     pub(crate) store: String,
     pub(crate) events: Vec<Event>,
     pub(crate) options: AppendOptions,
-    /// Head of the store when the conditions were looked at before the sequencer; zero when they were not.
+    /// Head of the store when the conditions were checked before the sequencer; zero when they were not.
     pub(crate) looked: u64,
 }
 
@@ -56,12 +57,12 @@ pub(crate) struct KeysAsk {
     pub(crate) since: u64,
     pub(crate) isolation: Isolation,
     pub(crate) keys_read: Vec<(u16, Vec<u8>)>,
-    /// Keyspace, start, end, and the key behind the last row that was looked at, when a limit ended the look.
+    /// Keyspace, start, end, and the key after the last row read, when a limit ended the read.
     pub(crate) ranges_read: Vec<(u16, Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>)>,
     pub(crate) writes: Vec<(u16, Write)>,
 }
 
-/// One transaction as it was asked for.
+/// A requested transaction.
 #[derive(Clone, Default)]
 pub(crate) struct Ask {
     pub(crate) appends: Vec<AppendAsk>,
@@ -77,17 +78,17 @@ pub(crate) enum Refusal {
     Keys,
 }
 
-/// What must become of a transaction.
+/// The expected result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expect {
     Commit,
-    /// Committed before, by this commit; this is what the append reported then.
+    /// Committed before, by this commit; this is the result that the append returned then.
     Done {
         outcome: (u64, u64),
         by: u64,
     },
     Refuse(Refusal),
-    /// Something that was read was written to and reads the same: both answers are right.
+    /// A range that was read was written to and reads the same: both results are right.
     CommitOrRefuseKeys,
 }
 
@@ -100,7 +101,7 @@ pub(crate) struct Stored {
     pub(crate) event: Event,
 }
 
-/// One transaction where it is in the order.
+/// One transaction in its place in the order.
 #[derive(Clone)]
 pub(crate) struct Commit {
     pub(crate) time: Option<i64>,
@@ -233,7 +234,7 @@ impl Oracle {
         })
     }
 
-    /// What is known to fail before the sequencer, looking at commits up to `visible`; notes how far it looked.
+    /// Expected failure before the sequencer, with commits up to `visible`; records how far it checked.
     pub(crate) fn look_ahead(&self, ask: &mut AppendAsk, visible: u64) -> Option<Refusal> {
         if ask.options.conditions.is_empty() || ask.options.idempotency_key.is_some() {
             return None;
@@ -242,7 +243,7 @@ impl Oracle {
         self.failing_condition(ask, 0, ask.looked)
     }
 
-    /// What must become of a transaction that is sequenced now.
+    /// The expected result of a transaction that is sequenced now.
     pub(crate) fn decide(&self, ask: &Ask) -> Expect {
         for append in &ask.appends {
             if let Some(expect) = self.decide_append(append) {
@@ -319,7 +320,7 @@ impl Oracle {
         }
     }
 
-    /// Commits it; answers its number and what each part reports.
+    /// Commits it; returns its number and the results of its parts.
     pub(crate) fn apply(&mut self, ask: &Ask, time: Option<i64>) -> (u64, Vec<(u64, u64)>) {
         let seq = self.last() + 1;
         let mut outcomes = Vec::new();
@@ -368,7 +369,7 @@ impl Oracle {
         }
     }
 
-    /// Forgets every commit after `seq`: a crash took them back.
+    /// Drops every commit after `seq`, lost in a crash.
     pub(crate) fn truncate(&mut self, seq: u64) {
         self.commits.truncate(seq as usize);
         for log in self.stores.values_mut() {

@@ -1,5 +1,5 @@
-//! What readers see, compared with the oracle: queries in both directions, snapshots held for long, cursors,
-//! subscriptions, change feeds.
+//! Reads, compared with the oracle: queries in both directions, long-lived snapshots, cursors, subscriptions,
+//! change feeds.
 
 use std::time::Duration;
 
@@ -31,10 +31,11 @@ struct Follower {
     open: Option<ChangeFeed>,
 }
 
-/// Readers that live for more than one step. Subscribers and followers outlive a boot: they come back with their numbers.
+/// Readers that live for more than one step. Subscribers and followers outlive a boot: they resume with their
+/// numbers.
 #[derive(Default)]
 pub(crate) struct Readers {
-    /// A snapshot of the beginning of the boot, compared whole at its end.
+    /// A snapshot of the beginning of the boot, compared completely at its end.
     relic: Option<Held>,
     snapshots: Vec<Held>,
     subscribers: Vec<Subscriber>,
@@ -42,7 +43,7 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Lets go of the database.
+    /// Drops all references to the database.
     pub(crate) fn park(&mut self) {
         self.relic = None;
         self.snapshots.clear();
@@ -51,7 +52,7 @@ impl Readers {
     }
 }
 
-/// True when a stored event is what the oracle says.
+/// True when a stored event equals the oracle's.
 fn same(found: &SequencedEvent, position: u64, stored: &Stored) -> bool {
     found.position.0 == position
         && found.seq.0 == stored.seq
@@ -102,7 +103,7 @@ impl World {
         Ok(())
     }
 
-    /// The calls that answer without a stream.
+    /// Calls that return a value without a stream.
     pub(crate) fn read_scalars(&mut self) -> Check {
         let (name, store) = self.any_store()?;
         let at = self.visible();
@@ -147,7 +148,7 @@ impl World {
         Ok(())
     }
 
-    /// One random look at the keyspaces at a snapshot of commit `at`.
+    /// One random read of the keyspaces at a snapshot of commit `at`.
     fn read_keys(&mut self, snapshot: &Snapshot, at: u64) -> Check {
         let keyspaces = self.boot().keyspaces.clone();
         let keyspace = self.dice.pick(&keyspaces).expect("there are keyspaces").id();
@@ -207,7 +208,7 @@ impl World {
         if self.dice.one_in(3) { self.read_keys(&snapshot, at) } else { self.read_query(snapshot, at) }
     }
 
-    /// Takes, reads, moves or drops a snapshot that is held for long.
+    /// Takes, reads, moves or drops a long-lived snapshot.
     pub(crate) fn use_snapshot(&mut self) -> Check {
         let count = self.readers.snapshots.len();
         if count == 0 || (count < 6 && self.dice.one_in(4)) {
@@ -234,7 +235,7 @@ impl World {
         if self.dice.one_in(2) { self.read_keys(&snapshot, at) } else { self.read_query(snapshot, at) }
     }
 
-    /// After a crash, numbers that were handed out for commits that are gone.
+    /// After a crash: rewinds readers that hold numbers of lost commits.
     pub(crate) fn rewind_readers(&mut self, last: u64) {
         for follower in &mut self.readers.followers {
             follower.next = follower.next.min(last + 1);
@@ -355,7 +356,7 @@ impl World {
                         Error::Engine(EngineError::FeedTrimmed { oldest, .. }) => {
                             ensure!(
                                 oldest.0 > follower.next,
-                                "trimmed to {oldest}, asked for {}",
+                                "trimmed to {oldest}, requested {}",
                                 follower.next
                             );
                             follower.next = oldest.0;
@@ -365,7 +366,7 @@ impl World {
                     }
                     return Ok(());
                 }
-                // After a failed sync the cache may have forgotten what nobody promised to keep.
+                // After a failed sync the cache may have lost data that was never acknowledged as durable.
                 Err(error) if error.class() == Class::Corrupt && self.sync_failed && self.stopped() => {
                     return Ok(());
                 }
@@ -424,7 +425,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything there is, in both directions.
+    /// Compares all contents, in both directions.
     pub(crate) fn compare_all(&mut self) -> Check {
         let (db, keyspaces, at) = (self.db(), self.boot().keyspaces.clone(), self.visible());
         self.compare_database(&db, &keyspaces, at)
@@ -438,7 +439,7 @@ impl World {
         self.compare_snapshot(db, keyspaces, &db.engine().snapshot(), at)
     }
 
-    /// Keeps the present until the end of the boot, through whatever is flushed and merged meanwhile.
+    /// Holds a snapshot of the present until the end of the boot, through flushes and merges.
     pub(crate) fn hold_relic(&mut self) {
         let snapshot = self.db().engine().snapshot();
         self.note(format!("hold a snapshot of {} until the end", snapshot.seq()));
@@ -508,7 +509,7 @@ impl World {
     /// Every checksum and every invariant.
     pub(crate) fn verify(&mut self) -> Check {
         if self.lies {
-            // Whatever it reports may be true of what it was shown.
+            // Reads lie, so its report may be true of what it read.
             return Ok(());
         }
         self.mark();

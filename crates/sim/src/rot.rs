@@ -1,5 +1,5 @@
-//! Rot: after the end of a run one bit of one file is flipped, or one write to it was lost. Each reader must either notice or
-//! see the truth.
+//! Bit corruption: after the end of a run one bit of one file is flipped, or one write to it is lost. Each
+//! reader must either report damage or return correct data.
 
 use ropewalk::{Class, Error, Query, ReadOptions};
 use ropewalk_vfs::{Env, FaultyVfs};
@@ -10,7 +10,7 @@ use crate::readers::{drain, scan};
 use crate::words::STORES;
 use crate::world::{Bug, Check, World, ensure, open};
 
-/// What a disk writes whole or not at all.
+/// Bytes that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
         Ok(())
     }
 
-    /// Damages a file; says how, unless that changed nothing.
+    /// Damages a file; describes how, unless that changed nothing.
     fn damage(&self, disk: &FaultyVfs, path: &Path, len: u64) -> Check<Option<String>> {
         let before = disk.bytes(path).unwrap_or_default();
         let sectors = before.len().div_ceil(SECTOR_BYTES);

@@ -1,10 +1,10 @@
 //! Series on a disk that fails: samples in any order and with repeats, deletions, days that are dropped, snapshots that stay.
 //!
-//!   append, delete, drop ─▶ the model's next state      read, wait, commit ─▶ nobody changed meanwhile what was read
-//!   hold ─▶ a snapshot, compared again and again while flushes go on
-//!   crash ─▶ open ─▶ the samples are a state of the model, not older than promised; verify finds nothing
+//!   append, delete, drop ─▶ the model's next state      read, wait, commit ─▶ reads are unchanged since
+//!   hold ─▶ a snapshot, compared repeatedly during flushes
+//!   crash ─▶ open ─▶ the samples are a state of the model, no acknowledged commit lost; verify finds nothing
 //!
-//! The model keeps what every commit did to every sample, so it says what any snapshot must show.
+//! The model stores the effect of every commit on every sample, so it defines the contents of any snapshot.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::boots::{self, Boots, World};
 use crate::world::{Bug, Check, ensure};
 
 const SERIES: u64 = 6;
-/// Of those that come many at a time.
+/// Series that are created many at a time.
 const MANY: u64 = 400;
 const SNAPSHOTS: usize = 3;
 
 /// Series and time of a sample.
 type Key = (u64, i64);
 
-/// What a commit does.
+/// Effect of a commit.
 #[derive(Debug)]
 struct Change {
-    /// The bits that a sample has from now on; `None`: it is gone.
+    /// The new bits of a sample; `None`: deleted.
     samples: Vec<(Key, Option<u64>)>,
     floor: Option<i64>,
 }
 
-/// What the store held after each commit.
+/// Contents of the store after each commit.
 #[derive(Default)]
 struct History {
-    /// What became of each sample, with the commits, which rise.
+    /// Versions of each sample, with their commits, which rise.
     samples: BTreeMap<Key, Vec<(u64, Option<u64>)>>,
     floors: Vec<(u64, i64)>,
     last: u64,
@@ -66,7 +66,7 @@ impl History {
         self.last = seq;
     }
 
-    /// Forgets what commits behind `seq` did.
+    /// Drops the effects of commits after `seq`.
     fn cut(&mut self, seq: u64) {
         if seq >= self.last {
             return;
@@ -79,7 +79,7 @@ impl History {
         self.last = seq;
     }
 
-    /// True when `change` would leave just this.
+    /// True when `change` would result in exactly this.
     fn would_be(&self, change: &Change, samples: &BTreeMap<Key, u64>, floor: i64) -> bool {
         let mut all: BTreeMap<Key, u64> = self.newest().collect();
         for (key, bits) in &change.samples {
@@ -92,7 +92,7 @@ impl History {
     }
 }
 
-/// What a transaction has read.
+/// A read of a transaction.
 struct Read {
     /// Its snapshot.
     since: u64,
@@ -112,11 +112,11 @@ struct SeriesWorld {
     open: Option<(Transaction, Read)>,
     held: Vec<Snapshot>,
     history: History,
-    /// Commits without an answer since the last one with one.
+    /// Commits without a response since the last acknowledged one.
     doubts: Vec<Change>,
 }
 
-/// Runs one seed: so many boots, each under some trouble.
+/// Runs one seed: so many boots, each with one kind of injected fault.
 pub fn run_series(seed: u64, boots: u64) -> Run {
     let world = SeriesWorld {
         boots: Boots::new(seed, 0x5e71e5),
@@ -171,7 +171,7 @@ impl World for SeriesWorld {
             let (samples, floor) = (read_state(db, &db.snapshot())?, store(db)?.floor());
             let done = doubts.into_iter().find(|change| self.history.would_be(change, &samples, floor));
             let nobody =
-                || Bug(format!("commit {found}, which nobody knows of, left {samples:?} from {floor}"));
+                || Bug(format!("commit {found} matches no pending change: left {samples:?} from {floor}"));
             self.history.commit(found, done.ok_or_else(nobody)?);
         }
         self.history.cut(found);
@@ -246,7 +246,7 @@ impl SeriesWorld {
             }
         }
         if self.boots.dice.one_in(40) {
-            // More than the index takes up at a time.
+            // More than the index adds at a time.
             let first = SERIES + MANY / 2 * self.boots.dice.below(4);
             let time = self.any_time().max(floor);
             for series in first..first + MANY {
@@ -265,7 +265,7 @@ impl SeriesWorld {
         self.settle("append", done.map_err(Error::from), durability, change)
     }
 
-    /// A commit that was answered, or not.
+    /// Records a commit with or without a response.
     fn settle(
         &mut self,
         what: &str,
@@ -276,7 +276,7 @@ impl SeriesWorld {
         match done {
             Ok(seq) => {
                 self.boots.acknowledged(seq, durability);
-                // What came before it and had no answer did not happen.
+                // Earlier commits without a response did not happen.
                 self.doubts.clear();
                 self.history.commit(seq, change);
             }
@@ -298,7 +298,7 @@ impl SeriesWorld {
         self.boots.note(format!("delete {series} from {from} to {to}"));
         let done = store(&db)?.delete(&[matcher(series)?], from, to).map_err(Error::from);
         if matches!(done, Ok(0)) {
-            // There is no such series: nothing was committed.
+            // The series does not exist: nothing was committed.
             return Ok(());
         }
         let seq = db.seq().0;
@@ -333,7 +333,7 @@ impl SeriesWorld {
         Ok(())
     }
 
-    /// Has it write a sample and commit, which is refused when what it read has changed.
+    /// Makes it write a sample and commit, which is refused when its reads have changed.
     fn end(&mut self, mut transaction: Transaction, read: &Read) -> Check {
         let db = self.boots.db()?;
         let key = (self.boots.dice.below(SERIES), self.any_time().max(self.history.floor()));
@@ -364,7 +364,7 @@ impl SeriesWorld {
         self.settle("commit", done.map(|_| seq), Durability::Sync, change)
     }
 
-    /// What a commit does that takes away the samples for which `hit` holds.
+    /// Effect of a commit that deletes the samples for which `hit` holds.
     fn gone(&self, hit: impl Fn(Key) -> bool) -> Vec<(Key, Option<u64>)> {
         self.history.newest().filter(|(key, _)| hit(*key)).map(|(key, _)| (key, None)).collect()
     }

@@ -1,13 +1,14 @@
 //! Tables on a disk that fails: transactions over rows with rules, definitions that change, loads, and lists that only grow.
 //!
-//!   session ─▶ statement ─▶ what the model says of the same statement at the same snapshot: same answer, same rows
-//!   commit ─▶ the model's next state: rules hold, and what a serializable transaction has read is as it was
-//!   crash ─▶ open ─▶ the rows are a state of the model, not older than promised; verify finds nothing
+//!   session ─▶ statement ─▶ the model at the same snapshot: same result, same rows
+//!   commit ─▶ the model's next state: rules hold, and serializable reads are unchanged
+//!   crash ─▶ open ─▶ the rows are a state of the model, no acknowledged commit lost; verify finds nothing
 //!
-//! The model keeps the state after every commit, so it says what any snapshot must show. Lists are the classic of history
-//! checking: each transaction reads some and appends a number that nobody else appends, so that a lost, doubled or
-//! misplaced write shows in every later read (list-append: Kingsbury and Alvaro, "Elle", VLDB 2020). Here every commit has a
-//! place in one order, so nothing has to be searched: each read is compared with the state at its place.
+//! The model stores the state after every commit, so it defines the contents of any snapshot. Lists are the
+//! classic of history checking: each transaction reads some and appends a unique number, so that a lost,
+//! doubled or misplaced write shows in every later read (list-append: Kingsbury and Alvaro, "Elle", VLDB
+//! 2020). Here every commit has a place in one order, so no search is needed: each read is compared with the
+//! state at its place.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +26,7 @@ use crate::world::{Bug, Check, DIR, ensure};
 /// Open transactions.
 const SESSIONS: usize = 4;
 
-/// What all tables hold.
+/// Contents of all tables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
     parents: BTreeMap<i64, String>,
@@ -35,7 +36,7 @@ struct State {
     loaded: Option<(i64, i64)>,
 }
 
-/// What a transaction did, in order.
+/// Effects of a transaction, in order.
 #[derive(Debug, Clone)]
 enum Effect {
     Parent(i64, Option<String>),
@@ -76,7 +77,7 @@ impl State {
     }
 }
 
-/// A transaction and what is known of it.
+/// A transaction and its model state.
 struct Session {
     transaction: Transaction,
     isolation: Isolation,
@@ -86,7 +87,7 @@ struct Session {
     children_read: Option<BTreeMap<i64, Option<i64>>>,
     /// The snapshot of its first write to the children.
     first_child: Option<u64>,
-    /// What there was when it first wrote.
+    /// State at its first write.
     base: Option<State>,
 }
 
@@ -95,14 +96,14 @@ struct TablesWorld {
     sessions: Vec<Session>,
     /// The state after each commit that changed one, ascending.
     states: Vec<(u64, State)>,
-    /// States that a commit without an answer may have left.
+    /// States that a commit without a response may have left.
     doubts: Vec<State>,
     next: u64,
     /// The commit that last truncated the children.
     truncated: u64,
 }
 
-/// Runs one seed: so many boots, each under some trouble.
+/// Runs one seed: so many boots, each with one kind of injected fault.
 pub fn run_tables(seed: u64, boots: u64) -> Run {
     let world = TablesWorld {
         boots: Boots::new(seed, 0x7ab1e5),
@@ -115,7 +116,7 @@ pub fn run_tables(seed: u64, boots: u64) -> Run {
     boots::run(world, boots)
 }
 
-/// A database without tables has no state to compare: its creation was cut off.
+/// A database without tables has no state to compare: its creation was interrupted.
 fn read_state(db: &Database) -> Result<State, Error> {
     let snapshot = db.snapshot();
     let mut read = snapshot.tables(db);
@@ -144,7 +145,7 @@ fn read_state(db: &Database) -> Result<State, Error> {
     let mut load = None;
     each("loaded", &mut |_, row| {
         let number = row.get(1)?.as_integer();
-        // Rows of two loads in one table: a number that is none.
+        // Rows of two loads in one table: use an invalid number.
         load = if load.is_none() || load == number { number } else { Some(i64::MIN) };
         rows += 1;
         Ok(())
@@ -203,7 +204,7 @@ impl World for TablesWorld {
             self.states.push((found, state));
         }
         self.doubts.clear();
-        // A truncation that a crash took back; its number is given to another commit.
+        // A truncation lost in a crash; its number is reused for another commit.
         self.truncated = self.truncated.min(found);
         self.compare(db)?;
         let left = db.tables().recover().map_err(Error::from)?;
@@ -282,7 +283,7 @@ impl TablesWorld {
         ])
     }
 
-    /// Begins a transaction, goes on with one, or ends one.
+    /// Begins a transaction, continues one, or ends one.
     fn use_session(&mut self) -> Check {
         let db = self.boots.db()?;
         if self.sessions.is_empty() || self.sessions.len() < SESSIONS && self.boots.dice.one_in(4) {
@@ -306,7 +307,8 @@ impl TablesWorld {
             self.sessions.push(session);
         }
         let mut session = self.sessions.swap_remove(self.boots.dice.index(self.sessions.len()));
-        // Its rows are in a table that is gone, where a newer statement does not find them: it can only be refused.
+        // Its rows are in a dropped table, where a newer statement does not find them: it can only be
+        // refused.
         let newer = session.isolation == Isolation::ReadCommitted;
         if newer && session.first_child.is_some_and(|at| at < self.truncated) {
             let commits = self.boots.counts.commits;
@@ -324,7 +326,7 @@ impl TablesWorld {
             match self.statement(&db, &mut session) {
                 Ok(()) => {}
                 Err(Trouble::Bug(bug)) => return Err(bug),
-                // What a failed read leaves in the transaction is nothing that a caller would go on with.
+                // A caller would not continue with a transaction after a failed read.
                 Err(Trouble::Disk(error)) => return self.boots.excuse("statement", &error),
             }
         }
@@ -332,8 +334,9 @@ impl TablesWorld {
         Ok(())
     }
 
-    /// True when others have written since to rows that the effects are about, or rows that rule them out. A read committed
-    /// transaction sees both then, its own rows and theirs, and what it sees follows no rules until it is refused.
+    /// True when others have written since to rows of the effects, or to rows that conflict with them. A read
+    /// committed transaction sees both then, its own rows and theirs, and its reads follow no rules until it
+    /// is refused.
     fn is_torn(&self, base: &State, effects: &[Effect]) -> bool {
         let Ok(now) = self.latest() else { return true };
         let changed = effects.iter().any(|effect| match effect {
@@ -345,7 +348,7 @@ impl TablesWorld {
         changed || !now.with(effects).is_sound()
     }
 
-    /// One statement, and what the model says of it.
+    /// Executes one statement, and the same in the model.
     fn statement(&mut self, db: &Database, session: &mut Session) -> Result<(), Trouble> {
         let (key, other) = (self.boots.dice.below(5).cast_signed(), self.boots.dice.below(4).cast_signed());
         let id = [Value::Int8(key)];
@@ -358,7 +361,7 @@ impl TablesWorld {
             _ => "lists",
         })?;
         let mut tables = session.transaction.tables();
-        // Whether there was something to do.
+        // True when the statement had an effect.
         let done: Result<bool, TablesError> = match kind {
             0 | 1 => {
                 tables.upsert(&table, &[("id", key.into()), ("name", name.as_str().into())]).map(|_| true)
@@ -403,7 +406,7 @@ impl TablesWorld {
         Ok(())
     }
 
-    /// What the transaction must see now.
+    /// The state that the transaction must see now.
     fn view(&self, session: &Session) -> Result<State, Trouble> {
         let at = session.transaction.snapshot().seq().0;
         Ok(self.state_at(at)?.with(&session.effects))
@@ -450,7 +453,7 @@ impl TablesWorld {
         Ok(found)
     }
 
-    /// Reads a list and puts one more number at its end.
+    /// Reads a list and appends one number to it.
     fn append(
         &mut self,
         table: &ropewalk::tables::Table,
@@ -478,7 +481,7 @@ impl TablesWorld {
             }
             Ok(Some(done)) => {
                 ensure!(after.is_sound(), "a commit broke the rules: {after:?}");
-                // Appends rest on a read at every level but the weakest.
+                // Appends depend on a read at every level but the weakest.
                 let checked = match isolation {
                     Isolation::Serializable => lists_read.as_slice(),
                     _ => &[],
@@ -510,7 +513,7 @@ impl TablesWorld {
         Ok(())
     }
 
-    /// Something that commits by itself, durably, and whose `effects` happen as a whole or not at all.
+    /// Records a change that commits by itself, durably, and whose `effects` happen atomically.
     fn whole(&mut self, what: &str, effects: &[Effect], done: Result<(), Error>) -> Check {
         let after = self.latest()?.with(effects);
         match done {
@@ -520,7 +523,7 @@ impl TablesWorld {
                 self.states.push((seq, after));
             }
             Err(error) if error.is_conflict() => self.boots.counts.refusals += 1,
-            // An index or a column that is there already, or not at all.
+            // An index or a column that exists already, or not at all.
             Err(Error::Tables(
                 TablesError::Duplicate { .. }
                 | TablesError::UnknownIndex { .. }
@@ -534,7 +537,7 @@ impl TablesWorld {
         Ok(())
     }
 
-    /// Definitions come and go beside the sessions.
+    /// Definitions are created and dropped while sessions are open.
     fn define(&mut self) -> Check {
         let db = self.boots.db()?;
         let number = self.boots.dice.below(2);

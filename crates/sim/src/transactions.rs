@@ -7,7 +7,7 @@ use crate::oracle::{AppendAsk, Ask, KeysAsk, Write, matches};
 use crate::words::{self, show};
 use crate::world::{Answer, Bug, Check, Pending, Waiting, World, ensure};
 
-/// A transaction and what the oracle needs to judge it.
+/// A transaction and the oracle's data to judge it.
 pub(crate) struct OpenTransaction {
     transaction: Transaction,
     isolation: Isolation,
@@ -86,7 +86,7 @@ impl World {
         Ok(())
     }
 
-    /// Begins a transaction, goes on with one, or ends one.
+    /// Begins a transaction, continues one, or ends one.
     pub(crate) fn use_transaction(&mut self) -> Check {
         let open = self.boot().transactions.len();
         if open == 0 || (open < 4 && self.dice.one_in(4)) {
@@ -127,7 +127,8 @@ impl World {
                         "savepoints differ"
                     );
                     if let Some((writes, appends)) = expected {
-                        // A write that is taken back counts as a read of its key: it may have told whether the key was free.
+                        // A rolled back write counts as a read of its key: it may have revealed whether the
+                        // key was free.
                         open.keys_read.extend(open.writes.drain(writes..).map(|(id, write)| match write {
                             Write::Put(key, _) | Write::Delete(key) | Write::DeleteRange(key, _) => (id, key),
                         }));
@@ -153,7 +154,7 @@ impl World {
         let result = open.transaction.get(keyspace, &key);
         let own = open.own(keyspace.id(), &key).is_some();
         let Some(found) = self.allow("transaction get", result)? else {
-            // A read that failed saw nothing, but the transaction has noted it.
+            // A read that failed returned nothing, but the transaction has noted it.
             let end = Some([key.as_slice(), &[0]].concat());
             if !own {
                 open.ranges_read.push((keyspace.id(), key.clone(), end, Some(key)));

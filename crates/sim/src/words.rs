@@ -1,4 +1,4 @@
-//! Random events, queries, conditions and keys, from few words, so that they meet.
+//! Generators of random events, queries, conditions and keys, from a small vocabulary, so that they overlap.
 
 use ropewalk::{AppendCondition, Event, Position, Query, QueryItem, ReadOptions};
 use uuid::Uuid;
@@ -57,7 +57,7 @@ pub(crate) fn query(dice: &Dice) -> Query {
         if dice.one_in(6) {
             item.tag_prefixes = words(dice, "tag:", 1);
         }
-        // An item that says nothing is refused; "all events" is the query without items.
+        // An item without conditions is refused; "all events" is the query without items.
         if item.is_empty() { QueryItem::new(["Type0"], ["tag:0"]) } else { item }
     });
     Query::from_items(items)
@@ -106,7 +106,7 @@ pub(crate) fn value(dice: &Dice) -> Vec<u8> {
     dice.bytes(len as usize)
 }
 
-/// As [`value`], seldom one that is larger than the memory that writes may take.
+/// As [`value`], rarely one that is larger than the memory that writes may take.
 pub(crate) fn any_value(dice: &Dice) -> Vec<u8> {
     if dice.one_in(80) { dice.bytes(dice.between(70_000, HUGE_BYTES) as usize) } else { value(dice) }
 }
@@ -117,7 +117,7 @@ pub(crate) fn range(dice: &Dice) -> (Vec<u8>, Vec<u8>) {
     if a <= b { (a, b) } else { (b, a) }
 }
 
-/// Bytes as a reader of a trace wants them: short.
+/// Bytes in the short form of a trace.
 pub(crate) fn show(bytes: &[u8]) -> String {
     let shown: String =
         bytes.iter().take(24).flat_map(|b| std::ascii::escape_default(*b)).map(char::from).collect();

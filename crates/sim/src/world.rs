@@ -1,10 +1,10 @@
-//! The simulated world: disk, clock, the open database, the oracle, and what the world has been promised.
+//! The simulated environment: disk, clock, the open database, the oracle, and the commits that must survive.
 //!
-//!   actors ─▶ database ─▶ answers ─▶ settle: oracle decides the same request; both must agree
-//!   crash / kill / close ─▶ open ─▶ reconcile: what is there is a prefix of the oracle, not shorter than promised
+//!   actors ─▶ database ─▶ results ─▶ settle: oracle decides the same request; both must agree
+//!   crash / kill / close ─▶ open ─▶ reconcile: the contents are a long enough prefix of the oracle
 //!
-//! Promises are two numbers: every commit up to `durable` survives a power cut, every commit up to `written` survives the
-//! end of the process. A `Sync` answer raises both, a `Buffered` answer the second.
+//! Promises are two numbers: every commit up to `durable` survives a power cut, every commit up to `written`
+//! survives the end of the process. A `Sync` acknowledgement raises both, a `Buffered` one the second.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ use crate::words::Author;
 /// Where the database lives on the simulated disk.
 pub(crate) const DIR: &str = "/data/db";
 
-/// Something that must not be.
+/// A violated check.
 #[derive(Debug)]
 pub(crate) struct Bug(pub(crate) String);
 
@@ -42,7 +42,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// What the database said to a transaction.
+/// Response of the database to a transaction.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Committed {
@@ -51,7 +51,7 @@ pub(crate) enum Answer {
         time: Option<i64>,
     },
     Refused(Refusal),
-    /// Class, text, and whether it is the answer of an engine that has stopped.
+    /// Class, text, and whether it is the response of a stopped engine.
     Failed(Class, String, bool),
 }
 
@@ -108,14 +108,14 @@ pub(crate) enum Waiting {
     Keys(CommitHandle),
 }
 
-/// A transaction that was submitted and not yet answered.
+/// A transaction that was submitted and has no response yet.
 pub(crate) struct Pending {
     pub(crate) ask: Ask,
     pub(crate) durability: Durability,
     pub(crate) waiting: Waiting,
 }
 
-/// An open database and what holds on to it.
+/// An open database and the objects that reference it.
 pub(crate) struct Boot {
     pub(crate) keyspaces: Vec<Keyspace>,
     pub(crate) pending: Vec<Pending>,
@@ -136,11 +136,11 @@ pub(crate) enum End {
 pub struct Counts {
     /// Steps of actors.
     pub steps: u64,
-    /// Transactions that were committed and answered.
+    /// Acknowledged commits.
     pub commits: u64,
-    /// Transactions that were refused as they should be.
+    /// Transactions that were refused as expected.
     pub refusals: u64,
-    /// Answers of readers that were compared with the oracle.
+    /// Results of readers that were compared with the oracle.
     pub reads: u64,
     /// Times the database was opened.
     pub opens: u64,
@@ -166,19 +166,20 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) author: Author,
     pub(crate) oracle: Oracle,
-    /// What the oracle may be instead: a stopped engine has answered requests of which both answers are right.
+    /// Alternatives to the oracle: a stopped engine has responded to requests for which both results are
+    /// right.
     alternatives: Vec<Oracle>,
     pub(crate) boot: Option<Boot>,
     /// Events and conditions that were last sent under an idempotency key.
     pub(crate) sent: BTreeMap<(String, String), (Vec<Event>, Vec<AppendCondition>)>,
-    /// Decisions that were read and not yet acted on.
+    /// Decisions that were read and not acted on yet.
     pub(crate) decisions: Vec<(String, AppendCondition)>,
     pub(crate) readers: Readers,
     /// Commits up to here survive a power cut.
     pub(crate) durable: u64,
     /// Commits up to here survive the end of the process.
     pub(crate) written: u64,
-    /// Commits up to here are followed by a record that knows that they were durable.
+    /// Commits up to here are followed by a record that confirms their durability.
     pub(crate) claimed: u64,
     /// A copy that was begun, and the commit it holds if it was finished.
     pub(crate) backup: Option<Option<u64>>,
@@ -188,14 +189,14 @@ pub(crate) struct World {
     pub(crate) full: bool,
     /// Reads lie now.
     pub(crate) lies: bool,
-    /// A sync may have failed in this boot, so that not even the cache keeps what was written.
+    /// A sync may have failed in this boot, so that not even the cache holds what was written.
     pub(crate) sync_failed: bool,
     faults_before: u64,
-    /// Ends inside an operation, the next one last: operations from the end before, and what ends.
+    /// Ends inside an operation, the next one last: operations since the previous end, and the kind of end.
     planned: Vec<(u64, End)>,
     pub(crate) counts: Counts,
     trace: Vec<String>,
-    /// Lines of trace that are kept for a report.
+    /// Lines of the trace retained for a report.
     pub(crate) trace_lines: usize,
     hash: u64,
     pub(crate) options: Options,
@@ -282,7 +283,7 @@ impl World {
         self.boot.as_ref().is_some_and(|boot| boot.db.engine().stopped().is_some())
     }
 
-    /// Is a failure of this class right now what it should be?
+    /// True when a failure of this class is expected now.
     pub(crate) fn excused(&self, class: Class) -> bool {
         let typed = matches!(class, Class::Io | Class::Busy | Class::Internal)
             || self.lies && class == Class::Corrupt;
@@ -301,7 +302,7 @@ impl World {
         Ok(None)
     }
 
-    /// Compares an answer with what the oracle says, and does the same in the oracle.
+    /// Compares a result with the oracle's, and applies the same to the oracle.
     pub(crate) fn settle(
         &mut self,
         ask: &Ask,
@@ -385,7 +386,7 @@ impl World {
         }
     }
 
-    /// Everything that is visible became durable.
+    /// Everything visible became durable.
     pub(crate) fn all_durable(&mut self) {
         let visible = self.visible();
         self.durable = self.durable.max(visible);
@@ -393,14 +394,14 @@ impl World {
         self.owed.clear();
     }
 
-    /// A background step has done what was due at this time.
+    /// A background step has done the syncs due at this time.
     pub(crate) fn paid(&mut self, now: u64) {
         let due = self.owed.extract_if(.., |(_, by)| *by <= now).map(|(seq, _)| seq).max().unwrap_or(0);
         self.durable = self.durable.max(due);
         self.written = self.written.max(due);
     }
 
-    /// Takes the answers of everything submitted; whoever waits first leads.
+    /// Collects the results of everything submitted; the first waiter leads.
     pub(crate) fn settle_pending(&mut self, time: Option<i64>) -> Check {
         let pending = std::mem::take(&mut self.boot().pending);
         let (durable, last) = (self.durable, self.oracle.last());
@@ -418,7 +419,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends the boot, opens the database again, and compares what is there with what must be there.
+    /// Ends the boot, opens the database again, and compares its contents with the expected ones.
     pub(crate) fn restart(&mut self, end: End, trouble: bool) -> Check {
         self.note(format!("---- {end:?}"));
         let mut floor = self.end_boot(end)?;
@@ -466,7 +467,7 @@ impl World {
         self.reconcile(floor)
     }
 
-    /// Plans ends inside operations, each so many operations after the one before.
+    /// Plans ends inside operations, each so many operations after the previous one.
     pub(crate) fn plan(&mut self, ends: &[(u64, End)]) {
         self.note(format!("planned: {ends:?}"));
         self.planned = ends.iter().rev().copied().collect();
@@ -479,7 +480,7 @@ impl World {
         }
     }
 
-    /// What ended inside the operation at which the disk went off; without a plan it was the power.
+    /// The kind of end at the operation at which the disk went off; without a plan it was a power cut.
     pub(crate) fn planned_end(&mut self) -> End {
         self.planned.pop().map_or(End::PowerCut, |(_, end)| end)
     }
@@ -489,13 +490,13 @@ impl World {
         self.counts.power_cuts += 1;
     }
 
-    /// Nothing fails any more.
+    /// Stops all faults.
     pub(crate) fn heal(&mut self) {
         self.vfs.calm();
         (self.full, self.lies) = (false, false);
     }
 
-    /// Answers the commit up to which the next boot must find everything.
+    /// Returns the commit up to which the next boot must find everything.
     fn end_boot(&mut self, end: End) -> Check<u64> {
         if self.boot.is_none() {
             return Ok(0);
@@ -524,7 +525,7 @@ impl World {
         Ok(floor)
     }
 
-    /// Closes in good order: what was submitted is still answered, and everything is durable.
+    /// Closes cleanly: submitted transactions still get a response, and everything is durable.
     fn close(&mut self) -> Check<u64> {
         self.mark();
         let running = !self.stopped();
@@ -538,7 +539,7 @@ impl World {
         Ok(self.durable)
     }
 
-    /// Closes the database for good.
+    /// Closes the database finally.
     pub(crate) fn end(&mut self) -> Check {
         self.end_boot(End::Close)?;
         self.vfs.wipe(Path::new(BACKUPS));
@@ -555,7 +556,7 @@ impl World {
         );
         ensure!(
             found <= last,
-            "the database reopened at commit {found}, but only {last} were ever asked for"
+            "the database reopened at commit {found}, but only {last} were ever submitted"
         );
         (self.durable, self.written) = (found, found);
         self.claimed = self.claimed.min(found);
@@ -567,7 +568,7 @@ impl World {
 }
 
 impl World {
-    /// What is there must be what one history says up to commit `found`, which becomes the oracle.
+    /// The contents must equal one history up to commit `found`, which becomes the oracle.
     fn choose_history(&mut self, found: u64) -> Check {
         for other in std::mem::take(&mut self.alternatives) {
             self.oracle.truncate(found);
@@ -599,7 +600,7 @@ pub(crate) fn open_in(options: &Options, dir: &Path) -> Result<(Database, Vec<Ke
     Ok((db, keyspaces))
 }
 
-/// Everything so small that a few hundred transactions roll segments, flush, compact and trim.
+/// All limits so small that a few hundred transactions roll segments, flush, compact and trim.
 pub(crate) fn small_options(dice: &Dice) -> Options {
     let mut options = Options::new().background(Background::Manual);
     let engine = options.engine_mut();

@@ -1,10 +1,10 @@
-//! What point reads and scans cost: rows of 8 + 100 bytes, random keys, one thread.
+//! Cost of point reads and scans: rows of 8 + 100 bytes, random keys, one thread.
 //!
 //! ```text
 //! cargo run --release -p ropewalk-store --example points -- [ROWS] [DIRECTORY]
 //! ```
 //!
-//! Prints nanoseconds per operation. The directory is emptied of the store that the example made.
+//! Prints nanoseconds per operation. The store that the example made is removed from the directory.
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // a measuring program: it prints, and stops at the first error
 
 use std::path::PathBuf;
@@ -37,8 +37,8 @@ impl Timer<'_> {
         (result, self.0.clock.monotonic_nanos() - start)
     }
 
-    /// Runs `f` in 200 slices, each shorter than a turn of the scheduler, and prints the time of one operation: over
-    /// all, in the median slice, and in the fastest, which comes close to what a quiet machine would show.
+    /// Runs `f` in 200 slices, each shorter than a time slice of the scheduler, and prints the time of one
+    /// operation: over all, in the median slice, and in the fastest, which approximates a quiet machine.
     fn per(&self, name: &str, operations: u64, mut f: impl FnMut(u64)) {
         let slice = operations / SLICES;
         let mut nanos: Vec<u64> = (0..SLICES).map(|_| self.time(|| f(slice)).1).collect();

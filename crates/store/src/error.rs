@@ -1,32 +1,32 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What can go wrong in the store. Sorted by what the caller does next: retry, repair, or correct the call.
+/// Errors of the store. Sorted by what the caller does next: retry, repair, or correct the call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The file system refused. The state before the call is intact and the call may be repeated.
+    /// The file system returned an error. The state before the call is intact and the call may be repeated.
     #[error("{op} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// Operation that failed.
         op: &'static str,
-        /// On which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the file system.
         source: io::Error,
     },
-    /// A file does not hold what was written.
+    /// The contents of a file are damaged.
     #[error("{} at byte {offset}: {what}", path.display())]
     Corrupt {
         /// The damaged file.
         path: PathBuf,
         /// Where in the file.
         offset: u64,
-        /// What was expected there.
+        /// The expected content.
         what: &'static str,
     },
-    /// A run that the manifest names, or the manifest of runs or commits that are there, is not there.
-    #[error("{}: this file is missing, and others rest on it", path.display())]
+    /// A run in the manifest is missing, or the manifest is missing although its runs or commits exist.
+    #[error("{}: this file is missing, and others depend on it", path.display())]
     Missing {
         /// The missing file.
         path: PathBuf,
@@ -36,7 +36,7 @@ pub enum StoreError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What it should be.
+        /// The expected kind of file.
         kind: &'static str,
         /// The bytes where the magic should be.
         found: [u8; 8],
@@ -72,7 +72,7 @@ pub enum StoreError {
         name: &'static str,
         /// Its value.
         value: u64,
-        /// What it must be.
+        /// The allowed values.
         what: &'static str,
     },
     /// Entries reached a run writer out of order: keys must ascend, versions of a key descend, range tombstones come first.

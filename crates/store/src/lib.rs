@@ -1,16 +1,17 @@
-//! Ordered versioned keys: memory that is being written, immutable sorted runs on disk, and what moves data from one to
-//! the other.
+//! Ordered versioned keys: memory that is being written, immutable sorted runs on disk, and the jobs that
+//! move data from one to the other.
 //!
 //! ```text
 //!   put ─▶ Memtable ─▶ flush ─▶ runs of level 0 ─▶ compaction ─▶ level 1 ─▶ … ─▶ last level
 //!             └──────────────────────┴── get, Cursor: newest source first ──┘
 //! ```
 //!
-//! A keyspace is an ordered map from (key, version) to a value or a tombstone. The caller (the engine) owns the log, gives
-//! versions ([`ropewalk_base::Seq`]) and decides which memtables exist; this crate never invents a version.
+//! A keyspace is an ordered map from (key, version) to a value or a tombstone. The caller (the engine) owns
+//! the log, assigns versions ([`ropewalk_base::Seq`]) and decides which memtables exist; this crate never
+//! creates a version.
 //!
-//! Words: a *run* is one sorted immutable file, a *flush* is what one memtable became, a *level* is a set of disjoint
-//! runs, a *view* is the set of all runs at one moment.
+//! Terms: a *run* is one sorted immutable file, a *flush* is the result of writing one memtable, a *level* is
+//! a set of disjoint runs, a *view* is the set of all runs at one instant.
 //!
 //! Not here: durability of single commits (the log), isolation (the engine), what keys mean (the models).
 

@@ -26,7 +26,7 @@ pub enum FilterPolicy {
     /// Every run but those of the last level: reads that hit pay nothing there.
     #[default]
     UpperLevels,
-    /// Every run: choose it when reads often miss.
+    /// Every run: choose it when many reads miss.
     All,
 }
 
@@ -121,7 +121,8 @@ pub struct StoreOptions {
     pub cache_bytes: u64,
     /// How runs are read.
     pub read_mode: ReadMode,
-    /// Find blocks through the models of the runs; false searches fences by halving, to measure what models are worth.
+    /// Find blocks through the models of the runs; false searches fences by halving, to measure the benefit
+    /// of models.
     pub learned_index: bool,
 }
 

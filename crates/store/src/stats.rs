@@ -24,7 +24,7 @@ pub struct KeyspaceStats {
     pub name: String,
     /// Level 0 first. In level 0 `flushes` of them overlap.
     pub levels: Vec<LevelStats>,
-    /// Flushes that are not merged yet: sources that a read may have to ask besides the levels.
+    /// Flushes that are not merged yet: sources that a read may have to search besides the levels.
     pub flushes: u64,
     /// Entries, all versions and tombstones counted.
     pub entries: u64,
@@ -97,7 +97,7 @@ impl Store {
 }
 
 impl KeyspaceStats {
-    /// Sources that a point read may have to ask: flushes that are not merged yet, and levels that hold anything.
+    /// Sources that a point read may have to search: flushes that are not merged yet, and non-empty levels.
     pub fn read_amplification(&self) -> u64 {
         self.flushes + self.levels.iter().skip(1).filter(|level| level.runs > 0).count() as u64
     }
@@ -108,8 +108,9 @@ impl KeyspaceStats {
         (self.flushed_bytes > 0).then(|| all as f64 / self.flushed_bytes as f64)
     }
 
-    /// Bytes of files for each byte of keys and values in them, old versions and tombstones counted; `None` when empty. What
-    /// compaction would give back shows in [`KeyspaceStats::tombstones`] and [`KeyspaceStats::range_tombstones`].
+    /// Bytes of files for each byte of keys and values in them, old versions and tombstones counted; `None`
+    /// when empty. [`KeyspaceStats::tombstones`] and [`KeyspaceStats::range_tombstones`] indicate how much
+    /// compaction would free.
     pub fn space_amplification(&self) -> Option<f64> {
         (self.raw_bytes > 0).then(|| self.file_bytes as f64 / self.raw_bytes as f64)
     }

@@ -34,7 +34,7 @@ use crate::run::Run;
 use crate::run::files::Files;
 use crate::run::writer::{NewRun, RunWriter};
 
-/// What one [`Store::install`] changes, all at once.
+/// Changes of one [`Store::install`], applied atomically.
 #[derive(Debug, Default)]
 pub struct Edit {
     /// Runs that become the newest of their keyspaces.
@@ -43,7 +43,7 @@ pub struct Edit {
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// What a quantum of compaction did.
+/// Result of a quantum of compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactStep {
     /// No level is too full.
@@ -87,7 +87,8 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the store in `dir`, creating the directory if needed, and removes what a crash left behind. Reads the
+    /// Opens the store in `dir`, creating the directory if needed, and removes leftovers of a crash. Reads
+    /// the
     /// manifest and the footers of the runs only.
     ///
     /// # Errors
@@ -138,7 +139,7 @@ impl Store {
     /// True when there is a manifest in `dir`, which may not exist.
     ///
     /// # Errors
-    /// The question could not be answered.
+    /// The check failed.
     pub fn is_begun(env: &Env, dir: &Path) -> io::Result<bool> {
         env.vfs.exists(&dir.join(manifest::NAME))
     }
@@ -170,12 +171,12 @@ impl Store {
         Ok(keyspace)
     }
 
-    /// True when there was no manifest at the opening: nothing was in the directory, or nothing that counts.
+    /// True when there was no manifest at the opening: the directory was empty or held nothing relevant.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
 
-    /// Writes the manifest as things stand, durably: from then on the store is there.
+    /// Writes the manifest of the current state, durably: from then on the store exists.
     ///
     /// # Errors
     /// It cannot be written.
@@ -184,12 +185,12 @@ impl Store {
         self.switch(&self.view.load(), &state.checkpoint).map_err(|(error, _)| error)
     }
 
-    /// What to say when something proves that a new store is none.
+    /// The error for a store that appears new although its data must exist.
     pub fn lost(&self) -> StoreError {
         StoreError::Missing { path: self.files.dir.join(manifest::NAME) }
     }
 
-    /// Where recovery starts, as the manifest in force says; zero and empty in a new store.
+    /// Where recovery starts, according to the manifest in force; zero and empty in a new store.
     pub fn checkpoint(&self) -> Checkpoint {
         self.state.lock().checkpoint.clone()
     }
@@ -199,7 +200,7 @@ impl Store {
         self.view.load_full()
     }
 
-    /// A writer of sorted entries, for bulk loads and flushes. What it returns takes effect with [`Store::install`].
+    /// A writer of sorted entries, for bulk loads and flushes. Its runs take effect with [`Store::install`].
     ///
     /// # Errors
     /// Unknown keyspace.
@@ -219,8 +220,9 @@ impl Store {
         Ok(RunWriter::new(&self.files, keyspace, options, options.filter == FilterPolicy::All))
     }
 
-    /// Writes a memtable, which must not change meanwhile, into runs. Leaves out what no snapshot sees. `snapshots`:
-    /// the live ones, ascending, the last being the newest visible commit; if there are none, every version is kept.
+    /// Writes a memtable, which must not change meanwhile, into runs. Drops versions that no snapshot sees.
+    /// `snapshots`: the live ones, ascending, the last being the newest visible commit; without any, every
+    /// version is retained.
     ///
     /// # Errors
     /// I/O errors (the partial files are removed, the call may be repeated), unknown keyspace.
@@ -296,8 +298,8 @@ impl Store {
         }
     }
 
-    /// What is in force now, with its files, which stay while the answer lives; and what `look` sees while nothing can be
-    /// put in force.
+    /// Pins the state in force with its files, which stay while the returned pin lives; also returns the
+    /// result of `look`, which runs while nothing can be installed.
     pub fn pin<T>(&self, look: impl FnOnce() -> T) -> (StorePin, T) {
         let state = self.state.lock();
         let view = self.view.load_full();
@@ -331,12 +333,12 @@ impl Store {
         }
     }
 
-    /// Does about `max_bytes` of compaction, if any is due. One caller works at a time; others wait. `snapshots` as in
-    /// [`Store::write_memtable`]; a job that is under way goes on with those it began with.
+    /// Does about `max_bytes` of compaction, if any is due. One caller works at a time; others wait.
+    /// `snapshots` as in [`Store::write_memtable`]; a running job continues with those it began with.
     ///
     /// # Errors
-    /// I/O errors or damage: the job is given up, its files are removed, the state is as before it. The next call
-    /// starts anew.
+    /// I/O errors or damage: the job is abandoned, its files are removed, the state is as before it. The next
+    /// call starts a new job.
     pub fn compact_step(&self, snapshots: &[Seq], max_bytes: u64) -> Result<CompactStep, StoreError> {
         let mut slot = self.job.lock();
         let job = match slot.take() {
@@ -351,8 +353,8 @@ impl Store {
         Ok(CompactStep::Worked { bytes })
     }
 
-    /// Compacts everything: afterwards each keyspace is one sorted level, without tombstones and versions that no
-    /// snapshot sees. Needs room for a second copy of what is rewritten.
+    /// Compacts everything: afterwards each keyspace is one sorted level, without tombstones and versions
+    /// that no snapshot sees. Needs space for a second copy of the rewritten data.
     ///
     /// # Errors
     /// As [`Store::compact_step`].

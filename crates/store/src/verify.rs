@@ -9,34 +9,34 @@ use crate::run::block::{Block, head};
 use crate::run::fences::Place;
 use crate::store::Store;
 
-/// One thing that is not as it must be.
+/// One place of damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
     /// Where in the file, in bytes.
     pub offset: u64,
-    /// What was expected there.
+    /// The expected content.
     pub what: String,
 }
 
-/// What [`Store::verify`] saw.
+/// Result of [`Store::verify`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Runs looked at.
+    /// Runs checked.
     pub runs: u64,
-    /// Blocks looked at.
+    /// Blocks checked.
     pub blocks: u64,
-    /// Entries looked at.
+    /// Entries checked.
     pub entries: u64,
-    /// All damage, file by file. Empty: the store is whole.
+    /// All damage, file by file. Empty: the store is intact.
     pub damage: Vec<Damage>,
 }
 
 impl Store {
     /// Reads every run in force and checks everything that a reader relies on: checksums, order within and across
     /// blocks, fences, that filters pass every key, counts, version bounds, and that the runs of a level are disjoint.
-    /// Goes on after damage and lists all of it. Cost: one read of all data.
+    /// Continues after damage and lists all of it. Cost: one read of all data.
     ///
     /// # Errors
     /// I/O errors that say nothing about the content.
@@ -57,7 +57,7 @@ impl Store {
     }
 }
 
-/// Collects what is wrong with one run.
+/// Collects the damage of one run.
 struct Check<'r> {
     run: &'r Run,
     report: &'r mut VerifyReport,

@@ -1,19 +1,20 @@
-//! How much memory the process may use: what the machine has, or less where a control group sets a limit, as containers and
-//! services do.
+//! Memory that the process may use: the memory of the machine, or less where a control group sets a limit, as
+//! containers and services do.
 //!
 //! ```text
 //! /proc/meminfo       MemTotal: 24684084 kB
 //! /proc/self/cgroup   0::/app.slice/db.service   ─▶ /sys/fs/cgroup/app.slice/db.service/memory.max, and of every group around it
 //!                     4:memory:/docker/1f34      ─▶ /sys/fs/cgroup/memory/docker/1f34/memory.limit_in_bytes, and so on
 //! ```
-//! The least of them counts. Within a container the path may be one of the machine outside, which is not there: its own group is
-//! the root then, which is looked at, too.
+//! The least of them counts. Within a container the path may be that of the machine outside, which does not
+//! exist: the container's group is the root then, which is read, too.
 //!
 //! Source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst; proc_meminfo(5), cgroups(7).
 
 use std::path::{Component, Path, PathBuf};
 
-/// Bytes of memory that this process may use, as far as the system tells: Linux does, others answer `None`.
+/// Bytes of memory that this process may use, as far as the system reports it: Linux does, others return
+/// `None`.
 pub fn process_memory() -> Option<u64> {
     memory_told_by(&|path| std::fs::read_to_string(path).ok())
 }
@@ -31,7 +32,7 @@ fn machine_bytes(meminfo: &str) -> Option<u64> {
     total.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The files that limit the memory of a group of `/proc/self/cgroup`, its own and those of the groups around it.
+/// The files that limit the memory of a group of `/proc/self/cgroup`, for the group and those around it.
 fn limit_files(line: &str) -> Option<Vec<PathBuf>> {
     let (_, rest) = line.split_once(':')?;
     let (controllers, path) = rest.split_once(':')?;
@@ -44,7 +45,7 @@ fn limit_files(line: &str) -> Option<Vec<PathBuf>> {
     };
     let mut dir = PathBuf::from(root);
     let mut files = vec![dir.join(file)];
-    // A group outside what is mounted begins with `..`: it cannot be looked at.
+    // A group outside what is mounted begins with `..`: it cannot be read.
     let inside = Path::new(path).components().skip_while(|part| *part == Component::RootDir);
     for part in inside.take_while(|part| matches!(part, Component::Normal(_))) {
         dir.push(part);
@@ -53,7 +54,7 @@ fn limit_files(line: &str) -> Option<Vec<PathBuf>> {
     Some(files)
 }
 
-/// A limit; `max` is none. Version 1 writes none as a number beyond any machine.
+/// A limit; `max` means unlimited. Version 1 writes a number larger than any machine's memory for that.
 fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -65,7 +66,7 @@ mod tests {
     const MEMINFO: &str =
         "MemTotal:       24684084 kB\nMemFree:        19706660 kB\nMemAvailable:   23244352 kB\n";
     const MACHINE: u64 = 24_684_084 * 1024;
-    /// What version 1 says where there is no limit.
+    /// Contents of version 1 without a limit.
     const NO_LIMIT: &str = "9223372036854771712\n";
 
     fn told(files: &[(&str, &str)]) -> Option<u64> {
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_outside_of_what_is_mounted_is_not_looked_for() {
+    fn control_group_outside_the_mount_is_skipped() {
         let files = limit_files("0::/../other").unwrap();
         assert_eq!(files, [Path::new("/sys/fs/cgroup/memory.max")]);
         assert_eq!(limit_files("nonsense"), None);

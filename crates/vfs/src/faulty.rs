@@ -1,13 +1,12 @@
-//! A simulated disk that does what a real one may do at the worst moment. The same seed and the same calls give the
-//! same disk.
+//! A simulated disk with the failures of a real one. The same seed and the same calls give the same disk.
 //!
 //!   FaultyVfs ─▶ names (durable after `sync_dir`) ─▶ inodes (bytes durable after `sync_data`)
-//!       │ crash()            each unsynced change is kept, dropped or torn; locks fall; open files are dead
+//!       │ crash()            unsynced changes survive, vanish or tear; locks fall; open files are dead
 //!       │ crash_at(n)        the power fails instead of operation n, and stays off until `crash()`
 //!       │ fail(op, n), set_faults(…)         refused calls, and reads that lie
 //!       │ set_space(…), set_descriptors(…)   a full disk, a process without descriptors
-//!       │ flip_bit(…), overwrite(…)          rot; writes that were lost, stale or sent elsewhere
-//!       └ lie_about_sync(k)  sync number k answers Ok and does nothing: the bug that a simulation has to find
+//!       │ flip_bit(…), overwrite(…)          bit corruption; writes that were lost, stale or sent elsewhere
+//!       └ lie_about_sync(k)  sync number k returns Ok, does nothing: the bug that a simulation has to find
 //!
 //! ```
 //! use ropewalk_vfs::{FaultyVfs, OpenMode, Vfs};
@@ -57,7 +56,7 @@ pub enum DiskOp {
     Remove,
 }
 
-/// How often calls fail on their own: one in so many, zero for never.
+/// Probabilities of random failures: one call in so many, zero for never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
     /// Reads.
@@ -68,7 +67,7 @@ pub struct Faults {
     pub sync: u32,
     /// Creating, renaming, removing.
     pub name: u32,
-    /// Reads that answer Ok, with one bit wrong.
+    /// Reads that return Ok, with one bit wrong.
     pub lie: u32,
 }
 
@@ -87,7 +86,7 @@ impl Faults {
 #[derive(Clone)]
 pub struct FaultyVfs {
     disk: Arc<Mutex<Disk>>,
-    /// The boot that this handle dies with.
+    /// Number of the boot after which this handle fails.
     process: Option<u64>,
 }
 
@@ -141,10 +140,10 @@ fn too_large<T>(_: T) -> io::Error {
     io::ErrorKind::FileTooLarge.into()
 }
 
-/// What is to become of a call.
+/// Outcome of a call.
 enum Decision {
     Go,
-    /// Do it, or part of it, and answer this.
+    /// Do it, or part of it, and return this error.
     Fail(io::Error),
 }
 
@@ -153,7 +152,7 @@ impl Disk {
         self.random.next_u64() % n.max(1)
     }
 
-    /// Counts a call and decides what becomes of it.
+    /// Counts a call and decides its outcome.
     fn begin(&mut self, op: DiskOp, what: fmt::Arguments<'_>) -> io::Result<Decision> {
         if self.off {
             return Err(power_is_off());
@@ -200,7 +199,7 @@ impl Disk {
         Err(io::Error::from_raw_os_error(TOO_MANY_OPEN_FILES))
     }
 
-    /// What a reader gets of bytes that were read right.
+    /// Passes correctly read bytes to the reader, perhaps with a fault.
     fn pass_on(&mut self, bytes: &mut [u8]) {
         self.bytes_read += bytes.len() as u64;
         let one_in = self.faults.lie;
@@ -276,8 +275,8 @@ impl FaultyVfs {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The disk as a process sees it that starts now: after the next crash or kill, every call through the handle
-    /// fails. What still runs of an old database, its clean-up for example, then cannot reach the disk.
+    /// A handle for a process that starts now: after the next crash or kill, every call through the handle
+    /// fails. So code of an old database that still runs, its clean-up for example, cannot reach the disk.
     pub fn process(&self) -> Self {
         Self { disk: self.disk.clone(), process: Some(self.disk().boot) }
     }
@@ -289,8 +288,9 @@ impl FaultyVfs {
         if dead { Err(power_is_off()) } else { Ok(disk) }
     }
 
-    /// A power cut, now: each change that was not synced is kept, dropped or torn; locks are released; files that were
-    /// open answer errors for ever. Then the machine is on again, without planned faults; probabilities and space stay.
+    /// A power cut, now: each change that was not synced survives, is dropped or torn; locks are released;
+    /// files that were open return errors forever. Then the machine is on again, without planned faults;
+    /// probabilities and space stay.
     pub fn crash(&self) {
         let disk = &mut *self.disk();
         disk.names.crash(&disk.random);
@@ -307,7 +307,7 @@ impl FaultyVfs {
         self.restarted(&mut self.disk());
     }
 
-    /// Another disk with the same files, its own chance, and nobody using it; what was planned is not copied.
+    /// An unused copy of the disk's files with another seed; planned faults are not copied.
     pub fn copy(&self, seed: u64) -> Self {
         let copy = Self::new(seed);
         {
@@ -319,7 +319,7 @@ impl FaultyVfs {
         copy
     }
 
-    /// Takes back everything that was planned: power cut, faults, probabilities, lies, a full disk, spent descriptors.
+    /// Cancels everything planned: power cut, faults, probabilities, lies, a full disk, spent descriptors.
     pub fn calm(&self) {
         let mut disk = self.disk();
         (disk.crash_at, disk.crash_at_call) = (None, None);
@@ -342,8 +342,9 @@ impl FaultyVfs {
         }
     }
 
-    /// Lets the power fail instead of the change that brings [`FaultyVfs::operations`] to `operation`; a write or a
-    /// change of a name may still have reached the disk, a sync did nothing. Everything fails until [`FaultyVfs::crash`].
+    /// Makes the power fail instead of the change that brings [`FaultyVfs::operations`] to `operation`; a
+    /// write or a change of a name may still have reached the disk, a sync did nothing. Everything fails
+    /// until [`FaultyVfs::crash`].
     pub fn crash_at(&self, operation: u64) {
         self.disk().crash_at = Some(operation);
     }
@@ -355,7 +356,7 @@ impl FaultyVfs {
         disk.crash_at_call = Some((op, number));
     }
 
-    /// True when the planned power cut has come.
+    /// True after the planned power cut.
     pub fn is_off(&self) -> bool {
         self.disk().off
     }
@@ -375,14 +376,14 @@ impl FaultyVfs {
         self.disk().injected
     }
 
-    /// Lets one future call of a kind fail: the next for `skip` zero, the one after for one…
+    /// Makes one future call of a kind fail: the next for `skip` zero, the one after for one…
     pub fn fail(&self, op: DiskOp, skip: u64) {
         let mut disk = self.disk();
         let number = disk.counts.get(&op).copied().unwrap_or(0) + skip;
         disk.plan.push((op, number));
     }
 
-    /// Lets calls fail at random.
+    /// Makes calls fail at random.
     pub fn set_faults(&self, faults: Faults) {
         self.disk().faults = faults;
     }
@@ -393,7 +394,7 @@ impl FaultyVfs {
         self.disk().space = bytes;
     }
 
-    /// Lets an overwrite need as much free space as its bytes, which it gives back when it is done.
+    /// Makes an overwrite need as much free space as its bytes, released when it is done.
     pub fn set_copies_on_write(&self, copies: bool) {
         self.disk().copies_on_write = copies;
     }
@@ -409,7 +410,7 @@ impl FaultyVfs {
         self.disk().open_files
     }
 
-    /// Offers mappings of whole files, each a copy of the bytes at that moment.
+    /// Offers mappings of whole files, each a copy of the current bytes.
     pub fn set_maps(&self, maps: bool) {
         self.disk().maps = maps;
     }
@@ -424,8 +425,8 @@ impl FaultyVfs {
         self.disk().used()
     }
 
-    /// The planted bug: one future `sync_data` answers Ok and does nothing, the next for `skip` zero. The bytes stay
-    /// unsynced; a later sync of the same file makes them durable.
+    /// The planted bug: one future `sync_data` returns Ok and does nothing, the next for `skip` zero. The
+    /// bytes stay unsynced; a later sync of the same file makes them durable.
     pub fn lie_about_sync(&self, skip: u64) {
         let mut disk = self.disk();
         let number = disk.counts.get(&DiskOp::Sync).copied().unwrap_or(0) + skip;
@@ -454,7 +455,7 @@ impl FaultyVfs {
         Ok(())
     }
 
-    /// Makes a directory never have been, durably and with all that is in it.
+    /// Removes a directory durably with all its contents, as if it never existed.
     pub fn wipe(&self, dir: &Path) {
         self.disk().names.wipe(dir);
     }
@@ -478,7 +479,7 @@ impl FaultyVfs {
         self.disk().fingerprint
     }
 
-    /// Begins to note every call, or, when it did, hands over the notes.
+    /// Starts a trace of every call, or returns the trace when it is running.
     pub fn trace(&self) -> Vec<String> {
         std::mem::take(self.disk().trace.get_or_insert_default())
     }
@@ -914,7 +915,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_lie_by_one_bit_and_the_file_is_sound() {
+    fn lying_reads_flip_one_bit_and_leave_the_file_intact() {
         let disk = FaultyVfs::new(1);
         let file = create(&disk, "/a");
         file.write_all_at(&[0; 64], 0).unwrap();
@@ -930,7 +931,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lie_about_a_sync_loses_what_it_promised() {
+    fn lying_sync_loses_bytes_in_a_crash() {
         let lost = (0..50).any(|seed| {
             let disk = FaultyVfs::new(seed);
             let file = create(&disk, "/a");

@@ -1,11 +1,12 @@
-//! Files, directories, time and randomness behind traits, so that the whole engine runs the same on a real disk, in
-//! memory, and on a simulated disk that lies. The only crate that touches `std::fs` and `std::time`.
+//! Files, directories, time and randomness as traits, so that the complete engine runs the same on a real
+//! disk, in memory, and on a simulated disk that fails. The only crate that touches `std::fs` and
+//! `std::time`.
 //!
 //!   Env { vfs, clock, random } ─▶ real: [`Env::real`]   in memory: [`Env::memory`]   simulated: [`FaultyVfs`]
 //!
-//! What a caller may rely on, and the simulator takes away when it is not asked for:
-//! - bytes written survive a crash only after [`File::sync_data`] returned Ok; unsynced bytes may be kept, lost or torn
-//!   at 512 bytes, in any order;
+//! Guarantees to a caller; the simulator provides nothing beyond them:
+//! - bytes written survive a crash only after [`File::sync_data`] returned Ok; unsynced bytes may survive, be
+//!   lost or be torn at 512 bytes, in any order;
 //! - a created, renamed or removed name survives only after [`Vfs::sync_dir`] of its directory.
 
 mod allowance;
@@ -24,7 +25,7 @@ pub use faulty::{DiskOp, Faults, FaultyVfs};
 pub use memory::{ManualClock, MemoryVfs, SeededRandom};
 pub use real::{RealClock, RealRandom, RealVfs};
 
-/// Everything the engine takes from outside. Cheap to clone.
+/// Everything the engine takes from its environment. Cheap to clone.
 #[derive(Clone)]
 pub struct Env {
     /// Files and directories.
@@ -79,21 +80,21 @@ pub trait Vfs: Send + Sync {
     /// Creates `dir` and its parents.
     ///
     /// # Errors
-    /// As `std::fs::create_dir_all`; what `dir` names is its owner's alone.
+    /// As `std::fs::create_dir_all`; created directories are accessible to their owner only.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// True when the file or directory exists.
     ///
     /// # Errors
-    /// The question could not be answered.
+    /// The check failed.
     fn exists(&self, path: &Path) -> io::Result<bool>;
-    /// True when the last part of `path` is a symbolic link. By default there are none.
+    /// True when the last part of `path` is a symbolic link. The default returns false.
     ///
     /// # Errors
-    /// The question could not be answered.
+    /// The check failed.
     fn is_link(&self, _path: &Path) -> io::Result<bool> {
         Ok(false)
     }
-    /// Renames a file, replacing the target, or a directory with all that is in it, to a name that is free.
+    /// Renames a file, replacing the target, or a directory with its contents, to a name that is free.
     ///
     /// # Errors
     /// As `std::fs::rename`.
@@ -128,7 +129,7 @@ pub trait Vfs: Send + Sync {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when another process or opener holds it; the error's text is the holder's.
     fn lock(&self, path: &Path, holder: &str) -> io::Result<Box<dyn LockGuard>>;
-    /// Bytes of physical memory, or `None` when there is no meaningful answer.
+    /// Bytes of physical memory, or `None` when unknown.
     fn physical_memory(&self) -> Option<u64> {
         None
     }
@@ -234,12 +235,13 @@ pub trait Random: Send + Sync {
     fn next_u64(&self) -> u64;
 }
 
-/// Creates `dir` and its parents so that they survive a crash: a new directory is durable only when its parent is synced.
-/// What was there already is synced, too, because whoever made it may have died, or failed, before that.
+/// Creates `dir` and its parents so that they survive a crash: a new directory is durable only when its
+/// parent is synced. Existing directories are synced, too, because the process that made them may have died,
+/// or failed, before that.
 ///
 /// # Errors
-/// As [`Vfs::create_dir_all`] and [`Vfs::sync_dir`]. Above what was there already, a directory that may not be opened, or that
-/// nothing can be written to, is let be.
+/// As [`Vfs::create_dir_all`] and [`Vfs::sync_dir`]. Above existing directories, a directory that may not be
+/// opened, or that nothing can be written to, is skipped.
 pub fn create_dir_durably(vfs: &dyn Vfs, dir: &Path) -> io::Result<()> {
     let above = |dir: &Path| -> Option<PathBuf> {
         let parent = dir.parent().filter(|_| !dir.as_os_str().is_empty())?;

@@ -182,7 +182,7 @@ impl File for MemoryFile {
     }
 }
 
-/// A clock that moves only when told: by [`ManualClock::advance`], by a sleep, or by a wall-clock jump.
+/// A clock that is moved only by [`ManualClock::advance`], by a sleep, or by a wall-clock jump.
 #[derive(Debug, Default)]
 pub struct ManualClock {
     nanos: AtomicU64,

@@ -15,10 +15,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{Clock, File, LockGuard, Mapping, MappingKind, OpenMode, Random, Vfs};
 
-/// Who may do what with what is made here: its owner alone, since a database holds data of users and what proves their passwords.
+/// Mode for created files and directories: owner-only, because they hold user data and password verifiers.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// What the kernel maps at once where it can.
+/// Size of a huge page, which the kernel maps at once where it can.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Opens something. A process at its soft limit of open files raises that to the hard limit and tries again: a database has
@@ -205,12 +205,11 @@ impl Mapping {
         }
     }
 
-    /// Lets go of the pages of the range and of what shares a huge page with it, in this process; they stay in the page
-    /// cache and come back when touched.
-    /// Keeps the resident size of a long scan bounded.
+    /// Releases the pages of the range, and of the huge pages around it, from this process; they stay in the
+    /// page cache and come back when touched. Bounds the resident size of a long scan.
     pub fn release(&self, offset: usize, len: usize) {
         if let MappingKind::Mapped(map) = &self.0 {
-            // Whole huge pages: letting go of a part would split the mapping of the rest into small pages.
+            // Whole huge pages: releasing a part would split the mapping of the rest into small pages.
             let start = offset & !(HUGE_PAGE_BYTES - 1);
             let end = (offset + len).next_multiple_of(HUGE_PAGE_BYTES).min(map.len());
             if start < end {
@@ -271,7 +270,7 @@ mod tests {
 
     const LIMIT: &str = "ROPEWALK_TEST_FILE_LIMIT";
 
-    /// The limits count for a whole process, so the test runs itself in one of its own.
+    /// The limits count for a whole process, so the test runs itself in a separate process.
     #[test]
     fn opening_at_the_soft_limit_raises_it_and_at_the_hard_limit_names_it() {
         if let Ok(hard) = std::env::var(LIMIT) {

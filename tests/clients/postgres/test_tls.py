@@ -53,7 +53,7 @@ class Tls(unittest.TestCase):
                 self.assertTrue(db.pgconn.ssl_in_use, mode)
 
     def test_nothing_is_said_without_it(self):
-        self.assertIn("this port speaks TLS alone", self.refused(sslmode="disable"))
+        self.assertIn("this port requires TLS", self.refused(sslmode="disable"))
 
     def test_who_is_there_is_asked_inside(self):
         self.assertIn("password authentication failed", self.refused(password="elm"))

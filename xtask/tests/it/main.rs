@@ -1,4 +1,4 @@
-//! The project's own promises: what `./run test` counts, and what docs/features.md claims.
+//! Tests of the project itself: the counts of `./run test` and the claims of docs/features.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 mod features;

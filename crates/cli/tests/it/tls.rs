@@ -56,7 +56,7 @@ fn a_certificate_is_read_again_when_it_changes_and_on_sighup() {
     until(|| count("third.pem").code == 0);
     assert_eq!(server.stop(), 0);
     let log = std::fs::read_to_string(place.path().join("server.log")).unwrap();
-    assert!(log.contains("cert.pem") && log.contains("stays"), "{log}");
+    assert!(log.contains("cert.pem") && log.contains("keeping the current certificate"), "{log}");
 }
 
 /// Waits for something that comes.

@@ -1,17 +1,17 @@
-//! Locks on keys, for transactions that would rather wait for each other than be refused at commit.
+//! Locks on keys, for transactions that prefer to wait for each other over being rejected at commit.
 //!
 //!   lock(key) ─▶ free: held ─────────────────────────────▶ commit has its place in the log, or is forgotten ─▶ next in line
 //!             └▶ held by another: into the key's queue ─▶ [`LockWait`]: block on it, or await it ─▶ begin the statement again
 //!
-//! The lock table knows keys, modes and owners, and nothing of what the keys mean. It is advice: commits are validated
-//! as ever, and transactions that take no locks are neither kept waiting nor seen (decision 0014).
+//! The lock table knows keys, modes and owners, but not what the keys mean. Locks are advisory: commits are
+//! validated as usual, and transactions that take no locks neither wait nor appear here (decision 0014).
 //!
 //! Invariants
-//! 1. Holders of one key are compatible with each other, and whoever waits is incompatible with a holder or with somebody
-//!    who waits before him: a queue always moves when holders leave.
-//! 2. Nobody waits in a circle: who would close one is refused instead. Waits begin one at a time, so the last one sees the
-//!    circle.
-//! 3. Whatever a transaction holds is given back with its [`Held`], on every way out.
+//! 1. Holders of one key are compatible with each other, and each waiter is incompatible with a holder or
+//!    with an earlier waiter: a queue always moves when holders leave.
+//! 2. Waiters never form a cycle: a request that would close one is rejected. Waits begin one at a time, so
+//!    the last one sees the cycle.
+//! 3. Everything a transaction holds is released with its [`Held`], on every exit path.
 //!
 //! Source: Gray, Lorie, Putzolu, "Granularity of Locks", 1975; the four modes are PostgreSQL's of rows.
 
@@ -55,7 +55,7 @@ impl LockMode {
     }
 }
 
-/// Who holds locks: a number for each transaction, and what its caller calls it.
+/// Owner of locks: the transaction's number, and its caller's label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Owner {
     number: u64,
@@ -65,25 +65,25 @@ struct Owner {
 /// Keyspace and key.
 type Target = Arc<[u8]>;
 
-/// Why a lock was not had at once.
+/// Why a lock was not granted at once.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// Another has it: the place in its queue.
+    /// Held by another transaction: the place in its queue.
     Waits(LockWait),
-    /// Another has it, and waiting was not wanted.
+    /// Held by another transaction, and the caller did not want to wait.
     Taken,
-    /// Waiting would close a circle.
+    /// Waiting would close a cycle.
     Deadlock,
     /// [`LOCKS_MAX`].
     TooMany,
 }
 
-/// What became of a wish for a lock.
+/// Result of a granted lock request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Had {
-    /// It was not held before.
+    /// The owner did not hold it before.
     Now,
-    /// It was.
+    /// The owner held it already.
     Already,
 }
 
@@ -124,17 +124,17 @@ impl Waiter {
 }
 
 impl Entry {
-    /// True when `owner` may have it in `mode` beside the holders and the first `ahead` of the queue.
+    /// True when `owner` may hold the key in `mode` together with the holders and the first `ahead` waiters.
     fn is_free(&self, owner: Owner, mode: LockMode, ahead: usize) -> bool {
         let clash = |other: Owner, held: LockMode| other != owner && mode.conflicts(held);
         let held = self.holders.iter().any(|(other, held)| clash(*other, *held));
-        // Who holds it in a weaker mode goes before those who wait: they wait for him.
+        // An owner that holds the key in a weaker mode goes before the waiters: they wait for it.
         let holds = self.holders.iter().any(|(other, _)| *other == owner);
         let waits = !holds && self.queue.iter().take(ahead).any(|waiter| clash(waiter.owner, waiter.mode));
         !held && !waits
     }
 
-    /// Gives the lock to those whose turn it is.
+    /// Grants the lock to the waiters at the front that are compatible with the holders.
     fn grant(&mut self, granted: &mut Vec<Arc<Waiter>>) {
         let mut at = 0;
         while let Some(waiter) = self.queue.get(at) {
@@ -148,18 +148,18 @@ impl Entry {
     }
 }
 
-/// Who holds a lock, or waits for one.
+/// A transaction that holds a lock, or waits for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockHolder {
     /// Number of the transaction's locks.
     pub owner: u64,
-    /// What the transaction's caller calls it; 0 when it says nothing.
+    /// The caller's label for the transaction; 0 when it gave none.
     pub label: u32,
-    /// Where.
+    /// Keyspace of the key.
     pub keyspace: Keyspace,
-    /// What.
+    /// The locked key.
     pub key: Vec<u8>,
-    /// How.
+    /// Lock mode.
     pub mode: LockMode,
     /// False while it waits.
     pub is_granted: bool,
@@ -168,12 +168,12 @@ pub struct LockHolder {
 /// The locks of an engine.
 pub(crate) struct Locks {
     shards: Box<[Shard]>,
-    /// What each waiting owner waits for. Held while somebody begins to wait (invariant 2).
+    /// The key that each waiting owner waits for. Locked while a wait begins (invariant 2).
     waiting: Mutex<HashMap<Owner, Target>>,
     owners: AtomicU64,
 }
 
-/// On cache lines of its own.
+/// Aligned to separate cache lines, so that shards do not share one.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard(Mutex<HashMap<Target, Entry>>);
@@ -205,7 +205,7 @@ impl Locks {
             }
             let (state, changed) = (Mutex::default(), Condvar::new());
             let waiter = Arc::new(Waiter { owner, mode, target: target.clone(), state, changed });
-            // Whoever holds it already is waited for by the others: behind them he would wait for himself.
+            // The others wait for an owner that holds the key already: after them it would wait for itself.
             match entry.holders.iter().any(|(holder, _)| *holder == owner) {
                 true => entry.queue.push_front(waiter.clone()),
                 false => entry.queue.push_back(waiter.clone()),
@@ -219,17 +219,17 @@ impl Locks {
         Err(if is_circle { Refused::Deadlock } else { Refused::Waits(wait) })
     }
 
-    /// True when somebody whom `owner` waits for waits, over any number of others, for `owner`.
+    /// True when an owner that `owner` waits for waits, directly or through others, for `owner`.
     fn closes_circle(&self, waiting: &HashMap<Owner, Target>, owner: Owner, target: &Target) -> bool {
         let mut seen: HashSet<Owner> = HashSet::new();
-        // Up to which place of its queue, and for which mode, a key was looked at: who waits ahead of that for no more than
-        // that waits for nobody else.
+        // Queue place and mode up to which each key was examined: a waiter ahead of that place with no
+        // stronger mode waits for no further owners.
         let mut looked: HashMap<Target, (usize, LockMode)> = HashMap::new();
         let mut next = vec![(owner, target.clone())];
         while let Some((waiter, target)) = next.pop() {
             let shard = self.shard(&target).lock();
             let Some(entry) = shard.get(&target) else { continue };
-            // Who is not in the queue any more has the lock by now.
+            // An owner that is no longer in the queue has been granted the lock.
             let Some(place) = entry.queue.iter().position(|other| other.owner == waiter) else { continue };
             let Some(mode) = entry.queue.get(place).map(|waiter| waiter.mode) else { continue };
             if looked.get(&target).is_some_and(|(at, most)| *at >= place && *most >= mode) {
@@ -273,7 +273,7 @@ impl Locks {
         }
     }
 
-    /// All that is held and waited for, in no order. For people: shard by shard.
+    /// All granted and waiting locks, unordered. For diagnostics: read shard by shard, not at one instant.
     pub(crate) fn list(&self) -> Vec<LockHolder> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -296,7 +296,7 @@ impl Locks {
     }
 }
 
-/// What one transaction holds. Dropping it gives everything back.
+/// Locks of one transaction. Dropping it releases all of them.
 pub(crate) struct Held {
     locks: Arc<Locks>,
     owner: Owner,
@@ -315,7 +315,8 @@ impl Held {
         self.all.len()
     }
 
-    /// Takes a key. What has to be waited for is had once the wait says so.
+    /// Takes a lock on a key. After [`Refused::Waits`] the lock is held once the wait reports that it was
+    /// granted.
     pub(crate) fn take(
         &mut self,
         keyspace: Keyspace,
@@ -362,13 +363,13 @@ impl Held {
         if !waits {
             return Err(Refused::Taken);
         }
-        // Noted before it is had: whatever becomes of the wait, it is given back.
+        // Recorded before it is granted, so that it is released however the wait ends.
         self.all.push((target.clone(), mode));
         let locks = self.locks.clone();
         locks.begin_to_wait(owner, &target, mode).map(|()| Had::Now)
     }
 
-    /// Gives back what was taken since there were `mark`.
+    /// Releases the locks taken since the owner held `mark` of them.
     pub(crate) fn release_since(&mut self, mark: usize) {
         let owner = self.owner;
         while self.all.len() > mark {
@@ -389,8 +390,8 @@ impl Drop for Held {
     }
 }
 
-/// A place in the queue for a key. It resolves when the key is had, or when somebody [nudges](LockWait::nudge) it. Dropping
-/// it before gives up the place.
+/// A place in the queue for a key. It resolves when the lock is granted or the wait is
+/// [nudged](LockWait::nudge). Dropping it earlier gives up the place.
 pub struct LockWait {
     locks: Arc<Locks>,
     waiter: Arc<Waiter>,
@@ -407,7 +408,7 @@ impl std::fmt::Debug for LockWait {
 pub struct Nudge(Arc<Waiter>);
 
 impl Nudge {
-    /// Wakes whoever waits, with or without the lock.
+    /// Wakes the waiter, whether it has the lock or not.
     pub fn nudge(&self) {
         self.0.change(|state| state.is_nudged = true);
     }
@@ -419,12 +420,13 @@ impl LockWait {
         self.waiter.state.lock().is_granted
     }
 
-    /// For whoever may want to end the wait.
+    /// A handle with which another task may end the wait.
     pub fn nudge(&self) -> Nudge {
         Nudge(self.waiter.clone())
     }
 
-    /// Blocks until the key is had, the wait is nudged, or the time is over; true when the key is had.
+    /// Blocks until the lock is granted, the wait is nudged, or the timeout expires; true when the lock is
+    /// granted.
     pub fn block(&self, timeout: Option<Duration>) -> bool {
         let mut state = self.waiter.state.lock();
         while !state.is_granted && !state.is_nudged {
@@ -515,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn sharers_stand_together_and_the_last_one_lets_the_writer_in() {
+    fn shared_locks_coexist_and_last_release_grants_exclusive() {
         let locks = Arc::new(Locks::default());
         let (mut a, mut b, mut writer) = (Held::new(&locks, 0), Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "k", LockMode::KeyShare).unwrap();
@@ -529,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_close_a_circle_is_refused() {
+    fn lock_request_that_closes_a_cycle_is_refused() {
         let locks = Arc::new(Locks::default());
         let mut all: Vec<Held> = (0..3).map(|_| Held::new(&locks, 0)).collect();
         for (number, held) in all.iter_mut().enumerate() {
@@ -538,7 +540,7 @@ mod tests {
         let _first = wait(take(&mut all[0], "1", LockMode::Update));
         let _second = wait(take(&mut all[1], "2", LockMode::Update));
         assert!(matches!(take(&mut all[2], "0", LockMode::Update), Err(Refused::Deadlock)));
-        // Two that share and both want more.
+        // Two owners share the lock, and both request a stronger mode.
         let (mut a, mut b) = (Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "s", LockMode::Share).unwrap();
         take(&mut b, "s", LockMode::Share).unwrap();
@@ -547,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_given_up_lets_the_next_one_in() {
+    fn abandoned_wait_grants_lock_to_next_waiter() {
         let locks = Arc::new(Locks::default());
         let (mut a, mut b, mut c) = (Held::new(&locks, 0), Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "k", LockMode::Share).unwrap();

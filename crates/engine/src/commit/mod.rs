@@ -1,16 +1,18 @@
-//! The commit path: what the pipeline's two stages do.
+//! The commit path: the two stages of the pipeline.
 //!
 //!   sequence: validate against pending + committed ─▶ Seq, time ─▶ encode ─▶ apply to the active generation ─▶ log (memory)
 //!   settle:   log barrier (or flush) ─▶ publish visible Seq ─▶ wake
 //!
-//! State is applied before the sync and becomes visible after it: the sequencer validates against pending commits
-//! without a second structure, and a commit whose sync fails is never seen, because the engine stops.
+//! State is applied before the sync and becomes visible after it: the sequencer validates against pending
+//! commits without a second structure, and a commit whose sync fails never becomes visible, because the
+//! engine stops.
 //!
 //! Invariants
 //! 1. The log holds exactly the accepted commits, in `Seq` order; replay decides nothing.
-//! 2. `visible` moves only after the sync (or write) that the commit asked for, and only forward.
+//! 2. `visible` moves only after the sync (or write) that the commit requires, and only forward.
 //! 3. After a failed append or sync, or a panic in either stage, nothing is accepted or published any more.
-//! 4. Only the sequencer appends: the log's tail is where the sequencer left it, otherwise the append is refused.
+//! 4. Only the sequencer appends: an append is refused when the log's tail is not where the sequencer left
+//!    it.
 
 pub(crate) mod locks;
 pub(crate) mod pipeline;
@@ -36,7 +38,7 @@ use crate::model::version::{End, Generation, ReadView, Version, Versions};
 use crate::model::{Apply, Model, Operation, Outcome, Verdict};
 use crate::options::{Durability, EngineOptions};
 
-/// Everything the engine's parts share.
+/// State shared by all parts of the engine.
 pub(crate) struct Core {
     pub(crate) env: Env,
     pub(crate) dir: PathBuf,
@@ -46,13 +48,13 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) versions: Arc<Versions>,
     sequencer: Mutex<Sequencer>,
-    /// What transactions hold that wait for each other.
+    /// Locks of transactions that wait for each other.
     pub(crate) locks: Arc<Locks>,
     /// First failure; set once, never cleared.
     failed: OnceLock<Arc<str>>,
     /// Change feeds and subscriptions wait here; a publish wakes them only when there are any.
     pub(crate) watch: Watch,
-    /// Who waits for the end alone; no publish looks here.
+    /// Waiters for the end of the engine only; a publish does not wake them.
     pub(crate) end_watch: Watch,
     /// Held while a generation is written out.
     pub(crate) flushing: Mutex<()>,
@@ -72,7 +74,7 @@ pub(crate) struct BackgroundState {
     pub(crate) closing: bool,
     /// Counts flushes, for waiters.
     pub(crate) flushes: u64,
-    /// How many wait for a flush that they asked for.
+    /// Number of callers waiting for a flush that they requested.
     pub(crate) asked: usize,
     /// Counts how often a flush waited for readers.
     pub(crate) reader_waits: u64,
@@ -80,13 +82,14 @@ pub(crate) struct BackgroundState {
 
 struct Sequencer {
     last: Seq,
-    /// End of the log as this engine wrote it: what the next append expects.
+    /// End of the log as this engine wrote it: the address that the next append expects.
     tail: Lsn,
-    /// Where the active generation begins in the log, and where its last commit ends: what recovery would replay of it. A
-    /// mark after the last commit is left to recovery, so that it finds a record there and need not prove the checkpoint.
+    /// Log range of the active generation, up to the end of its last commit: recovery would replay it. A mark
+    /// after the last commit is left to recovery, so that it finds a record there and need not prove the
+    /// checkpoint.
     active: Range<Lsn>,
     last_time_micros: i64,
-    /// Payloads of the group, back to back; kept for its capacity.
+    /// Payloads of the group, back to back; reused for its capacity.
     payloads: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -137,7 +140,7 @@ impl Core {
     /// Stops the engine for good (invariant 3).
     pub(crate) fn fail(&self, cause: &dyn std::fmt::Display) {
         let _ = self.failed.set(cause.to_string().into());
-        // Setting the cause is no sequentially consistent write, which `wake_all` asks for.
+        // Setting the cause is not a sequentially consistent write, which `wake_all` requires.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.watch.wake_all();
         self.end_watch.wake_all();
@@ -184,9 +187,10 @@ impl Core {
         Ok(())
     }
 
-    /// Leaves the log's witness that its last commit was durable. Under the sequencer, which has to learn the new tail.
+    /// Writes the log's mark that its last commit is durable. Under the sequencer, which has to learn the new
+    /// tail.
     pub(crate) fn vouch(&self) -> Result<(), EngineError> {
-        // What is not synced yet is synced before the lock, so that it is held for one small sync at most.
+        // Syncs outstanding writes before taking the lock, so that it is held for one small sync at most.
         self.log.barrier()?;
         let mut sequencer = self.sequencer.lock();
         sequencer.tail = self.log.vouch(sequencer.tail)?;
@@ -199,7 +203,7 @@ impl Core {
     }
 
     pub(crate) fn wake_background(&self) {
-        // Taking the lock orders this after a thread that looked and is about to sleep.
+        // Taking the lock orders this after a thread that checked the condition and is about to sleep.
         drop(self.background.lock());
         self.background_work.notify_all();
     }
@@ -243,18 +247,18 @@ pub(crate) struct Request {
     pub(crate) durability: Durability,
 }
 
-/// A commit that happened.
+/// A completed commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
     /// Its number; of an idempotent retry, the newest commit at that time.
     pub seq: Seq,
     /// Its time, microseconds since 1970.
     pub time_micros: i64,
-    /// What each operation reported, in order.
+    /// The result of each operation, in order.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What a group needs to settle.
+/// Durability that a group requires from settling.
 #[derive(Default)]
 pub(crate) struct Ticket {
     last: Option<Seq>,
@@ -359,13 +363,14 @@ impl Commits {
                 None => Self::sequence_one(core, sequencer, &version, request),
             };
             if outcome.is_ok() {
-                // Also for an idempotent retry: what it repeats may not be as durable yet as the retry asks.
+                // Also for an idempotent retry: the original commit may not be as durable yet as the retry
+                // requires.
                 ticket.need(request.durability);
             }
             outcomes.push(outcome);
         }
-        // A stopped engine writes nothing: its memory may hold a record that replay would refuse. The group does not settle,
-        // so each of its commits is refused.
+        // A stopped engine writes nothing: its memory may hold a record that replay would refuse. The group
+        // does not settle, so each of its commits is refused.
         if sequencer.ends.is_empty() || core.stopped().is_some() {
             return outcomes;
         }
@@ -389,7 +394,7 @@ impl Commits {
             }
         }
         core.versions.order(sequencer.last);
-        // A group of large transactions should not pin its buffer for ever.
+        // A group of large transactions should not pin its buffer forever.
         if sequencer.payloads.capacity() > 16 << 20 {
             sequencer.payloads = Vec::new();
         }
@@ -410,7 +415,8 @@ impl Stage for Commits {
 
     fn sequence(&self, mut requests: Vec<Request>, ticket: &mut Ticket) -> Vec<Self::Outcome> {
         let outcomes = self.order(&mut requests, ticket);
-        // What the requests hold is free from here on: whoever had to wait reads what was ordered, and commits behind it.
+        // Releases the requests' locks: a transaction that waited for one reads what was ordered and commits
+        // after it.
         drop(requests);
         outcomes
     }
@@ -459,7 +465,7 @@ impl Stage for Commits {
     }
 }
 
-/// Where replay left off.
+/// State of the engine at the end of replay.
 pub(crate) struct Replayed {
     pub(crate) version: Version,
     pub(crate) last: Seq,
@@ -511,7 +517,7 @@ mod tests {
 
     #[test]
     fn append_after_a_foreign_writer_is_refused() {
-        // Without threads, which vouch for an idle log themselves.
+        // Without background threads, which mark an idle log as durable themselves.
         let options = EngineOptions { background: Background::Manual, ..EngineOptions::default() };
         let engine = Engine::open(&Env::memory(), "/db".as_ref(), options, Vec::new()).unwrap();
         let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -521,7 +527,7 @@ mod tests {
             engine.commit(vec![Box::new(batch)], Durability::Sync)
         };
         put().unwrap();
-        // Another writer moves the tail without a commit, so that no gap in the numbers gives it away.
+        // Another writer moves the tail without a commit, so that no gap in the numbers reveals it.
         let log = &engine.core().log;
         log.vouch(log.tail()).unwrap();
         let refused = put().unwrap_err();

@@ -3,22 +3,25 @@
 //!   commit() ─▶ queue ─▶ a leader takes all ─▶ sequence ─┬─▶ settle (write, sync, publish) ─▶ wake the group
 //!                                                         └─▶ the next leader sequences the next group meanwhile
 //!
-//! Whoever finds nobody leading leads. A leader that finds a sync running sequences what is queued (that overlaps the
-//! sync), waits for the sync to end, sequences what came since, lets the next leader go ahead, and settles all of it.
-//! A request that others wait for is sequenced at once, by whoever brings it, and lies there for the next leader to settle.
+//! A committer that finds no leader leads. A leader that finds a sync running sequences the queue
+//! (overlapping the sync), waits for the sync to end, sequences what came since, lets the next leader go
+//! ahead, and settles all of it. A request that others wait for is sequenced at once by its caller; the next
+//! leader settles it.
 //!
 //! Invariants
 //! 1. `Stage::sequence` runs in one thread at a time, and groups settle in the order in which they were sequenced.
-//! 2. A request is answered only after the settle that covers it, also when it was rejected: the reason may rest on
-//!    commits that were not durable yet.
-//! 3. There is one leader at most, until it settles. A request that is queued, or sequenced and not settled, always has a
-//!    leader to come: leadership is given up only in the critical section that found the queue empty and took what was
-//!    sequenced, or to the serving thread, which is woken.
-//! 4. A panic of a stage stops the stage, not the pipeline: every request of the group is refused, and so is each later one.
-//! 5. The one exception is a lone request that is to be awaited: it is left in the queue for its handle, which wakes the
-//!    serving thread when it is polled or dropped, or leads. Whoever comes meanwhile leads, and takes it along.
+//! 2. A request gets its result only after the settle that covers it, also when it was rejected: the reason
+//!    may depend on commits that were not durable yet.
+//! 3. There is at most one leader until it settles. A request that is queued, or sequenced and not settled,
+//!    is always taken by a later leader: leadership is given up only in the critical section that found the
+//!    queue empty and took what was sequenced, or to the serving thread, which is woken.
+//! 4. A panic of a stage stops the stage, not the pipeline: every request of the group is refused, and so are
+//!    later ones.
+//! 5. The one exception is a lone request that is to be awaited: it is left in the queue for its handle,
+//!    which wakes the serving thread when it is polled or dropped, or leads. A committer that comes meanwhile
+//!    leads and takes it along.
 //!
-//! Not here: what sequencing and settling do (`commit`). Source: group commit, DeWitt et al., SIGMOD 1984.
+//! Not here: sequencing and settling themselves (`commit`). Source: group commit, DeWitt et al., SIGMOD 1984.
 
 use std::future::Future;
 use std::mem;
@@ -35,16 +38,16 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 const QUEUE_LEN_MAX: usize = 64 << 10;
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// What the pipeline drives.
+/// The two steps that the pipeline drives.
 pub(crate) trait Stage: Send + Sync {
     type Request: Send;
     type Outcome: Send;
-    /// Collects what a group needs to settle.
+    /// The durability that a group requires from settling.
     type Ticket: Default + Send;
 
-    /// Decides and numbers `requests`, in order; answers one outcome each.
+    /// Decides and numbers `requests`, in order; returns one outcome for each.
     fn sequence(&self, requests: Vec<Self::Request>, ticket: &mut Self::Ticket) -> Vec<Self::Outcome>;
-    /// Makes the group as durable as it asked and publishes it. False when that failed.
+    /// Makes the group as durable as it requires and publishes it. False on failure.
     fn settle(&self, ticket: Self::Ticket) -> bool;
     /// A stage panicked: from now on every request is refused with `cause`.
     fn stop(&self, cause: &str);
@@ -52,8 +55,8 @@ pub(crate) trait Stage: Send + Sync {
     fn failure(&self) -> Self::Outcome;
 }
 
-/// What one thread has at a time. Whoever waits sleeps at once: a sync takes far longer than spinning would, and a thread that
-/// yields while it spins costs the others a switch each time.
+/// A lock that one thread has at a time. Waiters sleep at once: a sync takes far longer than spinning would,
+/// and a thread that yields while it spins costs the others a context switch each time.
 #[derive(Default)]
 struct Turn {
     taken: Mutex<bool>,
@@ -76,7 +79,7 @@ impl Turn {
     }
 }
 
-/// Given back when it is dropped.
+/// Releases the turn when it is dropped.
 struct Taken<'t>(&'t Turn);
 
 impl Drop for Taken<'_> {
@@ -109,10 +112,10 @@ struct Queue<S: Stage> {
     bytes: usize,
     group: Arc<Group>,
     leading: bool,
-    /// How many groups in a row had one request at most. After some of them who comes now probably has nobody to share a group
-    /// with, either.
+    /// Number of consecutive groups with at most one request. After a few of them the next request probably
+    /// has no others to share a group with, either.
     alone: u32,
-    /// Something was sequenced that nobody settles yet.
+    /// True when a request is sequenced and no leader settles it yet.
     unsettled: bool,
     /// Threads waiting for room.
     blocked: usize,
@@ -129,7 +132,7 @@ pub(crate) struct Pipeline<S: Stage> {
     stage: S,
     queue: Mutex<Queue<S>>,
     room: Condvar,
-    /// What was sequenced and is to be settled, in order. Held while sequencing (invariant 1).
+    /// Sequenced requests that are not settled yet, in order. Locked while sequencing (invariant 1).
     order: Mutex<Sequenced<S>>,
     /// Held while settling.
     settling: Turn,
@@ -137,11 +140,11 @@ pub(crate) struct Pipeline<S: Stage> {
     served: AtomicBool,
     serve: WakeWord,
     closing: AtomicBool,
-    /// So many groups of one make the next request a lone one.
+    /// Number of consecutive groups of one after which the next request counts as lone.
     lone_after: u32,
 }
 
-/// Where each answer of a group goes.
+/// Destination of each result of a group.
 type Answers<T> = Vec<(Arc<Slot<T>>, T)>;
 
 struct Sequenced<S: Stage> {
@@ -188,7 +191,8 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// Queues a request of about `bytes` bytes and sees it through: the caller leads if nobody does.
+    /// Queues a request of about `bytes` bytes and waits for its result; the caller leads if there is no
+    /// leader.
     pub(crate) fn commit(self: &Arc<Self>, request: S::Request, bytes: usize, pace: Pace) -> S::Outcome {
         let (handle, lead) = self.enqueue(request, bytes);
         if lead {
@@ -209,7 +213,8 @@ impl<S: Stage> Pipeline<S> {
         handle
     }
 
-    /// As [`Pipeline::submit`], and never blocks: `None` while the queue is full. A lone request is left to its handle.
+    /// As [`Pipeline::submit`], but never blocks: `None` while the queue is full. A lone request is left to
+    /// its handle.
     pub(crate) fn try_submit(
         self: &Arc<Self>,
         request: S::Request,
@@ -239,7 +244,7 @@ impl<S: Stage> Pipeline<S> {
         self.wake_serving();
     }
 
-    /// Lets the serving thread look at the queue, if there is one.
+    /// Wakes the serving thread, if there is one, to check the queue.
     fn wake_serving(&self) {
         if self.served.load(Ordering::Acquire) {
             self.serve.wake_all();
@@ -303,28 +308,28 @@ impl<S: Stage> Pipeline<S> {
                 return;
             }
             if self.served.load(Ordering::Acquire) {
-                // A client should not work for others without end: the serving thread goes on.
+                // A client should not work for others without end: the serving thread continues.
                 self.hand_over();
                 return;
             }
         }
     }
 
-    /// Sequences what is queued.
+    /// Sequences the queued requests.
     fn sequence_pending(&self) {
         self.sequence_into(&mut self.order.lock(), false);
     }
 
-    /// Sequences what is queued and takes all that is to be settled. The leadership is given up if that empties the queue; true
-    /// means that it was not.
+    /// Sequences the queue and takes everything that is to be settled. Gives up the leadership if that
+    /// empties the queue; returns true otherwise.
     fn take_sequenced(&self) -> (Sequenced<S>, bool) {
         let mut order = self.order.lock();
         let more = self.sequence_into(&mut order, true);
         (mem::take(&mut *order), more)
     }
 
-    /// Takes what is queued and sequences it. With `settles` the caller settles it, and all that was sequenced before: it gives
-    /// up the leadership if the queue is empty then. True means that it is not.
+    /// Takes the queued requests and sequences them. With `settles` the caller settles them and all that was
+    /// sequenced before, and gives up the leadership if the queue is empty then; returns true otherwise.
     fn sequence_into(&self, sequenced: &mut Sequenced<S>, settles: bool) -> bool {
         let (entries, more) = {
             let mut queue = self.queue.lock();
@@ -367,8 +372,8 @@ impl<S: Stage> Pipeline<S> {
         more
     }
 
-    /// Runs a stage; `None` when it panicked. Unwinding through the pipeline would leave the group without an answer and
-    /// the leadership with a thread that is gone.
+    /// Runs a stage; `None` when it panicked. Unwinding through the pipeline would leave the group without a
+    /// result and the leadership with a thread that no longer exists.
     fn guarded<T>(&self, during: &str, stage: impl FnOnce() -> T) -> Option<T> {
         // Unwind safety: the stage that panicked refuses everything from here on, so its state is not used again.
         match catch_unwind(AssertUnwindSafe(stage)) {
@@ -412,7 +417,7 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// After [`Pipeline::close`], with the serving thread gone: answers what is still queued.
+    /// Handles the requests still queued after [`Pipeline::close`], when the serving thread has ended.
     pub(crate) fn finish(&self) {
         self.drive();
     }
@@ -425,12 +430,12 @@ impl<S: Stage> Pipeline<S> {
     }
 }
 
-/// A request on its way. Dropping it does not take the request back.
+/// A submitted request. Dropping the handle does not cancel the request.
 pub(crate) struct Handle<S: Stage> {
     slot: Arc<Slot<S::Outcome>>,
     group: Arc<Group>,
     pipeline: Arc<Pipeline<S>>,
-    /// No thread was told of the request yet (invariant 5).
+    /// No thread was notified of the request yet (invariant 5).
     left: bool,
 }
 
@@ -450,14 +455,14 @@ impl<S: Stage> Handle<S> {
         }
     }
 
-    /// True for a request that nobody else works on yet: [`Handle::drive`] would see it through.
+    /// True for a request that no other thread works on yet: [`Handle::drive`] would complete it.
     pub(crate) fn is_left(&self) -> bool {
         self.left && !self.slot.done.load(Ordering::Acquire)
     }
 
-    /// Sees a request through that was left to this handle, in this thread; does nothing for any other.
+    /// Completes, in this thread, a request that was left to this handle; does nothing for any other.
     pub(crate) fn drive(&mut self) {
-        // If somebody leads by now, that one takes the request along.
+        // If another thread leads by now, it takes the request along.
         if mem::take(&mut self.left) && self.pipeline.take_lead() {
             self.pipeline.lead();
         }
@@ -470,7 +475,7 @@ impl<S: Stage> Handle<S> {
         }
     }
 
-    /// The outcome, if it is there; once.
+    /// The outcome, once it is available; returned only once.
     pub(crate) fn take(&mut self) -> Option<S::Outcome> {
         self.leave();
         if self.slot.done.load(Ordering::Acquire) { self.slot.outcome.lock().take() } else { None }
@@ -491,7 +496,7 @@ impl<S: Stage> Future for Handle<S> {
             return Poll::Ready(outcome);
         }
         self.group.wakers.lock().push(context.waker().clone());
-        // The group may have been answered between the look and the push.
+        // The group may have been completed between the check and the push.
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -500,7 +505,7 @@ impl<S: Stage> Future for Handle<S> {
 mod tests {
     use super::*;
 
-    /// Numbers requests and remembers what settled, so that a broken order or a lost answer shows.
+    /// Numbers requests and records what settled, so that a broken order or a lost result is detected.
     #[derive(Default)]
     struct Counting {
         sequenced: Mutex<u64>,
@@ -523,7 +528,7 @@ mod tests {
 
         fn settle(&self, ticket: u64) -> bool {
             let alone = self.settling.try_lock().expect("one settles at a time");
-            // A sync takes its time: others come meanwhile.
+            // A sync takes time: other requests arrive meanwhile.
             #[cfg(shuttle)]
             ::shuttle::thread::yield_now();
             let mut settled = self.settled.lock();
@@ -561,7 +566,7 @@ mod tests {
         use ::shuttle::{check_random, thread};
 
         #[test]
-        fn committers_share_groups_without_losing_an_answer() {
+        fn committers_share_groups_without_losing_a_result() {
             check_random(
                 || {
                     let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
@@ -734,7 +739,7 @@ mod tests {
                 assert_eq!(commit(&pipeline), 4, "whoever comes leads");
                 assert_eq!(taken_along.wait(), 3);
 
-                // The group before had two requests: the next is the serving thread's.
+                // The previous group had two requests: the serving thread takes the next one.
                 assert!(!pipeline.try_submit((), 1, Pace::Shared).unwrap().is_left());
                 while *pipeline.stage.settled.lock() < 5 {
                     std::thread::yield_now();
@@ -768,7 +773,7 @@ mod tests {
         }
 
         #[test]
-        fn some_are_sequenced_at_once_and_all_are_answered() {
+        fn some_requests_are_sequenced_at_once_and_all_complete() {
             let pipeline = Arc::new(Pipeline::new(Counting::default(), 1));
             let numbers = std::thread::scope(|scope| {
                 let _server = scope.spawn(|| pipeline.serve());

@@ -1,4 +1,5 @@
-//! Payload of a commit record: what one transaction did, model by model. Drawn in `docs/format/commit.md`.
+//! Payload of a commit record: the changes of one transaction, model by model. Drawn in
+//! `docs/format/commit.md`.
 //!
 //! ```text
 //! 0  1  version   1
@@ -11,9 +12,9 @@ use ropewalk_base::{DecodeError, Decoder, put_u32};
 use crate::model::ModelId;
 
 const VERSION: u8 = 1;
-/// Bytes of a record beside what the sections hold.
+/// Bytes of a record in addition to the contents of its sections.
 pub(crate) const RECORD_OVERHEAD: usize = 9;
-/// Bytes of a section beside what the model wrote.
+/// Bytes of a section in addition to the model's contents.
 pub(crate) const SECTION_OVERHEAD: usize = 5;
 
 pub(crate) fn start(out: &mut Vec<u8>, time_micros: i64) {
@@ -57,7 +58,7 @@ impl<'a> RecordBody<'a> {
         Ok(Self { time_micros, sections: decoder })
     }
 
-    /// What each model wrote, in order.
+    /// The section of each model, in order.
     pub fn sections(&self) -> impl Iterator<Item = Result<(ModelId, &'a [u8]), DecodeError>> + use<'a> {
         let mut decoder = self.sections;
         std::iter::from_fn(move || {

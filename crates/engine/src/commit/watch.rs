@@ -3,11 +3,11 @@
 //!   publish(seq) ─▶ anybody waiting? (one atomic load) ─no─▶ done
 //!                                                      └yes─▶ lock ─▶ notify threads, take the wakers ─▶ wake them
 //!
-//! No wake-up is lost: whoever waits announces itself first (`waiting`, sequentially consistent) and looks at the
-//! visible number after that, and whoever publishes writes the number first and looks for waiters after that.
-//! So one of the two sees the other.
+//! No wake-up is lost: a waiter announces itself first (`waiting`, sequentially consistent) and then reads
+//! the visible number; a publisher writes the number first and then checks for waiters. So one of the two
+//! sees the other.
 //!
-//! Not here: what is waited for; every look at the visible number is the caller's.
+//! Not here: the awaited condition; the caller reads the visible number.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use std::task::Waker;
 
 use ropewalk_base::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
-/// Everybody who waits for the next publish.
+/// All waiters for the next publish.
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// Threads asleep and wakers left; a publish looks at nothing else while it is zero.
+    /// Sleeping threads plus registered wakers; a publish checks nothing else while it is zero.
     waiting: AtomicU64,
     tasks: Mutex<Tasks>,
     changed: Condvar,
@@ -31,7 +31,7 @@ struct Tasks {
 }
 
 impl Watch {
-    /// Wakes everybody. Called after what they wait for was written, sequentially consistent.
+    /// Wakes all waiters. Call it after writing the awaited state, sequentially consistent.
     pub(crate) fn wake_all(&self) {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
@@ -47,8 +47,8 @@ impl Watch {
         woken.into_values().for_each(Waker::wake);
     }
 
-    /// Sleeps until the next [`Watch::wake_all`], at most `timeout`, unless `done` says that there is nothing to wait for.
-    /// May return early.
+    /// Sleeps until the next [`Watch::wake_all`], at most `timeout`, unless `done` returns true. May return
+    /// early.
     pub(crate) fn sleep(&self, timeout: Duration, done: impl Fn() -> bool) {
         let mut tasks = self.tasks.lock();
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -58,8 +58,8 @@ impl Watch {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Leaves `waker` to be woken by the next [`Watch::wake_all`]. Look once more at what is waited for after this.
-    /// `ticket` is the place in the list: kept from call to call, taken back by [`Watch::forget`].
+    /// Registers `waker` for the next [`Watch::wake_all`]. Check the awaited condition again after this.
+    /// `ticket` is the place in the list: pass the same one to each call; [`Watch::forget`] removes it.
     pub(crate) fn leave(&self, ticket: &mut Option<u64>, waker: &Waker) {
         let mut tasks = self.tasks.lock();
         let tasks = &mut *tasks;
@@ -72,7 +72,7 @@ impl Watch {
         }
     }
 
-    /// Takes a waker back, if it is still there.
+    /// Removes a waker, if it is still registered.
     pub(crate) fn forget(&self, ticket: u64) {
         if self.tasks.lock().wakers.remove(&ticket).is_some() {
             self.waiting.fetch_sub(1, Ordering::SeqCst);

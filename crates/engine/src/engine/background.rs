@@ -1,11 +1,13 @@
-//! Work that no committer waits for: flushing frozen generations, compaction, the syncs that `Async` commits are owed.
+//! Background work: flushing frozen generations, compaction, and the syncs that `Async` commits are owed.
 //!
 //!   frozen (oldest) ─▶ log durable up to its end? ─▶ runs of every keyspace and model ─▶ manifest + checkpoint ─▶ new version ─▶ trim log
 //!
-//! Flushing goes first, compaction runs in quanta between. A failure is kept for whoever runs out of budget, and retried.
+//! Flushing goes first; compaction runs in quanta between flushes. A failure is retried, and reported to
+//! writers that run out of budget.
 //!
-//! What live snapshots tell apart stays apart on disk: versions of a key, chunks of a series. A generation that readers look into
-//! the middle of waits a moment for them; eight readers in a row had cut every chunk of a busy store into a dozen.
+//! Versions of a key and chunks of a series that live snapshots distinguish stay separate on disk. The flush
+//! of a generation that live snapshots split waits shortly for them; otherwise eight readers in a row cut
+//! every chunk of a busy store into a dozen.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -26,7 +28,8 @@ pub(crate) const REPLAY_BYTES_KEPT: u64 = 64 << 10;
 const RETRY_AFTER_NANOS: u64 = 500_000_000;
 /// The longest pause of a writer while the budget is tight.
 const PAUSE_MAX_NANOS: u64 = 1_000_000;
-/// How often, and how many times, the flusher looks whether readers are done: a quarter of a second, longer than most queries.
+/// How often, and how many times, the flusher checks whether readers are done: a quarter of a second, longer
+/// than most queries.
 const READERS_LOOK: Duration = Duration::from_millis(5);
 const READERS_LOOKS: usize = 50;
 
@@ -42,7 +45,7 @@ impl Core {
         let guard = self.stop_on_panic("a flush");
         let flushed = self.flush(&oldest);
         guard.disarm();
-        // Without this reference the count shows what readers hold.
+        // Without this reference the count equals the references that readers hold.
         drop(oldest);
         self.versions.pinned();
         flushed.map(|()| true)
@@ -80,8 +83,8 @@ impl Core {
         Ok(())
     }
 
-    /// The last work of a closing engine: flushes what is long enough to delay the next opening, and leaves the log's
-    /// witness that its last commit was durable.
+    /// The last work of a closing engine: flushes enough to keep the next opening fast, and writes the log's
+    /// mark that its last commit is durable.
     pub(crate) fn settle_down(&self) -> Result<(), EngineError> {
         if self.replay_bytes() > REPLAY_BYTES_KEPT {
             // A failure costs time at the next opening: the log has it all.
@@ -104,7 +107,7 @@ impl Core {
         }
     }
 
-    /// Lets readers see what compaction installed.
+    /// Makes the result of a compaction visible to readers.
     pub(crate) fn refresh_view(&self) {
         let view = self.store.view();
         if !Arc::ptr_eq(&view, &self.versions.current().view) {
@@ -117,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Syncs the log if an `Async` commit is due. False when none is.
+    /// Syncs the log if an `Async` commit is due. Otherwise returns false.
     pub(crate) fn sync_due(&self) -> Result<bool, EngineError> {
         let now = self.env.clock.monotonic_nanos();
         {
@@ -131,7 +134,7 @@ impl Core {
         Ok(true)
     }
 
-    /// One piece of background work, the most urgent first. False when there is none.
+    /// Does one unit of background work, the most urgent first. False when nothing is left to do.
     pub(crate) fn background_step(&self) -> Result<bool, EngineError> {
         // Memory of a stopped engine may hold commits that its log does not have: none of it reaches the disk.
         if self.stopped().is_some() {
@@ -159,8 +162,8 @@ impl Core {
         self.compact_once()
     }
 
-    /// Waits for readers of states in the midst of the one generation that is to be flushed. Does not wait when there are more,
-    /// or when somebody waits for this flush.
+    /// Waits for snapshots in the middle of the one generation that is to be flushed. Does not wait when
+    /// there are more generations, or when a caller waits for this flush.
     fn await_readers(&self) {
         for _ in 0..READERS_LOOKS {
             let version = self.versions.current();
@@ -196,14 +199,15 @@ impl Core {
                     thread::yield_now();
                 }
                 Ok(false) => {
-                    // A freeze between the step and here has taken the lock and is seen by this look.
+                    // A freeze between the step and here has taken the lock and is seen by this check.
                     if has_no_work() {
                         drop(background);
                         // Segments made ahead keep the roll cheap; a failure here shows when the roll needs one.
                         let _ = self.log.prepare_spare();
                         let visible = self.versions.visible();
                         if idle_at == visible && self.stopped().is_none() {
-                            // No commit for half a second: the last one gets its witness. A failure stops the log.
+                            // No commit for half a second: mark the last one as durable. A failure stops the
+                            // log.
                             let _ = self.vouch();
                         }
                         idle_at = visible;
@@ -244,7 +248,7 @@ impl Core {
         }
     }
 
-    /// What [`Core::admit`] would do now.
+    /// The decision that [`Core::admit`] would make now.
     pub(crate) fn room(&self) -> Room {
         let max = self.options.write_bytes_max();
         let bytes = self.versions.write_bytes();
@@ -272,15 +276,15 @@ impl Core {
         self.versions.pinned().1.saturating_sub(spare)
     }
 
-    /// There is no room: because of `cause`, unless flushing fails.
+    /// The error for a spent budget: because of `cause`, unless flushing fails.
     pub(crate) fn busy(&self, cause: &str) -> EngineError {
         let (bytes, max) = (self.versions.write_bytes(), self.options.write_bytes_max());
         let failed = self.background.lock().flush_error.as_ref().map(ToString::to_string);
         EngineError::Busy { bytes, max, cause: failed.as_deref().unwrap_or(cause).into() }
     }
 
-    /// Back-pressure: free below three quarters of the write budget, then ever longer pauses, and at the end a wait for
-    /// the next flush, which is an error when flushing fails.
+    /// Back-pressure: free below three quarters of the write budget, then increasing pauses, and finally a
+    /// wait for the next flush, which is an error when flushing fails.
     pub(crate) fn admit(&self, threads: bool) -> Result<(), EngineError> {
         match self.room() {
             Room::Free => return Ok(()),

@@ -1,4 +1,5 @@
-//! A copy of the database while it is in use: what a crash at one moment would leave, in another directory.
+//! A copy of the database while it is in use: the state that a crash at one instant would leave, in another
+//! directory.
 //!
 //! ```text
 //!  hold the log ─▶ pin the manifest, note the log's end ─▶ sync ─▶ copy the log ─▶ link or copy the runs ─▶ rename
@@ -6,10 +7,12 @@
 //! ```
 //!
 //! Invariants
-//! 1. The moment of the log's end is the moment of the manifest: runs that no commit wrote ([`Engine::ingest`]) are in the copy
-//!    when a commit of its log needs them, and what says whose they are is in the log when they are in the copy.
-//! 2. `TARGET` is a whole copy or not there. What an interrupted backup leaves is `TARGET.partial`, which the next one removes.
-//! 3. Nobody waits: commits, flushes and compaction go on; only the trimming of the log is put off.
+//! 1. The log's end and the manifest are of the same instant: runs that no commit wrote ([`Engine::ingest`])
+//!    are in the copy when a commit of its log needs them, and the record that names their owner is in the
+//!    log when they are in the copy.
+//! 2. `TARGET` is a complete copy or absent. An interrupted backup leaves `TARGET.partial`, which the next
+//!    one removes.
+//! 3. Commits, flushes and compaction do not wait; only the trimming of the log is postponed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,27 +24,29 @@ use crate::commit::Core;
 use crate::engine::{Engine, lock};
 use crate::error::EngineError;
 
-/// A copy that was made. Bytes are lengths of files.
+/// A completed backup. Bytes are lengths of files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
-    /// The last commit that is in it.
+    /// The last commit in the copy.
     pub seq: Seq,
-    /// End of its log.
+    /// End of the copy's log.
     pub lsn: Lsn,
-    /// Its files.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Total length of the files.
     pub bytes: u64,
-    /// Of these, bytes of files that the copy shares with the database: they take no room of their own while both have them.
+    /// Of these, bytes of files that the copy shares with the database: they take no extra space while both
+    /// have them.
     pub linked_bytes: u64,
 }
 
 impl Engine {
-    /// Copies the database to `target`, which must not exist, with every commit that was acknowledged before the call, and
-    /// each as a whole. Opening the copy is an ordinary opening. The copy is durable when this returns.
+    /// Copies the database to `target`, which must not exist, with every commit that was acknowledged before
+    /// the call, each one completely. Opening the copy is an ordinary opening. The copy is durable when this
+    /// returns.
     ///
-    /// Cost: the log behind the checkpoint is read and written; runs get a second name where `target` is on the same file
-    /// system, else they are read and written. Writers go on meanwhile.
+    /// Cost: the log after the checkpoint is read and written; runs are hard-linked when `target` is on the
+    /// same file system, otherwise they are read and written. Writers continue meanwhile.
     ///
     /// # Errors
     /// [`EngineError::BackupTarget`]; [`EngineError::Locked`] while another backup to `target` is made; I/O, among them a full
@@ -60,7 +65,7 @@ impl Engine {
             return Err(refuse(target, "it exists already"));
         }
         let partial = target.with_file_name(format!("{name}.partial"));
-        // Nothing is touched, not even by the lock, in a directory that is none of ours.
+        // Nothing is touched, not even by the lock, in a directory that is not a backup of ours.
         core.leftovers(&partial)?;
         let _lock = lock(&core.env, &partial)?;
         let made = core.clear(&partial).and_then(|()| core.copy_to(&partial)).and_then(|backup| {
@@ -68,7 +73,7 @@ impl Engine {
             Ok(backup)
         });
         let backup = made.inspect_err(|_| {
-            // The room may be wanted; what cannot be removed now, the next backup to this target removes.
+            // The space may be needed; the next backup to this target removes what cannot be removed now.
             let _ = core.clear(&partial).and_then(|()| core.remove_dirs(&partial));
         })?;
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -82,7 +87,7 @@ fn failed(op: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EngineErro
     move |source| EngineError::Io { op, path: path.to_owned(), source: Arc::new(source) }
 }
 
-/// True for the names that a copy has in `log` and `store`.
+/// True for the file names that a copy has in `log` and `store`.
 fn is_ours(dir: &str, name: &str) -> bool {
     match dir {
         "log" => name.starts_with("log-") && name.ends_with(".seg"),
@@ -91,7 +96,7 @@ fn is_ours(dir: &str, name: &str) -> bool {
 }
 
 impl Core {
-    /// Fills a directory that has nothing but the lock in it.
+    /// Fills a directory that contains only the lock.
     fn copy_to(&self, dir: &Path) -> Result<Backup, EngineError> {
         let vfs = &*self.env.vfs;
         let [log_dir, store_dir] = ["log", "store"].map(|name| dir.join(name));

@@ -30,7 +30,7 @@ pub struct Change<'a> {
     pub seq: Seq,
     /// Its address in the log.
     pub lsn: Lsn,
-    /// What it wrote.
+    /// Its writes, section by section.
     pub body: RecordBody<'a>,
 }
 
@@ -46,19 +46,19 @@ impl ChangeFeed {
         Self { core, reader: None, next: Seq(from.0.max(1)), at: None }
     }
 
-    /// The number of the commit that comes next.
+    /// The number of the next commit.
     pub fn next_seq(&self) -> Seq {
         self.next
     }
 
-    /// The next commit, or `None` when there is none now.
+    /// The next commit, or `None` when no further commit is available yet.
     ///
     /// # Errors
     /// [`EngineError::FeedTrimmed`] when the log no longer holds it; damage.
     #[allow(clippy::should_implement_trait)] // the change borrows from the feed
     pub fn next(&mut self) -> Result<Option<Change<'_>>, EngineError> {
         let core = self.core.clone();
-        // After a failed sync nobody knows what the unsynced end of the log holds.
+        // After a failed sync the contents of the log's unsynced end are unknown.
         self.read_next().map_err(|error| core.stopped().unwrap_or(error))
     }
 
@@ -94,7 +94,7 @@ impl ChangeFeed {
                 Ok(Step::Skipped) => {}
                 Ok(Step::There) => return Ok(true),
                 Ok(Step::NotFlushed) => return Ok(false),
-                // The segment held no wanted commit, or the wanted one is gone: the log says which.
+                // The segment held no wanted commit, or the wanted one is gone: the log tells which.
                 Err(EngineError::Log(error)) if matches!(*error, LogError::Trimmed { .. }) => {
                     self.reader = None
                 }

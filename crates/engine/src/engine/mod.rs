@@ -32,8 +32,9 @@ use crate::model::version::{ReadView, Snapshot, Version};
 use crate::model::{Model, Operation};
 use crate::options::{Background, Durability, EngineOptions, Room};
 
-/// Groups of one commit in a row after which the next is taken for a lone one. Eight clients that commit now and then have
-/// many groups of one, and threads of the server that wait for the disk in their stead only cost changes of thread.
+/// Groups of one commit in a row after which the next counts as a lone one. Eight clients that commit now and
+/// then have many groups of one, and server threads that wait for the disk for them only cost context
+/// switches.
 const LONE_AFTER: u32 = 16;
 
 /// Largest transaction. A group of them must fit memory comfortably, and so must one record at recovery.
@@ -49,7 +50,7 @@ pub struct Engine {
     _lock: Box<dyn LockGuard>,
 }
 
-/// What an engine is doing and holding. Bytes are bytes, counts are since open.
+/// Activity and memory use of an engine. Counts are since open.
 #[derive(Debug, Clone)]
 pub struct EngineStats {
     /// Newest visible commit.
@@ -80,7 +81,7 @@ pub struct EngineStats {
     pub reader_waits: u64,
 }
 
-/// What [`Engine::verify`] found.
+/// Findings of [`Engine::verify`].
 #[derive(Debug)]
 pub struct EngineReport {
     /// The files.
@@ -91,10 +92,11 @@ pub struct EngineReport {
 
 impl Engine {
     /// Opens or creates the engine in `dir`. `models` gives each model its slot: its index plus one (slot 0 is the
-    /// engine's own keyspaces). Cost: manifest and run footers, then replay of the log behind the checkpoint.
+    /// engine's own keyspaces). Cost: manifest and run footers, then replay of the log after the checkpoint.
     ///
     /// # Errors
-    /// [`EngineError::Locked`] when somebody has it open; I/O; damage, with file and offset; a newer format.
+    /// [`EngineError::Locked`] when another process or handle has it open; I/O; damage, with file and offset;
+    /// a newer format.
     pub fn open(
         env: &Env,
         dir: &Path,
@@ -131,7 +133,7 @@ impl Engine {
         for model in &all {
             model.load(ReadView::new(&version, Seq::MAX))?;
         }
-        // The checkpoint's own word is the time of its last commit; an empty database has none.
+        // The checkpoint records the time of its last commit; an empty database has none.
         let last_time_micros = (*checkpoint.meta).try_into().map_or(i64::MIN, i64::from_le_bytes);
         let active = checkpoint.lsn..checkpoint.lsn;
         let mut replayed = Replayed { version, last: checkpoint.seq, active, last_time_micros };
@@ -155,7 +157,7 @@ impl Engine {
         let pipeline = Arc::new(Pipeline::new(Commits(core.clone()), LONE_AFTER));
         let engine = Self { core, pipeline, threads: Mutex::default(), recovery, _lock: lock };
         if threads {
-            // What was replayed is flushed at once, so that the next opening does not replay it again.
+            // Replayed commits are flushed at once, so that the next opening does not replay them again.
             if engine.core.replay_bytes() > REPLAY_BYTES_KEPT {
                 engine.core.freeze_now()?;
             }
@@ -186,7 +188,7 @@ impl Engine {
         &self.core
     }
 
-    /// Bytes that the operations may take in a record, if that is allowed.
+    /// Upper bound of the operations' bytes in a record, if they fit.
     fn measure(&self, operations: &[Box<dyn Operation>]) -> Result<usize, EngineError> {
         if let Some(error) = self.core.stopped() {
             return Err(error);
@@ -204,7 +206,7 @@ impl Engine {
         self.core.admit(self.core.options.background == Background::Threads)
     }
 
-    /// Commits `operations` as one transaction and returns when it is as durable as asked.
+    /// Commits `operations` as one transaction and returns when it is as durable as requested.
     ///
     /// Cost: one log write, shared with every commit that is on its way at the same time; no thread hop for a lone caller.
     ///
@@ -225,7 +227,7 @@ impl Engine {
     /// the queue is full.
     ///
     /// # Errors
-    /// As [`Engine::commit`], for what is known before the transaction is queued.
+    /// As [`Engine::commit`], for failures known before the transaction is queued.
     pub fn submit(
         &self,
         operations: Vec<Box<dyn Operation>>,
@@ -236,8 +238,8 @@ impl Engine {
         Ok(CommitHandle(self.pipeline.submit(Request { operations, durability }, bytes)))
     }
 
-    /// As [`Engine::submit`], and never blocks, for callers that must not: they look at [`Engine::room`] first and pause
-    /// in their own way. What is submitted in spite of a spent budget is taken.
+    /// As [`Engine::submit`], but never blocks: callers check [`Engine::room`] first and pause in their own
+    /// way. A transaction submitted with a spent budget is accepted.
     ///
     /// # Errors
     /// [`EngineError::Busy`] while the queue is full; as [`Engine::commit`].
@@ -262,7 +264,7 @@ impl Engine {
         self.pipeline.drive();
     }
 
-    /// With [`Background::Manual`]: one piece of background work. False when there is none.
+    /// With [`Background::Manual`]: does one unit of background work. False when nothing is left to do.
     ///
     /// # Errors
     /// The work failed; it is tried again at the next call.
@@ -275,8 +277,8 @@ impl Engine {
         self.core.versions.snapshot()
     }
 
-    /// The database as of the newest commit that has its place in the log. Whoever reads it tells nobody before that commit is
-    /// visible: a crash may take it back, and everything behind it.
+    /// The database as of the newest commit in the log, visible or not. Do not return results read from it
+    /// before that commit is visible: a crash may undo it and every later one.
     pub(crate) fn snapshot_ahead(&self) -> Snapshot {
         self.core.versions.snapshot_ahead()
     }
@@ -310,13 +312,13 @@ impl Engine {
         Held::new(&self.core.locks, label)
     }
 
-    /// Who holds locks, and who waits for them.
+    /// Holders of locks and waiters for them.
     pub fn locks(&self) -> Vec<LockHolder> {
         self.core.locks.list()
     }
 
-    /// Shows `look` the newest visible value of one key. For a single look, which no other read has to agree with: it
-    /// costs no snapshot, two locks less.
+    /// Passes the newest visible value of one key to `look`. For a single read that need not agree with any
+    /// other: it takes no snapshot, which saves two locks.
     ///
     /// # Errors
     /// A block is damaged or unreadable.
@@ -327,8 +329,9 @@ impl Engine {
         look: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, EngineError> {
         let version = self.core.versions.current();
-        // What is newest counts if it is visible by now: then it was the newest visible value when it was found. Versions
-        // that no snapshot holds may be gone, so nothing older can be asked for without one.
+        // The newest value counts if it is visible by now: then it was the newest visible value when it was
+        // found. Versions that no snapshot holds may be gone, so older values can only be read with a
+        // snapshot.
         let newest = ReadView::new(&version, Seq::MAX).entry(keyspace, key)?;
         if newest.as_ref().is_none_or(|entry| entry.seq <= self.core.versions.visible()) {
             return Ok(look(newest.as_ref().and_then(|entry| entry.value.as_deref())));
@@ -348,8 +351,8 @@ impl Engine {
         self.core.versions.visible() >= seq
     }
 
-    /// A future for the newest visible commit once that lies beyond `seq`. Costs nothing while it waits, and a commit
-    /// that nobody waits for one atomic load.
+    /// A future for the newest visible commit once that is after `seq`. Costs nothing while it waits; a
+    /// commit without waiters costs one atomic load.
     pub fn visible_beyond(&self, seq: Seq) -> VisibleBeyond {
         VisibleBeyond { core: self.core.clone(), seq, ticket: None }
     }
@@ -378,7 +381,7 @@ impl Engine {
     }
 
     /// A writer of sorted entries straight into runs, without log and memtables. `alone`: the keys lie in no other source.
-    /// What it returns takes effect with [`Engine::ingest`].
+    /// The runs take effect with [`Engine::ingest`].
     ///
     /// # Errors
     /// Unknown keyspace.
@@ -387,9 +390,9 @@ impl Engine {
         Ok(if alone { store.bottom_writer(keyspace)? } else { store.writer(keyspace)? })
     }
 
-    /// Puts runs in force, atomically and durably, that no commit wrote. Their keys must be such that nobody reads or
-    /// writes them yet, and their versions zero: snapshots that are open may see them from now on. A commit that follows
-    /// makes them reachable; one that came before says what they are, in case a crash comes between.
+    /// Installs runs that no commit wrote, atomically and durably. Their keys must not be read or written by
+    /// others yet, and their versions must be zero: open snapshots may see them from now on. A later commit
+    /// makes them reachable; an earlier one says what they are, in case a crash comes between.
     ///
     /// # Errors
     /// The manifest cannot be written; the engine has stopped. Nothing is in force then.
@@ -408,7 +411,7 @@ impl Engine {
     /// # Errors
     /// The flush failed; nothing is lost and it is tried again.
     pub fn checkpoint(&self) -> Result<(), EngineError> {
-        // Before anything is frozen, so that the flusher knows when it looks.
+        // Before anything is frozen, so that the flusher sees it at its check.
         self.core.background.lock().asked += 1;
         let done = self.flush_all();
         self.core.background.lock().asked -= 1;
@@ -440,7 +443,7 @@ impl Engine {
         self.checkpoint()?;
         self.core.store.compact_all(&self.core.versions.live())?;
         self.core.refresh_view();
-        // Whoever compacts wants space back.
+        // The caller of a compaction wants space back.
         Ok(self.core.log.release_spares()?)
     }
 
@@ -454,7 +457,8 @@ impl Engine {
         let mut violations = Vec::new();
         for model in &self.core.models {
             let found = match model.verify(snapshot.read()) {
-                // What the damaged files keep a model from reading is a finding too; the files are listed beside it.
+                // A model that cannot read damaged files is a finding, too, in addition to the list of those
+                // files.
                 Err(error) if !store.damage.is_empty() => vec![error.to_string()],
                 found => found?,
             };
@@ -463,7 +467,7 @@ impl Engine {
         Ok(EngineReport { store, violations })
     }
 
-    /// What the engine is doing and holding.
+    /// Activity and memory use of the engine.
     pub fn stats(&self) -> EngineStats {
         let checkpoint = self.core.store.checkpoint();
         let (flush_error, reader_waits) = {
@@ -493,7 +497,7 @@ impl Engine {
         self.core.stopped()
     }
 
-    /// What opening found in the log.
+    /// State of the log found at open.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
@@ -508,8 +512,8 @@ impl Engine {
         &self.core.env
     }
 
-    /// Stops the background work and syncs what `Async` and `Buffered` commits left unsynced. Later commits are refused.
-    /// What is long enough to delay the next opening is flushed.
+    /// Stops the background work and syncs what `Async` and `Buffered` commits left unsynced. Later commits
+    /// are refused. Flushes if the next opening would otherwise be slow.
     ///
     /// # Errors
     /// The last sync failed.
@@ -540,7 +544,7 @@ fn pace(operations: &[Box<dyn Operation>]) -> Pace {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // An error here has nobody to go to; callers who care call `close` themselves.
+        // A drop cannot report an error; callers that need it call `close` themselves.
         let _ = self.close();
     }
 }
@@ -548,12 +552,13 @@ impl Drop for Engine {
 /// Refuses a log whose store is gone, and a store whose log is: each would pass for an empty one. Nothing is changed.
 fn check_halves(env: &Env, store: &Store, log_dir: &Path) -> Result<(), EngineError> {
     match (store.is_new(), LocalLog::extent(env, log_dir)) {
-        // The manifest is written before the first commit, and says which runs were loaded beside the log.
+        // The manifest is written before the first commit, and lists the runs that were ingested without the
+        // log.
         (true, Ok(Extent::Records)) => Err(store.lost().into()),
         (false, Ok(Extent::Nothing)) => {
             Err(LogError::Missing { dir: log_dir.to_owned(), lsn: store.checkpoint().lsn }.into())
         }
-        // What is damaged in it, opening it says.
+        // Damage in the log is reported when it is opened.
         (_, Ok(_) | Err(_)) => Ok(()),
     }
 }
@@ -563,8 +568,9 @@ fn io(op: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> EngineErr
     move |source| EngineError::Io { op, path, source: Arc::new(source) }
 }
 
-/// Creates a directory of the engine in `dir` if need be. As long as there is no manifest, it and those above it are made
-/// durable, also when they are there: the process that made them may have died before that. The manifest comes after.
+/// Creates a directory of the engine in `dir` if need be. Without a manifest, it and those above it are made
+/// durable even when they exist: the process that made them may have died before that. The manifest comes
+/// after.
 fn create_dir(env: &Env, dir: &Path, made: &Path) -> std::io::Result<()> {
     if Store::is_begun(env, &dir.join("store"))? {
         return env.vfs.create_dir_all(made);
@@ -637,7 +643,7 @@ impl Future for VisibleBeyond {
             return Poll::Ready(result);
         }
         this.core.watch.leave(&mut this.ticket, context.waker());
-        // A commit may have become visible between the look and the waker.
+        // A commit may have become visible between the check and the registration of the waker.
         this.look()
     }
 }
@@ -666,7 +672,7 @@ impl Future for UntilStopped {
             return Poll::Ready(error);
         }
         this.core.end_watch.leave(&mut this.ticket, context.waker());
-        // It may have stopped between the look and the waker.
+        // It may have stopped between the check and the registration of the waker.
         this.core.stopped().map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -679,7 +685,7 @@ impl Drop for UntilStopped {
     }
 }
 
-/// A transaction on its way: wait, or await it. Dropping the handle does not take the transaction back.
+/// A submitted transaction: wait for it, or await it. Dropping the handle does not cancel the transaction.
 pub struct CommitHandle(Handle<Commits>);
 
 impl CommitHandle {
@@ -691,21 +697,22 @@ impl CommitHandle {
         self.0.wait()
     }
 
-    /// The result, if it is there; once.
+    /// The result, once it is available; returned only once.
     pub fn try_take(&mut self) -> Option<Result<Committed, CommitError>> {
         self.0.take()
     }
 }
 
-/// A commit on its way, to be awaited.
+/// A submitted commit, to be awaited.
 ///
-/// When nobody else commits, awaiting costs two changes of thread, as long together as a fast disk takes. Who has a thread
-/// that may wait for the disk can save them: if [`Committing::is_lone`], [`Committing::drive`], then await what is there.
+/// When no other commits are queued, awaiting costs two context switches, together as long as a fast sync. A
+/// caller that can block may avoid both: if [`Committing::is_lone`], call [`Committing::drive`], then await
+/// the result.
 pub trait Committing: Future {
-    /// True while nobody works on the commit and it may be driven.
+    /// True while no thread works on the commit and it may be driven.
     fn is_lone(&self) -> bool;
 
-    /// Sees a lone commit through in this thread, which blocks for one sync; does nothing for any other.
+    /// Completes a lone commit in this thread, which blocks for one sync; does nothing for any other.
     fn drive(&mut self);
 }
 

@@ -1,4 +1,4 @@
-//! Work that a thread of its own does again and again, such as the removal of what has expired.
+//! Work that a separate thread repeats, such as the removal of expired entries.
 //!
 //! Between two rounds the thread is parked and costs nothing; in particular no commit wakes it. Dropping the [`Repeated`]
 //! wakes it and waits for its end.
@@ -17,8 +17,8 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Does `work` now and again after each `pause`, in a thread called `name`, until this is dropped or the engine stops.
-    /// Long work looks at the flag that it is given, and ends early once that is true.
+    /// Does `work` now and again after each `pause`, in a thread called `name`, until this is dropped or the
+    /// engine stops. Long work checks the flag that it gets, and ends early once that is true.
     #[must_use]
     pub fn start(
         name: &str,

@@ -1,5 +1,5 @@
-//! What to do about a log that refuses to open: the log's own salvage, behind the directory's lock and from the
-//! checkpoint that the manifest names. Only the log is looked at; a damaged run is not mended by anything here.
+//! Salvage of a log that fails to open: the log's own salvage, under the directory's lock and from the
+//! checkpoint in the manifest. It handles only the log; it does not repair damaged runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use ropewalk_vfs::Env;
 use crate::engine::lock;
 use crate::error::EngineError;
 
-/// Says what is damaged in the log of the engine in `dir`, and what a salvage would lose; `None` when the log opens.
-/// The log is not changed. With `before`, the log is to end in front of that commit at the latest: a record may be whole,
-/// and opening fail with [`EngineError::Record`].
+/// Reports the damage in the log of the engine in `dir` and what a salvage would lose; `None` when the log
+/// opens. The log is not changed. With `before`, the log is to end before that commit at the latest, for
+/// records that are intact but make opening fail with [`EngineError::Record`].
 ///
 /// # Errors
 /// [`LogError::Checkpointed`](ropewalk_log::LogError::Checkpointed) when the store holds commit `before` already;
@@ -25,7 +25,8 @@ pub fn inspect_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<
     Ok(ropewalk_log::inspect(env, &log, checkpoint.lsn, checkpoint.seq, before)?)
 }
 
-/// Ends the log in front of its damage, and of the commit `before`; `None` when it opens as it is. What is cut off stays in files beside it.
+/// Ends the log before its damage, and before the commit `before`; `None` when it opens as it is. The removed
+/// part is retained in files next to it.
 ///
 /// # Errors
 /// As [`inspect_log`]. May be repeated.
@@ -35,7 +36,8 @@ pub fn salvage_log(env: &Env, dir: &Path, before: Option<Seq>) -> Result<Option<
     Ok(ropewalk_log::salvage(env, &log, checkpoint.lsn, checkpoint.seq, before)?)
 }
 
-/// Where the log is, and where recovery starts in it; `None` in a directory where nothing was ever written.
+/// Directory of the log, and the checkpoint where recovery starts; `None` in a directory where nothing was
+/// ever written.
 fn log_and_checkpoint(env: &Env, dir: &Path) -> Result<Option<(PathBuf, Checkpoint)>, EngineError> {
     let log = dir.join("log");
     ropewalk_vfs::create_dir_durably(&*env.vfs, &log).map_err(|source| EngineError::Io {
@@ -47,7 +49,7 @@ fn log_and_checkpoint(env: &Env, dir: &Path) -> Result<Option<(PathBuf, Checkpoi
     match LocalLog::extent(env, &log) {
         Ok(Extent::Nothing) if store.is_new() => Ok(None),
         Ok(Extent::Records) if store.is_new() => Err(store.lost().into()),
-        // What is damaged in it, the salvage says.
+        // Damage in the log is reported by the salvage.
         Ok(_) | Err(_) => Ok(Some((log, store.checkpoint()))),
     }
 }

@@ -1,10 +1,10 @@
-//! What a data model gives the engine, and what the engine gives a model.
+//! The interface between data models and the engine.
 //!
 //!   transaction ─▶ [`Operation`]: validate ─▶ encode ─▶ log record ─▶ [`Model::apply`] ─▶ [`Memory`] ─▶ [`Model::flush`] ─▶ runs
 //!
-//! A model keeps its newest state in a [`Memory`] of its own shape, one per generation; a checkpoint freezes the
-//! generation and the model writes it out as sorted runs. Replay calls the same `apply` as a live commit, so `apply` is
-//! deterministic: time and ids come from the record.
+//! A model holds its newest state in a model-specific [`Memory`], one per generation; a checkpoint freezes
+//! the generation and the model writes it out as sorted runs. Replay calls the same `apply` as a live commit,
+//! so `apply` is deterministic: time and ids come from the record.
 
 pub(crate) mod version;
 
@@ -20,18 +20,18 @@ use crate::model::version::{Generation, ReadView};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelId(pub u8);
 
-/// Ordered keyspaces, built into the engine: what tables, documents and every model's side data stand on.
+/// Ordered keyspaces, built into the engine: the base of tables, documents and every model's side data.
 pub const KV: ModelId = ModelId(0);
 
 /// A model's newest state, between two checkpoints. One writer (the sequencer), any number of readers.
 pub trait Memory: Any + Send + Sync {
     /// Bytes held, for the memory budget; may be an estimate but must grow with every write.
     fn bytes(&self) -> u64;
-    /// For the model to find its own type again.
+    /// For downcasts to the model's type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// The memory of models that have none of their own.
+/// The memory of models that only use keyspaces.
 struct NoMemory;
 
 impl Memory for NoMemory {
@@ -58,9 +58,10 @@ pub trait Model: Send + Sync {
     /// Called once at open, after the runs are readable and before replay: load what lives outside memories.
     ///
     /// # Errors
-    /// What is stored is damaged.
+    /// The stored data is damaged.
     fn load(&self, read: ReadView<'_>) -> Result<(), EngineError>;
-    /// A new, empty memory. Without one of its own, a model writes to keyspaces, whose memtables the engine keeps.
+    /// A new, empty memory. By default a model writes only to keyspaces, whose memtables belong to the
+    /// engine.
     fn memory(&self) -> Box<dyn Memory> {
         Box::new(NoMemory)
     }
@@ -69,7 +70,7 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// The bytes do not decode. Live, that is a bug and stops the engine.
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError>;
-    /// Writes a frozen memory out as runs; a model without a memory of its own has none.
+    /// Writes a frozen memory out as runs; a model that only uses keyspaces returns none.
     ///
     /// # Errors
     /// The store cannot write.
@@ -79,7 +80,7 @@ pub trait Model: Send + Sync {
         store: &Store,
         snapshots: &[Seq],
     ) -> Result<Vec<NewRun>, EngineError>;
-    /// Checks every invariant of the model's own data; answers one line per violation.
+    /// Checks every invariant of the model's own data; returns one line per violation.
     ///
     /// # Errors
     /// The data cannot be read at all.
@@ -94,7 +95,8 @@ pub struct Apply<'a> {
     pub seq: Seq,
     /// The commit's time, microseconds since 1970.
     pub time_micros: i64,
-    /// The engine is opening: nothing is read before the last record. What only reads need can be made later.
+    /// The engine is replaying: nothing is read before the last record, so structures for reads can be built
+    /// later.
     pub is_replay: bool,
 }
 
@@ -121,12 +123,12 @@ impl<'a> Apply<'a> {
 /// Two numbers that an operation reports, such as first and last position.
 pub type Outcome = (u64, u64);
 
-/// What validation decided.
+/// Result of validation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go on and write.
+    /// Continue and write.
     Write,
-    /// This transaction was committed before (idempotent retry): write nothing of it and answer this.
+    /// This transaction was committed before (idempotent retry): write nothing of it and return this outcome.
     Done(Outcome),
 }
 
@@ -136,7 +138,8 @@ pub trait Operation: Send {
     fn model(&self) -> ModelId;
     /// Upper bound of the bytes that [`Operation::encode`] appends.
     fn bytes_max(&self) -> usize;
-    /// True when it validates and writes nothing: the record gets no section of it, and [`Operation::encode`] is not called.
+    /// True when it validates and writes nothing: the record gets no section for it, and
+    /// [`Operation::encode`] is not called.
     fn is_guard(&self) -> bool {
         false
     }

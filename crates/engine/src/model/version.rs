@@ -1,4 +1,4 @@
-//! What readers see: generations of memtables, runs, and the one number that says which commits count.
+//! Read views: generations of memtables, runs, and the highest visible commit.
 //!
 //!   Version = active generation │ frozen generations, newest first │ runs
 //!              ▲ sequencer writes    ▲ wait for their flush           ▲ flushed and compacted
@@ -32,20 +32,20 @@ type Bucket = Box<[OnceLock<Memtable>]>;
 pub struct Generation {
     memories: Vec<Box<dyn Memory>>,
     keyspaces: Box<[OnceLock<Bucket>]>,
-    /// Those with a memtable. Each commit asks for its bytes, and few of all that may be are there.
+    /// Keyspaces with a memtable. Every commit sums their bytes, and few of the possible ones exist.
     made: Mutex<Vec<Keyspace>>,
     /// Set when it is frozen.
     pub(crate) end: OnceLock<End>,
 }
 
-/// Where a frozen generation ends.
+/// End of a frozen generation.
 pub(crate) struct End {
     /// Its last commit.
     pub(crate) seq: Seq,
-    /// The log address behind that.
+    /// End of that commit in the log.
     pub(crate) lsn: Lsn,
-    /// The time of that. Kept in the checkpoint, so that commit times do not run backwards when the clock was set back
-    /// and the log that would show it is gone.
+    /// Time of that commit. Stored in the checkpoint, so that commit times do not run backwards when the
+    /// clock was set back and the log that would show it is gone.
     pub(crate) time_micros: i64,
 }
 
@@ -118,7 +118,7 @@ impl Version {
     }
 }
 
-/// Reads one version as of one commit. What snapshots, validation and checks share.
+/// A reader of one version as of one commit, shared by snapshots, validation and checks.
 #[derive(Clone, Copy)]
 pub struct ReadView<'a> {
     version: &'a Version,
@@ -167,7 +167,7 @@ impl<'a> ReadView<'a> {
     /// The value of `key`, or that it was deleted, and the commit that wrote that.
     #[inline]
     pub(crate) fn entry(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Entry<'a>>, EngineError> {
-        // The path of every point read: no list of memtables is made.
+        // The path of every point read: it builds no list of memtables.
         let version = self.version;
         for generation in std::iter::once(&version.active).chain(&version.frozen) {
             if let Some(entry) = generation.written(keyspace).and_then(|table| table.get(key, self.at)) {
@@ -177,11 +177,11 @@ impl<'a> ReadView<'a> {
         Ok(version.view.get(keyspace, key, self.at)?)
     }
 
-    /// The values of `keys`, in their order, to `each`: number of the key, value. Lookups go side by side, some at a time,
-    /// so that many cost a third of as many single ones. Allocates nothing.
+    /// Passes the values of `keys` to `each`, in order: number of the key, value. Lookups are interleaved,
+    /// several at a time, so that many of them cost a third of separate ones. Allocates nothing.
     ///
     /// # Errors
-    /// A block is damaged or unreadable; what `each` has been shown by then is right.
+    /// A block is damaged or unreadable; values passed to `each` before that are correct.
     pub fn get_many(
         &self,
         keyspace: Keyspace,
@@ -213,8 +213,8 @@ impl<'a> ReadView<'a> {
         Cursor::merged(&self.memtables(keyspace), &self.version.view, keyspace, self.at)
     }
 
-    /// Shows the keys from `start` up to, not including, `end` (none: to the last) with their values, in either direction,
-    /// until `each` answers false.
+    /// Passes the keys from `start` up to, not including, `end` (none: to the last) with their values, in
+    /// either direction, to `each` until it returns false.
     ///
     /// # Errors
     /// A block is damaged or unreadable.
@@ -271,8 +271,9 @@ impl<'a> ReadView<'a> {
         Ok(ropewalk_store::changed_in_range(&tables, &self.version.view, keyspace, start, end, since)?)
     }
 
-    /// True when no commit after `since` wrote a key from `start` up to `end`, for callers that keep no snapshot of `since`.
-    /// Looks at memory alone: once commits after `since` are in runs nobody can tell any more, and the answer is false.
+    /// True when no commit after `since` wrote a key from `start` up to `end`, for callers without a snapshot
+    /// of `since`. Checks memory only: once commits after `since` are in runs they cannot be distinguished,
+    /// and the result is false.
     pub fn surely_unchanged(&self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>, since: Seq) -> bool {
         let unchanged = |table: &&Memtable| table.changed_in(start, end, since).is_none();
         since >= self.version.flushed && self.memtables(keyspace).iter().all(unchanged)
@@ -289,7 +290,7 @@ pub(crate) struct Versions {
     /// Held while the current version is replaced.
     replacing: Mutex<()>,
     visible: AtomicU64,
-    /// The newest commit that has its place in the log; never behind `visible`.
+    /// The newest commit that has its place in the log; never less than `visible`.
     ordered: AtomicU64,
     /// Bytes of the active generation. Only the sequencer writes it.
     active_bytes: AtomicU64,
@@ -302,7 +303,7 @@ pub(crate) struct Versions {
 /// Live snapshots are counted in several places, so that readers on several processors do not wait for each other.
 const LIVE_SHARDS: usize = 16;
 
-/// How many snapshots look at a commit. On cache lines of its own.
+/// Number of snapshots per commit. Aligned to separate cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Live(Mutex<BTreeMap<Seq, usize>>);
@@ -346,7 +347,7 @@ impl Versions {
         self.frozen_bytes.store(frozen_bytes, Ordering::Relaxed);
     }
 
-    /// `generation` was flushed: from here on only readers hold it.
+    /// `generation` was flushed: from now on only readers hold it.
     pub(crate) fn retire(&self, generation: &Arc<Generation>) {
         self.retired.lock().push((Arc::downgrade(generation), generation.bytes()));
     }
@@ -360,7 +361,7 @@ impl Versions {
         (retired.len(), bytes)
     }
 
-    /// The bytes that [`Versions::pinned`] found last: never less than what is pinned, but for a flush in progress.
+    /// The bytes that [`Versions::pinned`] found last: never less than pinned, except during a flush.
     pub(crate) fn pinned_bytes_at_most(&self) -> u64 {
         self.pinned_bytes.load(Ordering::Relaxed)
     }
@@ -370,7 +371,7 @@ impl Versions {
         self.active_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes in memtables: what the memory budget for writes counts. Two atomic loads.
+    /// Bytes in memtables: the number that the memory budget for writes limits. Two atomic loads.
     pub(crate) fn write_bytes(&self) -> u64 {
         self.active_bytes.load(Ordering::Relaxed) + self.frozen_bytes.load(Ordering::Relaxed)
     }
@@ -380,7 +381,7 @@ impl Versions {
     }
 
     pub(crate) fn publish(&self, seq: Seq) {
-        // SeqCst: pairs with the look that a watcher takes after it has announced itself.
+        // SeqCst: pairs with the check that a watcher makes after it has announced itself.
         self.visible.store(seq.0, Ordering::SeqCst);
     }
 
@@ -415,8 +416,8 @@ impl Versions {
         self.snapshot_of(Self::visible)
     }
 
-    /// A snapshot of everything that has its place in the log, visible or not: for those who write behind it in the same
-    /// order, and tell nobody what they read before it is visible.
+    /// A snapshot of all ordered commits, visible or not: for transactions that will be ordered after them,
+    /// and that return no results read from it before they are visible.
     pub(crate) fn snapshot_ahead(self: &Arc<Self>) -> Snapshot {
         self.snapshot_of(Self::ordered)
     }
@@ -466,23 +467,23 @@ impl Snapshot {
         self.seq
     }
 
-    /// For reading in place: values and cursors borrow from the snapshot. The first call pins the memtables and runs of that
-    /// moment, until [`Snapshot::repin`] or the end of the snapshot.
+    /// For reading in place: values and cursors borrow from the snapshot. The first call pins the current
+    /// memtables and runs, until [`Snapshot::repin`] or the end of the snapshot.
     #[inline]
     pub fn read(&self) -> ReadView<'_> {
         let version = self.pinned.get_or_init(|| self.versions.current.load_full());
         ReadView { version, at: self.seq }
     }
 
-    /// For reading without a pin: what the newest memtables and runs hold of the snapshot's commit, as long as the
+    /// For reading without a pin: the newest memtables and runs, as of the snapshot's commit, as long as the
     /// [`Reading`] lives. Costs nanoseconds.
     #[inline]
     pub fn reading(&self) -> Reading {
         Reading { version: self.versions.current.load(), at: self.seq }
     }
 
-    /// Releases the memtables and runs that were read, so that a long-lived snapshot does not keep old memory and files. The
-    /// next read pins the newest ones, at the same commit. Costs nanoseconds.
+    /// Releases the memtables and runs that were read, so that a long-lived snapshot does not hold old memory
+    /// and files. The next read pins the newest ones, at the same commit. Costs nanoseconds.
     pub fn repin(&mut self) {
         self.pinned.take();
     }
@@ -504,7 +505,7 @@ impl Reading {
 
 impl Clone for Snapshot {
     fn clone(&self) -> Self {
-        // Where the first is counted, which keeps the commit alive: no look at `live` can fall between.
+        // In the shard of the first, which keeps the commit alive: no read of `live` can fall between.
         *self.versions.count(self.shard).entry(self.seq).or_insert(0) += 1;
         let (pinned, versions) = (OnceLock::new(), self.versions.clone());
         Self { seq: self.seq, pinned, versions, shard: self.shard }

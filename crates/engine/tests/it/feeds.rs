@@ -34,7 +34,7 @@ fn feed_created_before_a_trim_delivers_commits_that_the_log_still_holds() {
     write(&engine, keys, 301..=700);
     engine.checkpoint().unwrap();
     assert_eq!(future.next().unwrap().map(|change| change.seq), Some(Seq(690)));
-    // A feed that fell behind while it read is refused in terms of commits, too.
+    // A feed that was trimmed while it read gets the error in terms of commits, too.
     let error = present.next().map(|_| ()).unwrap_err();
     let EngineError::FeedTrimmed { asked: Seq(300), oldest } = error else { panic!("{error}") };
     let mut resumed = engine.changes(oldest).unwrap();

@@ -52,7 +52,7 @@ fn put(
     engine.commit(vec![Box::new(batch)], durability).map(|done| done.seq)
 }
 
-/// By a snapshot and by a single look, which must agree.
+/// Reads by a snapshot and by a single read, which must agree.
 fn get(engine: &Engine, keys: Keyspace, key: &[u8]) -> Option<Vec<u8>> {
     let found = engine.snapshot().read().get(keys, key).unwrap().map(|value| value.to_vec());
     let looked = engine.look(keys, key, |value| value.map(<[u8]>::to_vec)).unwrap();
@@ -61,7 +61,7 @@ fn get(engine: &Engine, keys: Keyspace, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn after_a_failed_sync_nothing_is_accepted_and_reopening_has_what_was_acknowledged() {
+fn failed_sync_stops_the_engine_and_reopening_has_acknowledged_commits() {
     for op in [DiskOp::Sync, DiskOp::Write] {
         let (disk, clock) = (FaultyVfs::new(1), Arc::default());
         let env = env(&disk, &clock);
@@ -108,7 +108,7 @@ fn a_full_disk_is_a_typed_error_and_space_heals_it() {
 }
 
 #[test]
-fn writers_are_told_when_flushing_fails_and_the_budget_is_spent() {
+fn writers_get_an_error_when_flushing_fails_and_the_budget_is_spent() {
     let disk = FaultyVfs::new(3);
     let env = Env { vfs: Arc::new(disk.clone()), ..Env::real() };
     let options = EngineOptions { background: Background::Threads, ..manual() };
@@ -126,7 +126,7 @@ fn writers_are_told_when_flushing_fails_and_the_budget_is_spent() {
 }
 
 #[test]
-fn a_flush_waits_for_readers_of_its_midst_unless_somebody_waits_for_it() {
+fn flush_waits_for_splitting_snapshots_unless_a_caller_waits_for_it() {
     let options = EngineOptions { background: Background::Threads, ..manual() };
     let engine = open(&Env::memory(), options).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -226,7 +226,7 @@ fn snapshots_are_stable_through_checkpoint_compaction_and_repin() {
 }
 
 #[test]
-fn a_feed_that_comes_too_late_is_told_where_the_log_begins() {
+fn feed_from_a_trimmed_commit_reports_the_oldest_one() {
     let (disk, clock) = (FaultyVfs::new(6), Arc::default());
     let mut options = EngineOptions { log_retention_bytes: 0, ..manual() };
     options.log.segment_bytes_first = 64 << 10;
@@ -273,7 +273,7 @@ fn a_transaction_over_the_limit_is_refused_before_anything_happens() {
 }
 
 #[test]
-fn room_says_what_submit_would_wait_for_and_try_submit_waits_for_nothing() {
+fn room_predicts_waits_of_submit_and_try_submit_never_waits() {
     let (disk, clock) = (FaultyVfs::new(1), Arc::default());
     let engine = open(&env(&disk, &clock), manual()).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -299,7 +299,7 @@ fn room_says_what_submit_would_wait_for_and_try_submit_waits_for_nothing() {
 
 /// The mark that the background leaves in an idle log moves the log's tail, which the next append expects where it was.
 #[test]
-fn a_commit_does_not_trip_over_the_mark_of_an_idle_log() {
+fn commit_succeeds_after_the_mark_of_an_idle_log() {
     std::thread::scope(|scope| {
         // More threads than processors, so that the background is now early and now late.
         for _ in 0..8 {
@@ -318,7 +318,7 @@ fn a_commit_does_not_trip_over_the_mark_of_an_idle_log() {
 }
 
 #[test]
-fn what_did_not_change_is_certain_until_memory_is_flushed() {
+fn unchanged_range_is_certain_until_memory_is_flushed() {
     let (disk, clock) = (FaultyVfs::new(9), Arc::default());
     let engine = open(&env(&disk, &clock), manual()).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -333,7 +333,7 @@ fn what_did_not_change_is_certain_until_memory_is_flushed() {
     assert!(!unchanged(b"a", b"n", seen));
     let later = engine.seq();
     assert!(unchanged(b"a", b"z", later));
-    // Nobody kept a snapshot of `seen`: the runs do not tell what came after it.
+    // Without a snapshot of `seen` the runs do not tell which commits came after it.
     engine.checkpoint().unwrap();
     assert!(!unchanged(b"a", b"m", seen));
     assert!(unchanged(b"a", b"z", later));

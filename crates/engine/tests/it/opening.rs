@@ -1,4 +1,4 @@
-//! What opening costs: bounded after a kill, next to nothing after a close.
+//! Cost of opening: bounded after a kill, next to nothing after a close.
 
 use super::*;
 

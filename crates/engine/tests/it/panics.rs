@@ -1,5 +1,5 @@
-//! A panic in any step of a commit: nothing of its group becomes visible or durable, every waiter gets an answer, the engine
-//! is stopped, and reopening gives what was acknowledged.
+//! A panic in any step of a commit: nothing of its group becomes visible or durable, every waiter gets a
+//! result, the engine is stopped, and reopening restores the acknowledged commits.
 
 use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 

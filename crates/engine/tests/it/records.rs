@@ -1,4 +1,4 @@
-//! What reaches the log: only records that replay can apply, and only from the engine that owns the log.
+//! Contents of the log: only records that replay can apply, and only from the engine that owns the log.
 
 use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 

@@ -1,4 +1,4 @@
-//! A record that is whole and cannot be applied: opening names it, and the log can be cut in front of it.
+//! A record that is intact but cannot be applied: opening names it, and the log can be cut before it.
 
 use ropewalk_base::Lsn;
 use ropewalk_engine::{inspect_log, salvage_log};

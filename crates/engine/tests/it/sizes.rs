@@ -38,7 +38,7 @@ fn c_transaction_fails_as_it_passes_its_size() {
     }
     assert!(transaction.check_size().is_ok());
     transaction.rollback_to(start);
-    // What is overwritten again and again is kept for savepoints, and has a bound of its own.
+    // Repeatedly overwritten values are stored for savepoints, and have a separate limit.
     let overwrites = (0..5 * most).take_while(|_| {
         transaction.put(keys, &[0], &large);
         transaction.check_size().is_ok()

@@ -108,7 +108,7 @@ fn background_steps_of_callers_next_to_the_flusher_keep_every_acknowledged_commi
     assert_eq!(missing(&engine, keys), 0, "after a clean close");
 }
 
-/// A batch that stops in its validation, inside the sequencer, until it is let through.
+/// A batch that blocks in its validation, inside the sequencer, until it is released.
 struct Gated {
     batch: KvBatch,
     entered: mpsc::Sender<()>,
@@ -154,7 +154,7 @@ fn room_is_exact_when_a_flush_ends_while_a_group_is_sequenced() {
     let gated = Gated { batch, entered, pass: may_pass };
     let engine = &engine;
     std::thread::scope(|scope| {
-        // `submit` would wait for room; `try_submit` does not look.
+        // `submit` would wait for the memory budget; `try_submit` does not check it.
         let handle = engine.try_submit(vec![Box::new(gated)], Durability::Buffered).unwrap();
         let driver = scope.spawn(move || {
             engine.drive();

@@ -303,7 +303,7 @@ impl SequencedEvent {
         put_u64(&mut value, self.time_micros.cast_unsigned());
         put_body(&mut value, &self.event, self.tracking.as_ref());
         let event = SequencedEventRef::from_stored(self.position.0, &value);
-        look(&event.expect("what was just encoded decodes"))
+        look(&event.expect("an encoded event decodes"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the trait promises, one promise a test.
+//! Contract of the `CommitLog` trait, one promise per test.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn three_stages_of_a_record() {
 }
 
 #[test]
-fn reopening_replays_what_follows_the_checkpoint() {
+fn reopening_replays_records_after_the_checkpoint() {
     let env = memory();
     let log = open(&env).log;
     let mut tails = vec![Lsn(0)];
@@ -70,7 +70,7 @@ fn a_record_over_the_limit_is_refused_whole() {
 }
 
 #[test]
-fn a_huge_record_gets_a_segment_of_its_own() {
+fn huge_record_gets_a_separate_segment() {
     for before in [0, 1] {
         let env = memory();
         let log = open(&env).log;
@@ -131,7 +131,7 @@ fn a_reader_follows_the_writer_across_segments() {
 }
 
 #[test]
-fn trimmed_segments_are_reused_and_readers_are_told() {
+fn trimmed_segments_are_reused_and_readers_get_an_error() {
     let env = memory();
     let log = open(&env).log;
     let mut slow = log.read(Lsn(0)).unwrap();
@@ -206,7 +206,7 @@ fn options_that_contradict_themselves_are_refused() {
 }
 
 #[test]
-fn a_caller_that_cannot_take_a_record_stops_the_recovery() {
+fn failed_replay_of_a_record_stops_the_recovery() {
     let env = memory();
     commit(&open(&env).log, 1, b"what is this");
     let opened = LocalLog::open(&env, &dir(), SMALL, Lsn(0), Seq(0), &mut |_| Err("no idea".into()));

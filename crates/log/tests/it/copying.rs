@@ -1,4 +1,5 @@
-//! A part of the log in another directory: whole records, up to a moment, whatever is appended and trimmed meanwhile.
+//! A part of the log in another directory: complete records, up to one address, while records are appended
+//! and trimmed.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ fn copied(env: &ropewalk_vfs::Env, hold: &dyn LogHold, to: &str, from: Lsn, upto
 }
 
 #[test]
-fn a_copy_of_any_part_opens_with_that_part_and_goes_on() {
+fn copy_of_any_part_opens_with_that_part_and_accepts_appends() {
     let env = memory();
     let log = open(&env).log;
     let mut ends = vec![Lsn::ZERO];

@@ -1,4 +1,4 @@
-//! Torn or rotten: what recovery cuts, what it refuses, and how it says so.
+//! Torn or corrupted: what recovery cuts, what it refuses, and the error texts.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ fn put(env: &Env, n: u64, bytes: &[u8]) {
 
 #[test]
 fn every_flipped_byte_is_damage_or_lies_in_the_unclaimed_tail() {
-    // Two segments: the first one is full, and its successor vouches for all of it.
+    // Two segments: the first one is full, and its successor proves that all of it was durable.
     let original = synced(100);
     let paths = segments(&original);
     assert_eq!(paths.len(), 2);
@@ -131,7 +131,7 @@ fn a_torn_record_is_cut_at_any_byte() {
 }
 
 #[test]
-fn a_ghost_does_not_reappear() {
+fn records_after_a_lost_one_do_not_reappear() {
     let env = synced(5);
     {
         let log = open(&env).log;
@@ -234,7 +234,7 @@ fn a_checkpoint_that_the_log_does_not_reach_is_refused() {
     assert!(refusal(&env, 6 * RECORD, 6).ends_with("the log breaks off before the checkpoint"));
     assert!(refusal(&env, 2 * RECORD, 3).ends_with("the record's number does not continue the log"));
     assert!(refusal(&env, 1 << 20, 9).ends_with("no segment holds log address 1048576"));
-    // Rot in the last record is no torn tail when a checkpoint says that it was there.
+    // Corruption of the last record is not a torn tail when a checkpoint proves that it was there.
     flip(&env, &only_segment(&env), HEADER + 4 * RECORD + 33);
     assert!(refusal(&env, 5 * RECORD, 5).ends_with("at byte 288: the log breaks off before the checkpoint"));
     assert!(refusal(&env, 4 * RECORD + 8, 4).contains("the log breaks off"));

@@ -69,7 +69,7 @@ impl Disk {
         self.0.lock().fails_in = Some(n);
     }
 
-    /// Takes a failure back that has not happened; false when there is none.
+    /// Cancels a planned failure; false when no failure was pending.
     pub(crate) fn disarm(&self) -> bool {
         self.0.lock().fails_in.take().is_some()
     }
@@ -79,7 +79,7 @@ impl Disk {
         self.0.lock().room = bytes;
     }
 
-    /// The disk after a power cut. Each unsynced sector and name is kept with the chance `keep` of 256.
+    /// The disk after a power cut. Each unsynced sector and name survives with the chance `keep` of 256.
     pub(crate) fn crash(&self, seed: u64, keep: u64) -> Disk {
         let state = self.0.lock();
         let random = SeededRandom::new(seed);

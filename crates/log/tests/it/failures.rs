@@ -1,4 +1,4 @@
-//! When the disk refuses.
+//! Failures of the disk.
 
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_log::{CommitLog, LogError, Record};
@@ -27,7 +27,7 @@ fn after_a_failed_sync_nothing_is_accepted_until_reopened() {
     }
     assert_eq!(read_all(&log, Lsn(0)).len(), 2, "reading goes on");
     drop(log);
-    // The pages of the second commit look clean to the system now, though the disk never got them.
+    // The pages of the second commit count as clean in the page cache now, though the disk never got them.
     let opened = open(&disk.env());
     assert_eq!(opened.replayed.len(), 2);
     let after_power_cut = open(&disk.crash(1, 0).env());

@@ -1,4 +1,4 @@
-//! What the tests share: an environment that is the same each time, short calls, and copies of a disk.
+//! Test helpers: a reproducible environment, short calls, and copies of a disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Random commands on a forgetful disk, beside a plain list of commits.
+//! Random commands on a forgetful disk, compared to a plain list of commits.
 //!
-//! The list says after every command what the log must contain: everything that a barrier covered, nothing that was not
-//! appended, and always a line without gaps.
+//! After every command the list defines what the log must contain: everything that a barrier covered, nothing
+//! that was not appended, and never a gap.
 
 use proptest::prelude::*;
 use ropewalk_base::{Lsn, Seq};
@@ -16,11 +16,11 @@ enum Command {
     Append(usize, usize),
     Flush,
     Barrier,
-    /// The process ends, the machine goes on.
+    /// The process ends, the machine keeps running.
     Restart,
-    /// The machine ends; unsynced sectors are kept with this chance of 256.
+    /// The machine ends; unsynced sectors survive with this chance of 256.
     PowerCut(u64, u64),
-    /// A checkpoint behind this part (of 256) of the durable commits, and everything before it trimmed.
+    /// A checkpoint after this part (of 256) of the durable commits; everything before it is trimmed.
     Checkpoint(usize),
     PrepareSpare,
     /// The nth changing disk operation from here on fails.
@@ -49,7 +49,7 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
 struct World {
     disk: Disk,
     opened: Opened,
-    /// Every commit of the log, payload and the address behind it.
+    /// Every commit of the log: payload and end address.
     commits: Vec<(Vec<u8>, Lsn)>,
     flushed: usize,
     durable: usize,
@@ -89,7 +89,7 @@ impl World {
             Command::Restart => self.reopen(self.disk.clone(), false),
             Command::PowerCut(seed, keep) => self.reopen(self.disk.crash(seed, keep), true),
             Command::Checkpoint(part) => self.checkpoint(part),
-            // It may fail, and the log goes on.
+            // It may fail, and the log continues to work.
             Command::PrepareSpare => drop(self.opened.log.prepare_spare()),
             Command::Fail(n) => self.disk.fail_in(n),
             Command::ReadOn => self.read_on(),
@@ -193,7 +193,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
     #[test]
-    fn the_log_is_the_list(commands in commands()) {
+    fn log_equals_the_model_list(commands in commands()) {
         let mut world = World::new();
         for command in &commands {
             world.run(command);

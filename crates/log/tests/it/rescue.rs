@@ -1,4 +1,4 @@
-//! Salvage: what is kept, what is told, and that every byte stays somewhere.
+//! Salvage: which commits remain, what is reported, and that every byte is preserved.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ fn a_log_that_opens_is_left_alone() {
 }
 
 #[test]
-fn rot_in_the_middle_keeps_what_is_before_and_counts_what_is_behind() {
+fn corruption_in_the_middle_preserves_earlier_records_and_counts_later_ones() {
     let env = memory();
     let paths = filled(&env, 100);
     flip(&env, &paths[0], at(10) + 40);
@@ -71,7 +71,7 @@ fn rot_in_the_middle_keeps_what_is_before_and_counts_what_is_behind() {
 }
 
 #[test]
-fn a_rotten_segment_header_loses_nothing() {
+fn corrupted_segment_header_loses_nothing() {
     for (segment, offset) in [(0, 33), (0, 8 + 3), (1, 60), (1, 20), (0, 2)] {
         let env = memory();
         let paths = filled(&env, 100);
@@ -93,7 +93,7 @@ fn a_rotten_segment_header_loses_nothing() {
 }
 
 #[test]
-fn the_only_header_rots() {
+fn corrupted_only_header_loses_no_record() {
     let env = memory();
     let paths = filled(&env, 10);
     flip(&env, &paths[0], 50);
@@ -128,10 +128,11 @@ fn a_truncated_or_lost_segment() {
 }
 
 #[test]
-fn rot_in_front_of_the_checkpoint_costs_nothing() {
+fn corruption_before_the_checkpoint_loses_nothing() {
     let env = memory();
     let paths = filled(&env, 600);
-    // The checkpoint lies in the second segment, behind record 80; its records up to there rot, and the last record, too.
+    // The checkpoint lies in the second segment, after record 80; corrupt its records up to there, and the
+    // last record.
     let (from, seq) = (Lsn(80 * RECORD), Seq(80));
     flip(&env, &paths[1], at(3) + 5);
     flip(&env, paths.last().unwrap(), 64 + 8);
@@ -169,7 +170,8 @@ fn an_interrupted_salvage_starts_again() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
-    /// Whatever rots: after salvage the log opens with the commits up to the first unreadable one, and goes on.
+    /// After any corruption and a salvage the log opens with the commits up to the first unreadable one, and
+    /// accepts appends.
     #[test]
     fn salvage_always_ends_with_a_log_that_opens(
         lengths in prop::collection::vec(0..400_usize, 1..80),
@@ -188,7 +190,7 @@ proptest! {
         for (file, offset) in &flips {
             let path = file.get(&paths);
             let offset = offset.index(read_file(&env, path).len()) as u64;
-            // The version is left alone: salvage refuses what a newer Ropewalk wrote.
+            // The version is left alone: salvage refuses formats of a newer Ropewalk.
             if !(8..12).contains(&offset) {
                 flip(&env, path, offset);
             }

@@ -21,7 +21,7 @@ impl Drop for Counted<'_> {
 }
 
 #[test]
-fn commits_of_many_threads_are_one_line() {
+fn concurrent_commits_form_one_sequence() {
     let tmp = tempfile::tempdir().unwrap();
     let env = Env::real();
     let log = Arc::new(open_from(&env, tmp.path(), Lsn(0), Seq(0)).unwrap().log);
@@ -77,10 +77,10 @@ fn commits_of_many_threads_are_one_line() {
     assert_eq!(open_from(&env, tmp.path(), Lsn(0), Seq(0)).unwrap().replayed.len() as u64, 4 * EACH);
 }
 
-/// Says that a sync was entered, and waits until it may go on.
+/// Reports that a sync was entered, and blocks it until it may continue.
 type Gate = Arc<Mutex<Option<(Sender<()>, Receiver<()>)>>>;
 
-/// A memory disk whose syncs report and wait for leave, once asked to.
+/// A memory disk whose syncs, once armed, report and wait for permission.
 struct SlowSync {
     disk: MemoryVfs,
     gate: Gate,

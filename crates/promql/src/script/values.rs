@@ -149,7 +149,7 @@ fn histograms_of(word: &str, items: &mut Vec<Item>) -> Result<(), String> {
         items.extend(std::iter::repeat_n(first, repetition(count)? + 1));
         return Ok(());
     }
-    let (sign, more) = rest.split_at_checked(1).ok_or("what follows a histogram?")?;
+    let (sign, more) = rest.split_at_checked(1).ok_or("text is missing after a histogram")?;
     let (step, rest) = described(more)?;
     let count = repetition(rest.strip_prefix('x').ok_or("a step needs a repetition")?)?;
     let (Item::Histogram { histogram, .. }, Item::Histogram { histogram: step, hinted }) = (first, step)

@@ -1,9 +1,9 @@
-//! Reading a column of numbers (see `value_column` for its bytes): from a place to another, or at some places.
+//! Decoding a column of numbers (see `value_column` for its bytes): a range, or single places.
 //!
-//!   column ─▶ transform, told apart here alone ─▶ frames of packed numbers ─▶ [`Walk`]: a range, or places
+//!   column ─▶ transform, known only here ─▶ frames of packed numbers ─▶ [`Walk`]: a range, or places
 //!
-//! Either walk stops behind the last number that is wanted. What lies in front is unpacked and added up, where each number is found
-//! from the one before it, and else skipped.
+//! Both walks stop after the last wanted number. Numbers before a wanted one are unpacked and summed up where
+//! each depends on the previous one, and otherwise skipped.
 
 use std::ops::Range;
 
@@ -17,8 +17,8 @@ pub(crate) const BENDS: u8 = 2;
 pub(crate) const XOR: u8 = 3;
 pub(crate) const RISES: u8 = 4;
 
-/// Appends what `of` makes of those of `count` numbers of a column that stand in `range`. The first of a column is zero, or in
-/// front of it when it is one of `raw` bits.
+/// Appends the results of `of` for those of `count` numbers of a column that are in `range`. The first of a
+/// column is zero, or stored before it when the column is one of `raw` bits.
 #[inline]
 pub(crate) fn decode_column<V>(
     decoder: &mut Decoder<'_>,
@@ -32,7 +32,8 @@ pub(crate) fn decode_column<V>(
     walk(decoder, count, raw, Within { at: 0, range, out, of })
 }
 
-/// Gives those of `count` numbers of a column that stand at `places`, which rise, to `each`. `raw` as for [`decode_column`].
+/// Passes those of `count` numbers of a column that are at `places`, which rise, to `each`. `raw` as for
+/// [`decode_column`].
 #[inline]
 pub(crate) fn column_at(
     decoder: &mut Decoder<'_>,
@@ -44,13 +45,13 @@ pub(crate) fn column_at(
     walk(decoder, count, raw, At { at: 0, left: places, each })
 }
 
-/// What is done with the numbers of a column, one part behind the other.
+/// A consumer of the numbers of a column, one part after the other.
 trait Walk {
     /// One number that is not packed.
     fn single(&mut self, value: u64);
     /// `count` numbers that are packed less `least`.
     fn offsets(&mut self, decoder: &mut Decoder<'_>, count: usize, least: u64) -> Result<(), DecodeError>;
-    /// `count` numbers that `link` finds, each from the one before it; `value` is the one before the first.
+    /// `count` numbers that `link` computes, each from the previous one; `value` is the one before the first.
     fn chain(
         &mut self,
         decoder: &mut Decoder<'_>,
@@ -60,7 +61,7 @@ trait Walk {
     ) -> Result<(), DecodeError>;
 }
 
-/// How a number is found from the one before it.
+/// How a number is computed from the previous one.
 trait Link {
     fn next(&mut self, value: u64, packed: &u64) -> u64;
 
@@ -171,7 +172,7 @@ struct Within<'o, V, F> {
 }
 
 impl<V, F> Within<'_, V, F> {
-    /// Parts the numbers of a frame: those in front of what is wanted, and the wanted ones.
+    /// Splits the numbers of a frame: those before the wanted ones, and the wanted ones.
     #[inline]
     fn part<'v>(&mut self, values: &'v [u64]) -> (&'v [u64], &'v [u64]) {
         let skipped = self.range.start.saturating_sub(self.at).min(values.len());
@@ -241,7 +242,7 @@ struct At<'p, F> {
 }
 
 impl<'p, F> At<'p, F> {
-    /// Goes on by `count` numbers; the places among them.
+    /// Advances by `count` numbers; returns the places among them.
     #[inline]
     fn within(&mut self, count: usize) -> &'p [u32] {
         self.at += count;
@@ -334,7 +335,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_walk_finds_the_same_numbers(
+        fn every_decoding_path_returns_the_same_numbers(
             (transform, raw) in prop::sample::select(vec![
                 (OFFSETS, true), (OFFSETS, false), (STEPS, true), (STEPS, false), (BENDS, false), (XOR, true), (RISES, false),
             ]),
@@ -349,7 +350,7 @@ mod tests {
             let mut decoder = Decoder::new(&bytes);
             decode_column(&mut decoder, count, 0..count, raw, &mut all, |value| value).unwrap();
             prop_assert!(decoder.is_empty());
-            // Found by hand, from the one before.
+            // Computed separately, from the previous one.
             for (at, value) in all.iter().enumerate() {
                 let before = |back: usize| at.checked_sub(back).map_or(0, |at| all[at]);
                 let right = match transform {

@@ -1,16 +1,16 @@
 //! A chunk: consecutive samples of one series, compressed without loss.
 //!
 //! ```text
-//! u8 form     1: samples; 3: samples behind their aggregates
+//! u8 form     1: samples; 3: aggregates, then samples
 //! varint      number of samples, 1 to 8192
-//! signed      first time, relative to a base that the place of the chunk gives
+//! signed      first time, relative to a base given by where the chunk is stored
 //! varint      last time − first time
 //! [aggregates: u8 flags │ sum │ first │ last │ [least] │ [greatest] │ resets varint │ [samples that count varint]]
 //! u8 times    0: equal steps; 1: first step signed, then packed zigzag of the steps' differences
 //! u8 values   see `value_column`
 //! ```
-//! (`signed` is a zigzag varint; packed numbers are those of `pack`.) Times never fall; equal times are kept in the order in
-//! which they came. All differences wrap, so the whole range of `i64` is allowed.
+//! (`signed` is a zigzag varint; packed numbers are those of `pack`.) Times never fall; equal times stay in
+//! the order of arrival. All differences wrap, so the whole range of `i64` is allowed.
 //!
 //! The aggregates leave staleness markers out. Their flags: 1 least is first, 2 least is last, 4 greatest is first, 8 greatest
 //! is last, 16 not all samples count. Each is a u8 e and m signed where it is m / 10^e with e up to 9, else 255 and 8 bytes.
@@ -44,12 +44,12 @@ const PACKED_STEPS: u8 = 1;
 /// Bits of the NaN that Prometheus writes when a series ends.
 pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
 
-/// What is known of a chunk's samples without reading them. Staleness markers do not count.
+/// Aggregates of a chunk, known without reading its samples. Staleness markers do not count.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Aggregates {
-    /// Samples that are no staleness markers.
+    /// Number of samples without staleness markers.
     pub count: u32,
-    /// Their sum, compensated: as if it had been made with twice the digits.
+    /// Their sum, with compensated summation, as if computed with twice the digits.
     pub sum: f64,
     /// The least, the earliest of equals; NaN only when all are NaN.
     pub min: f64,
@@ -59,12 +59,12 @@ pub struct Aggregates {
     pub first: f64,
     /// The last.
     pub last: f64,
-    /// How often a value lies below the one before.
+    /// How often a value is less than the previous one.
     pub resets: u32,
 }
 
 impl Aggregates {
-    /// Of the values of a chunk, as bits; `None` when all are staleness markers.
+    /// Aggregates of the values of a chunk, as bits; `None` when all are staleness markers.
     pub(crate) fn of(bits: &[u64]) -> Option<Self> {
         let mut values = bits.iter().filter(|b| **b != STALE_BITS).map(|b| f64::from_bits(*b));
         let first = values.next()?;
@@ -87,7 +87,7 @@ impl Aggregates {
         Some(all)
     }
 
-    /// Of these samples and, behind them, the others.
+    /// Aggregates of these samples followed by the others.
     pub(crate) fn and(self, behind: Self) -> Self {
         Self {
             count: self.count + behind.count,
@@ -100,7 +100,7 @@ impl Aggregates {
         }
     }
 
-    /// Appends them, as those of a chunk of `samples`.
+    /// Appends the aggregates, as those of a chunk of `samples`.
     fn put(&self, samples: usize, out: &mut Vec<u8>) {
         let same = |a: f64, b: f64| a.to_bits() == b.to_bits();
         let flag = |flag: u8, set: bool| if set { flag } else { 0 };
@@ -157,10 +157,10 @@ fn greater(earlier: f64, later: f64) -> f64 {
     if later > earlier || earlier.is_nan() { later } else { earlier }
 }
 
-/// Samples are few when they are less than one of so many.
+/// Samples are few when they are less than one in so many.
 const FEW: usize = 4;
 
-/// Which samples of a chunk are wanted where only those around some times count.
+/// Which samples of a chunk are wanted when only those around some times count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Around<'m> {
     /// Times, rising.
@@ -172,15 +172,15 @@ pub(crate) struct Around<'m> {
 pub(crate) enum Which {
     /// The last at or before each time, and the last of all.
     Before,
-    /// The first of all, and the first behind each time.
+    /// The first of all, and the first after each time.
     Behind,
     /// All of them.
     Both,
 }
 
 impl Around<'_> {
-    /// Fills `places` with the places of `wanted` that are asked for; `before` says for each mark how many samples of the chunk
-    /// stand at or before it.
+    /// Fills `places` with the requested places within `wanted`; `before` yields for each mark how many
+    /// samples of the chunk are at or before it.
     fn places(&self, wanted: &Range<usize>, before: impl Iterator<Item = usize>, places: &mut Vec<u32>) {
         let mut put = |place: usize| {
             // A chunk holds 8192 at most.
@@ -209,7 +209,7 @@ impl Around<'_> {
     }
 }
 
-/// Samples that were asked for: places, times, the place behind all that were asked about, and the column of values.
+/// Requested samples: places, times, the place after the whole range, and the column of values.
 struct Placed<'a> {
     places: Vec<u32>,
     times: Vec<i64>,
@@ -217,7 +217,7 @@ struct Placed<'a> {
     values: Decoder<'a>,
 }
 
-/// What may stand for samples that follow each other.
+/// An aggregate that can replace consecutive samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Their sum.
@@ -235,7 +235,7 @@ pub(crate) struct ChunkHead<'a> {
     pub(crate) first: i64,
     pub(crate) last: i64,
     has_aggregates: bool,
-    /// What follows: aggregates, then the columns.
+    /// The rest of the chunk: aggregates, then the columns.
     body: Decoder<'a>,
 }
 
@@ -270,7 +270,7 @@ impl<'a> ChunkHead<'a> {
         Ok((aggregates, decoder))
     }
 
-    /// What is known of the samples without reading them.
+    /// Aggregates of the samples, as far as they are known without reading the samples.
     pub(crate) fn aggregates(&self) -> Result<Option<Aggregates>, DecodeError> {
         let (stored, mut columns) = self.parts()?;
         if stored.is_some() || columns.u8("coding of times")? != EQUAL_STEPS {
@@ -288,7 +288,7 @@ impl<'a> ChunkHead<'a> {
         }))
     }
 
-    /// Appends the samples. What was appended before an error stays.
+    /// Appends the samples. Samples appended before an error stay.
     pub(crate) fn samples(&self, times: &mut Vec<i64>, bits: &mut Vec<u64>) -> Result<(), DecodeError> {
         self.samples_within((self.first, self.last), times, bits)
     }
@@ -327,8 +327,9 @@ impl<'a> ChunkHead<'a> {
         Ok(())
     }
 
-    /// Appends those samples from one time to another, both inclusive, that stand around some times, and says of each how many
-    /// samples there are from it to the next of them. Answers false, and appends nothing, where these would not be few.
+    /// Appends the samples from one time to another, both inclusive, that are around some times, and reports
+    /// for each of them how many samples there are from it to the next. Returns false, and appends nothing,
+    /// when these would not be few.
     pub(crate) fn samples_around(
         &self,
         range: (i64, i64),
@@ -344,9 +345,9 @@ impl<'a> ChunkHead<'a> {
         Ok(true)
     }
 
-    /// Appends one row for the samples between each two of some times, as of one time to another: the time of the first, what
-    /// `part` makes of their values, and how many they are. Answers false, and appends nothing, where these would not be few, or
-    /// the values are no integers.
+    /// Appends one row for the samples between each two of some times, within one time and another: the time
+    /// of the first, the aggregate `part` of their values, and their number. Returns false, and appends
+    /// nothing, when these would not be few, or the values are not integers.
     pub(crate) fn parts_between(
         &self,
         range: (i64, i64),
@@ -367,7 +368,7 @@ impl<'a> ChunkHead<'a> {
         Ok(true)
     }
 
-    /// Where the samples that are asked for stand; `None` where they are not few.
+    /// Places of the requested samples; `None` when they are not few.
     fn place(&self, (from, to): (i64, i64), around: &Around<'_>) -> Result<Option<Placed<'a>>, DecodeError> {
         let (first, last) = (from.max(self.first), to.min(self.last));
         let begin = around.marks.partition_point(|mark| *mark < first);
@@ -471,12 +472,13 @@ impl ChunkEncoder {
     /// Appends a chunk for a file. `times` never fall; both columns have the same length, 1 to [`CHUNK_SAMPLES_MAX`].
     pub(crate) fn encode(&mut self, base: i64, times: &[i64], bits: &[u64], out: &mut Vec<u8>) {
         let one = bits.first().is_some_and(|first| bits.iter().all(|b| b == first));
-        // Those of a constant are no more work than reading them.
+        // For a constant, reading the values costs no more.
         let aggregates = if times.len() >= AGGREGATES_FROM && !one { Aggregates::of(bits) } else { None };
         self.encode_as(base, times, bits, aggregates, out);
     }
 
-    /// Appends a chunk that lives until the next flush: as [`ChunkEncoder::encode`], for less work and a few bytes more.
+    /// Appends a chunk that lives until the next flush: as [`ChunkEncoder::encode`], with less work and a few
+    /// bytes more.
     pub(crate) fn encode_briefly(&mut self, base: i64, times: &[i64], bits: &[u64], out: &mut Vec<u8>) {
         self.values.is_brief = true;
         self.encode_as(base, times, bits, None, out);
@@ -673,7 +675,7 @@ mod tests {
         }
 
         #[test]
-        fn parts_are_what_their_samples_come_to(
+        fn parts_equal_aggregates_of_their_samples(
             step in 1..9_i64,
             pool in prop::collection::vec(prop_oneof![any_bits(), (0..1000_i64).prop_map(|i| (i as f64).to_bits())], 1..4),
             rise in 0..3_i64,

@@ -30,7 +30,7 @@ const FLOATS: u8 = 1;
 const HISTOGRAMS: u8 = 2;
 const STARTED_HISTOGRAMS: u8 = 3;
 
-/// Numbers of a run, samples times columns: bounds what decoding a damaged chunk may allocate.
+/// Numbers of a run, samples times columns: bounds the allocation of decoding a damaged chunk.
 const CELLS_MAX: usize = 1 << 20;
 /// Below this many samples the columns of a run cost more than the payloads.
 const RUN_SAMPLES_MIN: usize = 4;
@@ -166,7 +166,7 @@ impl RunWriter<'_> {
     }
 }
 
-/// Shows the samples of a chunk: time and payload, as `batch` writes it.
+/// Passes the samples of a chunk to the callback: time and payload, as `batch` writes it.
 pub(crate) fn each_rich(
     bytes: &[u8],
     base: i64,
@@ -190,7 +190,7 @@ pub(crate) fn each_rich(
     Ok(())
 }
 
-/// Shows the samples of the next run; answers how many.
+/// Passes the samples of the next run to `each`; returns their number.
 fn each_of_run(
     decoder: &mut Decoder<'_>,
     left: usize,
@@ -393,7 +393,7 @@ mod tests {
                     let start = if *started { 7 } else { 0 };
                     let mut one = histogram.clone();
                     one.iter_mut().for_each(|h| h.count += i as f64);
-                    // A float without a start is no rich sample.
+                    // A float without a start has no payload.
                     let value = payload(if one.is_none() { 9 } else { start }, one.as_ref().ok_or(i as u64));
                     all.push((base.wrapping_add(all.len() as i64), value));
                 }

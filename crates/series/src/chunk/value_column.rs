@@ -14,10 +14,11 @@
 //! 3 xor        u8 shift │ packed n − 1: (value xor the one before) >> shift
 //! 4 rises      least signed │ packed n − 1: difference − least             (of integers only)
 //! ```
-//! Most metrics are counters and gauges that are integers, or decimals with few places: as such they are packed, and an
-//! exception (a NaN, an infinity, a negative zero, a value with more places) costs nine bytes. What is no decimal is
-//! packed by its bits. A value is a decimal only if dividing gives back its very bits, so nothing is ever lost. What rises
-//! needs no sign, which is a bit of each step; the reset of a counter is then an exception among the packed numbers.
+//! Most metrics are counters and gauges that are integers, or decimals with few places: they are packed as
+//! such, and an exception (a NaN, an infinity, a negative zero, a value with more places) costs nine bytes.
+//! Other values are packed by their bits. A value is a decimal only if dividing restores its exact bits, so
+//! nothing is ever lost. Rising values need no sign, which saves a bit per step; the reset of a counter is
+//! then an exception among the packed numbers.
 //!
 //! Source: ALP, Afroozeh et al., SIGMOD 2023, for decimals as integers; the transforms are the usual ones.
 
@@ -37,9 +38,9 @@ const BITS: u8 = 2;
 const POWERS: [f64; 10] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 /// Above this not every integer is a float.
 const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
-/// Values that are asked for the number of places.
+/// Number of values examined for their decimal places.
 const PROBES: usize = 16;
-/// Values that a transform is chosen by when it must be chosen fast: two frames.
+/// Number of values by which a transform is chosen when it must be fast: two frames.
 const BRIEF: usize = 2 * FRAME;
 
 /// The integer m with `m / 10^e == value`, to the bit.
@@ -55,7 +56,7 @@ fn decimal(value: f64, power: f64) -> Option<i64> {
     (((m as f64) / power).to_bits() == value.to_bits()).then_some(m)
 }
 
-/// Marks a number that is no short decimal.
+/// Marks a number that is not a short decimal.
 const RAW: u8 = 255;
 
 /// Appends one number: its decimal places and an integer, or eight bytes.
@@ -73,7 +74,7 @@ pub(crate) fn put_float(value: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// Takes a number that [`put_float`] wrote.
+/// Reads a number that [`put_float`] wrote.
 pub(crate) fn take_float(decoder: &mut Decoder<'_>) -> Result<f64, DecodeError> {
     let offset = decoder.offset();
     match decoder.u8("decimal places")? {
@@ -89,7 +90,7 @@ pub(crate) fn take_float(decoder: &mut Decoder<'_>) -> Result<f64, DecodeError> 
 /// Scratch memory, reused from chunk to chunk.
 #[derive(Default)]
 pub(crate) struct ValueEncoder {
-    /// Look at less before deciding.
+    /// Examine fewer values before deciding.
     pub(crate) is_brief: bool,
     integers: Vec<u64>,
     exceptions: Vec<(usize, u64)>,
@@ -116,7 +117,7 @@ impl ValueEncoder {
         }
     }
 
-    /// Fills `integers` and `exceptions`, unless too many values are no decimals.
+    /// Fills `integers` and `exceptions`, unless too many values are not decimals.
     fn as_decimals(&mut self, bits: &[u64]) -> Option<usize> {
         let stride = (bits.len() / PROBES).max(1);
         let places = |b: &u64| {
@@ -133,7 +134,8 @@ impl ValueEncoder {
             match decimal(f64::from_bits(*b), power) {
                 Some(m) => {
                     if before.is_none() {
-                        // Exceptions in front take the first integer, so that they cost nothing in the column.
+                        // Exceptions at the start take the first integer, so that they cost nothing in the
+                        // column.
                         self.integers.fill(m as u64);
                     }
                     before = Some(m);
@@ -210,7 +212,7 @@ impl ValueEncoder {
     fn encode_bits(&mut self, column: &[u64], out: &mut Vec<u8>) {
         let first = column.first().copied().unwrap_or_default();
         let least = column.iter().map(|v| *v as i64).min().unwrap_or(0);
-        // What packs a part best packs the whole well.
+        // A transform that packs a part best also packs the whole well.
         let part = if self.is_brief { column.get(..BRIEF).unwrap_or(column) } else { column };
         offsets(part, least, &mut self.best);
         let (mut transform, mut bytes) = (OFFSETS, packed_len(&self.best) + signed_len(least));
@@ -293,11 +295,11 @@ fn xors(column: &[u64], out: &mut Vec<u64>) -> u8 {
     shift as u8
 }
 
-/// What values are decoded into: floats, or their bits.
+/// Target type of decoding: floats, or their bits.
 pub(crate) trait Stored: Copy {
-    /// Of a number.
+    /// From a number.
     fn of_float(value: f64) -> Self;
-    /// Of the bits of a number.
+    /// From the bits of a number.
     fn of_bits(bits: u64) -> Self;
 }
 
@@ -333,7 +335,7 @@ pub(crate) fn constant(decoder: &mut Decoder<'_>) -> Result<Option<u64>, DecodeE
     }
 }
 
-/// Appends those of `count` values that are `wanted`; what lies behind them is not looked at.
+/// Appends those of `count` values that are `wanted`; later values are not read.
 ///
 /// # Errors
 /// The bytes are not such a column.
@@ -387,7 +389,7 @@ impl<'a> Decimals<'a> {
         self.first.wrapping_add((value as i64).wrapping_mul(self.unit)) as f64
     }
 
-    /// Shows place and bits of each exception.
+    /// Passes place and bits of each exception to `each`.
     fn each_exception(&self, count: usize, mut each: impl FnMut(usize, u64)) -> Result<(), DecodeError> {
         let mut decoder = self.exceptions_at;
         let mut next = 0_u64;
@@ -427,8 +429,8 @@ fn decode_decimals<V: Stored>(
     })
 }
 
-/// Appends those of `count` values that stand at `places`, which rise; what lies behind the last is not looked at. Cost: what
-/// lies between two places is unpacked and added up, but made no number of.
+/// Appends those of `count` values that are at `places`, which rise; values after the last place are not
+/// read. Cost: values between two places are unpacked and summed up, but not converted to numbers.
 ///
 /// # Errors
 /// The bytes are not such a column.
@@ -463,8 +465,9 @@ pub(crate) fn decode_at<V: Stored>(
     }
 }
 
-/// Appends what `part` makes of each of `parts`, places that follow each other without a gap. Answers false, and appends nothing,
-/// where that would take more than a walk over integers: with exceptions, for sums of decimals, and for bits.
+/// Appends the aggregate `part` of each of `parts`, places that follow each other without a gap. Returns
+/// false, and appends nothing, when that would take more than a scan over integers: with exceptions, for sums
+/// of decimals, and for bits.
 ///
 /// # Errors
 /// The bytes are not such a column.
@@ -498,7 +501,7 @@ pub(crate) fn fold(
     let end = parts.last().map_or(0, |part| part.end);
     let mut column: Vec<i64> = Vec::new();
     decode_column(decoder, count, start..end, false, &mut column, |value| value as i64)?;
-    // An integer is less than 2^53 away from zero, a column less than 2^54, and a chunk holds 2^13.
+    // The absolute value of an integer is below 2^53, that of a column below 2^54, and a chunk holds 2^13.
     let (first, unit) = (i128::from(head.first), i128::from(head.unit));
     out.extend(parts.iter().map(|range| {
         let values = column.get(range.start - start..range.end - start).unwrap_or_default();
@@ -553,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_what_the_data_is_worth() {
+    fn encoded_sizes_match_the_information_content() {
         let n = 1024;
         assert_eq!(len(&vec![1.5; n]), 9);
         let linear: Vec<f64> = (0..n).map(|i| 1e6 + 7.0 * i as f64).collect();

@@ -1,6 +1,6 @@
 //! Bits, highest first, and the numbers of variable length that Prometheus writes with them.
 
-/// Reads bits from the front of bytes. Every call answers `None` when the bytes are used up.
+/// Reads bits from the front of bytes. Every call returns `None` when the bytes are used up.
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
     /// Bits of the first byte that were read.
@@ -58,7 +58,7 @@ impl<'a> Bits<'a> {
         self.uvarint().map(unzigzag)
     }
 
-    /// How many ones stand in front of a zero, at most `most`, which need no zero.
+    /// The number of ones before a zero, at most `most`, which need no zero.
     pub(super) fn ones(&mut self, most: u32) -> Option<u32> {
         let mut ones = 0;
         while ones < most && self.bit()? {
@@ -76,7 +76,7 @@ impl<'a> Bits<'a> {
         Some(bits as i64)
     }
 
-    /// The widths of histogram numbers, by the ones in front of them.
+    /// The widths of histogram numbers, by the ones before them.
     fn width(&mut self) -> Option<u32> {
         const WIDTHS: [u32; 9] = [0, 3, 6, 9, 12, 18, 25, 56, 64];
         WIDTHS.get(self.ones(8)? as usize).copied()

@@ -14,13 +14,13 @@ const FLOATS: u8 = 1;
 const HISTOGRAMS: u8 = 2;
 const FLOAT_HISTOGRAMS: u8 = 3;
 
-/// Why a chunk gives no samples.
+/// Why a chunk yields no samples.
 pub(super) enum Refusal {
     Damaged(&'static str),
     Encoding(u8),
 }
 
-/// Appends the samples of a chunk, but for those that do not come behind what is there.
+/// Appends the samples of a chunk, except those not later than the existing ones.
 pub(super) fn decode(encoding: u8, data: &[u8], out: &mut Samples) -> Result<(), Refusal> {
     let (count, rest) = data.split_first_chunk::<2>().ok_or(Refusal::Damaged("the number of samples"))?;
     let count = u16::from_be_bytes(*count);
@@ -47,7 +47,7 @@ fn push(out: &mut Samples, time: i64, value: f64, histogram: Option<Histogram>) 
     }
 }
 
-/// A float, each by its xor with the one before.
+/// A float, each stored as its xor with the previous one.
 #[derive(Default, Clone, Copy)]
 struct Xor {
     bits: u64,
@@ -107,7 +107,7 @@ fn floats(count: u16, data: &[u8], out: &mut Samples) -> Option<()> {
     Some(())
 }
 
-/// What all histograms of a chunk have in common.
+/// Properties that all histograms of a chunk share.
 struct Layout {
     zero_threshold: f64,
     schema: i8,
@@ -158,11 +158,11 @@ fn spans(bits: &mut Bits<'_>) -> Option<Vec<i32>> {
 trait Count: Sized + Copy + Default {
     /// Count, count of the zero bucket.
     fn first(bits: &mut Bits<'_>) -> Option<Self>;
-    /// The first of a bucket: whole counts relative to the bucket before.
+    /// The first count of a bucket: whole counts relative to the previous bucket.
     fn first_of_bucket(bits: &mut Bits<'_>) -> Option<Self>;
     fn step(&mut self, bits: &mut Bits<'_>) -> Option<()>;
     fn value(&self) -> f64;
-    /// The count of a bucket behind one with the count `before`.
+    /// The count of a bucket after one with the count `before`.
     fn of_bucket(&self, before: f64) -> f64;
 }
 
@@ -197,7 +197,7 @@ impl Count for Whole {
     }
 }
 
-/// A float, by its xor with the one before.
+/// A float, stored as its xor with the previous one.
 #[derive(Clone, Copy, Default)]
 struct Float(Xor);
 
@@ -248,7 +248,7 @@ fn histograms<C: Count>(count: u16, data: &[u8], out: &mut Samples) -> Option<()
             all.step(&mut bits)?;
             zero.step(&mut bits)?;
             sum.step(&mut bits)?;
-            // A staleness marker has no buckets of its own.
+            // A staleness marker has no buckets.
             if sum.bits != STALE_BITS {
                 positive.iter_mut().chain(&mut negative).try_for_each(|count| count.step(&mut bits))?;
             }

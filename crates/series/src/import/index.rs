@@ -17,7 +17,7 @@ use super::bits;
 
 const MAGIC: u32 = 0xbaaa_d700;
 const VERSION: u8 = 2;
-/// Six places and a checksum.
+/// Six offsets and a checksum.
 const CONTENTS_BYTES: usize = 52;
 const SERIES_ALIGNMENT: usize = 16;
 
@@ -27,7 +27,7 @@ pub(super) struct ChunkRef(pub(super) u64);
 
 /// One series of the index.
 pub(super) struct Series<'a> {
-    /// What tombstones call it: its place, in units of 16 bytes.
+    /// Reference of the series in tombstones: its offset, in units of 16 bytes.
     pub(super) reference: u64,
     pub(super) labels: Vec<(&'a str, &'a str)>,
     pub(super) chunks: Vec<ChunkRef>,
@@ -49,7 +49,7 @@ fn fault(offset: usize, what: &'static str) -> Fault {
     Fault { offset: offset as u64, what }
 }
 
-/// Numbers and bytes from the front of a piece of the index.
+/// Reads numbers and bytes from the front of a part of the index.
 struct Reader<'a> {
     all: &'a [u8],
     at: usize,
@@ -122,7 +122,7 @@ impl Index {
             places.push(usize::try_from(place).ok().filter(|place| *place <= start).ok_or(fault(at, what))?);
         }
         let &[symbols, series, ..] = places.as_slice() else { return Err(fault(start, what)) };
-        // The sections follow each other; those that are not there have the place zero.
+        // The sections follow each other; absent ones have the offset zero.
         let end = places.iter().copied().filter(|place| *place > series).min().unwrap_or(start);
         Ok((Self::symbols(all, symbols)?, (series, end)))
     }
@@ -157,14 +157,14 @@ impl Index {
     }
 }
 
-/// Walks the series in the order of their places, which is that of their labels.
+/// Iterates over the series in the order of their offsets, which is that of their labels.
 pub(super) struct SeriesCursor<'a> {
     index: &'a Index,
     at: usize,
 }
 
 impl<'a> SeriesCursor<'a> {
-    /// The next series, `None` behind the last.
+    /// The next series, `None` after the last.
     pub(super) fn next(&mut self) -> Result<Option<Series<'a>>, Fault> {
         let at = self.at.next_multiple_of(SERIES_ALIGNMENT);
         if at >= self.index.series.1 {
@@ -183,7 +183,7 @@ impl<'a> SeriesCursor<'a> {
         }
         let (mut chunks, mut reference) = (Vec::new(), 0_u64);
         for _ in 0..content.uvarint(what)? {
-            // First and last time, which the chunk knows, too.
+            // First and last time, which the chunk contains, too.
             content.uvarint(what)?;
             content.uvarint(what)?;
             let number = content.uvarint(what)?;

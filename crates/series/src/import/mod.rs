@@ -1,10 +1,11 @@
-//! Reading block directories that Prometheus wrote, to take their samples over.
+//! Reading block directories that Prometheus wrote, to import their samples.
 //!
 //!   DIR/index ─▶ symbols, series: labels and chunk references ─▶ DIR/chunks/NNNNNN ─▶ samples ─ minus DIR/tombstones
 //!
-//! Read is format version 2 of the index, version 1 of chunk files and tombstones, and chunks of floats, histograms and
-//! float histograms; everything else is a typed error that names the file and the place. Every checksum is checked. Of the
-//! index only what a series needs is looked at: symbols and series; `meta.json` says nothing that the index does not.
+//! Supported are format version 2 of the index, version 1 of chunk files and tombstones, and chunks of
+//! floats, histograms and float histograms; everything else is a typed error with file and offset. Every
+//! checksum is verified. Of the index only symbols and series are read; `meta.json` adds nothing to the
+//! index.
 //!
 //! Memory: the index (as a map of the file where the disk gives one) and one chunk at a time.
 //!
@@ -32,9 +33,9 @@ use index::{ChunkRef, Index};
 
 const CHUNKS_MAGIC: u32 = 0x85bd_40dd;
 const TOMBSTONES_MAGIC: u32 = 0x0130_ba30;
-/// Bytes in front of the first chunk of a file.
+/// Bytes before the first chunk of a file.
 const CHUNKS_HEADER: u64 = 8;
-/// Longest chunk that is believed: those that Prometheus writes have a few kilobytes.
+/// Longest accepted chunk: those that Prometheus writes have a few kilobytes.
 const CHUNK_BYTES_MAX: usize = 16 << 20;
 /// Samples of one commit of an import.
 const IMPORT_SAMPLES: usize = 100_000;
@@ -43,38 +44,38 @@ const IMPORT_SAMPLES: usize = 100_000;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// The disk, or there is no such file.
+    /// An I/O error, or a missing file.
     #[error("{path}: {source}")]
     Io {
         /// Which file.
         path: PathBuf,
-        /// What the disk said.
+        /// The I/O error.
         source: io::Error,
     },
-    /// The bytes are not what they should be.
+    /// The bytes are damaged.
     #[error("{path} at byte {offset}: expected {what}")]
     Damaged {
         /// Which file.
         path: PathBuf,
         /// Where.
         offset: u64,
-        /// What should be there.
+        /// The expected content.
         what: &'static str,
     },
-    /// A format, or a kind of chunk, that is not read here.
+    /// An unsupported format or kind of chunk.
     #[error("{path}: {what} is not supported")]
     Unsupported {
         /// Which file.
         path: PathBuf,
-        /// What.
+        /// The unsupported format.
         what: String,
     },
-    /// The store refused what was read.
+    /// The store refused the samples.
     #[error(transparent)]
     Store(#[from] SeriesError),
 }
 
-/// What is wrong with bytes, and where: the caller knows the file.
+/// Expected content and offset of damaged bytes, in a file that the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fault {
     offset: u64,
@@ -89,7 +90,7 @@ pub struct PrometheusBlock {
     deleted: HashMap<u64, Vec<(i64, i64)>>,
 }
 
-/// What [`SeriesStore::import_block`] took over.
+/// Result of [`SeriesStore::import_block`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Imported {
     /// Series with samples.
@@ -172,10 +173,10 @@ impl PrometheusBlock {
         Ok(Self { index, segments, deleted })
     }
 
-    /// Shows every series: its labels, and its samples in order of time, one for each time.
+    /// Passes every series to `each`: its labels, and its samples in order of time, one for each time.
     ///
     /// # Errors
-    /// [`BlockError`], after what came before; what `each` answers.
+    /// [`BlockError`], after the series before it; errors of `each`.
     pub fn each_series(
         &self,
         mut each: impl FnMut(&Labels, &Samples) -> Result<(), BlockError>,
@@ -198,7 +199,8 @@ impl PrometheusBlock {
         Ok(())
     }
 
-    /// Appends the samples of a chunk that come behind those that are there: chunks of old blocks may overlap by one.
+    /// Appends the samples of a chunk that are later than the existing ones: chunks of old blocks may overlap
+    /// by one.
     fn read_chunk(&self, at: ChunkRef, bytes: &mut Vec<u8>, samples: &mut Samples) -> Result<(), BlockError> {
         let (segment, offset) = (at.0 >> 32, at.0 & u64::from(u32::MAX));
         let found = usize::try_from(segment).ok().and_then(|segment| self.segments.get(segment));
@@ -264,7 +266,7 @@ fn tombstones(bytes: &[u8]) -> Result<HashMap<u64, Vec<(i64, i64)>>, Fault> {
     Ok(deleted)
 }
 
-/// Takes the samples out that lie in one of the ranges.
+/// Removes the samples that lie in one of the ranges.
 fn forget(samples: &mut Samples, ranges: &[(i64, i64)]) {
     let old = std::mem::take(samples);
     for (at, time) in old.times_ms.iter().enumerate() {
@@ -295,11 +297,11 @@ pub(crate) fn count_series(bytes: &[u8]) -> Option<u64> {
 }
 
 impl SeriesStore {
-    /// Appends everything of a Prometheus block, in commits of about a hundred thousand samples, each durable. Repeating an
-    /// import that was broken off does no harm where duplicates are kept.
+    /// Appends everything of a Prometheus block, in commits of about a hundred thousand samples, each
+    /// durable. Repeating an interrupted import is harmless unless the store refuses duplicates.
     ///
     /// # Errors
-    /// [`BlockError`]; what came before stays.
+    /// [`BlockError`]; samples committed before it stay.
     pub fn import_block(&self, block: &PrometheusBlock) -> Result<Imported, BlockError> {
         let (mut done, mut batch) = (Imported::default(), SampleBatch::new());
         block.each_series(|labels, samples| {

@@ -1,13 +1,16 @@
-//! Which series a store has: label bytes to id, id to labels, and postings from each label value to the ids that have it.
+//! The series of a store: label bytes to id, id to labels, and postings from each label value to the ids that
+//! have it.
 //!
 //!   label bytes ─▶ XXH3 ─▶ id     (compared byte by byte, so two sets with one hash stay two series)
-//!   id ─▶ labels ─▶ postings      (see `postings`; behind the ids by those that nobody has asked for yet)
+//!   id ─▶ labels ─▶ postings      (see `postings`; may lag until a reader needs them)
 //!
-//! It lives in memory, is written by the sequencer and built anew at open from the stored labels. Ids rise, so a snapshot
-//! is a bound on ids, and a deleted series stays here, for older snapshots, with the number of the commit that deleted it.
+//! It lives in memory, is written by the sequencer and rebuilt at open from the stored labels. Ids rise, so a
+//! snapshot is a bound on ids, and a deleted series stays here, for older snapshots, with the number of the
+//! commit that deleted it.
 //!
-//! Postings are most of what a series costs here and only readers need them. So the sequencer, for whom everybody waits, leaves
-//! those of many new series out, and who made the series, or reads first, adds them: slice by slice, so that others get in between.
+//! Postings are most of the cost of a series here and only readers need them. So the sequencer, which delays
+//! all commits, skips those of many new series; the creator of the series, or the first reader, adds them
+//! slice by slice, so that others get in between.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -19,7 +22,7 @@ use crate::memory::postings::Postings;
 use crate::sample::labels::LabelsRef;
 use crate::sample::matcher::{MatchOp, Matcher};
 
-/// The key is a hash already, or half of one: maps take its bits from both ends.
+/// The key is already a hash, or half of one: maps take its bits from both ends.
 #[derive(Default)]
 pub(crate) struct Hashed(u64);
 
@@ -39,13 +42,14 @@ impl Hasher for Hashed {
     }
 }
 
-/// The half of a hash that the map keeps: among a million series a hundred share theirs with another, which costs less than eight
-/// bytes for each.
+/// The half of a hash that the map stores: among a million series a hundred share theirs with another, which
+/// costs less than eight bytes for each.
 fn half(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// Where the labels of a series are: chunk (6 bits), place in it (40) and length (18) of the arena; zero for none.
+/// Address of the labels of a series: chunk (6 bits), offset in it (40) and length (18) of the arena; zero
+/// for none.
 #[derive(Clone, Copy, Default)]
 struct LabelPlace(u64);
 
@@ -72,9 +76,9 @@ impl LabelPlace {
 #[derive(Default)]
 pub(crate) struct Index {
     by_hash: HashMap<u32, u32, BuildHasherDefault<Hashed>>,
-    /// Series whose hash another one has taken.
+    /// Series whose hash is taken by another one.
     collided: HashMap<Box<[u8]>, u32>,
-    /// Of the labels of id − 1.
+    /// Labels of id − 1.
     places: Vec<LabelPlace>,
     arena: Arena,
     postings: Postings,
@@ -87,22 +91,22 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// The largest id that was ever given.
+    /// The largest id that was ever assigned.
     pub(crate) fn last(&self) -> u32 {
         self.last
     }
 
-    /// Ids up to here are never given again.
+    /// Ids up to here are never assigned again.
     pub(crate) fn raise_last(&mut self, last: u32) {
         self.last = self.last.max(last);
     }
 
-    /// How many series were deleted since open: while it stands still, what was alive is.
+    /// Number of series deleted since open: while it is unchanged, existing series still exist.
     pub(crate) fn deaths(&self) -> usize {
         self.died.len()
     }
 
-    /// Series that are there in the newest state.
+    /// Number of series in the newest state.
     pub(crate) fn len(&self) -> u64 {
         self.alive.len()
     }
@@ -124,13 +128,13 @@ impl Index {
         self.confirm(self.candidate(hash), labels)
     }
 
-    /// The series that labels with this hash most likely mean.
+    /// The most likely series for labels with this hash.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Option<u32> {
         self.by_hash.get(&half(hash)).copied()
     }
 
-    /// The series with these labels, where `candidate` is what their hash gave.
+    /// The series with these labels, where `candidate` was found by their hash.
     #[inline]
     pub(crate) fn confirm(&self, candidate: Option<u32>, labels: &[u8]) -> Option<u32> {
         if let Some(id) = candidate
@@ -165,7 +169,7 @@ impl Index {
         self.last = self.last.max(id);
     }
 
-    /// Makes room for so many more series.
+    /// Reserves memory for so many more series.
     pub(crate) fn reserve(&mut self, series: usize) {
         self.by_hash.reserve(series);
         self.places.reserve(series);
@@ -181,7 +185,7 @@ impl Index {
         let to = self.places.len().min((self.posted as usize).saturating_add(count)) as u32;
         for slot in self.posted..to {
             let place = self.places.get(slot as usize).copied().unwrap_or_default();
-            // Numbers that were given and whose series are gone have no labels.
+            // Ids whose series were deleted before the open have no labels.
             if let Some(labels) = self.arena.get(place.offset(), place.len()) {
                 self.postings.add(slot + 1, LabelsRef(labels));
             }
@@ -218,7 +222,7 @@ impl Index {
     pub(crate) fn select(&self, matchers: &[Matcher], at: Seq, head: u32) -> RoaringBitmap {
         let mut found = self.all_at(at, head);
         let is_text = |m: &&Matcher| matches!(m.op(), MatchOp::Equal);
-        // Cheap ones first: what they leave is what the others are asked about.
+        // Cheap ones first: the others are only evaluated on the rest.
         let ordered = matchers.iter().filter(is_text).chain(matchers.iter().filter(|m| !is_text(m)));
         for matcher in ordered {
             if found.is_empty() {
@@ -226,7 +230,8 @@ impl Index {
             }
             let empty = matcher.matches_empty();
             let negated = matches!(matcher.op(), MatchOp::NotEqual | MatchOp::NotRegex);
-            // Series without the label match the empty text: then those with a value that does not match are taken away.
+            // Series without the label match the empty string: then those with a value that does not match
+            // are removed.
             let named = self.postings.named(matcher, negated == empty, &found);
             if empty {
                 found -= named;
@@ -247,12 +252,13 @@ impl Index {
         self.postings.values(name, ids, limit)
     }
 
-    /// How many series have this value of this name in the newest state; with an empty value, how many lack the name.
+    /// Number of series with this value of this name in the newest state; with an empty value, of those
+    /// without the name.
     pub(crate) fn alive_with(&self, name: &str, value: &str) -> u64 {
         self.postings.with(name, value, &self.alive)
     }
 
-    /// Each value of each name with the number of series among `ids` that have it, through `each`.
+    /// Passes each value of each name with the number of series among `ids` that have it to `each`.
     pub(crate) fn census(&self, ids: &RoaringBitmap, each: impl FnMut(&str, &str, u64)) {
         self.postings.census(ids, each);
     }
@@ -318,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_bound_what_is_seen() {
+    fn snapshots_bound_visible_series() {
         let mut index = index();
         let labels = index.labels(2).unwrap().to_owned();
         index.forget(2, Seq(9));
@@ -347,10 +353,10 @@ mod tests {
     }
 
     #[test]
-    fn postings_come_behind() {
+    fn postings_may_be_added_after_inserts() {
         let mut index = index();
         let labels = |i: u32| Labels::new([("__name__", "up".to_owned()), ("i", i.to_string())]).unwrap();
-        // Numbers between, which were given once, have no series.
+        // Ids between, which were assigned once, have no series.
         for id in 9..20 {
             index.insert(id, labels(id).as_bytes(), hash64(labels(id).as_bytes()));
         }

@@ -1,18 +1,18 @@
 //! The newest samples, between two checkpoints.
 //!
 //!   small groups ─▶ open samples (time, bits, commit), in two blocks ─▶ 256 of them are sealed: sorted, compressed
-//!   long groups arrive as chunks, compressed by the caller's thread ─▶ kept as they are
+//!   long groups arrive as chunks, compressed by the caller's thread ─▶ stored unchanged
 //!
-//! One writer, the sequencer; readers look at one series at a time. Series are spread over shards, each behind a lock that
-//! the writer holds for one long group of samples, or for thirty-two short ones, and a reader while it copies what is open and
-//! takes a handle on what is sealed. So neither ever waits for the other's disk or decoding, and a reader for the compression
-//! of those series alone that are full in the same moment.
+//! One writer, the sequencer; readers read one series at a time. Series are spread over shards, each with a
+//! lock that the writer holds for one long group of samples, or for thirty-two short ones, and a reader while
+//! it copies open samples and takes handles on sealed chunks. Neither side waits for the other's I/O or
+//! decoding. A reader waits for compression only if its shard seals a chunk at that time.
 //!
-//! Every sample keeps the commit that wrote it, so a snapshot sees exactly what it should: sealed chunks hold the commits as
-//! runs, and one number where they came whole.
+//! Every sample carries the commit that wrote it, so a snapshot sees exactly its commits: sealed chunks hold
+//! the commits as runs, and one number where they came complete.
 //!
-//! Sealing runs in the sequencer, because it costs about ten nanoseconds per sample there and halves what the checkpoint
-//! has to hold; the heavy work, merging with what is stored, belongs to the flush.
+//! Sealing runs in the sequencer, because it costs about ten nanoseconds per sample there and halves the
+//! memory until the checkpoint; the heavy work, merging with stored chunks, belongs to the flush.
 
 pub(crate) mod index;
 pub(crate) mod postings;
@@ -32,23 +32,24 @@ use crate::sample::pack::{put_signed, take_signed};
 
 /// Open samples of a series that are sealed together.
 const SEAL_SAMPLES: usize = 256;
-/// Open samples that lie side by side. The first block grows; nothing is copied when the second begins.
+/// Size of one contiguous block of open samples. The first block grows; nothing is copied when the second
+/// begins.
 const OPEN_BLOCK: usize = SEAL_SAMPLES / 2;
-/// Of how many sizes the first chunks of series are, and the difference between two.
+/// Number of different sizes of the first chunks of series, and the difference between two.
 const FIRST_SIZES: u32 = 16;
 const FIRST_STEP: usize = 12;
 const SHARDS: u32 = 64;
 /// Series with neighbouring numbers that share a shard.
 const BLOCK: u32 = 128;
-/// Memory of a series beside its samples: its head, its slot, and what the allocator adds.
+/// Memory of a series in addition to its samples: its head, its slot, and the allocator's overhead.
 const HEAD_BYTES: i64 = 64;
 const SAMPLE_BYTES: i64 = 24;
-/// Memory of a sealed chunk beside its bytes.
+/// Memory of a sealed chunk in addition to its bytes.
 const CHUNK_BYTES: i64 = 128;
-/// Groups of different series that are written at a time, and how long each of them is at most.
+/// Number of groups of different series written at a time, and the longest length of each.
 const TOGETHER: usize = 32;
 const SHORT: usize = 8;
-/// Of open samples that are touched ahead: two of them fill most of a cache line.
+/// Step over open samples that are prefetched: two of them fill most of a cache line.
 const TOUCH_STEP: usize = 2;
 const TOUCHES_MAX: usize = 16;
 const LINE_BYTES: usize = 64;
@@ -76,11 +77,11 @@ pub(crate) struct Sealed {
     pub(crate) last: i64,
     /// No two samples have the same time.
     pub(crate) rises: bool,
-    /// No value is less than the one before it, and none is a NaN. False where nobody has looked.
+    /// No value is less than the previous one, and none is a NaN. False when unknown.
     pub(crate) counts: bool,
     /// The first and the last commit in it.
     pub(crate) seqs: (Seq, Seq),
-    /// When they differ: run by run, commit relative to the one before (signed) and samples (varint).
+    /// When they differ: run by run, commit relative to the previous one (signed) and samples (varint).
     runs: Box<[u8]>,
 }
 
@@ -102,7 +103,8 @@ impl Sealed {
     }
 }
 
-/// What a generation holds of one series. Most of many series have a few samples here and nothing else, so the rest lies apart.
+/// Samples of one series in a generation. Most of many series have only a few open samples here, so the rest
+/// is separate.
 #[derive(Default)]
 pub(crate) struct Head {
     /// The newest open samples, a block at most.
@@ -112,12 +114,12 @@ pub(crate) struct Head {
 
 #[derive(Default)]
 struct Rest {
-    /// Each behind its first and last time, so that those of other times are not looked into.
+    /// Sealed chunks with their first and last time, so that those of other times are not read.
     sealed: Vec<(i64, i64, Arc<Sealed>)>,
     rich: Vec<RichSample>,
     /// A full block of open samples before those of the head, or nothing.
     full: Vec<Sample>,
-    /// Of the open samples, one does not lie behind the one before.
+    /// True when an open sample is not later than the previous one.
     open_falls: bool,
 }
 
@@ -126,7 +128,7 @@ impl Head {
         self.rest.as_ref().map_or(&[], |rest| &rest.sealed)
     }
 
-    /// Sealed chunks that have something to do with the times from `from` to `to`, both inclusive.
+    /// Sealed chunks that overlap the times from `from` to `to`, both inclusive.
     pub(crate) fn sealed_within(&self, from: i64, to: i64) -> impl Iterator<Item = &Arc<Sealed>> {
         let inside = move |(first, last, _): &&(i64, i64, Arc<Sealed>)| *first <= to && *last >= from;
         self.sealed().iter().filter(inside).map(|(.., sealed)| sealed)
@@ -154,7 +156,7 @@ impl Head {
         self.full().len() + self.open.len()
     }
 
-    /// Touches the newest open samples from `from` on.
+    /// Prefetches the newest open samples from `from` on.
     fn touch(&self, from: i64) -> usize {
         let touch = |block: &[Sample], most: usize| {
             let lines = block.rchunks(TOUCH_STEP).take(most);
@@ -168,8 +170,8 @@ impl Head {
         self.rest.get_or_insert_default()
     }
 
-    /// Adds open samples; answers the change in bytes. The room of the first block grows from one sample by doubling: of a
-    /// million series most have one or two here.
+    /// Adds open samples; returns the change in bytes. The first block grows from one sample by doubling: of
+    /// a million series most have one or two here.
     #[inline]
     fn push(&mut self, seq: Seq, samples: &[(i64, u64)]) -> i64 {
         let mut grown = 0;
@@ -187,7 +189,8 @@ impl Head {
         grown
     }
 
-    /// Makes room where there is none, for `some` samples if a block holds them; answers the change in bytes.
+    /// Makes space for `some` samples, if a block holds them, when the block is full; returns the change in
+    /// bytes.
     fn make_room(&mut self, some: usize) -> i64 {
         let before = self.open.capacity();
         if before >= OPEN_BLOCK && self.full().is_empty() {
@@ -201,7 +204,7 @@ impl Head {
         (self.open.capacity() - before) as i64 * SAMPLE_BYTES
     }
 
-    /// Compresses the open samples; answers the change in bytes.
+    /// Compresses the open samples; returns the change in bytes.
     fn seal(&mut self) -> i64 {
         let mut open = self.open().concat();
         if !self.open_rises() {
@@ -228,7 +231,7 @@ impl Head {
         let rises = times.is_sorted_by(|a, b| a < b);
         let counts = bits.array_windows().all(|[a, b]| f64::from_bits(*a) <= f64::from_bits(*b));
         let before = self.full().len() + self.open.capacity();
-        // The room of a block stays: who filled two fills the next.
+        // The capacity of a block stays: a series that filled two fills the next.
         self.open.clear();
         self.open.shrink_to(OPEN_BLOCK);
         let freed = (before - self.open.capacity()) as i64 * SAMPLE_BYTES;
@@ -254,14 +257,15 @@ impl Head {
     }
 }
 
-/// How many open samples of a series are sealed. Series that are written at the same moments begin with chunks of different
-/// sizes, from 76 to 256: sealed together, ten thousand of them would hold up everybody for tens of milliseconds.
+/// Number of open samples at which a series is sealed. Series that are written at the same times begin with
+/// chunks of different sizes, from 76 to 256: sealing ten thousand of them together would block all commits
+/// for tens of milliseconds.
 fn seal_at(id: u32, is_first: bool) -> usize {
     let shorter = if is_first { id.wrapping_mul(0x9e37_79b9) >> 16 & (FIRST_SIZES - 1) } else { 0 };
     SEAL_SAMPLES - shorter as usize * FIRST_STEP
 }
 
-/// The shard of a series. Neighbours share one, and lie side by side in it: series of one target come together.
+/// The shard of a series. Neighbours share one, and are adjacent in it: series of one target come together.
 fn shard_of(id: u32) -> usize {
     (id / BLOCK % SHARDS) as usize
 }
@@ -305,7 +309,7 @@ impl Shard {
         self.heads.get_mut(place).expect("slots hold places of heads")
     }
 
-    /// Adds float samples of one series; answers the change in bytes.
+    /// Adds float samples of one series; returns the change in bytes.
     #[inline]
     fn push(&mut self, id: u32, seq: Seq, samples: &[(i64, u64)]) -> i64 {
         let mut grown = 0;
@@ -331,7 +335,7 @@ impl Shard {
 #[derive(Debug, Clone)]
 pub(crate) struct Deletion {
     pub(crate) seq: Seq,
-    /// Of which series; `None`: of all.
+    /// The affected series; `None` for all.
     pub(crate) ids: Option<Arc<RoaringBitmap>>,
     /// Inclusive.
     pub(crate) from: i64,
@@ -374,15 +378,15 @@ impl StoreMemory {
         self.shards.get(shard_of(id)).expect("a shard for every remainder")
     }
 
-    /// Runs `look` on what there is of a series.
+    /// Passes the samples of a series to `look`.
     pub(crate) fn with<R>(&self, id: u32, look: impl FnOnce(&Head) -> R) -> Option<R> {
         let shard = self.shard(id).lock();
         shard.find(id).map(look)
     }
 
-    /// Touches what a reader of these series at `from` ms and later will look at, level by level for all of them: the misses of
-    /// the processor's caches then overlap instead of waiting for each other, which is most of what a short look costs. The
-    /// ids are few and rise.
+    /// Prefetches the data that a reader of these series at `from` ms and later will read, level by level for
+    /// all of them: the cache misses then overlap instead of waiting for each other, which is most of the
+    /// cost of a short read. The ids are few and rise.
     pub(crate) fn warm(&self, ids: &[u32], from: i64) {
         let mut touched = 0;
         for some in ids.chunk_by(|a, b| shard_of(*a) == shard_of(*b)) {
@@ -401,7 +405,7 @@ impl StoreMemory {
         std::hint::black_box(touched);
     }
 
-    /// Deletions that series `id` and a reader at `at` are concerned with.
+    /// Deletions visible to a reader at `at`.
     pub(crate) fn deletions(&self, at: Seq) -> Vec<Deletion> {
         self.deletions.read().iter().filter(|d| d.seq <= at).cloned().collect()
     }
@@ -453,7 +457,7 @@ impl SeriesMemory {
         all
     }
 
-    /// Begins to write what commit `seq` says to a store. Called by the sequencer only.
+    /// Starts writing the samples of commit `seq` to a store. Called by the sequencer only.
     pub(crate) fn writer(&self, store: u32, seq: Seq) -> MemoryWriter<'_> {
         let found = self.store(store);
         let grown = if found.is_some() { 0 } else { i64::from(SHARDS) * 64 };
@@ -462,7 +466,8 @@ impl SeriesMemory {
     }
 }
 
-/// Writes the samples of one commit to one store; what is still gathered and how it grew counts when it is dropped.
+/// Writes the samples of one commit to one store; gathered samples are written, and the growth is counted, on
+/// drop.
 pub(crate) struct MemoryWriter<'a> {
     memory: &'a SeriesMemory,
     store: Arc<StoreMemory>,
@@ -476,7 +481,7 @@ pub(crate) struct MemoryWriter<'a> {
 impl Drop for MemoryWriter<'_> {
     fn drop(&mut self) {
         self.write_gathered();
-        // Adding the two's complement subtracts: sealing gives memory back.
+        // Adding the two's complement subtracts: sealing frees memory.
         self.memory.bytes.fetch_add(self.grown as u64, Ordering::Relaxed);
     }
 }
@@ -499,7 +504,8 @@ impl MemoryWriter<'_> {
         self.samples.extend_from_slice(samples);
     }
 
-    /// Writes what was gathered, under one lock and after a look at all of it: the misses of the processor's caches overlap.
+    /// Writes the gathered groups under one lock, after prefetching all of them so that the cache misses
+    /// overlap.
     fn write_gathered(&mut self) {
         let Some((first, _)) = self.gathered.first() else { return };
         let mut shard = self.store.shard(*first).lock();
@@ -516,7 +522,7 @@ impl MemoryWriter<'_> {
         self.samples.clear();
     }
 
-    /// Adds a chunk of one series, whose times rise and are relative to 0; answers the first.
+    /// Adds a chunk of one series, whose times rise and are relative to 0; returns the first time.
     pub(crate) fn push_chunk(&mut self, id: u32, bytes: &[u8]) -> Result<i64, DecodeError> {
         self.write_gathered();
         let head = ChunkHead::decode(bytes, 0)?;
@@ -538,7 +544,7 @@ impl MemoryWriter<'_> {
         self.grown += 64 + payload.len() as i64;
     }
 
-    /// Notes a deletion.
+    /// Records a deletion.
     pub(crate) fn delete(&mut self, deletion: Deletion) {
         self.write_gathered();
         self.grown += 64 + deletion.ids.as_ref().map_or(0, |ids| ids.serialized_size() as i64);
@@ -551,7 +557,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_dense_and_apart() {
+    fn slots_are_dense_and_distinct() {
         let mut seen = std::collections::HashSet::new();
         for id in 0..SHARDS * BLOCK * 3 + 5 {
             assert!(seen.insert((shard_of(id), slot_of(id))));
@@ -572,10 +578,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_is_written_in_the_order_in_which_it_came() {
+    fn gathered_samples_are_written_in_arrival_order() {
         let memory = SeriesMemory::default();
         let mut writer = memory.writer(1, Seq(1));
-        // Across shards, a series twice, more than are written at a time, and several samples behind one.
+        // Across shards, a series twice, more than are written at a time, and several samples after one.
         let ids: Vec<u32> = (0..3 * BLOCK).chain([5, 6]).collect();
         ids.iter().zip(0..).for_each(|(id, at)| writer.push(*id, &[(at, 0)]));
         writer.push(6, &[(1000, 0), (1001, 0)]);
@@ -592,7 +598,7 @@ mod tests {
         assert_eq!(memory.bytes() as i64, 64 * 64 + memory_of(&store));
     }
 
-    /// Bytes of heads, slots and room for open samples.
+    /// Bytes of heads, slots and capacity for open samples.
     fn memory_of(store: &StoreMemory) -> i64 {
         let shards = store.shards.iter().map(Mutex::lock);
         shards

@@ -2,8 +2,8 @@
 //!
 //!   name ─▶ value ─▶ ids          (values sorted: a prefix of a pattern is a range)
 //!
-//! Series are added in the order of their numbers. Those that come together share most of their labels, so each label is first
-//! looked for where the series before had it.
+//! Series are added in the order of their numbers. Those that come together share most of their labels, so
+//! each label is first searched where the previous series had it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Range;
@@ -27,7 +27,7 @@ impl Ids {
             Self::None => *self = Self::One(id),
             Self::One(one) => *self = Self::Many([*one, id].into_iter().collect()),
             Self::Many(many) => {
-                // Numbers rise, so that the end is the place.
+                // Numbers rise, so the new one belongs at the end.
                 if many.try_push(id).is_err() {
                     many.insert(id);
                 }
@@ -72,7 +72,7 @@ impl Ids {
 /// Values in order, each with its place in `Postings::lists`.
 type Values = BTreeMap<Box<str>, u32>;
 
-/// What is known of one label name.
+/// Values and recent use of one label name.
 struct Name {
     name: Box<str>,
     values: Values,
@@ -119,7 +119,7 @@ impl Postings {
         }
     }
 
-    /// Where a name is described that a series has as its label `at`.
+    /// Place of the description of a name that a series has as its label `at`.
     fn place(&mut self, at: usize, name: &[u8]) -> Option<u32> {
         let recent = self.recent.get(at).copied();
         let is_it =
@@ -132,7 +132,7 @@ impl Postings {
             Some(place) => *place,
             None => {
                 let place = self.described.len() as u32;
-                // No list has this number: the first value is looked for.
+                // No list has this number: the first value is searched.
                 let last = (String::new(), u32::MAX);
                 self.described.push(Name { name: name.into(), values: Values::new(), last });
                 self.names.insert(name.into(), place);
@@ -161,7 +161,7 @@ impl Postings {
         self.names.iter().filter_map(move |(name, place)| Some((&**name, described(place)?)))
     }
 
-    /// Series with a value of the matcher's label that its test answers `expected`.
+    /// Series with a value of the matcher's label for which its test returns `expected`.
     pub(crate) fn named(&self, matcher: &Matcher, expected: bool, among: &RoaringBitmap) -> RoaringBitmap {
         let mut ids = RoaringBitmap::new();
         let Some(values) = self.of(matcher.name()) else { return ids };
@@ -199,7 +199,8 @@ impl Postings {
         occurring.map(|(value, _)| value.to_string()).take(limit).collect()
     }
 
-    /// How many series of `alive` have this value of this name; with an empty value, how many lack the name.
+    /// Number of series of `alive` with this value of this name; with an empty value, of those without the
+    /// name.
     pub(crate) fn with(&self, name: &str, value: &str, alive: &RoaringBitmap) -> u64 {
         let values = self.of(name);
         let common = |list: &u32| self.list(*list).common(alive);
@@ -210,7 +211,7 @@ impl Postings {
         values.and_then(|values| values.get(value)).map_or(0, common)
     }
 
-    /// Each value of each name with the number of series among `ids` that have it, through `each`.
+    /// Passes each value of each name with the number of series among `ids` that have it to `each`.
     pub(crate) fn census(&self, ids: &RoaringBitmap, mut each: impl FnMut(&str, &str, u64)) {
         for (name, values) in self.all() {
             for (value, list) in values {

@@ -1,10 +1,11 @@
-//! How far back the newest commits reach, so that an answer over the past can be kept for as long as it stays right.
+//! The oldest time touched by recent commits, so that cached results over the past remain valid as long as
+//! possible.
 //!
-//!   commit ─▶ (seq, oldest time that it touches)      oldest(since): how far back do the commits after `since` reach?
+//!   commit ─▶ (seq, oldest time that it touches)      oldest(since): oldest time touched after `since`
 //!
-//! The list holds suffix minima: times rise from entry to entry, so the first entry after `since` tells the oldest time of all
-//! later commits. When it is long, neighbours become one, the later commit with the older time: the answer may then be
-//! older than what is so, and never the other way.
+//! The list holds suffix minima: times rise from entry to entry, so the first entry after `since` has the
+//! oldest time of all later commits. When it is long, neighbours are merged into the later commit with the
+//! older time: the result may then be older than the true time, but never newer.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ const ENTRIES_MAX: usize = 4096;
 pub(crate) struct Changes(Mutex<VecDeque<(Seq, i64)>>);
 
 impl Changes {
-    /// Notes that commit `seq` touches samples at `oldest` ms and maybe later. Commits come in order.
+    /// Records that commit `seq` touches samples at `oldest` ms and maybe later. Commits come in order.
     pub(crate) fn note(&self, seq: Seq, oldest: i64) {
         let mut list = self.0.lock();
         while list.back().is_some_and(|(_, time)| *time >= oldest) {
@@ -35,7 +36,7 @@ impl Changes {
         }
     }
 
-    /// The oldest time that a commit after `since` touched; `None` when there was none.
+    /// The oldest time that a commit after `since` touched; `None` without any.
     pub(crate) fn oldest(&self, since: Seq) -> Option<i64> {
         self.since(since).map(|(oldest, _)| oldest)
     }

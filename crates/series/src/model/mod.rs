@@ -34,13 +34,13 @@ use crate::storage::section::{
     Body, Group, NewSeries, RulesPart, Section, Target, each_group, put_options, take_options,
 };
 
-/// New series that the index takes up before it lets others look: about a tenth of a millisecond.
+/// New series that the index adds before it lets readers in: about a tenth of a millisecond.
 const INDEX_SLICE: usize = 256;
 
 /// Number of the series model in commit records.
 pub const SERIES: ModelId = ModelId(3);
 
-/// What the model knows of one store beside its samples.
+/// State of one store in addition to its samples.
 pub(crate) struct StoreState {
     pub(crate) id: u32,
     pub(crate) name: Box<str>,
@@ -66,7 +66,8 @@ impl StoreState {
         self.settings.lock().1
     }
 
-    /// The index, with the postings of every series up to `head` that is there. Who finds some missing adds them.
+    /// The index, with the postings of every existing series up to `head`. The caller that finds some missing
+    /// adds them.
     pub(crate) fn posted(&self, head: u32) -> RwLockReadGuard<'_, Index> {
         loop {
             let index = self.index.read();
@@ -76,12 +77,12 @@ impl StoreState {
             drop(index);
             let mut index = self.index.write();
             index.post(INDEX_SLICE);
-            // Writers, for whom everybody waits, get in between.
+            // The sequencer, which delays all commits, gets in between.
             RwLockWriteGuard::unlock_fair(index);
         }
     }
 
-    /// The commit that created series `id`; `None` for those of before the open.
+    /// The commit that created series `id`; `None` for those created before the open.
     pub(crate) fn creation_of(&self, id: u32) -> Option<Seq> {
         let (mut low, mut high) = (0, self.created.len() / 2);
         while low < high {
@@ -104,7 +105,7 @@ impl StoreState {
     }
 }
 
-/// Where a store's samples are.
+/// Keyspaces of a store's samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) store: u32,
@@ -280,7 +281,7 @@ impl SeriesModel {
         Ok(())
     }
 
-    /// Takes up the new series of a section; answers the ids of its list.
+    /// Adds the new series of a section; returns the ids of its list.
     fn create(
         &self,
         apply: &Apply<'_>,
@@ -310,12 +311,12 @@ impl SeriesModel {
                     }
                 }
             }
-            // Of many they come later, see `index`.
+            // Postings of many series come later, see `index`.
             if few {
                 index.post(INDEX_SLICE);
             }
-            // Whoever looks a series up meanwhile goes first. Half of a commit is nobody's business: readers are bound by
-            // `created`, writers come behind in the order of commits.
+            // Release fairly so waiting readers run first. Readers never observe a partial commit: they are
+            // bounded by `created`, and writers come later in commit order.
             RwLockWriteGuard::unlock_fair(index);
         }
         for (id, series) in ids.iter().zip(new) {
@@ -346,7 +347,7 @@ impl SeriesModel {
             apply.put(meta, &last_key(state.id), Some(&last.to_le_bytes()));
         }
         for id in ids_of(&deletion) {
-            // The end is not part of the range: the last possible time is deleted by itself.
+            // The end is not part of the range: the last possible time is deleted separately.
             let last = exemplar_key(state.id, id, deletion.to);
             apply.delete_range(self.exemplars(), &exemplar_key(state.id, id, deletion.from), &last);
             apply.put(self.exemplars(), &last, None);
@@ -407,8 +408,9 @@ impl Model for SeriesModel {
     }
 
     fn open(&self, store: &Store) -> Result<(), EngineError> {
-        // Chunks are compressed already and found by walking, so neither compression nor filters would help.
-        // A chunk is up to a few kilobytes, and what the last one of a block leaves free is lost: so blocks are large.
+        // Chunks are compressed already and found by scans, so neither compression nor filters would help. A
+        // chunk is up to a few kilobytes, and the rest of a block after its last chunk is lost: so blocks are
+        // large.
         let chunks = KeyspaceOptions {
             compression: Compression::None,
             filter: FilterPolicy::None,

@@ -1,10 +1,11 @@
 //! The samples of one series, as one reader sees them.
 //!
 //!   stored chunks ─┐
-//!   sealed chunks ─┼─▶ apart in time, as almost always: decode one behind the other
+//!   sealed chunks ─┼─▶ disjoint in time, as almost always: decode in sequence
 //!   open samples ──┘   else: all samples with their commits, sorted, one left per time
 //!
-//! A reader at commit S sees what commits up to S wrote and not what deletions up to S took.
+//! A reader at commit S sees the samples written by commits up to S, without those deleted by commits up to
+//! S.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use crate::sample::types::{Duplicates, Samples};
 use crate::storage::chunk_keys::{ChunkKey, damaged, each_chunk_between, partition_of, partitions};
 use crate::storage::partition_bounds::Reach;
 
-/// A chunk of floats that no other samples of its series lie between, of which nothing has been read.
+/// An unread chunk of floats that no other samples of its series overlap in time.
 pub struct Chunk<'c> {
     head: ChunkHead<'c>,
-    /// What of it is asked for: times, both inclusive.
+    /// Requested times, both inclusive.
     range: (i64, i64),
     source: &'c Source,
     store: u32,
@@ -37,7 +38,8 @@ impl Chunk<'_> {
         (self.head.first, self.head.last)
     }
 
-    /// What its samples come to. `None` when that is not known without reading them, and with staleness markers among them.
+    /// Aggregates of its samples. `None` when they are unknown without reading the samples, or some are
+    /// staleness markers.
     ///
     /// # Errors
     /// Damage.
@@ -46,7 +48,7 @@ impl Chunk<'_> {
         Ok(known.filter(|aggregates| aggregates.count as usize == self.head.count))
     }
 
-    /// True when it is known that no value is less than the one before it, and none a NaN.
+    /// True when it is known that no value is less than the previous one, and none is a NaN.
     ///
     /// # Errors
     /// Damage.
@@ -58,9 +60,10 @@ impl Chunk<'_> {
         }
     }
 
-    /// Appends the first and the last of its samples that are asked for, and for each of `marks`, times that rise, the last one at
-    /// or before it and the first one behind it. `counts` gets for each of them the number of samples from it to the next.
-    /// Answers false, and has appended nothing, where these are not few. Cost: what lies between is unpacked and added up.
+    /// Appends the first and the last of its requested samples, and for each of `marks`, times that rise, the
+    /// last one at or before it and the first one after it. `counts` gets for each of them the number of
+    /// samples from it to the next. Returns false, and appends nothing, when these are not few. Cost: values
+    /// in between are unpacked and summed up.
     ///
     /// # Errors
     /// Damage.
@@ -89,9 +92,10 @@ impl Chunk<'_> {
         self.read(&Around { marks, which: Which::Before }, into, &mut Vec::new())
     }
 
-    /// Appends one row for the samples between each two of `marks`, times that rise: the time of the first, what `part` makes of
-    /// them, and in `counts` how many they are; a sample at a mark belongs to those before it. Answers false, and has appended
-    /// nothing, where these are not few or the values are no integers. Cost: what walking over integers costs.
+    /// Appends one row for the samples between each two of `marks`, times that rise: the time of the first,
+    /// the aggregate `part` of their values, and in `counts` their number; a sample at a mark belongs to
+    /// those before it. Returns false, and appends nothing, when these are not few or the values are not
+    /// integers. Cost: a scan over integers.
     ///
     /// # Errors
     /// Damage.
@@ -119,7 +123,8 @@ impl Chunk<'_> {
     }
 }
 
-/// Puts what stands for a chunk into the samples and answers true, or leaves it to be read.
+/// A callback that puts a replacement for a chunk into the samples and returns true, or returns false to have
+/// it read.
 pub(crate) type TakeChunk<'t> = &'t mut dyn FnMut(&Chunk<'_>, &mut Samples) -> Result<bool, SeriesError>;
 
 enum Source {
@@ -133,7 +138,7 @@ enum Source {
 struct Piece {
     first: i64,
     last: i64,
-    /// Which came first, among pieces of one commit.
+    /// Order of arrival, among parts of one commit.
     ordinal: usize,
     source: Source,
 }
@@ -142,7 +147,7 @@ struct Piece {
 struct Row {
     time: i64,
     seq: Seq,
-    /// In which order the samples of one commit came: piece, then place in it.
+    /// Order of arrival among samples of one commit: part, then place in it.
     order: (usize, usize),
     value: RowValue,
 }
@@ -152,10 +157,10 @@ enum RowValue {
     Payload(Range<usize>),
 }
 
-/// One partition that is read.
+/// A partition that is being read.
 struct Partition<'a> {
     number: i64,
-    /// Before this time begins no chunk that is asked for.
+    /// No requested chunk begins before this time.
     since: i64,
     cursor: Cursor<'a>,
 }
@@ -219,7 +224,8 @@ impl<'a> SeriesReader<'a> {
         })
     }
 
-    /// Leaves out the partitions in which no stored chunk lies in the range, and of the others what begins too early for it.
+    /// Skips the partitions without stored chunks in the range, and in the others the chunks that begin too
+    /// early for it.
     pub(crate) fn narrow(&mut self, reach: &Reach) {
         let from = self.from;
         self.partitions.retain_mut(|partition| match reach.since(partition.number, from) {
@@ -236,18 +242,18 @@ impl<'a> SeriesReader<'a> {
         self.partitions.len()
     }
 
-    /// Makes the next reads of these series, few and ascending, quicker.
+    /// Prefetches for the next reads of these series, few and ascending.
     pub(crate) fn warm(&self, ids: &[u32]) {
         self.memories.iter().for_each(|memory| memory.warm(ids, self.from));
     }
 
-    /// Appends the samples of series `id` to `out`; answers how many.
+    /// Appends the samples of series `id` to `out`; returns their number.
     pub(crate) fn read(&mut self, id: u32, out: &mut Samples) -> Result<usize, SeriesError> {
         self.read_chunks(id, out, None)
     }
 
-    /// As [`SeriesReader::read`], but chunks that `take` answers true for are not read: it has put into `out` what stands for
-    /// them. Answers how many rows came.
+    /// As [`SeriesReader::read`], but chunks for which `take` returns true are not read: it has put a
+    /// replacement into `out`. Returns the number of rows appended.
     pub(crate) fn read_chunks(
         &mut self,
         id: u32,
@@ -266,8 +272,8 @@ impl<'a> SeriesReader<'a> {
         self.take_rows(out)
     }
 
-    /// The newest commit after `since` that wrote samples of series `id` in the range which are there now. It may be one that
-    /// wrote to a chunk of the range, but outside of the range.
+    /// The newest commit after `since` that wrote samples of series `id` in the range that exist now. It may
+    /// be one that wrote to a chunk of the range, but outside of the range.
     pub(crate) fn written_since(&mut self, since: Seq, id: u32) -> Result<Option<Seq>, SeriesError> {
         self.gather(id)?;
         let open = |range: &Range<usize>| self.open.get(range.clone()).unwrap_or_default();
@@ -290,8 +296,8 @@ impl<'a> SeriesReader<'a> {
         self.deletions.iter().filter(hits).map(|deletion| deletion.seq).max()
     }
 
-    /// What the float samples of series `id` come to. Chunks that lie in the range as a whole and apart from everything else
-    /// are not decoded. `None` without samples, or with histograms among them.
+    /// Aggregates of the float samples of series `id`. Chunks that lie completely in the range and overlap
+    /// nothing else are not decoded. `None` without samples, or with histograms among them.
     pub(crate) fn aggregate(&mut self, id: u32) -> Result<Option<Aggregates>, SeriesError> {
         self.gather(id)?;
         let deleted = self.deletions.iter().any(|d| d.covers(id));
@@ -397,7 +403,7 @@ impl<'a> SeriesReader<'a> {
                         let seen = |s: &&Sample| s.seq <= at && from <= s.time && s.time <= to;
                         open.extend(block.iter().filter(seen));
                     } else if block.last().is_some_and(|last| last.time >= from) {
-                        // Times and commits rise, and most ask for the end.
+                        // Times and commits rise, and most reads want the end.
                         let (seen, _) = split_end(block, |s| s.time > to || s.seq > at);
                         let (_, inside) = split_end(seen, |s| s.time >= from);
                         open.extend_from_slice(inside);
@@ -422,7 +428,7 @@ impl<'a> SeriesReader<'a> {
         }
     }
 
-    /// True when the pieces follow each other in time and nothing in them is to be left out.
+    /// True when the parts follow each other in time and no sample in them is to be skipped.
     fn in_order(&mut self) -> bool {
         let at = self.at;
         self.pieces.sort_by_key(|piece| piece.first);
@@ -437,7 +443,7 @@ impl<'a> SeriesReader<'a> {
             })
     }
 
-    /// Appends piece behind piece, of each what lies in the range and nobody takes; answers how many rows.
+    /// Appends the in-range rows of each part that `take` did not consume; returns the number of rows.
     fn concatenate(&self, out: &mut Samples, mut take: Option<TakeChunk<'_>>) -> Result<usize, SeriesError> {
         let before = out.times_ms.len();
         for piece in &self.pieces {
@@ -471,7 +477,7 @@ impl<'a> SeriesReader<'a> {
         Ok(len - before)
     }
 
-    /// Fills `rows` with every sample that is seen, in order, one for each time.
+    /// Fills `rows` with every visible sample, in order, one for each time.
     fn merge(&mut self, id: u32) -> Result<(), SeriesError> {
         let (from, to, at) = (self.from, self.to, self.at);
         for piece in &self.pieces {
@@ -555,11 +561,12 @@ impl<'a> SeriesReader<'a> {
     }
 }
 
-/// Parts a slice where `is_behind` begins to hold, up to its end. Cost: the logarithm of how far from the end that is.
+/// Splits a slice where `is_behind` begins to hold, up to its end. Cost: logarithmic in the distance from the
+/// end.
 fn split_end<T>(all: &[T], is_behind: impl Fn(&T) -> bool) -> (&[T], &[T]) {
     let mut stride = 1;
     let mut end = all.len();
-    // All from `end` on lie behind.
+    // For all from `end` on it holds.
     while let Some(at) = end.checked_sub(stride)
         && all.get(at).is_some_and(&is_behind)
     {
@@ -574,12 +581,12 @@ fn split_end<T>(all: &[T], is_behind: impl Fn(&T) -> bool) -> (&[T], &[T]) {
 fn push_payload(rows: &mut Vec<Row>, payloads: &mut Vec<u8>, time: i64, seq: Seq, payload: &[u8]) {
     let start = payloads.len();
     payloads.extend_from_slice(payload);
-    // Of one commit it counts as later than a float.
+    // It counts as later than a float of the same commit.
     let (order, value) = ((usize::MAX, rows.len()), RowValue::Payload(start..payloads.len()));
     rows.push(Row { time, seq, order, value });
 }
 
-/// Bytes of a chunk, and what its times are relative to.
+/// Bytes of a chunk, and the base of its times.
 fn place_of<'s>(source: &'s Source, stored: &'s [u8]) -> (&'s [u8], i64) {
     match source {
         Source::Stored(key, range) => (stored.get(range.clone()).unwrap_or_default(), key.base()),

@@ -1,7 +1,7 @@
-//! What a transaction has read of a store, and the guard that checks it at the commit.
+//! The reads of a transaction in a store, and the guard that checks them at the commit.
 //!
 //! ```text
-//! SeriesAt ─▶ noted: matchers, times      commit ─▶ checked on a new snapshot ─▶ sequencer: only what came after that
+//! SeriesAt ─▶ noted: matchers, times      commit ─▶ checked on a new snapshot ─▶ only later commits
 //! ```
 //! Writers pay nothing: samples in memory and stored chunks have the numbers of their commits anyway.
 
@@ -19,17 +19,17 @@ use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::read::SeriesReader;
 use crate::sample::matcher::Matcher;
 
-/// Most selectors that a guard lists for one store; with more of them any sample counts.
+/// Most selectors that a guard lists for one store; beyond that any sample counts.
 const SELECTORS_MAX: usize = 1_000;
 
-/// Most reads of a guard in the sequencer, for which all writers wait: of a series in memory, or in one stored day. Where
-/// it takes more of them, any sample counts.
+/// Most reads of a guard in the sequencer, which delays all writers: each of a series in memory, or in one
+/// stored day. Beyond that any sample counts.
 const SEQUENCED_READS_MAX: u64 = 10_000;
 
-/// What was read of the series that some matchers mean.
+/// Read of the series that some matchers select.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Read {
-    /// Which series there are.
+    /// The set of series was read.
     series: bool,
     /// Samples from this time, in milliseconds.
     from: i64,
@@ -75,7 +75,7 @@ impl SeriesReads {
     pub(crate) fn note(&self, matchers: &[Matcher], read: Read) {
         let mut selectors = self.selectors.lock();
         let is_listed = selectors.contains_key(matchers) || selectors.len() < SELECTORS_MAX;
-        // Conservative beyond the bound: samples that no selector means refuse the commit, too.
+        // Conservative beyond the bound: samples that no selector matches refuse the commit, too.
         let (matchers, read) = if is_listed { (matchers, read) } else { (&[][..], Read::ALL) };
         let all = selectors.entry(matchers.to_vec()).or_insert(read);
         *all = all.and(read);
@@ -92,7 +92,8 @@ pub struct ReadGuard {
 }
 
 impl ReadGuard {
-    /// Checks on the newest snapshot, so that little is left for the sequencer. A conflict is reported from there.
+    /// Checks on the newest snapshot, so that little is left for the sequencer. Conflicts found later are
+    /// reported there.
     pub(crate) fn new(engine: &Engine, model: Arc<SeriesModel>, store: &str, reads: &SeriesReads) -> Self {
         let selectors = reads.selectors.lock();
         let listed = selectors.iter().map(|(matchers, read)| (matchers.clone(), *read)).collect();
@@ -122,7 +123,7 @@ impl ReadGuard {
             if ids.is_empty() {
                 continue;
             }
-            // Deletions whose memory is written out are known by their last commit alone.
+            // Deletions whose memory is flushed are known by their last commit only.
             let deleted = Seq(state.deletions_flushed.load(Ordering::Acquire));
             if deleted > self.checked {
                 return Err(self.conflict(selector(matchers), deleted));
@@ -165,7 +166,7 @@ impl ReadGuard {
     }
 }
 
-/// Matchers as PromQL writes them.
+/// Matchers in PromQL syntax.
 fn selector(matchers: &[Matcher]) -> String {
     let all: Vec<String> = matchers.iter().map(Matcher::to_string).collect();
     format!("{{{}}}", all.join(","))

@@ -1,4 +1,4 @@
-//! Reading: which series there are, and their samples, as of one snapshot.
+//! Reading the series of a store, and their samples, as of one snapshot.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct SeriesAt<'s> {
     model: Arc<SeriesModel>,
     state: Option<Arc<StoreState>>,
     snapshot: &'s Snapshot,
-    /// Of the transaction that reads.
+    /// Reads of the transaction.
     reads: Option<&'s SeriesReads>,
 }
 
@@ -54,8 +54,9 @@ impl<'s> SeriesAt<'s> {
         state.posted(head).select(matchers, self.seq(), head)
     }
 
-    /// The series for which all `matchers` hold, with their samples from `from_ms` to `to_ms`, both inclusive. Series
-    /// without samples in that range are among them. Cost: the postings; samples are read series by series.
+    /// The series for which all `matchers` hold, with their samples from `from_ms` to `to_ms`, both
+    /// inclusive. Includes series without samples in that range. Cost: the postings; samples are read series
+    /// by series.
     ///
     /// # Errors
     /// Damage.
@@ -81,7 +82,7 @@ impl<'s> SeriesAt<'s> {
         Ok(Selection { state, ids, ahead: Vec::new(), next: 0, current: None, reader })
     }
 
-    /// How many series there are for which all `matchers` hold.
+    /// Number of series for which all `matchers` hold.
     pub fn count(&self, matchers: &[Matcher]) -> u64 {
         self.ids(matchers, Read::SERIES).len()
     }
@@ -106,7 +107,7 @@ impl<'s> SeriesAt<'s> {
         self.state.as_ref().map_or_else(Vec::new, |state| state.index.read().values(name, &ids, limit))
     }
 
-    /// What there is to read, if there is a store.
+    /// Read view, model and state, if the store exists.
     pub(crate) fn parts(&self) -> Option<(ReadView<'_>, &SeriesModel, &StoreState)> {
         Some((self.snapshot.read(), &self.model, self.state.as_deref()?))
     }
@@ -125,14 +126,14 @@ impl<'s> SeriesAt<'s> {
     }
 }
 
-/// Series whose samples are brought near before they are read one by one.
+/// Number of series whose samples are prefetched before they are read one by one.
 const AHEAD: usize = 32;
 
-/// Series that were asked for, one at a time, in the order of their numbers.
+/// Selected series, one at a time, in the order of their numbers.
 pub struct Selection<'a> {
     state: Option<Arc<StoreState>>,
     ids: roaring::bitmap::IntoIter,
-    /// The series that come now, and the place of the next of them.
+    /// The prefetched series, and the place of the next of them.
     ahead: Vec<u32>,
     next: usize,
     current: Option<u32>,
@@ -140,8 +141,8 @@ pub struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    /// Goes to the next series; its number, or `None` at the end.
-    #[allow(clippy::should_implement_trait)] // what it stands on is read by other calls
+    /// Moves to the next series; returns its number, or `None` at the end.
+    #[allow(clippy::should_implement_trait)] // other calls read the current series
     pub fn next(&mut self) -> Option<SeriesId> {
         if self.next == self.ahead.len() {
             self.ahead.clear();
@@ -156,7 +157,7 @@ impl Selection<'_> {
         self.current.map(SeriesId)
     }
 
-    /// Series that are still to come.
+    /// Number of remaining series.
     pub fn left(&self) -> usize {
         self.ids.len() + self.ahead.len() - self.next
     }
@@ -166,15 +167,15 @@ impl Selection<'_> {
         self.with_labels(|labels| labels.to_owned())
     }
 
-    /// Runs `look` on the labels of the current series, in place.
+    /// Passes the labels of the current series to `look`, in place.
     pub fn with_labels<R>(&self, look: impl FnOnce(crate::sample::labels::LabelsRef<'_>) -> R) -> Option<R> {
         let index = self.state.as_ref()?.index.read();
         index.labels(self.current?).map(look)
     }
 
-    /// What the samples of the current series in the range come to: count, sum, least, greatest, first, last, resets.
-    /// Staleness markers do not count. Cost: chunks that lie in the range as a whole are not decoded. `None` without
-    /// samples, and for series with histograms or start timestamps in the range.
+    /// Aggregates of the samples of the current series in the range: count, sum, least, greatest, first,
+    /// last, resets. Staleness markers do not count. Cost: chunks that lie completely in the range are not
+    /// decoded. `None` without samples, and for series with histograms or start timestamps in the range.
     ///
     /// # Errors
     /// Damage.
@@ -185,9 +186,10 @@ impl Selection<'_> {
         }
     }
 
-    /// As [`Selection::samples`], but chunks that `take` answers true for are not read: it has put into the samples what stands for
-    /// them, or a part of theirs. Only chunks of floats that lie apart from all other samples are shown to it. Answers how many
-    /// rows came. Cost of a chunk that is taken: that of its head, and of what `take` reads of it.
+    /// As [`Selection::samples`], but chunks for which `take` returns true are not read: it has put a
+    /// replacement for their samples, or part of them, into the samples. Only chunks of floats that overlap
+    /// no other samples are passed to it. Returns the number of rows. Cost of a replaced chunk: its head, and
+    /// what `take` reads of it.
     ///
     /// # Errors
     /// Damage.
@@ -202,7 +204,7 @@ impl Selection<'_> {
         }
     }
 
-    /// Appends the samples of the current series to `into`; answers how many.
+    /// Appends the samples of the current series to `into`; returns their number.
     ///
     /// # Errors
     /// Damage.

@@ -1,11 +1,11 @@
-//! Carrying out the rules of stores: in small steps, each one commit that says how far it came, so that a crash repeats
+//! Enforcing the rules of stores: in small steps, each one commit with its progress, so that a crash repeats
 //! nothing and a writer never waits for more than one step.
 //!
 //!   old days, bytes ─▶ drop_before        retention ─▶ delete up to a day        downsampling, day by day, series by series:
-//!   read ─▶ one sample per step ─▶ commit { nobody wrote there meanwhile?, delete the day's, append what is left, progress }
+//!   read ─▶ one sample per step ─▶ commit { unchanged?, delete the day, append the rest, progress }
 //!
-//! A downsampled series keeps its samples in the same chunks and is read by the same code; queries over old days read less.
-//! Samples that come for a day after its turn stay as they are.
+//! A downsampled series has its samples in the same chunks and is read by the same code; queries over old
+//! days read less. Samples that arrive for a day after its downsampling are not downsampled.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -35,20 +35,20 @@ use crate::store::append::AppendSamples;
 /// Samples that one step of downsampling reads, and one series more: a few milliseconds.
 const STEP_SAMPLES: usize = 50_000;
 
-/// What [`SeriesStore::enforce`] did.
+/// Result of [`SeriesStore::enforce`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Enforced {
-    /// Days of all series that were dropped for their age or their bytes: the first millisecond that is kept, if it moved.
+    /// The first retained millisecond, if days of all series were dropped for their age or their bytes.
     pub dropped_before_ms: Option<i64>,
     /// Series of which retention by selector dropped days.
     pub shortened: u64,
-    /// Samples that downsampling took away.
+    /// Samples that downsampling removed.
     pub thinned: u64,
     /// Commits.
     pub steps: u64,
 }
 
-/// One rule with a selector, and how far it is.
+/// One rule with a selector, and its progress.
 struct Turn<'a> {
     rules: &'a [Progress],
     at: usize,
@@ -59,7 +59,7 @@ impl Turn<'_> {
         self.rules.get(self.at).copied().unwrap_or(Progress::START)
     }
 
-    /// Says in a commit how far the rule is then.
+    /// An operation that records the rule's progress in a commit.
     fn now(&self, store: &SeriesStore, progress: Progress) -> RulesOperation {
         let mut all = self.rules.to_vec();
         if let Some(slot) = all.get_mut(self.at) {
@@ -73,10 +73,10 @@ impl Turn<'_> {
 }
 
 impl SeriesStore {
-    /// Carries the store's rules out, as of now: as many steps as there are to do.
+    /// Enforces the store's rules as of now, in as many steps as necessary.
     ///
-    /// Cost: nothing to do is a look at the index; else see [`Rules`](crate::retention::rules::Rules). The bytes go with the flushes and
-    /// merges that follow.
+    /// Cost: reads the index when nothing is due; otherwise see [`Rules`](crate::retention::rules::Rules).
+    /// Later flushes and merges free the bytes.
     ///
     /// # Errors
     /// Damage; the engine's.
@@ -98,7 +98,7 @@ impl SeriesStore {
             (Some(ms), _) if base_of(days_before(ms)) > floor => {
                 self.drop_before(base_of(days_before(ms)))?
             }
-            // All stores together take no more: then there is no need to count this one's.
+            // All stores together are within the limit: then this one's bytes need not be counted.
             (_, Some(bytes)) if self.file_bytes() > bytes => self.drop_to_bytes(bytes)?,
             _ => floor,
         };
@@ -122,13 +122,13 @@ impl SeriesStore {
         Ok(false)
     }
 
-    /// Bytes of all chunks in files, those of other stores with them.
+    /// Bytes of all chunks in files, including those of other stores.
     fn file_bytes(&self) -> u64 {
         let keyspaces = self.engine.stats().store.keyspaces;
         keyspaces.iter().find(|keyspace| keyspace.name == "series").map_or(0, |keyspace| keyspace.file_bytes)
     }
 
-    /// Deletes the days before `end` of the series that `matchers` mean.
+    /// Deletes the days before `end` of the series that `matchers` select.
     fn shorten(
         &self,
         snapshot: &Snapshot,
@@ -153,7 +153,7 @@ impl SeriesStore {
         Ok(true)
     }
 
-    /// Thins out some series of one day before `end`.
+    /// Downsamples some series of one day before `end`.
     fn thin(
         &self,
         snapshot: &Snapshot,
@@ -252,7 +252,7 @@ fn put_steps(raw: &Samples, ends: &[usize], keep: Keep, mut to: crate::sample::b
     }
 }
 
-/// What is left of the values of a step; `None` when all are staleness markers.
+/// The resulting value of a step; `None` when all are staleness markers.
 fn value_of(values: &[f64], keep: Keep) -> Option<f64> {
     let mut real = values.iter().copied().filter(|value| value.to_bits() != STALE_BITS);
     match keep {
@@ -266,12 +266,13 @@ fn value_of(values: &[f64], keep: Keep) -> Option<f64> {
     }
 }
 
-/// Somebody wrote where a step has read.
+/// Another transaction wrote where a step has read.
 #[derive(Debug, thiserror::Error)]
 #[error("samples came while they were thinned out")]
 struct Touched;
 
-/// Says how far a rule is, if no commit since a snapshot, which is still held, wrote to the series of the step or deleted there.
+/// Records a rule's progress, if no commit since a snapshot, which is still held, wrote to the series of the
+/// step or deleted there.
 struct ThinStep {
     progress: RulesOperation,
     state: Arc<StoreState>,
@@ -311,13 +312,14 @@ impl Operation for ThinStep {
 }
 
 impl SeriesModel {
-    /// Carries the rules of all stores out in the background, again and again with `pause` between, for as long as the
-    /// answer lives.
+    /// Enforces the rules of all stores in the background, repeatedly with `pause` between, as long as the
+    /// returned handle lives.
     pub fn enforce_in_background(self: &Arc<Self>, engine: &Arc<Engine>, pause: Duration) -> Repeated {
         let (model, at) = (self.clone(), engine.clone());
         Repeated::start("rope-retention", engine.clone(), pause, move |stop| {
             for name in model.stores() {
-                // A failure is met again in the next round, and by whoever writes; this one has nobody to tell.
+                // A failure recurs in the next round and for writers, which report it; this thread has no
+                // caller to report it to.
                 let _ = SeriesStore::new(at.clone(), model.clone(), &name)
                     .and_then(|store| store.enforce_until(stop));
             }
@@ -329,7 +331,7 @@ impl SeriesStore {
     fn enforce_until(&self, stop: &AtomicBool) -> Result<(), SeriesError> {
         let mut done = Enforced::default();
         while !stop.load(Ordering::Acquire) && self.enforce_step(&mut done)? {
-            // Others first: each step is a commit, and its flush is work.
+            // Let others go first: each step is a commit, and its flush is work.
             self.engine.env().clock.sleep(Duration::from_millis(1));
         }
         Ok(())

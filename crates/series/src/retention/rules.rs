@@ -1,4 +1,4 @@
-//! How long samples are kept, and how densely: rules that a store holds and [`SeriesStore::enforce`] carries out.
+//! Retention and downsampling: rules that a store holds and [`SeriesStore::enforce`] enforces.
 //!
 //! ```text
 //! `series.meta`   'r' store u32 big-endian → keep_ms varint, 0 none │ bytes_max varint, 0 none
@@ -23,44 +23,45 @@ use crate::store::SeriesStore;
 /// Most rules of each kind.
 const RULES_MAX: usize = 1024;
 
-/// What is kept of a store. The default keeps everything.
+/// Rules of a store. The default retains everything.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// Days that ended so long ago go, of all series, and samples of such days are refused. Days are those of UTC.
+    /// Drops days that ended so long ago, of all series, and refuses samples of such days. Days are in UTC.
     pub keep_ms: Option<u64>,
-    /// The oldest days go until the chunks in files take no more.
+    /// Drops the oldest days until the chunks in files take no more.
     pub bytes_max: Option<u64>,
-    /// Shorter lives of some series. One that several of them concern lives as long as the shortest allows.
+    /// Shorter retention of some series. A series under several rules has the shortest retention.
     pub retention: Vec<Retention>,
-    /// Old samples thinned out. Rules are carried out one by one, in this order.
+    /// Downsampling of old samples. Rules are enforced one by one, in this order.
     pub downsampling: Vec<Downsampling>,
 }
 
-/// How long the samples of some series are kept.
+/// Retention of some series.
 #[derive(Debug, Clone)]
 pub struct Retention {
-    /// Which series: all matchers hold.
+    /// Selects the series for which all matchers hold.
     pub matchers: Vec<Matcher>,
-    /// Their days go when they ended so long ago.
+    /// Drops their days that ended so long ago.
     pub keep_ms: u64,
 }
 
-/// One sample for many, once they are old. The others are gone then, so a query's window must be longer than the step to
-/// find two samples.
+/// One sample for many, once they are old. The others are deleted, so a query's window must be longer than
+/// the step to find two samples.
 #[derive(Debug, Clone)]
 pub struct Downsampling {
-    /// Which series: all matchers hold.
+    /// Selects the series for which all matchers hold.
     pub matchers: Vec<Matcher>,
-    /// Days that ended so long ago are thinned out.
+    /// Downsamples days that ended so long ago.
     pub after_ms: u64,
-    /// One sample is left of each step, at the time of the step's last one. Steps begin at multiples of themselves.
+    /// One sample remains of each step, at the time of the step's last one. Steps begin at multiples of
+    /// themselves.
     pub step_ms: u64,
-    /// Which value it gets.
+    /// Its value.
     pub keep: Keep,
 }
 
-/// What is left of a step's samples. Histograms, samples with start timestamps and steps of staleness markers alone leave
-/// their last sample in any case; beside others, staleness markers do not count.
+/// The value that remains of a step's samples. Histograms, samples with start timestamps and steps with only
+/// staleness markers always leave their last sample; among other samples, staleness markers do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Keep {
     /// The last: exact for counters, their increase over whole steps stays what it was.
@@ -74,7 +75,7 @@ pub enum Keep {
     Greatest,
 }
 
-/// How far a rule is: the first partition, and the first series in it, that it has not looked at.
+/// Progress of a rule: the first partition, and the first series in it, that is not processed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) partition: i64,
@@ -119,7 +120,7 @@ fn take_selector(decoder: &mut Decoder<'_>) -> Result<Vec<Matcher>, DecodeError>
 }
 
 impl Rules {
-    /// Refuses what makes no sense.
+    /// Refuses invalid rules.
     ///
     /// # Errors
     /// [`SeriesError::Invalid`].
@@ -184,7 +185,7 @@ impl Rules {
             let matchers = take_selector(&mut decoder)?;
             let (after_ms, step_ms) = (decoder.varint("after_ms")?, decoder.varint("step_ms")?);
             let offset = decoder.offset();
-            let keep = match decoder.u8("what is kept")? {
+            let keep = match decoder.u8("the kind of downsampling")? {
                 0 => Keep::Last,
                 1 => Keep::Mean,
                 2 => Keep::Least,
@@ -224,7 +225,7 @@ fn damaged(place: &'static str) -> impl Fn(DecodeError) -> SeriesError {
     move |error| SeriesError::Damaged { place: place.to_owned(), what: error.to_string() }
 }
 
-/// The rules of a store, and how far each is.
+/// The rules of a store, and the progress of each.
 pub(crate) fn read_rules(
     read: ReadView<'_>,
     model: &SeriesModel,
@@ -242,7 +243,7 @@ pub(crate) fn read_rules(
     Ok((rules, progress))
 }
 
-/// Sets rules, or says how far they are.
+/// Sets rules, or their progress.
 pub(crate) struct RulesOperation {
     pub(crate) model: std::sync::Arc<SeriesModel>,
     pub(crate) store: String,
@@ -277,7 +278,7 @@ impl Operation for RulesOperation {
 }
 
 impl SeriesStore {
-    /// Sets what is kept, in place of the rules before; creates the store if there is none. They are carried out by
+    /// Replaces the store's rules; creates the store if it does not exist. They are enforced by
     /// [`SeriesStore::enforce`].
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-//! Samples on their way in: what an application or a protocol fills, and may fill again.
+//! Batches of samples to append, filled by an application or a protocol, and reusable.
 //!
 //!   batch.series(labels).push(time, value) …  ─▶ columns of the whole batch ─▶ one commit
 //!
-//! Filling allocates only to grow columns that the batch keeps; a batch that is cleared and filled again allocates nothing.
+//! Filling allocates only to grow columns that the batch owns; refilling a cleared batch allocates nothing.
 
 use ropewalk_base::{DecodeError, Decoder};
 
@@ -24,14 +24,14 @@ pub struct SampleBatch {
     exemplars: Vec<Exemplar>,
 }
 
-/// An example of what a sample counts, such as one request with its trace.
+/// An example of the events that a sample counts, such as one request with its trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exemplar {
-    /// When, milliseconds since 1970.
+    /// Time of the event, milliseconds since 1970.
     pub time_ms: i64,
-    /// What was measured.
+    /// Measured value.
     pub value: f64,
-    /// What tells it apart, such as `trace_id`.
+    /// Identifying labels, such as `trace_id`.
     pub labels: Option<Labels>,
 }
 
@@ -43,10 +43,10 @@ struct Group {
     exemplars: usize,
 }
 
-/// Whose samples.
+/// Series of a group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
-    /// End of the label bytes; they begin where those of the group before end.
+    /// End of the label bytes; they begin where those of the previous group end.
     Labels(usize, usize),
     Id(SeriesId),
 }
@@ -89,7 +89,7 @@ impl SampleBatch {
         Self::default()
     }
 
-    /// Forgets everything and keeps the memory.
+    /// Removes everything but retains the memory.
     pub fn clear(&mut self) {
         self.labels.clear();
         self.groups.clear();
@@ -110,7 +110,7 @@ impl SampleBatch {
         self.len() == 0
     }
 
-    /// Begins the samples of a series; a new one comes into being with the commit.
+    /// Begins the samples of a series; a new one is created by the commit.
     pub fn series(&mut self, labels: &Labels) -> SeriesSamples<'_> {
         self.series_bytes(labels.as_bytes())
     }
@@ -163,12 +163,12 @@ impl SampleBatch {
         })
     }
 
-    /// Appends the content of another batch behind this one's.
+    /// Appends the content of another batch after this one's.
     pub fn extend(&mut self, other: &Self) {
         other.groups().for_each(|group| self.copy(other, &group));
     }
 
-    /// Takes out the series whose labels `keep` refuses; those named by number stay.
+    /// Removes the series whose labels `keep` refuses; those named by number stay.
     pub fn retain(&mut self, mut keep: impl FnMut(LabelsRef<'_>) -> bool) {
         let mut kept = Self::default();
         for group in self.groups() {
@@ -183,8 +183,8 @@ impl SampleBatch {
         *self = kept;
     }
 
-    /// Gives each series the labels that `change` makes of its own, or takes it out; those named by number stay as they are.
-    /// Series that become the same are one, their samples in order of the batch.
+    /// Replaces the labels of each series by the result of `change`, or removes it; those named by number
+    /// stay as they are. Series that become the same are merged, their samples in order of the batch.
     pub fn relabel(&mut self, mut change: impl FnMut(LabelsRef<'_>) -> Option<Labels>) {
         let mut changed = Self::default();
         for group in self.groups() {
@@ -232,7 +232,7 @@ impl SeriesSamples<'_> {
         self
     }
 
-    /// Columns of float samples; of unequal columns the longer one's rest is left out.
+    /// Columns of float samples; if one column is longer, its rest is ignored.
     pub fn extend(&mut self, times_ms: &[i64], values: &[f64]) -> &mut Self {
         let len = times_ms.len().min(values.len());
         self.0.times.extend(times_ms.iter().take(len));
@@ -257,7 +257,7 @@ impl SeriesSamples<'_> {
         self
     }
 
-    /// An exemplar. A series keeps one for each time, the last.
+    /// An exemplar. A series stores one for each time, the last.
     pub fn exemplar(&mut self, exemplar: Exemplar) -> &mut Self {
         self.0.exemplars.push(exemplar);
         self

@@ -24,21 +24,21 @@ pub const BUCKETS_MAX: usize = 64 << 10;
 const INTEGERS: u8 = 1;
 const CUSTOM: u8 = 2;
 
-/// What is known of a counter reset between the histogram before and this one.
+/// Relation to the previous histogram with respect to counter resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ResetHint {
-    /// Nothing.
+    /// Unknown.
     #[default]
     Unknown,
-    /// There was one.
+    /// The counter was reset.
     Reset,
-    /// There was none.
+    /// The counter was not reset.
     NotReset,
     /// The histogram is a gauge.
     Gauge,
 }
 
-/// A bucket: its index in the schema and its own count, not a sum over smaller ones.
+/// A bucket: its index in the schema and its own count, which is not cumulative.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bucket {
     /// In exponential schemas the bucket ends at 2^(index · 2^−schema); with custom bounds it ends at bound `index`.
@@ -47,10 +47,10 @@ pub struct Bucket {
     pub count: f64,
 }
 
-/// A native histogram at one moment.
+/// A native histogram at one instant.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Histogram {
-    /// Of a counter reset.
+    /// Hint about a counter reset.
     pub hint: ResetHint,
     /// −4 to 8, or [`CUSTOM_SCHEMA`].
     pub schema: i8,
@@ -77,7 +77,7 @@ fn is_count(value: f64) -> bool {
 }
 
 impl Histogram {
-    /// Refuses what no histogram is.
+    /// Refuses an invalid histogram.
     ///
     /// # Errors
     /// [`SeriesError::InvalidHistogram`].
@@ -86,7 +86,7 @@ impl Histogram {
         let is_custom = self.schema == CUSTOM_SCHEMA;
         let outside = |b: &Bucket| b.index < 0 || b.index as usize > self.custom.len();
         let what = if !is_custom && !(-4..=8).contains(&self.schema) {
-            "the schema is none of -4 to 8 and -53"
+            "the schema is not one of -4 to 8 or -53"
         } else if !rising(&self.positive) || !rising(&self.negative) {
             "the indexes of the buckets do not rise"
         } else if !is_custom && !self.custom.is_empty() {
@@ -258,7 +258,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_histogram() {
+    fn invalid_histograms_are_refused() {
         let refused = |histogram: Histogram| histogram.check().unwrap_err().to_string();
         assert!(refused(Histogram { schema: 9, ..Default::default() }).contains("schema"));
         let bucket = |index| Bucket { index, count: 1.0 };

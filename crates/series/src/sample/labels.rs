@@ -101,7 +101,7 @@ impl<'a> LabelsRef<'a> {
         LabelsIter(Decoder::new(self.0))
     }
 
-    /// Names and values as bytes, without a look at whether they are UTF-8.
+    /// Names and values as bytes, without checking that they are UTF-8.
     pub(crate) fn bytes(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut decoder = Decoder::new(self.0);
         std::iter::from_fn(move || {
@@ -122,7 +122,7 @@ impl<'a> LabelsRef<'a> {
 }
 
 impl fmt::Display for LabelsRef<'_> {
-    /// `name{job="a"}`; what is unusual is quoted.
+    /// `name{job="a"}`; unusual names and values are quoted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let metric = self.get(METRIC_NAME).filter(|name| is_plain(name));
         f.write_str(metric.unwrap_or_default())?;
@@ -167,7 +167,7 @@ impl<'a> Iterator for LabelsIter<'a> {
     }
 }
 
-/// Says what is wrong with a label set in its stored form, if anything.
+/// Checks a label set in its stored form, and describes the error.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), SeriesError> {
     fault(bytes).map_or(Ok(()), |what| {
         let mut labels = LabelsRef(bytes).to_string();
@@ -201,7 +201,7 @@ fn fault(bytes: &[u8]) -> Option<String> {
         } else if name == before {
             format!("the label {name:?} occurs twice")
         } else if name < before {
-            format!("the label {name:?} stands behind {before:?}; labels are sorted by name")
+            format!("the label {name:?} follows {before:?}; labels must be sorted by name")
         } else if value.is_empty() {
             format!("the label {name:?} has an empty value, which is the same as no label")
         } else if value.len() > LABEL_VALUE_BYTES_MAX {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_label_set() {
+    fn invalid_label_sets_are_refused() {
         let refused = |bytes: &[u8], why: &str| {
             let error = Labels::from_bytes(bytes).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

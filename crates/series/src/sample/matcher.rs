@@ -1,10 +1,10 @@
-//! Which label values a selector means.
+//! Matchers: conditions on label values.
 //!
-//!   pattern ─▶ the texts it can be, when they are few ─▶ look each up
-//!           ─▶ else: prefix ─▶ walk only the values that begin so, test each with a linear-time automaton
+//!   pattern ─▶ the strings it can match, when they are few ─▶ look each up
+//!           ─▶ else: prefix ─▶ scan only the values with it, test each with a linear-time automaton
 //!
-//! A regular expression must match the whole value; `.` matches every character, also a line end. A label that a series
-//! does not have matches as the empty text.
+//! A regular expression must match the whole value; `.` matches every character, also a line end. A missing
+//! label matches like an empty string.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,7 +14,7 @@ use regex_syntax::hir::literal::{ExtractKind, Extractor};
 
 use crate::error::SeriesError;
 
-/// Most texts that a pattern is taken apart into.
+/// Most strings that a pattern is expanded into.
 const TEXTS_MAX: usize = 256;
 /// Bytes that a compiled pattern may take.
 const COMPILED_BYTES_MAX: usize = 4 << 20;
@@ -55,7 +55,7 @@ pub struct Matcher {
     matches_empty: bool,
 }
 
-/// By label, operator and value, from which the rest is made.
+/// By label, operator and value, from which the rest is derived.
 impl PartialEq for Matcher {
     fn eq(&self, other: &Self) -> bool {
         (&self.name, self.op, &self.value) == (&other.name, other.op, &other.value)
@@ -70,16 +70,16 @@ impl Hash for Matcher {
     }
 }
 
-/// What decides, before a negation.
+/// The condition before a negation.
 #[derive(Debug, Clone)]
 enum Test {
-    /// One of these texts, sorted.
+    /// One of these strings, sorted.
     Texts(Vec<String>),
     /// Begins with the first and matches the second.
     Pattern(String, Regex),
-    /// Every text.
+    /// Every string.
     All,
-    /// Every text but the empty one.
+    /// Every string but the empty one.
     NotEmpty,
 }
 
@@ -96,7 +96,7 @@ impl Matcher {
     /// A matcher.
     ///
     /// # Errors
-    /// [`SeriesError::InvalidMatcher`]: an empty name, or a pattern that is none or needs too much memory.
+    /// [`SeriesError::InvalidMatcher`]: an empty name, or a pattern that is invalid or needs too much memory.
     pub fn new(name: impl Into<String>, op: MatchOp, value: impl Into<String>) -> Result<Self, SeriesError> {
         let (name, value) = (name.into(), value.into());
         let test = match op {
@@ -131,18 +131,18 @@ impl Matcher {
         self.op
     }
 
-    /// Text or pattern.
+    /// String or pattern.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// True when a label of this value fulfils the matcher; the empty text stands for no label.
+    /// True when a label with this value satisfies the matcher; an empty string represents a missing label.
     pub fn matches(&self, value: &str) -> bool {
         let negated = matches!(self.op, MatchOp::NotEqual | MatchOp::NotRegex);
         self.test(value) != negated
     }
 
-    /// True when a series without the label fulfils the matcher.
+    /// True when a series without the label satisfies the matcher.
     pub(crate) fn matches_empty(&self) -> bool {
         self.matches_empty
     }
@@ -157,7 +157,7 @@ impl Matcher {
         }
     }
 
-    /// Where the values are that [`Matcher::test`] accepts.
+    /// How to find the values that [`Matcher::test`] accepts.
     pub(crate) fn lookup(&self) -> Lookup<'_> {
         match &self.test {
             Test::Texts(texts) => Lookup::Texts(texts),
@@ -190,7 +190,7 @@ fn analyse(pattern: &str) -> Result<Test, String> {
         }
         _ => {}
     }
-    // Parsed by itself first: a pattern such as `])|(` must not reach out of the group below.
+    // Parsed by itself first: a pattern such as `])|(` must not extend beyond the group below.
     let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build();
     let parsed = parser.parse(pattern).map_err(|error| error.to_string())?;
     let mut extractor = Extractor::new();
@@ -207,7 +207,7 @@ fn analyse(pattern: &str) -> Result<Test, String> {
         }
     }
     let prefix = found.longest_common_prefix().unwrap_or_default();
-    // A cut inside a character would be no text.
+    // A cut inside a character would be invalid UTF-8.
     let prefix = std::str::from_utf8(prefix).unwrap_or_default().to_owned();
     let compiled = regex::RegexBuilder::new(&format!("^(?s:{pattern})$"))
         .size_limit(COMPILED_BYTES_MAX)

@@ -7,7 +7,7 @@ pub const UNIT_BYTES_MAX: usize = 1024;
 /// Longest help text, bytes.
 pub const HELP_BYTES_MAX: usize = 64 << 10;
 
-/// What kind of metric it is, as OpenMetrics names them.
+/// Type of a metric, named as in OpenMetrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[allow(missing_docs)] // the names are those of OpenMetrics
 pub enum MetricType {
@@ -45,14 +45,14 @@ impl MetricType {
     }
 }
 
-/// What is known of a metric.
+/// Metadata of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Its type.
     pub metric_type: MetricType,
     /// Its unit, empty for none.
     pub unit: String,
-    /// What it means, empty for nothing.
+    /// Its description, empty for none.
     pub help: String,
 }
 

@@ -6,7 +6,8 @@
 //! frame, repeated (128 numbers each, fewer in the last)
 //! u8 width │ u8 exceptions │ ⌈n·width/8⌉ bytes: the low bits, first number lowest │ each exception: index u8, high bits varint
 //! ```
-//! One number that is far off (a missed scrape, a counter that was reset) costs two or three bytes instead of widening all.
+//! One outlier (a missed scrape, a counter that was reset) costs two or three bytes instead of widening all
+//! numbers.
 //! Source: patched frame of reference, Zukowski et al., ICDE 2006.
 
 use ropewalk_base::{DecodeError, Decoder, put_varint, varint_len};
@@ -20,7 +21,7 @@ pub(crate) fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// The number that [`zigzag`] was given.
+/// The inverse of [`zigzag`].
 #[inline]
 pub(crate) fn unzigzag(value: u64) -> i64 {
     ((value >> 1) as i64) ^ -((value & 1) as i64)
@@ -54,7 +55,7 @@ fn plan(frame: &[u64]) -> Plan {
             break;
         }
         if counts.get(width) == Some(&0) && width > 0 {
-            // Nothing is exactly this wide: the next width that occurs is at least as good.
+            // No number has exactly this width: the next width that occurs is at least as good.
             continue;
         }
         let patched = counts.iter().enumerate().skip(width + 1);
@@ -67,7 +68,7 @@ fn plan(frame: &[u64]) -> Plan {
     best
 }
 
-/// Bytes that [`pack`] takes.
+/// Number of bytes that [`pack`] appends.
 pub(crate) fn packed_len(values: &[u64]) -> usize {
     values.chunks(FRAME).map(|frame| 2 + plan(frame).bytes).sum()
 }
@@ -105,20 +106,20 @@ pub(crate) fn pack(values: &[u64], out: &mut Vec<u8>) {
     }
 }
 
-/// Numbers that [`pack`] wrote, frame by frame. A frame that nobody wants is passed over without unpacking it.
+/// Reads numbers that [`pack`] wrote, frame by frame. Unwanted frames are skipped without unpacking.
 pub(crate) struct Frames<'d, 'a> {
     decoder: &'d mut Decoder<'a>,
     left: usize,
     values: [u64; FRAME],
 }
 
-/// A frame as it lies in a file.
+/// A frame in its stored form.
 struct Frame<'a> {
     len: usize,
     width: usize,
     exceptions: u8,
     packed: &'a [u8],
-    /// The packed bytes and what follows them.
+    /// The packed bytes and the bytes after them.
     ahead: &'a [u8],
 }
 
@@ -147,7 +148,7 @@ impl<'d, 'a> Frames<'d, 'a> {
         Ok(Frame { len, width, exceptions, packed, ahead })
     }
 
-    /// Passes over the next frame.
+    /// Skips the next frame.
     pub(crate) fn skip(&mut self) -> Result<(), DecodeError> {
         let frame = self.frame()?;
         for _ in 0..frame.exceptions {
@@ -179,7 +180,7 @@ impl<'d, 'a> Frames<'d, 'a> {
     }
 }
 
-/// Widest numbers that any eight bytes hold whole, wherever in a byte they begin.
+/// Largest width at which any number fits into eight bytes, wherever in a byte it begins.
 const WIDTH_OF_EIGHT_BYTES: usize = 57;
 
 #[inline]
@@ -187,7 +188,8 @@ fn unpack_frame(frame: &Frame<'_>, out: &mut [u64]) {
     if frame.width > WIDTH_OF_EIGHT_BYTES {
         return unpack_wide(frame.packed, frame.width, out);
     }
-    // The eight bytes of the last number reach beyond the frame: mostly into what follows it, else into zeros.
+    // The eight bytes of the last number extend beyond the frame: mostly into the following bytes, else into
+    // zeros.
     if let Some(bytes) = frame.ahead.get(..frame.packed.len() + 8) {
         return unpack_narrow(bytes, frame.width, out);
     }
@@ -198,7 +200,8 @@ fn unpack_frame(frame: &Frame<'_>, out: &mut [u64]) {
     unpack_narrow(&padded, frame.width, out);
 }
 
-/// As many numbers at a time as eight bytes hold wherever the first of them may begin: `width` bits are at most this wide.
+/// Unpacks as many numbers at a time as eight bytes hold wherever the first of them may begin: `width` bits
+/// are at most this wide.
 #[inline]
 fn unpack_narrow(bytes: &[u8], width: usize, out: &mut [u64]) {
     match width {

@@ -1,4 +1,4 @@
-//! The words of the crate: options, columns of samples.
+//! Common types of the crate: options, columns of samples.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use ropewalk_base::Seq;
 
 use crate::sample::histogram::Histogram;
 
-/// What happens to a second sample of the same series and time.
+/// Treatment of a second sample of the same series and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Duplicates {
     /// The later commit wins; within a batch the later sample.
@@ -18,18 +18,19 @@ pub enum Duplicates {
     Refuse,
 }
 
-/// Settings of a store, kept in it. Changing them is a commit.
+/// Settings of a store, stored in it. Changing them is a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeriesOptions {
-    /// What happens to a second sample of the same series and time.
+    /// Treatment of a second sample of the same series and time.
     pub duplicates: Duplicates,
     /// Most series the store may hold. Default 10 million.
     pub series_max: u64,
     /// Most series that one metric, one value of `__name__`, may have. Default: no limit.
     pub metric_series_max: u64,
-    /// Samples that are older than this, by the clock, are refused. Default: any age is welcome, `i64::MAX`.
+    /// Samples that are older than this, by the clock, are refused. Default: any age is accepted, `i64::MAX`.
     pub past_ms_max: i64,
-    /// Samples that lie further ahead of the clock than this are refused. Default: any are welcome, `i64::MAX`.
+    /// Samples that lie further ahead of the clock than this are refused. Default: any are accepted,
+    /// `i64::MAX`.
     pub future_ms_max: i64,
 }
 
@@ -59,7 +60,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Forgets the rows and keeps the memory.
+    /// Removes the rows but retains the memory.
     pub fn clear(&mut self) {
         self.times_ms.clear();
         self.values.clear();
@@ -83,13 +84,13 @@ impl Samples {
     }
 }
 
-/// What an append did.
+/// Result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
     /// The commit.
     pub seq: Seq,
     /// Samples written.
     pub samples: u64,
-    /// Series that came into being.
+    /// Series that were created.
     pub created: u64,
 }

@@ -1,4 +1,4 @@
-//! Chunks in runs: their keys, and the walk over one series.
+//! Chunks in runs: their keys, and the scan over one series.
 //!
 //! ```text
 //! keyspace `series`, key of 28 bytes, big-endian:
@@ -9,9 +9,9 @@
 //!
 //! value            a chunk (see `chunk`), or one with payloads (see `payload_chunk`)
 //!
-//! store │ partition │ zeros → what the chunks of the partition lie within (see `partition_bounds`); no series has the number 0
+//! store │ partition │ zeros → bounds of the partition's chunks (see `partition_bounds`); no series is 0
 //! ```
-//! Old partitions are dropped by one range of keys; a series within a partition is one short walk.
+//! Old partitions are dropped by one range of keys; reading a series within a partition is one short scan.
 
 use ropewalk_base::{DecodeError, Decoder, Seq};
 use ropewalk_engine::Cursor;
@@ -30,7 +30,7 @@ pub(crate) fn partition_of(time: i64) -> i64 {
     time.div_euclid(PARTITION_MS)
 }
 
-/// Where the times of a partition's chunks are counted from. Wraps at the ends of time, as adding to it does.
+/// Base of the times of a partition's chunks. Wraps at the ends of time, as adding to it does.
 pub(crate) fn base_of(partition: i64) -> i64 {
     partition.wrapping_mul(PARTITION_MS)
 }
@@ -63,13 +63,13 @@ pub(crate) fn series_start(store: u32, partition: i64, id: u32) -> KeyBytes {
     put_key(store, partition, id, 0, 0)
 }
 
-/// The key of what a partition's chunks lie within: the first of the partition.
+/// The key of the bounds of a partition's chunks: the first of the partition.
 pub(crate) fn bounds_key(store: u32, partition: i64) -> KeyBytes {
     series_start(store, partition, 0)
 }
 
 impl ChunkKey {
-    /// True for the key of what a partition's chunks lie within, which is no chunk's.
+    /// True for the key of a partition's bounds, which is not a chunk's.
     pub(crate) fn is_of_bounds(&self) -> bool {
         self.id == 0
     }
@@ -85,7 +85,7 @@ impl ChunkKey {
         base_of(self.partition).wrapping_add(i64::from(self.start))
     }
 
-    /// What the times in the value are relative to.
+    /// Base of the times in the value.
     pub(crate) fn base(&self) -> i64 {
         if self.rich { base_of(self.partition) } else { self.first() }
     }
@@ -111,7 +111,7 @@ impl ChunkKey {
     }
 }
 
-/// Says what is wrong with a stored chunk.
+/// An error for a damaged stored chunk.
 pub(crate) fn damaged(key: &[u8], error: &DecodeError) -> SeriesError {
     let key: String = key.iter().map(|b| format!("{b:02x}")).collect();
     SeriesError::Damaged { place: format!("chunk {key}"), what: error.to_string() }
@@ -142,7 +142,7 @@ pub(crate) fn partitions(
     Ok(found)
 }
 
-/// Shows the chunks of one series within one partition, in the order of their keys.
+/// Passes the chunks of one series within one partition to the callback, in the order of their keys.
 pub(crate) fn each_chunk(
     cursor: &mut Cursor<'_>,
     store: u32,
@@ -153,7 +153,7 @@ pub(crate) fn each_chunk(
     each_chunk_between(cursor, store, partition, id, (i64::MIN, i64::MAX), each)
 }
 
-/// As [`each_chunk`], but of floats only those that begin at two times or between them.
+/// As [`each_chunk`], but only floats that begin between two times, inclusive.
 pub(crate) fn each_chunk_between(
     cursor: &mut Cursor<'_>,
     store: u32,

@@ -1,18 +1,21 @@
-//! From a frozen memory to runs: everything of a series sorted, small stored chunks taken along, deletions carried out.
+//! From a frozen memory to runs: sorts all samples of a series, merges small stored chunks, applies
+//! deletions.
 //!
-//!   samples of a generation ─▶ parts that no snapshot tells apart ─▶ one sample per time ─▶ chunks of a partition
+//!   samples of a generation ─▶ parts that no snapshot splits ─▶ one sample per time ─▶ chunks of a partition
 //!                                      └─ with one part: small chunks that are stored are merged in, and deleted as such
 //!
 //! Invariants
-//! 1. A chunk never holds samples that a live snapshot, or a snapshot still to come, tells apart; its entry carries the
-//!    version of its last commit, as every entry of the store does.
-//! 2. A chunk never holds samples of both sides of a deletion. So a deletion hides a stored chunk's samples by the chunk's
-//!    commit alone, and is carried out here once and for all: its own memory is the last to know of it.
+//! 1. A chunk never holds samples that a live or future snapshot distinguishes; its entry carries the version
+//!    of its last commit, as every entry of the store does.
+//! 2. A chunk never holds samples of both sides of a deletion. So a deletion hides a stored chunk's samples
+//!    by the chunk's commit alone, and is applied here once and for all: nothing after its generation's
+//!    memory records it.
 //! 3. Merging takes along every chunk that overlaps one it takes, so that of two samples at one time the later stays the
 //!    later.
 //!
-//! Merging is how chunks become long when a checkpoint holds few samples of each series: chunks up to four times as large
-//! as what is merged so far come along, so a sample is rewritten a few times until its chunk is full, and never again.
+//! Merging is how chunks become long when a checkpoint holds few samples of each series: chunks up to four
+//! times as large as the merged part are included, so a sample is rewritten a few times until its chunk is
+//! full, and never again.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +35,7 @@ use crate::storage::partition_bounds::Bounds;
 
 /// Most samples of a chunk that is written here.
 const CHUNK_SAMPLES: usize = 1024;
-/// A stored chunk below this is small: it is merged when its turn comes.
+/// A stored chunk below this is small: it is merged by the next flush that writes near it.
 const SMALL_SAMPLES: usize = CHUNK_SAMPLES / 2;
 
 /// One sample; `value` is its bits, or the place of its payload.
@@ -43,12 +46,13 @@ struct Row<V> {
     value: V,
 }
 
-/// The entries of a flush, in the order in which they came to be, one behind the other: key, version u64, length u32 (its
-/// greatest value: a deletion), value. There may be a million of them, so each costs little more than its bytes.
+/// The entries of a flush, in the order of creation, stored back to back: key, version u64, length u32 (its
+/// greatest value: a deletion), value. There may be a million of them, so each costs little more than its
+/// bytes.
 #[derive(Default)]
 struct Entries {
     bytes: Vec<u8>,
-    /// Where each begins.
+    /// Start of each entry.
     starts: Vec<usize>,
     ranges: Vec<(KeyBytes, KeyBytes, Seq)>,
 }
@@ -82,7 +86,7 @@ impl Entries {
             let found = self.get(*start);
             found.map(|(key, version, _)| (*key, std::cmp::Reverse(version), *start))
         };
-        // They come almost in order, which a stable sort sees.
+        // They come almost in order, which a stable sort exploits.
         starts.sort_by_key(order);
         let mut writer = store.writer(chunks)?;
         for (start, end, seq) in &self.ranges {
@@ -98,10 +102,10 @@ impl Entries {
     }
 }
 
-/// Hears of the chunks that are written: store, partition, what they lie within. Answers what all of the partition lie within.
+/// Callback for written chunks: store, partition, their bounds. Returns the bounds of the complete partition.
 type Reaches<'a> = &'a dyn Fn(u32, i64, Bounds) -> Bounds;
 
-/// Writes a frozen memory out. `duplicates` tells a store's rule.
+/// Writes a frozen memory out. `duplicates` returns a store's rule.
 pub(crate) fn flush(
     memory: &SeriesMemory,
     (store, chunks): (&Store, Keyspace),
@@ -124,7 +128,7 @@ pub(crate) fn flush(
     entries.write(store, chunks)
 }
 
-/// A chunk that this flush has made, as far as deletions that follow must know of it.
+/// A chunk written by this flush, with the data that later deletions need.
 struct Live {
     key: ChunkKey,
     bytes: Vec<u8>,
@@ -147,7 +151,7 @@ struct StoreFlush<'a> {
     encoder: ChunkEncoder,
     encoded: Vec<u8>,
     reaches: Reaches<'a>,
-    /// Of each partition what the chunks that are written lie within, and their last commit.
+    /// Bounds of the written chunks of each partition, and their last commit.
     bounds: BTreeMap<i64, (Bounds, Seq)>,
 }
 
@@ -210,7 +214,7 @@ impl<'a> StoreFlush<'a> {
         Ok(())
     }
 
-    /// Tells of the chunks that are written, and stores with each partition what its chunks lie within.
+    /// Reports the written chunks, and stores the bounds of each partition's chunks with it.
     fn put_bounds(&mut self) {
         for (partition, (bounds, seq)) in std::mem::take(&mut self.bounds) {
             let all = (self.reaches)(self.store, partition, bounds);
@@ -240,7 +244,7 @@ impl<'a> StoreFlush<'a> {
         let deleted = self.deletions.iter().any(|d| d.covers(id));
         let newest = floats.iter().map(|r| r.seq).max().unwrap_or_default();
         if !deleted && rich.is_empty() && self.number(newest) == Seq::ZERO {
-            // One part, and floats alone: what is stored may be merged in.
+            // One part, and floats alone: stored chunks may be merged in.
             self.sort(&mut floats);
             return self.merge_floats(id, newest, floats);
         }
@@ -280,7 +284,8 @@ impl<'a> StoreFlush<'a> {
         parts
     }
 
-    /// Leaves one of a float and a payload at the same time. Of one commit the payload counts as the later.
+    /// Leaves one of a float and a payload at the same time. Within one commit the payload counts as the
+    /// later.
     fn settle_kinds<V>(&self, floats: &mut Vec<Row<u64>>, rich: &mut Vec<Row<V>>) {
         let later = |float: Seq, payload: Seq| payload >= float;
         let at = |times: &[(i64, Seq)], time: i64| {
@@ -294,7 +299,8 @@ impl<'a> StoreFlush<'a> {
         rich.retain(|p| at(&floats, p.time).is_none());
     }
 
-    /// By time, one sample for each. Rows of one time come in the order in which they were written.
+    /// Sorts by time, leaving one sample for each. Rows of one time come in the order in which they were
+    /// written.
     fn sort<V>(&self, rows: &mut Vec<Row<V>>) {
         if !rows.is_sorted_by(|a, b| a.time < b.time) {
             rows.sort_by_key(|r| (r.time, r.seq));
@@ -342,7 +348,7 @@ impl<'a> StoreFlush<'a> {
         Ok(())
     }
 
-    /// Notes the rows of a chunk, sorted.
+    /// Records the bounds of a chunk's rows, sorted.
     fn reaches_to<V>(&mut self, rows: &[Row<V>], seq: Seq) {
         if let [first, .., last] | [first @ last] = rows {
             let (bounds, partition) = (Bounds::of(first.time, last.time), partition_of(last.time));
@@ -416,7 +422,7 @@ impl<'a> StoreFlush<'a> {
         let oldest = self.snapshots.first().copied().unwrap_or_default();
         let stored = self.stored(partition, id)?;
         if stored.iter().any(|(_, chunk)| chunk.key.rich) {
-            // Floats that are merged count as later than they are; beside payloads that could matter.
+            // Merged floats count as later than they are; with payloads among them that could matter.
             return Ok(Vec::new());
         }
         let mut chunks = Vec::new();
@@ -450,14 +456,15 @@ impl<'a> StoreFlush<'a> {
             }
         }
         if chunks.iter().zip(&taken).any(|((_, _, _, seen, _), taken)| *taken && !seen) {
-            // A snapshot does not see one of them: another time.
+            // A snapshot does not see one of them: merge another time.
             return Ok(Vec::new());
         }
         let chosen = chunks.into_iter().zip(taken).filter(|(_, taken)| *taken);
         Ok(chosen.map(|((.., chunk), _)| chunk).collect())
     }
 
-    /// Takes from the chunks of a series, stored and new, what deletions hide, each as of its commit.
+    /// Removes from the chunks of a series, stored and new, the samples that deletions hide, each as of its
+    /// commit.
     fn delete(&mut self, id: u32, deletions: &[Deletion]) -> Result<(), SeriesError> {
         let listed = || deletions.iter().filter(|d| d.ids.is_some());
         let (first, last) = (listed().map(|d| d.from).min(), listed().map(|d| d.to).max());
@@ -482,7 +489,7 @@ impl<'a> StoreFlush<'a> {
         Ok(())
     }
 
-    /// Replaces a chunk by what a deletion leaves of it, if anything.
+    /// Replaces a chunk by its samples that remain after a deletion, if any.
     fn rewrite(&mut self, id: u32, chunk: Live, deletion: &Deletion) -> Result<Option<Live>, SeriesError> {
         let (seq, version) = (chunk.key.seq, self.number(deletion.seq));
         let hidden = |time: i64| deletion.from <= time && time <= deletion.to;
@@ -521,7 +528,7 @@ impl<'a> StoreFlush<'a> {
 type Floats = Vec<Row<u64>>;
 type Rich = Vec<Row<std::sync::Arc<[u8]>>>;
 
-/// Everything a generation holds of a series, in the order in which it was written.
+/// All samples of a series in a generation, in the order in which they were written.
 fn collect(head: &Head) -> Result<(Floats, Rich), SeriesError> {
     let bad = |error: ropewalk_base::DecodeError| SeriesError::Damaged {
         place: "chunk in memory".into(),

@@ -3,10 +3,10 @@
 //! ```text
 //! `series.labels`      store u32 │ series u32, big-endian       → labels in their stored form
 //! `series.meta`        's' name                                 → store u32 │ settings, see `section`, kind 2
-//!                      'l' store u32 big-endian                 → the largest series number ever given, u32: written
+//!                      'l' store u32 big-endian                 → the largest series number ever used, u32: written
 //!                                                                 when series are deleted
 //!                      'm' store u32 big-endian, metric         → u8 type │ unit str │ help str
-//!                      'r', 'p' store u32 big-endian            → rules and how far they are, see `retention::rules`
+//!                      'r', 'p' store u32 big-endian            → rules and their progress, see `retention::rules`
 //! `series.exemplars`   store u32 │ series u32 │ time i64, sign flipped; all big-endian → bits of the value u64 │ labels
 //! ```
 
@@ -41,7 +41,7 @@ pub(crate) fn rules_key(store: u32) -> Vec<u8> {
     [b"r", &store.to_be_bytes()[..]].concat()
 }
 
-/// The key of how far they are.
+/// The key of their progress.
 pub(crate) fn progress_key(store: u32) -> Vec<u8> {
     [b"p", &store.to_be_bytes()[..]].concat()
 }

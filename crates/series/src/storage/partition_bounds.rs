@@ -1,11 +1,12 @@
-//! How far the stored chunks of each partition reach and how long the longest is, so that nobody looks there for newer samples,
-//! and few chunks are looked at for the last hour of a day.
+//! Per-partition upper time bound and maximum chunk span, used to skip partitions that cannot contain newer
+//! samples, and most chunks when reading the last hour of a day.
 //!
-//!   open: what is stored with each partition       flush ─▶ the greatest time and the longest chunk that it writes: noted
-//!         (see `chunk_keys`), else unknown                       before anyone can read them, stored together with them
+//!   open: as stored with each partition     flush ─▶ the greatest time and the longest chunk written: noted
+//!         (see `chunk_keys`), else unknown           before they are readable, stored together with them
 //!
-//! Most questions are about the last minutes, which are in memory; finding out that a stored chunk ends before them costs more
-//! than reading them. A bound is never below what is so, whatever a reader's snapshot; deletions leave it too high.
+//! Most queries are about the last minutes, which are in memory; finding out that a stored chunk ends before
+//! them costs more than reading them. A bound is never below the true value, whatever a reader's snapshot;
+//! deletions leave it too high.
 
 use std::collections::HashMap;
 
@@ -14,18 +15,19 @@ use ropewalk_base::{DecodeError, Decoder, put_varint};
 
 use crate::storage::chunk_keys::{PARTITION_MS, base_of};
 
-/// Of the chunks of a partition: the last time, and the most milliseconds from the first sample of one to its last.
+/// Bounds of the chunks of a partition: the last time, and the most milliseconds from the first sample of one
+/// to its last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) last: i64,
     pub(crate) span: i64,
 }
 
-/// Form of the value, where chunks have theirs.
+/// Form of the value, in the place of a chunk's form.
 const FORM: u8 = 4;
 
 impl Bounds {
-    /// What is always right.
+    /// Bounds that always hold.
     pub(crate) const UNKNOWN: Bounds = Bounds { last: i64::MAX, span: i64::MAX };
 
     /// Of one chunk, by the times of its first and last sample.
@@ -33,13 +35,13 @@ impl Bounds {
         Self { last, span: last.saturating_sub(first) }
     }
 
-    /// Of both.
+    /// Bounds of both.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
         Self { last: self.last.max(other.last), span: self.span.max(other.span) }
     }
 
-    /// As it is stored with a partition; `None` when it is not known.
+    /// Stored form for a partition; `None` when the bounds are unknown.
     pub(crate) fn encode(self, partition: i64) -> Option<Vec<u8>> {
         if self == Self::UNKNOWN {
             return None;
@@ -65,13 +67,14 @@ impl Bounds {
 pub(crate) struct Reach(RwLock<HashMap<i64, Bounds>>);
 
 impl Reach {
-    /// Of a store that has these partitions.
+    /// Bounds of a store that has these partitions.
     pub(crate) fn new(partitions: impl IntoIterator<Item = (i64, Option<Bounds>)>) -> Self {
         let of = |(partition, bounds): (_, Option<Bounds>)| (partition, bounds.unwrap_or(Bounds::UNKNOWN));
         Self(RwLock::new(partitions.into_iter().map(of).collect()))
     }
 
-    /// Notes that chunks within `more` are about to be there, and answers what all of the partition lie within.
+    /// Records that chunks within `more` are about to be written, and returns the bounds of the complete
+    /// partition.
     pub(crate) fn note(&self, partition: i64, more: Bounds) -> Bounds {
         let mut all = self.0.write();
         let of = all.entry(partition).or_insert(more);
@@ -79,8 +82,8 @@ impl Reach {
         *of
     }
 
-    /// `None` when no stored chunk of the partition has a sample at `from` or later; else the time before which none begins
-    /// that has.
+    /// `None` when no stored chunk of the partition has a sample at `from` or later; otherwise a time before
+    /// which no such chunk begins.
     pub(crate) fn since(&self, partition: i64, from: i64) -> Option<i64> {
         match self.0.read().get(&partition) {
             Some(of) if of.last < from => None,
@@ -106,7 +109,7 @@ mod tests {
     use crate::store::SeriesStore;
 
     #[test]
-    fn what_is_not_known_may_be_there() {
+    fn unknown_bounds_exclude_nothing() {
         let reach = Reach::new([(1, None), (3, Some(Bounds { last: 70, span: 5 }))]);
         assert_eq!((reach.since(1, 5), reach.since(2, 0)), (Some(5 - i64::MAX), Some(i64::MIN)));
         assert_eq!((reach.since(3, 70), reach.since(3, 71)), (Some(65), None));
@@ -159,7 +162,7 @@ mod tests {
         // Small chunks become one, which is longer than either.
         let since = reopen_with(&[9000]);
         assert_eq!((since(9000), since(9001)), (Some(1000), None));
-        // Another day; and an older time changes nothing of what lies behind it.
+        // Another day; and an older time changes nothing about later samples.
         let since = reopen_with(&[7000, PARTITION_MS + 1, PARTITION_MS + 2]);
         assert_eq!((since(9000), since(9001)), (Some(1000), None));
         assert_eq!((since(PARTITION_MS + 2), since(PARTITION_MS + 3)), (Some(PARTITION_MS + 1), None));

@@ -1,4 +1,4 @@
-//! What a commit record says about series.
+//! Section of a commit record for series.
 //!
 //! ```text
 //! store u32 │ u8 kind, 0x80 added where the commit creates the store │ [name str] │ …
@@ -22,7 +22,8 @@
 //! kind 4 rules      bytes to the end, see `rules`; sets the progress back
 //! kind 5 progress   bytes to the end, see `rules`
 //! ```
-//! A scrape costs about eleven bytes a sample, one with integers five; a bulk load what its chunks take.
+//! A scrape costs about eleven bytes a sample, one with integers five; a bulk load costs the bytes of its
+//! chunks.
 
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ use crate::sample::metadata::Metadata;
 use crate::sample::pack::{put_signed, take_signed, unzigzag, zigzag};
 use crate::sample::types::{Duplicates, SeriesOptions};
 
-/// Samples from which on a group travels as a chunk.
+/// Number of samples from which on a group is encoded as a chunk.
 pub(crate) const CHUNK_FROM: usize = 64;
 /// Samples per chunk of a long group.
 const CHUNK_SAMPLES: usize = 2048;
@@ -59,10 +60,10 @@ const EXEMPLARS: u8 = 6;
 /// Integers below this take at most seven bytes as varints.
 const INTEGER_MAX: f64 = 281_474_976_710_656.0;
 
-/// Whose samples a group holds.
+/// Series of the samples in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// A series that was there when the batch was prepared.
+    /// A series that existed when the batch was prepared.
     Known(u32),
     /// Ordinal in the section's list.
     New(u32),
@@ -105,8 +106,8 @@ impl GroupWriter {
         self.time = time;
     }
 
-    /// Adds samples whose times rise strictly. `chunks`: a long group may travel as chunks, which are applied before other
-    /// groups of the same commit; so the series must have no other group in the section.
+    /// Adds samples whose times rise strictly. `chunks`: a long group may be encoded as chunks, which are
+    /// applied before other groups of the same commit; so the series must have no other group in the section.
     pub(crate) fn floats(&mut self, target: Target, times: &[i64], bits: &[u64], chunks: bool) {
         match (times, bits) {
             ([], _) | (_, []) => {}
@@ -198,10 +199,10 @@ pub(crate) enum Group<'a> {
     Exemplar(i64, u64, &'a [u8]),
 }
 
-/// Walks the groups of a section.
+/// Passes the groups of a section to `each`.
 ///
 /// # Errors
-/// `each` was called for what came before the error.
+/// `each` was called for the groups before the error.
 pub(crate) fn each_group<'a>(
     groups: Decoder<'a>,
     mut each: impl FnMut(Target, Group<'a>, &[(i64, u64)]) -> Result<(), DecodeError>,
@@ -297,7 +298,7 @@ pub(crate) enum Body<'a> {
     Rules(RulesPart, &'a [u8]),
 }
 
-/// The two sides of rules.
+/// The two kinds of sections about rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RulesPart {
     Rules,
@@ -307,9 +308,9 @@ pub(crate) enum RulesPart {
 /// An entry of a section's list of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NewSeries<'a> {
-    /// Comes into being with this commit, with the next id.
+    /// Created by this commit, with the next id.
     Created(&'a [u8]),
-    /// Came into being between the batch's preparation and its place in the order.
+    /// Created between the batch's preparation and its place in the order.
     Known(u32),
 }
 
@@ -398,7 +399,7 @@ pub(crate) fn put_rules(
     out.extend_from_slice(bytes);
 }
 
-/// Settings as they stand in sections and in the catalog.
+/// Settings as encoded in sections and in the catalog.
 pub(crate) fn put_options(out: &mut Vec<u8>, options: SeriesOptions, floor: i64) {
     out.push(match options.duplicates {
         Duplicates::KeepLast => 0,
@@ -479,7 +480,7 @@ impl<'a> Section<'a> {
         let from = i64::from_le_bytes(decoder.array("from")?);
         let to = i64::from_le_bytes(decoder.array("to")?);
         let offset = decoder.offset();
-        let what = decoder.u8("what is deleted")?;
+        let what = decoder.u8("the kind of a deletion")?;
         let ids = match what {
             0 => None,
             1 | 2 => {

@@ -1,7 +1,7 @@
-//! Settings, deletion, retention, and what takes the room.
+//! Settings, deletion, retention, and space usage.
 //!
-//! Each change is one commit, decided in the commit order like any other. A deletion hides samples at once; what it hides
-//! leaves the files with the flush that follows and the merges after it.
+//! Each change is one commit, decided in the commit order like any other. A deletion hides samples at once;
+//! they are removed from the files by the next flush and the merges after it.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Operation for SettingsOperation {
             None => (self.model.next_id().unwrap_or(u32::MAX), SeriesOptions::default(), i64::MIN),
         };
         let creates = state.is_none().then_some(self.store.as_str());
-        // A floor never sinks: what lies below it is gone.
+        // A floor never sinks: older samples are gone.
         let floor = self.floor.map_or(floor, |new| new.max(floor));
         put_settings(out, (id, creates), self.options.unwrap_or(options), floor);
         (0, 0)
@@ -91,7 +91,8 @@ impl SeriesStore {
         Ok(self.engine.commit(operations, Durability::Sync)?.seq)
     }
 
-    /// Changes the settings, for batches that are prepared from now on; creates the store if there is none.
+    /// Changes the settings, for batches that are prepared from now on; creates the store if it does not
+    /// exist.
     ///
     /// # Errors
     /// The engine's.
@@ -100,11 +101,12 @@ impl SeriesStore {
         self.run(vec![Box::new(SettingsOperation { model, store, options: Some(options), floor: None })])
     }
 
-    /// Deletes the samples from `from_ms` to `to_ms`, both inclusive, of the series for which all `matchers` hold; answers
-    /// how many series that are. With the whole of time the series go, too, and their numbers are not given again.
+    /// Deletes the samples from `from_ms` to `to_ms`, both inclusive, of the series for which all `matchers`
+    /// hold; returns the number of these series. With the whole time range the series are deleted, too, and
+    /// their numbers are not assigned again.
     ///
-    /// Readers with older snapshots go on to see them. Cost: one small commit; the flush that follows rewrites the chunks
-    /// that are hit in part.
+    /// Readers with older snapshots still see them. Cost: one small commit; the following flush rewrites
+    /// chunks that are only partly deleted.
     ///
     /// # Errors
     /// The engine's.
@@ -120,8 +122,8 @@ impl SeriesStore {
         Ok(count)
     }
 
-    /// Drops the days that end before `before_ms`, of all series, and refuses samples of those days from now on. Answers
-    /// the first millisecond that is kept.
+    /// Drops the days that end before `before_ms`, of all series, and refuses samples of those days from now
+    /// on. Returns the first retained millisecond.
     ///
     /// # Errors
     /// The engine's.
@@ -140,7 +142,7 @@ impl SeriesStore {
         };
         let (from, to, forget) = (i64::MIN, floor - 1, false);
         if !with_exemplars.is_empty() {
-            // Days go as a range of keys; exemplars lie by series.
+            // Days are deleted as a range of keys; exemplars are ordered by series.
             let (state, ids) = (state.clone(), Some(with_exemplars));
             operations.push(Box::new(DeleteOperation { state, from, to, ids, forget }));
         }
@@ -149,8 +151,9 @@ impl SeriesStore {
         Ok(floor)
     }
 
-    /// Drops the oldest days, as [`SeriesStore::drop_before`] does, until the chunks in files take at most `bytes_max`; the
-    /// newest day stays in any case. Answers the first millisecond that is kept. Cost: a look at every stored chunk's key.
+    /// Drops the oldest days, as [`SeriesStore::drop_before`] does, until the chunks in files take at most
+    /// `bytes_max`; the newest day always stays. Returns the first retained millisecond. Cost: reads every
+    /// stored chunk's key.
     ///
     /// # Errors
     /// Damage; the engine's.
@@ -173,7 +176,7 @@ impl SeriesStore {
         if floor > state.floor() { self.drop_before(floor) } else { Ok(floor) }
     }
 
-    /// The first millisecond for which samples are kept; `i64::MIN` without retention.
+    /// The first millisecond for which samples are retained; `i64::MIN` without retention.
     pub fn floor(&self) -> i64 {
         self.model.find(self.name()).map_or(i64::MIN, |state| state.floor())
     }
@@ -218,7 +221,7 @@ fn bytes_by_partition(cursor: &mut Cursor<'_>, store: u32) -> Result<Vec<(i64, u
     Ok(days)
 }
 
-/// How many values a label has.
+/// Number of values of a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelCount {
     /// The label.
@@ -229,7 +232,7 @@ pub struct LabelCount {
     pub series: u64,
 }
 
-/// How many series a label value has.
+/// Number of series of a label value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueCount {
     /// The label.
@@ -240,7 +243,7 @@ pub struct ValueCount {
     pub series: u64,
 }
 
-/// Who is to blame for the number of series.
+/// Main causes of the number of series.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cardinality {
     /// Series in all.
@@ -285,7 +288,7 @@ impl SeriesAt<'_> {
     }
 }
 
-/// Keeps the `top` largest counts, largest first; of equal ones the first that came.
+/// Retains the `top` largest counts, largest first; of equal ones the first that came.
 fn keep_top(all: &mut Vec<ValueCount>, top: usize, series: u64, count: impl FnOnce() -> ValueCount) {
     let at = all.partition_point(|other| other.series >= series);
     if at < top {

@@ -1,10 +1,11 @@
-//! Appending: what a client asks for, and its place in the commit order.
+//! Appending: a client's request, and its place in the commit order.
 //!
-//!   caller's thread: look every series up, sort, compress, encode ─▶ sequencer: look the unknown ones up again, give ids
+//!   caller's thread: look every series up, sort, compress, encode
+//!     ─▶ sequencer: look the unknown ones up again, assign ids
 //!     ─▶ caller's thread: postings of many new series
 //!
-//! Almost everything is done before the sequencer; what is left there costs by new series, not by samples, and what new series cost
-//! most is done behind it (see `index`).
+//! Almost everything is done before the sequencer; the remaining cost depends on new series, not on samples,
+//! and most of that is done after it (see `index`).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -23,8 +24,8 @@ use crate::sample::labels::{self, LabelsRef, METRIC_NAME};
 use crate::sample::types::{Duplicates, Samples, SeriesOptions};
 use crate::storage::section::{GroupWriter, NewSeries, Target, put_samples};
 
-/// The series that were unknown when the batch was prepared, by ordinal. Their labels lie in one piece: it is the sequencer who
-/// drops them.
+/// The series that were unknown when the batch was prepared, by ordinal. Their labels are contiguous, because
+/// the sequencer drops them.
 #[derive(Default)]
 struct Unknown {
     labels: Vec<u8>,
@@ -33,7 +34,7 @@ struct Unknown {
 
 #[derive(Clone, Copy)]
 struct UnknownSeries {
-    /// Of its labels.
+    /// Start of its labels.
     start: usize,
     end: usize,
     hash: u64,
@@ -56,13 +57,13 @@ impl Unknown {
         self.series.get(ordinal as usize)
     }
 
-    /// Those that are to be created.
+    /// The series that are to be created.
     fn fresh(&self) -> impl Iterator<Item = LabelsRef<'_>> + Clone {
         self.series.iter().filter(|series| series.id.is_none()).map(|series| self.labels(series))
     }
 
-    /// Looks for them again when the index was as `looked` says; answers how it is now. Costs nothing while nobody makes or deletes
-    /// series, which is when others wait for one that makes many.
+    /// Searches for them again when the index has changed since `looked`; returns its current state. Costs
+    /// nothing while no series are created or deleted, as while others wait for the creation of many.
     fn look_again(&mut self, index: &Index, looked: Option<(u32, usize)>) -> Option<(u32, usize)> {
         let now = Some((index.last(), index.deaths()));
         if looked != now {
@@ -75,7 +76,7 @@ impl Unknown {
     }
 }
 
-/// Labels with their hash, which a map need not make again.
+/// Labels with their hash, so that a map need not compute it again.
 #[derive(PartialEq, Eq)]
 struct HashedLabels<'a> {
     hash: u64,
@@ -88,13 +89,13 @@ impl Hash for HashedLabels<'_> {
     }
 }
 
-/// Samples that the sequencer must look for, because the store refuses duplicates.
+/// Samples that the sequencer must search, because the store refuses duplicates.
 struct Check {
     target: Target,
     samples: Vec<(i64, u64)>,
 }
 
-/// An append, checked and encoded, on its way to the sequencer.
+/// A checked and encoded append, to be sequenced.
 pub struct AppendSamples {
     model: Arc<SeriesModel>,
     store: String,
@@ -102,9 +103,9 @@ pub struct AppendSamples {
     unknown: Unknown,
     /// Ids that the groups name: they must not be deleted meanwhile.
     known: Vec<u32>,
-    /// Deleted series when they were looked up.
+    /// Number of deleted series at the lookup.
     deaths: usize,
-    /// The last series, and how many were deleted, when the unknown ones were looked for.
+    /// The last series, and the number of deleted ones, at the search for the unknown ones.
     looked: Option<(u32, usize)>,
     checks: Vec<Check>,
     groups: Vec<u8>,
@@ -112,7 +113,7 @@ pub struct AppendSamples {
     oldest: i64,
 }
 
-/// Sorts a group by time and leaves one sample for each. `None` when it is so already.
+/// Sorts a group by time and leaves one sample for each. `None` when it already is that way.
 fn sorted(group: &GroupRef<'_>, duplicates: Duplicates) -> Result<Option<(Vec<i64>, Vec<u64>)>, i64> {
     if group.times.is_sorted_by(|a, b| a < b) {
         return Ok(None);
@@ -136,12 +137,12 @@ fn sorted(group: &GroupRef<'_>, duplicates: Duplicates) -> Result<Option<(Vec<i6
     }
 }
 
-/// What a store takes, while one batch is prepared.
+/// Samples that a store accepts, while one batch is prepared.
 struct Taken {
     duplicates: Duplicates,
-    /// Where its retention ends.
+    /// Start of its retention.
     floor: i64,
-    /// What the clock allows, inclusive.
+    /// Times that the clock allows, inclusive.
     window: (i64, i64),
 }
 
@@ -163,15 +164,15 @@ impl Taken {
     }
 }
 
-/// What the groups of a batch mean.
+/// Series of the groups of a batch.
 struct Resolved {
     targets: Vec<Target>,
     unknown: Unknown,
     known: Vec<u32>,
 }
 
-/// Looks the series of a batch up, step by step for all groups: the misses of the processor's caches then overlap instead of
-/// waiting for each other, which is most of what a look-up among many series costs.
+/// Looks the series of a batch up, step by step for all groups: the cache misses then overlap instead of
+/// waiting for each other, which is most of the cost of a lookup among many series.
 fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Resolved, SeriesError> {
     let labels = |group: &GroupRef<'_>| match group.who {
         Who::Labels(start, end) => Some(batch.label_bytes(start, end)),
@@ -249,8 +250,8 @@ impl AppendSamples {
         Self::prepare(model, (store, state), batch, &taken)
     }
 
-    /// Prepares samples that take the place of others, which the same commit deletes: no rule of the store stands
-    /// against them.
+    /// Prepares samples that replace others, which the same commit deletes: the store's rules do not apply to
+    /// them.
     pub(crate) fn replacing(
         model: Arc<SeriesModel>,
         store: &str,
@@ -355,12 +356,12 @@ impl AppendSamples {
         let Some(state) = self.state.clone() else {
             let what = "the 2^32 - 1 series stores of this engine";
             self.model.next_id().ok_or(SeriesError::Exhausted { what })?;
-            // The defaults know no limit by metric.
+            // The defaults have no limit by metric.
             return self.check_room(0, 0, SeriesOptions::default());
         };
         {
             let metric_max = state.options().metric_series_max;
-            // Counting by metric takes the postings of all.
+            // Counting by metric needs the postings of all.
             let head = if metric_max == u64::MAX { 0 } else { u32::MAX };
             let index = state.posted(head);
             let dead = |id: &&u32| !index.is_alive(**id);
@@ -395,7 +396,7 @@ impl AppendSamples {
         Ok(())
     }
 
-    /// Counts the new series of each metric with those that are there.
+    /// Counts the new series of each metric with the existing ones.
     fn check_metrics(&self, index: &Index, max: u64) -> Result<(), SeriesError> {
         if max == u64::MAX {
             return Ok(());

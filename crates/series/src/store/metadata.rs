@@ -1,6 +1,6 @@
 //! Metadata, one per metric name, and exemplars, one per series and time: writing the former, reading both.
 //!
-//! Both are ordinary entries of keyspaces (see `storage::keys`), so snapshots see them as they see everything.
+//! Both are ordinary entries of keyspaces (see `storage::keys`), so they are part of every snapshot.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ struct MetadataOperation {
 }
 
 impl MetadataOperation {
-    /// True when every entry is stored as it is.
+    /// True when every entry is stored already.
     fn is_there(&self, latest: ReadView<'_>) -> Result<bool, SeriesError> {
         let Some(state) = self.model.find(&self.store) else { return Ok(false) };
         for (metric, metadata) in &self.all {
@@ -56,7 +56,7 @@ impl Operation for MetadataOperation {
             let what = "the 2^32 - 1 series stores of this engine";
             return Err(Box::new(SeriesError::Exhausted { what }));
         }
-        // Scrapers say the same again and again.
+        // Scrapers repeat the same metadata.
         let there = self.is_there(latest).map_err(Box::new)?;
         Ok(if there { Verdict::Done((0, 0)) } else { Verdict::Write })
     }
@@ -71,7 +71,7 @@ impl Operation for MetadataOperation {
 }
 
 impl SeriesStore {
-    /// Sets type, unit and help of metrics, in one commit. Writes nothing when they are stored like that already.
+    /// Sets type, unit and help of metrics, in one commit. Writes nothing when they are stored already.
     ///
     /// # Errors
     /// [`SeriesError::Invalid`]: an empty name, or over the limits. The engine's.

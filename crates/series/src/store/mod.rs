@@ -1,4 +1,4 @@
-//! One named series store: the calls that an application makes.
+//! One named series store: the API of applications.
 
 pub(crate) mod admin;
 pub(crate) mod append;
@@ -22,7 +22,7 @@ use crate::store::append::AppendSamples;
 /// Longest name of a store, bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A named series store. Cheap to clone; any number of threads may use it at once. It comes into being with its first
+/// A named series store. Cheap to clone; any number of threads may use it at once. It is created by its first
 /// append; until then it reads as empty.
 #[derive(Clone)]
 pub struct SeriesStore {
@@ -31,7 +31,7 @@ pub struct SeriesStore {
     name: Arc<str>,
 }
 
-/// An append on its way; [`PendingSamples::wait`] for it, or `.await` it.
+/// A submitted append; [`PendingSamples::wait`] for it, or `.await` it.
 pub struct PendingSamples {
     handle: CommitHandle,
     store: SeriesStore,
@@ -97,7 +97,7 @@ impl SeriesStore {
         Ok(self.appended(&self.engine.commit(vec![Box::new(operation)], durability)?))
     }
 
-    /// What an append came to. Who has made many series adds their postings, for the commit did not.
+    /// The result of an append. The creator of many series adds their postings, which the commit skipped.
     fn appended(&self, committed: &Committed) -> Appended {
         let (samples, created) = committed.outcomes.first().copied().unwrap_or_default();
         if created > 0
@@ -111,7 +111,7 @@ impl SeriesStore {
     /// Queues an append and returns a handle at once, so that one thread can keep many appends in flight.
     ///
     /// # Errors
-    /// As [`SeriesStore::append_with`], for what is known before it is queued.
+    /// As [`SeriesStore::append_with`], for errors known before it is queued.
     pub fn submit(&self, batch: &SampleBatch, durability: Durability) -> Result<PendingSamples, SeriesError> {
         let operation = self.operation(batch)?;
         let handle = self.engine.submit(vec![Box::new(operation)], durability)?;
@@ -121,7 +121,7 @@ impl SeriesStore {
     /// The append as a part of a larger transaction, which may hold one for each store.
     ///
     /// # Errors
-    /// As [`SeriesStore::append_with`], for what is known before the transaction is queued.
+    /// As [`SeriesStore::append_with`], for errors known before the transaction is queued.
     pub fn operation(&self, batch: &SampleBatch) -> Result<AppendSamples, SeriesError> {
         AppendSamples::new(self.model.clone(), &self.name, batch, || self.now_ms())
     }
@@ -131,15 +131,17 @@ impl SeriesStore {
         self.engine.env().clock.wall_micros().div_euclid(1000)
     }
 
-    /// The number of the series with these labels, for [`SampleBatch::series_id`]. `None` when there is none yet.
+    /// The number of the series with these labels, for [`SampleBatch::series_id`]. `None` when it does not
+    /// exist yet.
     pub fn resolve(&self, labels: &Labels) -> Option<SeriesId> {
         let state = self.model.find(&self.name)?;
         let id = state.index.read().find(labels.as_bytes(), hash64(labels.as_bytes()))?;
         (id <= state.head_at(self.engine.seq())).then_some(SeriesId(id))
     }
 
-    /// The oldest time, in milliseconds, at which commits after `since` have written or deleted a sample; `None` when there
-    /// was none. What was read before that time at `since` is what would be read now. The time may be older than need be.
+    /// The oldest time, in milliseconds, at which commits after `since` have written or deleted a sample;
+    /// `None` without such commits. Samples before that time are the same at `since` and now. The time may be
+    /// older than necessary.
     pub fn oldest_change(&self, since: Seq) -> Option<i64> {
         self.model.find(&self.name)?.changes.oldest(since)
     }
@@ -154,15 +156,16 @@ impl SeriesStore {
         SeriesAt::new(self.model.clone(), &self.name, snapshot)
     }
 
-    /// The store as of `snapshot`, for a transaction: what is read is noted for [`SeriesStore::read_guard`].
+    /// The store as of `snapshot`, for a transaction: reads are noted for [`SeriesStore::read_guard`].
     pub fn at_noting<'s>(&self, snapshot: &'s Snapshot, reads: &'s SeriesReads) -> SeriesAt<'s> {
         self.at(snapshot).noting(reads)
     }
 
-    /// What makes a commit fail with [`SeriesError::ReadConflict`] when another one changed what was read.
+    /// A guard that fails the commit with [`SeriesError::ReadConflict`] when another one changed what was
+    /// read.
     ///
-    /// Cost: nothing while no commit changed the store. Else, before the commit is queued, a look at the newest samples of each
-    /// series that was read; in the sequencer only at those of commits since.
+    /// Cost: nothing while no commit changed the store. Otherwise the newest samples of each series that was
+    /// read are checked before the commit is queued; the sequencer checks only later commits.
     pub fn read_guard(&self, reads: &SeriesReads) -> ReadGuard {
         ReadGuard::new(&self.engine, self.model.clone(), &self.name, reads)
     }

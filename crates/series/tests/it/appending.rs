@@ -1,4 +1,4 @@
-//! What an append does, seen at once, after a flush, and after reopening.
+//! Effects of an append, read at once, after a flush, and after reopening.
 
 use ropewalk_series::{Duplicates, Labels, STALE_BITS, SampleBatch, Samples, SeriesError, SeriesOptions};
 use ropewalk_vfs::Env;
@@ -20,7 +20,7 @@ fn samples_in_any_order_are_read_in_order() {
 }
 
 #[test]
-fn an_append_tells_what_it_did() {
+fn append_reports_written_samples_and_created_series() {
     let db = Db::memory();
     let mut batch = SampleBatch::new();
     batch.series(&labels("a")).push(1, 1.0).push(2, 2.0);
@@ -66,7 +66,7 @@ fn a_series_created_by_two_batches_at_once_is_one() {
 }
 
 #[test]
-fn every_bit_of_a_value_is_kept() {
+fn append_preserves_every_bit_of_a_value() {
     let env = Env::memory();
     let bits = [
         STALE_BITS,
@@ -116,7 +116,7 @@ fn long_groups_and_short_ones_mix() {
     batch.series(&labels("long")).extend(&times, &values);
     batch.series(&labels("short")).push(7, 7.0);
     db.store.append(&batch).unwrap();
-    // A correction in the middle, and one long group behind a short one of the same series.
+    // A correction in the middle, and one long group after a short one of the same series.
     batch.clear();
     batch.series(&labels("long")).push(15_000, -1.0);
     batch.series(&labels("long")).extend(&times[2..100], &values[102..200]);
@@ -145,7 +145,7 @@ fn long_groups_and_short_ones_mix() {
 }
 
 #[test]
-fn the_last_duplicate_is_kept_or_the_first_or_none() {
+fn duplicates_resolve_to_last_first_or_error() {
     let both = |duplicates: Duplicates| {
         let db = Db::memory();
         db.store.configure(SeriesOptions { duplicates, ..Default::default() }).unwrap();
@@ -183,7 +183,7 @@ fn the_last_duplicate_is_kept_or_the_first_or_none() {
 }
 
 #[test]
-fn stores_are_apart() {
+fn stores_are_independent() {
     let env = Env::memory();
     let db = Db::open(&env);
     let other = ropewalk_series::SeriesStore::new(db.engine.clone(), db.model.clone(), "other").unwrap();
@@ -199,7 +199,7 @@ fn stores_are_apart() {
 }
 
 #[test]
-fn ids_are_the_same_after_reopening_and_never_given_again() {
+fn ids_survive_reopening_and_are_never_reused() {
     let env = Env::memory();
     let db = Db::open(&env);
     db.append(&[("a", 1, 1.0), ("b", 1, 1.0), ("c", 1, 1.0)]);

@@ -1,11 +1,11 @@
-//! What is refused, with which words, and that nothing of it is written.
+//! Refused input, its error texts, and that nothing of it is written.
 
 use ropewalk_series::{Labels, SampleBatch, SeriesError, SeriesId, SeriesOptions, SeriesStore};
 
 use crate::{Db, labels};
 
 #[test]
-fn labels_that_are_none() {
+fn invalid_labels_are_refused() {
     let db = Db::memory();
     let refused = |bytes: &[u8]| {
         let mut batch = SampleBatch::new();
@@ -44,7 +44,7 @@ fn a_limit_on_series() {
 }
 
 #[test]
-fn numbers_that_were_never_given() {
+fn unknown_series_ids_are_refused() {
     let db = Db::memory();
     let mut batch = SampleBatch::new();
     batch.series_id(SeriesId(7)).push(1, 1.0);
@@ -58,7 +58,7 @@ fn numbers_that_were_never_given() {
 }
 
 #[test]
-fn names_of_stores() {
+fn invalid_store_names_are_refused() {
     let db = Db::memory();
     for name in ["", "a\nb", &"x".repeat(256)] {
         let store = SeriesStore::new(db.engine.clone(), db.model.clone(), name);

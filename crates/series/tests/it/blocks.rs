@@ -1,4 +1,4 @@
-//! Blocks that a real Prometheus wrote are taken over whole, and damaged ones are refused.
+//! Blocks that a real Prometheus wrote are imported completely, and damaged ones are refused.
 //!
 //! `tests/prometheus-block` was written by the library of Prometheus 3.15, with every kind of chunk and a deletion, and
 //! `expected.txt` is what it reads back from it.
@@ -11,7 +11,7 @@ use ropewalk_vfs::{Env, OpenMode, Vfs};
 
 use crate::Db;
 
-/// What times of the list are relative to.
+/// Base of the times of the list.
 const BASE: i64 = 1_699_999_200_000;
 
 fn fixture() -> PathBuf {
@@ -62,7 +62,7 @@ fn listed(db: &Db) -> String {
 }
 
 #[test]
-fn a_block_is_taken_over_whole() {
+fn block_is_imported_completely() {
     let db = Db::memory();
     let block = PrometheusBlock::open(&*Env::real().vfs, &fixture()).unwrap();
     let done = db.store.import_block(&block).unwrap();

@@ -1,4 +1,4 @@
-//! Samples that trickle in end in long chunks, so that a sample takes little room.
+//! Samples that trickle in end in long chunks, so that a sample takes little space.
 
 use ropewalk_series::SampleBatch;
 use ropewalk_vfs::Env;

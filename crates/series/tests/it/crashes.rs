@@ -1,4 +1,4 @@
-//! A power cut instead of each operation of the disk: what was acknowledged is there, and no commit in part.
+//! A power cut instead of each operation of the disk: acknowledged commits are there, and no commit in part.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn thin_out(db: &Db) -> Result<(), ropewalk_series::SeriesError> {
     Ok(())
 }
 
-/// Runs until the power fails; answers what was shown after each acknowledged commit.
+/// Runs until the power fails; returns the contents after each acknowledged commit.
 fn work(db: &Db) -> Option<Vec<String>> {
     let mut states = vec![db.show("")];
     for step in 0..10 {
@@ -45,7 +45,7 @@ fn work(db: &Db) -> Option<Vec<String>> {
         };
         let ok = done.is_ok() && (step % 3 != 2 || db.engine.checkpoint().is_ok());
         if done.is_ok() {
-            // Without power nothing can be read, and nobody compares.
+            // Without power nothing can be read, and this state is not compared.
             states.push(if ok { db.show("") } else { String::new() });
         }
         if !ok || step == 9 && db.engine.compact().is_err() {

@@ -1,4 +1,4 @@
-//! Deleting samples, series and whole days gives their room back.
+//! Deleting samples, series and whole days frees their space.
 
 use ropewalk_series::{PARTITION_MS, SampleBatch, SeriesError};
 use ropewalk_vfs::Env;
@@ -23,7 +23,7 @@ fn noisy(db: &Db, series: &str, days: std::ops::Range<i64>) {
 }
 
 #[test]
-fn a_range_goes_from_memory_and_files() {
+fn deleted_range_disappears_from_memory_and_files() {
     for flush_first in [false, true] {
         let env = Env::memory();
         let db = Db::open(&env);
@@ -40,7 +40,7 @@ fn a_range_goes_from_memory_and_files() {
         assert_eq!(db.store.delete(&matchers("a"), 2, 2).unwrap(), 2);
         let expected = "a{x=\"1\"}: 1=1 3=3\nb: 2=2";
         assert_eq!(db.show(""), expected);
-        // What comes later is not hidden.
+        // Later samples are not hidden.
         db.append(&[("a{x=2}", 2, 5.0)]);
         let expected = "a{x=\"1\"}: 1=1 3=3\na{x=\"2\"}: 2=5\nb: 2=2";
         assert_eq!(db.show(""), expected);
@@ -73,7 +73,7 @@ fn deleted_series_free_their_bytes_and_their_labels() {
 }
 
 #[test]
-fn a_batch_for_a_deleted_series_is_refused_or_begins_it_anew() {
+fn batch_for_a_deleted_series_is_refused_or_creates_it_again() {
     let db = Db::memory();
     db.append(&[("a", 1, 1.0)]);
     let id = db.store.resolve(&labels("a")).unwrap();

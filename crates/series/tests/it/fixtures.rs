@@ -147,7 +147,7 @@ fn files(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_format_opens_and_goes_on() {
+fn every_format_opens_and_accepts_appends() {
     if let Ok(version) = std::env::var("UPDATE_FIXTURES") {
         let dir = fixtures().join(version);
         assert!(!dir.exists(), "a fixture of a released format does not change");

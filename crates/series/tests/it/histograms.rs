@@ -1,4 +1,4 @@
-//! Native histograms and start timestamps beside floats.
+//! Native histograms and start timestamps, mixed with floats.
 
 use std::sync::Arc;
 

@@ -36,7 +36,7 @@ impl Db {
         Self::open(&Env::memory())
     }
 
-    /// Background work only when asked, small memtables.
+    /// Background work only on request, small memtables.
     pub fn open(env: &Env) -> Self {
         Self::try_open(env).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Many new series in one commit: whoever looks for them first adds their postings, which the commit leaves out.
+//! Many new series in one commit: the first reader adds their postings, which the commit skips.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +28,7 @@ fn commit(db: &Db, batches: &[SampleBatch]) {
     db.engine.commit(operations.collect(), Durability::Sync).unwrap();
 }
 
-/// What is there of the first `count` series, by every way to ask.
+/// Checks the first `count` series with every kind of query.
 fn check(db: &Db, count: u64) {
     let snapshot = db.engine.snapshot();
     let at = db.store.at(&snapshot);
@@ -44,7 +44,7 @@ fn check(db: &Db, count: u64) {
 }
 
 #[test]
-fn found_at_once_and_after_a_restart() {
+fn many_new_series_are_found_at_once_and_after_a_restart() {
     let env = Env::memory();
     let db = Db::open(&env);
     let before = db.engine.snapshot();
@@ -70,7 +70,7 @@ fn found_at_once_and_after_a_restart() {
 }
 
 #[test]
-fn deleted_before_anybody_looked() {
+fn deletion_before_the_first_read_hides_series_only_from_later_snapshots() {
     let db = Db::memory();
     commit(&db, &[batch(0..MANY)]);
     let before = db.engine.snapshot();

@@ -10,7 +10,7 @@ fn about(metric_type: MetricType, help: &str) -> Metadata {
 }
 
 #[test]
-fn metadata_is_kept_per_metric() {
+fn metadata_is_stored_per_metric() {
     let env = Env::memory();
     let db = Db::open(&env);
     let all = [

@@ -1,4 +1,4 @@
-//! Random work on a store and on an obvious model, which keeps every commit and looks through all of them.
+//! Random work on a store and on an obvious model, which stores every commit and searches all of them.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What one commit did.
+/// Effect of one commit.
 enum Change {
     Append(Vec<(u8, i64, u64)>),
     Delete(Option<u8>, i64, i64),

@@ -1,4 +1,4 @@
-//! Rules: how long samples live, how densely old ones are kept, and what is taken in at all.
+//! Rules: retention of samples, downsampling of old ones, and limits on accepted ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::{Db, labels, matchers};
 
 const HOUR: i64 = 3_600_000;
 
-/// A database whose clock stands where the test puts it.
+/// A database with a clock set by the test.
 fn at(days: u64) -> (Db, Env, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
     clock.advance(Duration::from_secs(days * 86_400));
@@ -74,7 +74,7 @@ fn some_series_live_shorter() {
     assert_eq!((done.shortened, done.steps), (1, 1));
     let samples = |db: &Db, env: &str| db.show(&format!("m env={env}")).split_whitespace().count() - 1;
     assert_eq!((samples(&db, "test"), samples(&db, "live")), (2, 10));
-    // Where it is is kept: there is nothing to do until the next day, also after a restart.
+    // The progress is stored: nothing is due until the next day, also after a restart.
     drop(db);
     let db = Db::open(&env);
     assert_eq!(db.store.enforce().unwrap(), Enforced::default());
@@ -91,7 +91,7 @@ fn thin(selector: &str, after_days: u64, step_ms: i64, keep: Keep) -> Downsampli
 }
 
 #[test]
-fn old_samples_are_thinned_out() {
+fn old_samples_are_downsampled() {
     let (db, env, _) = at(10);
     let series = ["last", "mean", "least", "greatest"];
     for day in [0, 1, 8] {
@@ -129,7 +129,7 @@ fn old_samples_are_thinned_out() {
 }
 
 #[test]
-fn thinning_keeps_the_last_of_what_has_no_mean() {
+fn downsampling_leaves_the_last_sample_without_a_mean() {
     let (db, _, _) = at(10);
     let mut batch = SampleBatch::new();
     let histogram = |n: f64| Histogram {
@@ -171,7 +171,7 @@ fn thinning_keeps_the_last_of_what_has_no_mean() {
 }
 
 #[test]
-fn many_series_are_thinned_out_in_steps() {
+fn many_series_are_downsampled_in_steps() {
     let (db, _, _) = at(10);
     let names: Vec<String> = (0..30).map(|i| format!("m{{i={i:02}}}")).collect();
     for name in &names {
@@ -188,7 +188,7 @@ fn many_series_are_thinned_out_in_steps() {
 }
 
 #[test]
-fn rules_that_make_no_sense() {
+fn invalid_rules_are_refused() {
     let (db, _, _) = at(1);
     for rules in [
         Rules { keep_ms: Some(0), ..Rules::default() },
@@ -203,7 +203,7 @@ fn rules_that_make_no_sense() {
 }
 
 #[test]
-fn a_store_takes_what_lies_near_the_clock() {
+fn store_accepts_only_samples_near_the_clock() {
     let (db, _, clock) = at(10);
     let options = SeriesOptions { past_ms_max: HOUR, future_ms_max: 60_000, ..Default::default() };
     db.store.configure(options).unwrap();
@@ -240,7 +240,7 @@ fn a_metric_has_its_own_limit() {
 }
 
 #[test]
-fn the_background_carries_rules_out() {
+fn background_thread_enforces_rules() {
     let env = Env::memory();
     let db = Db::open(&env);
     db.append(&[("m", 0, 1.0), ("m", 4_000_000_000_000, 2.0)]);

@@ -1,4 +1,4 @@
-//! Finding series by their labels, and who makes how many.
+//! Finding series by their labels, and the labels with the most series.
 
 use ropewalk_series::{Labels, SampleBatch};
 use ropewalk_vfs::Env;
@@ -74,7 +74,7 @@ fn a_selection_shows_series_without_samples_in_range() {
 }
 
 #[test]
-fn cardinality_names_the_culprits() {
+fn cardinality_lists_the_largest_labels() {
     let db = filled();
     let snapshot = db.engine.snapshot();
     let report = db.store.at(&snapshot).cardinality(2);

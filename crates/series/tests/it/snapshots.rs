@@ -57,7 +57,7 @@ fn labels_are_those_of_the_snapshot() {
 }
 
 #[test]
-fn a_pending_append_is_not_seen() {
+fn pending_append_is_invisible() {
     let db = Db::memory();
     db.append(&[("a", 1, 1.0)]);
     let mut batch = ropewalk_series::SampleBatch::new();

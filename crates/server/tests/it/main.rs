@@ -1,9 +1,9 @@
-//! What the server's documents promise: settings and rights.
+//! Checks of the generated documents of settings and rights.
 #![allow(clippy::unwrap_used)] // helpers outside of test functions
 
 mod rights;
 
-/// `docs/ropewalk.schema.json` is what the code says. Written anew with `UPDATE=1 cargo test -p ropewalk-server`.
+/// `docs/ropewalk.schema.json` matches the code. `UPDATE=1 cargo test -p ropewalk-server` rewrites it.
 #[test]
 fn the_schema_of_the_settings_file_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ropewalk.schema.json");

@@ -1,7 +1,8 @@
 //! `sim`: runs seeds of the simulation; the last line is `N passed, N failed`.
 //!
-//! Each tenth of the seeds is told when it is done. A failure prints the command that repeats it and the end of its trace. With `--plant-lost-sync` one sync in every boot
-//! lies, and the run succeeds only if that is found.
+//! Reports progress after each tenth of the seeds. A failure prints the command that repeats it and the end
+//! of its trace. With `--plant-lost-sync` one sync in every boot lies, and the run succeeds only if that is
+//! found.
 #![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;
@@ -24,13 +25,13 @@ struct Arguments {
     /// Run this seed only.
     #[arg(long)]
     seed: Option<u64>,
-    /// Boots of one seed, each under some trouble.
+    /// Boots of one seed, each with one kind of injected fault.
     #[arg(long, default_value_t = Settings::default().boots)]
     boots: u64,
     /// Longest boot, in steps.
     #[arg(long, default_value_t = Settings::default().steps)]
     steps: u64,
-    /// Print the whole trace, also when nothing is wrong.
+    /// Print the complete trace, also without a failure.
     #[arg(long)]
     trace: bool,
     /// Let one sync of every boot do nothing. The run succeeds if that is found.
@@ -95,7 +96,7 @@ fn add(total: &mut Counts, counts: &Counts) {
     total.rolls += counts.rolls;
 }
 
-/// Says how far it is, about ten times.
+/// Reports progress, about ten times.
 fn progress(seeds: &std::ops::Range<u64>, seed: u64, failed: u64) {
     let (all, done) = (seeds.end - seeds.start, seed + 1 - seeds.start);
     if done < all && done * 10 / all > (done - 1) * 10 / all {

@@ -1,4 +1,4 @@
-//! Bugs that the simulation found, reduced to the shortest story that shows each.
+//! Bugs that the simulation found, each reduced to the shortest test that shows it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,8 @@ fn a_new_database_survives_a_power_cut() {
     }
 }
 
-/// What a first opening had made of the path before it failed was not made durable by the second: a power cut took the database.
+/// Directories created by a first opening that failed were not made durable by the second: a power cut lost
+/// the database.
 #[test]
 fn a_database_whose_first_opening_failed_survives_a_power_cut() {
     for seed in 0..40 {
@@ -105,7 +106,7 @@ fn the_writes_of_one_commit_apply_in_order() {
 
 /// A stopped engine still made a checkpoint, of commits that the log had refused; then the database did not open.
 #[test]
-fn a_checkpoint_after_a_failure_does_not_keep_what_the_log_refused() {
+fn checkpoint_after_a_failure_excludes_commits_that_the_log_refused() {
     for failed in [DiskOp::Write, DiskOp::Sync] {
         let machine = Machine::new(1);
         let db = machine.open();
@@ -122,7 +123,7 @@ fn a_checkpoint_after_a_failure_does_not_keep_what_the_log_refused() {
     }
 }
 
-/// An idempotent retry was answered as durable while the commit that it found was not synced yet.
+/// An idempotent retry was acknowledged as durable while the commit that it found was not synced yet.
 #[test]
 fn an_idempotent_retry_is_as_durable_as_it_asks() {
     let interval = Duration::from_secs(3600);

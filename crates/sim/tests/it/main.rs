@@ -1,4 +1,4 @@
-//! The simulation in short, and what it has found.
+//! The simulation in short, and the bugs it has found.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 mod consumers;

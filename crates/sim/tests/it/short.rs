@@ -10,8 +10,9 @@ fn sixty_seeds_find_nothing() {
     }
 }
 
-/// Seed 12 found that an opening removed runs that the manifest of a power cut named, seed 2 what a log loses that trusts
-/// names which were never synced: both after a kill between a rename and the sync of its directory.
+/// Seed 12 found that an opening removed runs that the manifest of a power cut named, seed 2 the loss in a
+/// log that relies on names which were never synced: both after a kill between a rename and the sync of its
+/// directory.
 #[test]
 fn power_cut_or_kill_at_every_operation_of_a_short_workload_loses_nothing() {
     for (seed, steps) in [(2, 30), (7, 30), (12, 80)] {

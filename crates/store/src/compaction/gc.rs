@@ -1,14 +1,15 @@
-//! Which versions may go: the one place that decides.
+//! Garbage collection of versions: the one place that decides which versions are dropped.
 //!
-//! A version is needed when some live snapshot sees it: a snapshot at or after it, and before the next newer change of
-//! its key (a version or a range tombstone). Whatever is newer than the newest snapshot is kept, because snapshots taken
-//! from now on start there. A version that every live snapshot sees loses its number: zero says "before all of them".
+//! A version is needed when some live snapshot sees it: a snapshot at or after it, and before the next newer
+//! change of its key (a version or a range tombstone). Every version newer than the newest snapshot is
+//! retained, because snapshots taken from now on start there. A version that every live snapshot sees loses
+//! its number: zero means "before all of them".
 //!
 //! Entries arrive key ascending; the versions of a key newest first, sources newest first. The number zero is never
 //! compared across sources: position alone says that an entry of a newer source is newer.
 //!
-//! Invariant: one list of snapshots for a whole job. With an older list more is kept than needed; mixing lists could
-//! number an entry and a range tombstone by different rules and so turn their order around.
+//! Invariant: one list of snapshots for a whole job. An older list only retains more versions than needed;
+//! mixing lists could number an entry and a range tombstone by different rules and so reverse their order.
 
 use ropewalk_base::Seq;
 
@@ -69,7 +70,7 @@ impl Snapshots {
 #[derive(Debug)]
 pub(crate) struct Gc {
     snapshots: Snapshots,
-    /// Nothing older than the sources exists for any of their keys: tombstones may go.
+    /// Nothing older than the sources exists for any of their keys, so tombstones may be dropped.
     bottom: bool,
     key: Vec<u8>,
     /// The version before this one, of the same key.
@@ -82,7 +83,7 @@ impl Gc {
         Self { snapshots, bottom, key: Vec::new(), newer: None, started: false }
     }
 
-    /// The number to write the entry with, or `None` when it may go. `source` indexes `ranges`, newest first.
+    /// The number to write the entry with, or `None` to drop it. `source` indexes `ranges`, newest first.
     #[inline]
     pub(crate) fn keep(
         &mut self,
@@ -100,12 +101,12 @@ impl Gc {
         }
         let covered = ranges.iter().take(source + 1).enumerate().filter_map(|(i, set)| {
             let seqs = &set.over(key).filter(|_| !set.is_empty())?.seqs;
-            // In its own source only newer tombstones hide the entry; those of newer sources all do.
+            // In the entry's source only newer tombstones hide it; those of newer sources all do.
             seqs.iter().rev().copied().find(|&t| i < source || t > seq)
         });
         let next = covered.chain(self.newer).min();
         self.newer = Some(seq);
-        // Every live snapshot sees a change numbered zero, so none sees what lies under it.
+        // Every live snapshot sees a change numbered zero, so none sees the versions under it.
         if next == Some(Seq::ZERO) || !self.snapshots.needs(seq, next) {
             return None;
         }

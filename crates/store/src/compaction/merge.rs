@@ -1,4 +1,4 @@
-//! Compaction: keeps the number of sources that a read must ask small, and drops versions that nobody sees.
+//! Compaction: limits the number of sources per read, and drops versions that no snapshot sees.
 //!
 //! ```text
 //!   level 0   flush 9 │ flush 8 │ flush 7      ranges overlap; more than `l0_runs_max` of them: all move down
@@ -6,13 +6,14 @@
 //!   level 2   ▬▬▬▬ ▬▬▬▬ ▬▬▬▬ ▬▬▬▬ ▬▬▬▬         then each level `fanout` times the one above
 //! ```
 //!
-//! A job takes runs of neighbouring levels apart into clusters that overlap. A cluster of one run with nothing to drop
-//! is moved by the manifest alone (so append-only data is written once); the others are merged, a quantum at a time.
+//! A job splits runs of neighbouring levels into clusters that overlap. A cluster of one run with nothing to
+//! drop is moved by the manifest alone (so append-only data is written once); the others are merged, a
+//! quantum at a time.
 //! Everything takes effect in one manifest switch at the end; until then a crash or an error leaves only orphans.
 //!
 //! Invariants
-//! 1. Of two sources that hold the same key the newer one lies above. So a job that takes a run takes every run below
-//!    it, down to its output level, that overlaps it; and all of level 0 when it takes any of it.
+//! 1. Of two sources that hold the same key the newer one lies above. So a job that takes a run also takes
+//!    every overlapping run below it, down to its output level; and all of level 0 when it takes any of it.
 //! 2. All versions of a key end in one run (the writer splits between keys only).
 
 use std::collections::{BTreeSet, VecDeque};
@@ -28,7 +29,7 @@ use crate::run::files::Files;
 use crate::run::range_tombstones::RangeSet;
 use crate::run::writer::{NewRun, RunWriter};
 
-/// What a job will do: which runs it takes, newest source first, and where they go.
+/// Input and output of a job: the runs it takes, newest source first, and their target level.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) keyspace: Keyspace,
@@ -99,7 +100,7 @@ impl Plan {
         Some(Self { keyspace, output, sources })
     }
 
-    /// The runs apart into clusters whose ranges do not overlap: per cluster its sources, newest first.
+    /// Splits the runs into clusters whose ranges do not overlap: per cluster its sources, newest first.
     fn clusters(&self) -> Vec<Vec<Vec<Arc<Run>>>> {
         let tagged = self.sources.iter().enumerate();
         let mut runs: Vec<(usize, &Arc<Run>)> =
@@ -134,7 +135,7 @@ fn overlapping(view: &KeyspaceView, level: usize, runs: &[Arc<Run>]) -> Vec<Arc<
     below.iter().filter(|b| runs.iter().any(|r| r.overlaps(b))).cloned().collect()
 }
 
-/// A plan under way.
+/// A running plan.
 pub(crate) struct Job {
     pub(crate) keyspace: Keyspace,
     pub(crate) output: usize,
@@ -196,7 +197,7 @@ impl Job {
     }
 }
 
-/// One cluster on its way into new runs.
+/// A cluster that is being merged into new runs.
 struct Merge {
     sources: Vec<SourceScanner>,
     ranges: Vec<RangeSet>,
@@ -239,7 +240,7 @@ impl Merge {
         Ok(Self { sources, ranges, gc, writer })
     }
 
-    /// Goes on until `bytes` reaches `max_bytes`; true when all sources are at their end.
+    /// Merges until `bytes` reaches `max_bytes`; true when all sources are at their end.
     fn work(&mut self, mut bytes: u64, max_bytes: u64) -> Result<(u64, bool), StoreError> {
         while bytes < max_bytes {
             let mut best: Option<(usize, &[u8])> = None;

@@ -1,4 +1,5 @@
-//! The manifest: which runs are in force, the keyspaces, and where recovery starts. Small, written whole each time.
+//! The manifest: the runs in force, the keyspaces, and where recovery starts. Small, rewritten completely
+//! each time.
 //!
 //! ```text
 //! MANIFEST, little-endian
@@ -32,14 +33,14 @@ const HEADER_BYTES: usize = 24;
 /// No store counts so far; numbers above it are damage, and counting on from here cannot overflow.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// Where recovery starts, and what the engine wants to find again there.
+/// The start of recovery, with metadata that the engine stores there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Everything in the log before this address is in the runs.
     pub lsn: Lsn,
     /// The last commit that is in the runs.
     pub seq: Seq,
-    /// Bytes of the engine, kept as they are.
+    /// Opaque bytes of the engine.
     pub meta: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! The store as of one moment, held fast, and written into another directory.
+//! The state of the store at one instant, pinned, and written into another directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::run::files::Files;
 /// Bytes copied at once.
 const COPY_BYTES: u64 = 1 << 20;
 
-/// What was in force at one moment. The files it names stay while it lives, whatever compaction does. See
-/// [`crate::store::Store::pin`].
+/// The manifest and runs in force at one instant. The files it names stay while it lives, regardless of
+/// compaction. See [`crate::store::Store::pin`].
 pub struct StorePin {
     pub(crate) manifest: Manifest,
     pub(crate) view: Arc<StoreView>,
     pub(crate) files: Arc<Files>,
 }
 
-/// What [`StorePin::copy_to`] wrote.
+/// Result of [`StorePin::copy_to`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreCopy {
-    /// Files, the manifest among them.
+    /// Number of files, including the manifest.
     pub files: u64,
-    /// Their bytes.
+    /// Total length of the files.
     pub bytes: u64,
-    /// Of these, bytes of files that are second names of the store's own.
+    /// Of these, bytes of files that are hard links to the store's files.
     pub linked_bytes: u64,
 }
 
@@ -38,12 +38,12 @@ impl StorePin {
         &self.manifest.checkpoint
     }
 
-    /// Writes a store of its own into the directory `dir`, which exists and holds none. Runs never change, so they are
-    /// linked where the file system can, else copied. Durable when it returns, but for the name of `dir`. Cost: the manifest
-    /// and a name per run, or reading and writing all.
+    /// Writes an independent store into the directory `dir`, which exists and holds none. Runs never change,
+    /// so they are linked where the file system can, else copied. Durable when it returns, except for the
+    /// name of `dir`. Cost: the manifest and a name per run, or reading and writing everything.
     ///
     /// # Errors
-    /// I/O errors. What was written stays.
+    /// I/O errors. Files already written stay.
     pub fn copy_to(&self, dir: &Path) -> Result<StoreCopy, StoreError> {
         let mut copy = StoreCopy::default();
         for run in self.view.keyspaces.iter().flat_map(|keyspace| keyspace.runs()) {
@@ -62,7 +62,8 @@ impl StorePin {
     /// Links or copies a file; true for a link.
     fn take(&self, from: &Path, to: &Path) -> Result<bool, StoreError> {
         let vfs = &*self.files.env.vfs;
-        // Whatever stands against a link, another file system or its rules, a copy may still be possible; and says why not.
+        // A copy may succeed where a link fails (another file system, restrictions); otherwise the copy
+        // reports the error.
         if vfs.hard_link(from, to).is_ok() {
             return Ok(true);
         }

@@ -1,5 +1,6 @@
-//! Walks a memtable beside its writer. Records are copied out in batches under the lock and read without it: whatever
-//! the snapshot sees was there before the cursor, so a batch cannot miss anything.
+//! A cursor over a memtable, concurrent with its writer. Records are copied out in batches under the lock and
+//! read without it: everything that the snapshot sees was there before the cursor, so a batch cannot miss
+//! anything.
 
 use ropewalk_base::Seq;
 
@@ -9,19 +10,19 @@ use crate::prefetch::prefetch;
 
 /// Records copied by a seek: a point read through a cursor should not copy much.
 const FIRST_BATCH: usize = 16;
-/// Records copied by a walk.
+/// Records copied by a scan.
 const BATCH: usize = 128;
 
 pub(crate) struct MemCursor<'a> {
     memtable: &'a Memtable,
     at: Seq,
-    /// Newest visible versions of consecutive keys, in the direction of the walk.
+    /// Newest visible versions of consecutive keys, in the direction of the scan.
     batch: Vec<Record>,
     index: usize,
     backward: bool,
     /// Where the next batch continues, if there is more.
     more: Option<(&'a [u8], Seq)>,
-    /// What was copied out.
+    /// Records copied out by the last batch.
     raw: Vec<Record>,
 }
 
@@ -112,7 +113,8 @@ impl<'a> MemCursor<'a> {
         }
     }
 
-    /// Copies from the first record at or after `from` on, until something visible is found that is not `shown`.
+    /// Copies records from the first one at or after `from`, until a visible one is found whose key is not
+    /// `shown`.
     fn fill_forward(&mut self, from: (&[u8], Seq), limit: usize, mut shown: Option<&'a [u8]>) {
         (self.index, self.backward) = (0, false);
         self.batch.clear();
@@ -130,8 +132,8 @@ impl<'a> MemCursor<'a> {
                 }
             }
             let last = self.raw.last().filter(|_| self.raw.len() >= limit);
-            // The next copy starts with this record again; whatever it showed, it shows no second time. Older versions of a
-            // key that was shown are skipped: a hot key may have very many.
+            // The next copy starts with this record again; a key it returned is not returned twice. Older
+            // versions of a returned key are skipped: a hot key may have very many.
             more = last.map(|r| {
                 let key = self.memtable.key(*r);
                 (key, if shown == Some(key) { Seq::ZERO } else { r.seq })
@@ -143,7 +145,7 @@ impl<'a> MemCursor<'a> {
         }
     }
 
-    /// Neighbours in order are strangers in the arena: asks for the bytes of all that was copied out.
+    /// Records adjacent in order are far apart in the arena: prefetches the bytes of all copied records.
     fn prefetch(&self) {
         for record in &self.raw {
             prefetch(self.memtable.key(*record), 0, 1);

@@ -1,7 +1,8 @@
-//! Sorted memory that one writer fills while any number of readers look.
+//! Sorted memory that one writer fills while any number of readers read.
 //!
-//! The order is kept by a [tree](crate::memtable::tree) under a lock that is held for one operation only. Keys and values lie in an
-//! arena, where they never move: they are handed out without the lock.
+//! A [tree](crate::memtable::tree) under a lock maintains the order; the lock is held for one operation only.
+//! Keys and values lie in an arena, where they never move, so references to them are returned without the
+//! lock.
 //!
 //! Invariant: an entry, once put, never changes, but for a second put of the same key and version, which replaces it.
 
@@ -18,7 +19,7 @@ use crate::prefetch::prefetch;
 use crate::run::range_tombstones::RangeSet;
 use crate::run::value::{Entry, Value};
 
-/// How far a flush looks ahead: enough to hide a memory access behind the work on one entry.
+/// Number of records a flush prefetches ahead: enough to hide a memory access during the work on one entry.
 const PREFETCH_RECORDS: usize = 12;
 
 /// Ordered versioned keys in memory.
@@ -27,7 +28,7 @@ pub struct Memtable {
     arena: Arena,
     tree: RwLock<Tree>,
     ranges: RwLock<RangeSet>,
-    /// Number of fragments in `ranges`, so that readers skip its lock when there are none.
+    /// Number of fragments in `ranges`, so that readers skip its lock while it is zero.
     range_count: AtomicU64,
     range_bytes: AtomicU64,
     max_seq: AtomicU64,
@@ -86,8 +87,8 @@ impl Memtable {
         self.point(key, Seq::MAX).map(|r| r.seq).max(self.range_over(key, Seq::MAX))
     }
 
-    /// The newest change after `after` to any key in `start .. end` (no end: everything from `start`). Skips stretches
-    /// of about 100 keys that did not change.
+    /// The newest change after `after` to any key in `start .. end` (no end: everything from `start`). Skips
+    /// groups of about 100 unchanged keys.
     pub fn changed_in(&self, start: &[u8], end: Option<&[u8]>, after: Seq) -> Option<Seq> {
         if self.max_seq() <= after {
             return None;
@@ -157,7 +158,7 @@ impl Memtable {
         let tree = self.tree.read();
         let mut ahead = tree.records().skip(PREFETCH_RECORDS);
         for record in tree.records() {
-            // Neighbours in order are strangers in the arena: ask for their bytes in time.
+            // Records adjacent in order are far apart in the arena: prefetch their bytes in time.
             if let Some(soon) = ahead.next() {
                 prefetch(self.key(*soon), 0, 1);
                 prefetch(self.value(*soon).unwrap_or_default(), 56, 1);

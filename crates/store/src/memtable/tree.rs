@@ -6,10 +6,11 @@
 //!   leaf      [heads][records]  up to 127, one page
 //! ```
 //!
-//! Each node takes its heads from where its keys begin to differ: all keys of a node lie between its first key and the
-//! first key of the next node, so they share what those two share, and nobody has to compare it. The first and the last
-//! node have one neighbour only; their keys share what all keys of the tree share. So heads nearly always decide, even
-//! below long common prefixes; equal heads are settled by the keys in the arena.
+//! Each node takes its heads from where its keys begin to differ: all keys of a node lie between its first
+//! key and the first key of the next node, so they share the common prefix of those two, which is never
+//! compared. The first and the last node have one neighbour only; their keys share the prefix of all keys of
+//! the tree. So heads nearly always decide, even below long common prefixes; equal heads are decided by the
+//! keys in the arena.
 //!
 //! Invariants
 //! 1. Order: key ascending, version descending. No node is empty.
@@ -28,14 +29,14 @@ use crate::run::block::{head, shared};
 use crate::run::prefix::Prefix;
 use crate::run::search::count_before;
 
-/// Makes a leaf 4088 bytes: a page with room for the allocator's word.
+/// Makes a leaf 4088 bytes: a page with space for the allocator's word.
 const LEAF_MAX: usize = 127;
 /// Cache lines of the heads of a leaf.
 const HEAD_LINES: usize = LEAF_MAX.div_ceil(8);
 const BRANCH_MAX: usize = 256;
 const TOMBSTONE: u32 = u32::MAX;
 
-/// Where one version of one key is.
+/// Place of one version of one key.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Record {
     /// [`ArenaOffset::to_bits`].
@@ -202,7 +203,7 @@ impl Branch {
     }
 }
 
-/// A position: before record `index` of a leaf, or behind its last.
+/// A position: before record `index` of a leaf, or after its last.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     branch: usize,
@@ -218,7 +219,7 @@ pub(crate) struct Tree {
     heads: Vec<u64>,
     branches: Vec<Branch>,
     len: usize,
-    /// Where the newest record went, or some other place: a leaf that was split moves what is in it.
+    /// Place of the newest record, or some other place: splitting a leaf moves its records.
     newest: Place,
 }
 
@@ -278,7 +279,7 @@ impl Tree {
         Place { branch, leaf, index: inner.leaves.get(leaf).map_or(0, |l| l.lower_bound(arena, probe)) }
     }
 
-    /// Behind the last record.
+    /// After the last record.
     fn end(&self) -> Place {
         let leaves = self.branches.last().map_or(&[][..], |branch| &branch.leaves);
         Place {
@@ -301,7 +302,7 @@ impl Tree {
             let same = same_head && record.order(arena, (key, record.seq), leaf.from()) == Ordering::Equal;
             return same.then_some(record);
         }
-        // Versions of a key may go on in the next leaf.
+        // Versions of a key may continue in the next leaf.
         let next = self.leaves_from(place).nth(1)?.first();
         (next.key(arena) == key).then_some(next)
     }
@@ -389,7 +390,7 @@ impl Tree {
         let place = self.place_of(arena, (key, seq));
         let Some(branch) = self.branches.get_mut(place.branch) else { return };
         let Some(leaf) = branch.leaves.get_mut(place.leaf) else { return };
-        // The records that will make room are on their way while the bytes are copied.
+        // The records that will be moved are prefetched while the bytes are copied.
         prefetch(leaf.records(), place.index, 8);
         let record = Record::push(arena, key, value, seq);
         let head = head_at(key, leaf.from());
@@ -418,7 +419,7 @@ impl Tree {
     /// Where the probe belongs.
     #[inline]
     fn place_of(&self, arena: &Arena, probe: (&[u8], Seq)) -> Place {
-        // Sorted loads append: the end is worth a look before a search.
+        // Sorted loads append: check the end before a search.
         let end = self.end();
         if let Some(leaf) = self.leaf(end)
             && let (Some(head), Some(last)) = (leaf.heads().last(), leaf.records().last())
@@ -432,13 +433,14 @@ impl Tree {
         self.behind_newest(arena, probe).unwrap_or_else(|| self.lower_bound(arena, probe))
     }
 
-    /// The place right behind the newest record, if the probe belongs there: so it is with sorted loads between keys that
-    /// were there before.
+    /// The place directly after the newest record, if the probe belongs there, as in sorted loads between
+    /// existing keys.
     #[inline]
     fn behind_newest(&self, arena: &Arena, probe: (&[u8], Seq)) -> Option<Place> {
         let leaf = self.leaf(self.newest)?;
         let left = leaf.records().get(self.newest.index)?.key(arena);
-        // Keys of a load differ near their ends. For others the look at the next record is not worth what it may cost.
+        // Keys of a load differ near their ends. For others reading the next record may cost more than it
+        // saves.
         let common = probe.0.len().saturating_sub(8);
         if left >= probe.0 || left.get(..common) != probe.0.get(..common) {
             return None;
@@ -451,7 +453,7 @@ impl Tree {
         next.is_none_or(|next| next.key(arena) > probe.0).then_some(behind)
     }
 
-    /// Cuts a full leaf in two: in the middle, or near the end when it grows at its end, as in a sorted load.
+    /// Splits a full leaf: in the middle, or near the end when it grows at its end, as in a sorted load.
     fn split(&mut self, arena: &Arena, place: Place) {
         let Some(branch) = self.branches.get_mut(place.branch) else { return };
         let Some(leaf) = branch.leaves.get_mut(place.leaf) else { return };
@@ -486,7 +488,8 @@ impl Tree {
         }
     }
 
-    /// What the keys of branch `index` share: bounded by branch `next` on the other side, unless it is the first or last.
+    /// Length of the prefix of all keys in branch `index`: bounded by branch `next` on the other side, unless
+    /// it is the first or last.
     fn shared_with_next(&self, arena: &Arena, index: usize, next: usize) -> usize {
         match (index, self.branches.get(index), self.branches.get(next)) {
             (1.., Some(branch), Some(next)) => shared(branch.first().key(arena), next.first().key(arena)),
@@ -507,8 +510,8 @@ impl Tree {
         }
     }
 
-    /// Makes the prefix one that `key` has too. Touches the root and the nodes at both ends only: the others are bounded
-    /// by their neighbours.
+    /// Shortens the prefix to one that `key` has, too. Touches the root and the nodes at both ends only: the
+    /// others are bounded by their neighbours.
     fn shorten_prefix(&mut self, arena: &Arena, key: &[u8]) {
         self.prefix.shorten(key);
         let prefix = self.prefix.len();
@@ -544,7 +547,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_tree_answers_like_a_sorted_map(
+        fn tree_equals_a_sorted_map(
             kind in 0..4_usize,
             raw in proptest::collection::vec((keys(), 1..4_u64), 1..4000),
             probes in proptest::collection::vec((keys(), 0..5_u64), 40),

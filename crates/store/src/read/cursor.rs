@@ -1,11 +1,11 @@
-//! One ordered walk over many sources: memtables, flushes, levels, newest first.
+//! An ordered scan over many sources: memtables, flushes, levels, newest first.
 //!
-//! Each source shows, key by key, the newest version that the snapshot sees. The cursor takes the smallest key (walking
-//! back: the largest); among equals the newest source wins and the others step over it. What a tombstone or a range
-//! tombstone hides is skipped.
+//! Each source returns, key by key, the newest version that the snapshot sees. The cursor takes the smallest
+//! key (backward: the largest); among equals the newest source wins and the others skip it. Entries under a
+//! tombstone or a range tombstone are skipped.
 //!
-//! Invariant: while the cursor is valid and walks forward, every source but the current one stands behind the shown key
-//! (walking back: before it).
+//! Invariant: while the cursor is valid and scans forward, every source but the current one is positioned
+//! after the current key (backward: before it).
 
 use ropewalk_base::Seq;
 
@@ -109,7 +109,7 @@ enum Target<'k> {
     AtOrBefore(&'k [u8]),
 }
 
-/// An ordered walk over a keyspace at one snapshot. Starts nowhere: seek first.
+/// An ordered scan over a keyspace at one snapshot. Unpositioned at first: seek before reading.
 pub struct Cursor<'a> {
     /// Newest first.
     sources: Vec<Source<'a>>,
@@ -127,8 +127,8 @@ impl std::fmt::Debug for Cursor<'_> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A walk over `memtables` (newest first) and the runs of `view`, as the snapshot `at` sees them. An unknown
-    /// keyspace is reported by the first seek. Cost: a few allocations.
+    /// A scan over `memtables` (newest first) and the runs of `view`, as the snapshot `at` sees them. An
+    /// unknown keyspace is reported by the first seek. Cost: a few allocations.
     pub fn merged(memtables: &[&'a Memtable], view: &'a StoreView, keyspace: Keyspace, at: Seq) -> Self {
         let memory =
             memtables.iter().filter(|m| !m.is_empty()).map(|m| Source::Memory(MemCursor::new(m, at)));
@@ -195,7 +195,7 @@ impl<'a> Cursor<'a> {
         self.step(true)
     }
 
-    /// True when the cursor shows an entry.
+    /// True when the cursor is at an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.current.is_some()
@@ -264,7 +264,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Brings every other source to the other side of the shown key.
+    /// Moves every other source to the other side of the current key.
     fn turn(&mut self, current: usize, backward: bool) -> Result<(), StoreError> {
         self.backward = backward;
         let key = self.key().to_vec();
@@ -280,7 +280,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Finds the next key to show: the sources stand at their candidates.
+    /// Finds the next entry: the sources are positioned at their candidates.
     fn settle(&mut self) -> Result<(), StoreError> {
         while let Some(nearest) = self.nearest() {
             self.step_over_equals(nearest)?;
@@ -313,7 +313,7 @@ impl<'a> Cursor<'a> {
         best.map(|(index, _)| index)
     }
 
-    /// Moves older sources off the key that source `nearest` shows.
+    /// Moves older sources past the key of source `nearest`.
     #[inline]
     fn step_over_equals(&mut self, nearest: usize) -> Result<(), StoreError> {
         let Some((newer, older)) = self.sources.split_at_mut_checked(nearest + 1) else { return Ok(()) };
@@ -326,7 +326,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// True when a range tombstone of a newer source, or a newer one of its own, covers the entry of source `index`.
+    /// True when a range tombstone of a newer source, or a newer one of the same source, covers the entry of
+    /// source `index`.
     fn is_deleted(&self, index: usize, source: &Source<'a>) -> bool {
         let key = source.key();
         let newer = self.sources.get(..index).unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Many keys at once: the lookups of a batch go side by side, so that their cache misses overlap.
+//! Lookups of many keys, interleaved so that their cache misses overlap.
 //!
-//!   per source: filter lines asked for ─▶ filters, fences, block lines asked for ─▶ blocks searched ─▶ value lines asked for
+//!   per source: prefetch filters ─▶ filters, fences, prefetch blocks ─▶ search blocks ─▶ prefetch values
 //!
-//! One lookup alone is bounded by one miss of memory after the other; a batch by how many of them memory serves at a time.
+//! A single lookup waits for one cache miss after the other; a batch is bounded by the misses that memory
+//! serves at a time.
 
 use ropewalk_base::{Seq, hash64};
 
@@ -15,11 +16,12 @@ use crate::run::Run;
 use crate::run::fences::Spot;
 use crate::run::value::Entry;
 
-/// Lookups that go side by side. Memory serves some twenty misses of a core at a time.
+/// Number of interleaved lookups. Memory serves some twenty misses of a core at a time.
 pub const MANY: usize = 32;
 
 impl StoreView {
-    /// As [`StoreView::get`] for each of `keys` whose place in `found` is still `None`. What stays `None` is in no run.
+    /// As [`StoreView::get`] for each of `keys` whose entry in `found` is still `None`. Keys in no run stay
+    /// `None`.
     ///
     /// # Errors
     /// As [`StoreView::get`].
@@ -50,7 +52,7 @@ impl StoreView {
     }
 }
 
-/// A lookup on its way through one source.
+/// A lookup in progress in one source.
 #[derive(Clone, Copy)]
 struct Lookup<'a> {
     run: &'a Run,

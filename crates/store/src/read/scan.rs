@@ -1,5 +1,6 @@
-//! Reads whole runs in order, every version of every key: for compaction, for `verify`, and for flushing memtables.
-//! Large read calls into one buffer: neither the block cache nor the resident size of the process notices.
+//! Reads whole runs in order, every version of every key: for compaction, for `verify`, and for flushing
+//! memtables. Large reads into one buffer leave the block cache and the resident size of the process
+//! unaffected.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::run::block::{self, Block, Layout};
 
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// Walks the entries of one run.
+/// Scans the entries of one run.
 pub(crate) struct RunScanner {
     run: Arc<Run>,
     /// Stored bytes of the blocks from `chunk_first` to before `chunk_end`.
@@ -22,7 +23,7 @@ pub(crate) struct RunScanner {
     next_block: usize,
     /// The current block, when it had to be unpacked.
     unpacked: Vec<u8>,
-    /// Where the current block lies in `chunk`, when it did not.
+    /// Place of the current block in `chunk`, when it did not.
     place: (usize, usize),
     layout: Option<Layout>,
     position: usize,
@@ -31,7 +32,7 @@ pub(crate) struct RunScanner {
 }
 
 impl RunScanner {
-    /// Stands before the first entry.
+    /// Positioned before the first entry.
     pub(crate) fn new(run: Arc<Run>) -> Self {
         Self {
             run,
@@ -56,7 +57,7 @@ impl RunScanner {
         }
     }
 
-    /// Steps to the next entry. False behind the last.
+    /// Steps to the next entry. False after the last.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<bool, StoreError> {
         self.position += 1;
@@ -136,21 +137,21 @@ impl RunScanner {
     }
 }
 
-/// Walks the entries of several runs with disjoint ranges, in key order.
+/// Scans the entries of several runs with disjoint ranges, in key order.
 pub(crate) struct SourceScanner {
     runs: std::vec::IntoIter<Arc<Run>>,
     current: Option<RunScanner>,
 }
 
 impl SourceScanner {
-    /// Stands at the first entry.
+    /// Positioned at the first entry.
     pub(crate) fn start(runs: Vec<Arc<Run>>) -> Result<Self, StoreError> {
         let mut source = Self { runs: runs.into_iter(), current: None };
         source.next()?;
         Ok(source)
     }
 
-    /// The entry that the source stands at; `None` behind the last.
+    /// The current entry; `None` after the last.
     #[inline]
     pub(crate) fn entry(&self) -> Option<&RunScanner> {
         self.current.as_ref()

@@ -33,13 +33,13 @@ impl Sorted {
         Self { group, runs, shared, heads, max_seq, has_ranges }
     }
 
-    /// Two runs that say something about a common key, if any do.
+    /// Two runs with overlapping key ranges, if any.
     pub(crate) fn overlapping(&self) -> Option<(&Run, &Run)> {
         let pairs = self.runs.iter().zip(self.runs.iter().skip(1));
         pairs.map(|(a, b)| (&**a, &**b)).find(|(a, b)| a.overlaps(b))
     }
 
-    /// Index of the only run that can say something about `key`.
+    /// Index of the only run whose range can contain `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<usize> {
         if self.runs.len() <= 1 {

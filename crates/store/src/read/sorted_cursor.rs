@@ -1,7 +1,7 @@
-//! Walks the runs of one sorted source in both directions, one key at a time: of each key it shows the newest version
-//! that the snapshot sees, and keys without one are skipped.
+//! Scans the runs of one sorted source in both directions, one key at a time: of each key it returns the
+//! newest version that the snapshot sees; keys without one are skipped.
 //!
-//! Position: an entry of a loaded block, or behind the last entry (`run` = number of runs, no block).
+//! Position: an entry of a loaded block, or after the last entry (`run` = number of runs, no block).
 
 use ropewalk_base::Seq;
 
@@ -12,9 +12,9 @@ use crate::run::block::{Block, Layout};
 use crate::run::fences::Place;
 use crate::run::{BlockRef, Run, SEARCH_LINES};
 
-/// A cursor reports what it walked in stretches of this many blocks, so that a long walk lets go of what is behind it.
+/// A cursor reports progress every so many blocks, so that a long scan can release already-read pages.
 const REPORT_BLOCKS: usize = 512;
-/// A walk asks for the value that comes as many entries later, and for as many lines of the next block's first values.
+/// A scan prefetches the value so many entries ahead, and so many lines of the next block's first values.
 const AHEAD_ENTRIES: usize = 5;
 const AHEAD_LINES: usize = 8;
 
@@ -27,22 +27,22 @@ pub(crate) struct SortedCursor<'a> {
     loaded: Option<(BlockRef<'a>, Layout)>,
     /// Every entry of the block is the only version of its key, and visible.
     plain: bool,
-    /// The key that is shown.
+    /// The current key.
     key: Vec<u8>,
     /// `key` starts with the bytes that the keys of this block share.
     key_of_block: bool,
-    /// The key shown before, to skip its older versions.
+    /// The previous key, to skip its older versions.
     before: Vec<u8>,
-    /// Where the value lies in the block; `None` for a tombstone.
+    /// Place of the value in the block; `None` for a tombstone.
     place: Option<(usize, usize)>,
     valid: bool,
-    /// Where the current walk entered the run.
+    /// Block where the current scan entered the run.
     walked_from: usize,
 }
 
 impl Drop for SortedCursor<'_> {
     fn drop(&mut self) {
-        // The next cursor may go on here: many short walks are one long one.
+        // The next cursor may continue here: many short scans count as one long scan.
         if let Some(current) = self.sorted.runs.get(self.run) {
             current.walked(self.walked_from.min(self.block), self.walked_from.max(self.block));
         }
@@ -141,7 +141,7 @@ impl<'a> SortedCursor<'a> {
     }
 
     fn next_slow(&mut self) -> Result<(), StoreError> {
-        // A plain block does not go on in the next one, so no older version of the key follows.
+        // A plain block does not continue in the next one, so no older version of the key follows.
         let single = self.plain;
         std::mem::swap(&mut self.key, &mut self.before);
         self.key_of_block = false;
@@ -178,8 +178,8 @@ impl<'a> SortedCursor<'a> {
         Ok(())
     }
 
-    /// From the position back to the newest visible version of the nearest key that has one. Newer versions of the key
-    /// that is shown now are on the way, but they are invisible.
+    /// From the position back to the newest visible version of the nearest key that has one. Newer versions
+    /// of the current key are in between, but they are invisible.
     fn settle_backward(&mut self) -> Result<(), StoreError> {
         loop {
             if !self.raw_prev()? {
@@ -226,7 +226,7 @@ impl<'a> SortedCursor<'a> {
         self.sorted.runs.get(self.run).map(|r| &**r)
     }
 
-    /// Shows the entry at the position.
+    /// Loads the entry at the position.
     #[inline]
     fn accept(&mut self) -> Result<(), StoreError> {
         let Some((bytes, layout)) = &self.loaded else {
@@ -243,7 +243,7 @@ impl<'a> SortedCursor<'a> {
         self.valid = true;
         match (read, self.current()) {
             (Ok(place), _) => {
-                // A walk reads values faster than they arrive: ask for one that comes soon.
+                // A scan reads values faster than they arrive: prefetch a later one.
                 if let Some((at, len)) = place {
                     prefetch(bytes, at + AHEAD_ENTRIES * len, 1);
                 }
@@ -261,7 +261,7 @@ impl<'a> SortedCursor<'a> {
         if let Some(current) = self.current() {
             current.prefetch_block(block, SEARCH_LINES);
             let bytes = current.block(block)?;
-            // A walk is likely to go on; a new page is what a processor does not foresee.
+            // A scan is likely to continue; the processor does not prefetch across pages.
             current.prefetch_block(block + 1, SEARCH_LINES + AHEAD_LINES);
             let layout = Layout::parse(&bytes).map_err(|e| current.corrupt(block, e))?;
             self.plain = layout.single_versions() && current.footer.max_seq <= self.at;
@@ -270,7 +270,7 @@ impl<'a> SortedCursor<'a> {
         Ok(())
     }
 
-    /// Reports a finished stretch of the walk, before it goes on to `block` of `run`.
+    /// Reports a finished stretch of the scan, before it continues at `block` of `run`.
     fn report_walk(&mut self, run: usize, block: usize) {
         let steady = run == self.run && block.abs_diff(self.block) == 1;
         if !steady || self.walked_from.abs_diff(self.block) >= REPORT_BLOCKS {
@@ -281,7 +281,8 @@ impl<'a> SortedCursor<'a> {
         }
     }
 
-    /// Goes to the first entry of `run` or of the first run after it that has any. False: behind the last entry.
+    /// Moves to the first entry of `run` or of the first run after it that has any. False after the last
+    /// entry.
     fn enter_run(&mut self, mut run: usize) -> Result<bool, StoreError> {
         while self.sorted.runs.get(run).is_some_and(|r| r.blocks() == 0) {
             run += 1;
@@ -291,7 +292,7 @@ impl<'a> SortedCursor<'a> {
         Ok(self.loaded.is_some())
     }
 
-    /// Steps to the next entry, whatever its version. False behind the last.
+    /// Steps to the next entry, whatever its version. False after the last.
     #[inline]
     fn raw_next(&mut self) -> Result<bool, StoreError> {
         self.position = self.position.wrapping_add(1);
@@ -306,8 +307,8 @@ impl<'a> SortedCursor<'a> {
         self.enter_run(self.run + 1)
     }
 
-    /// Steps to the entry before, whatever its version. False before the first, where the position stays behind
-    /// one step forward.
+    /// Steps to the previous entry, whatever its version. False before the first; then the position is one
+    /// step before it.
     fn raw_prev(&mut self) -> Result<bool, StoreError> {
         if let Some(before) = self.position.checked_sub(1)
             && self.loaded.is_some()
@@ -330,7 +331,7 @@ impl<'a> SortedCursor<'a> {
         Ok(true)
     }
 
-    /// To the first entry at or after (`key`, `at`). False behind the last.
+    /// Moves to the first entry at or after (`key`, `at`). False after the last.
     fn raw_seek(&mut self, key: &[u8], at: Seq) -> Result<bool, StoreError> {
         let Some(run) = self.sorted.find(key) else { return self.enter_run(0) };
         let Some(current) = self.sorted.runs.get(run) else { return Ok(false) };

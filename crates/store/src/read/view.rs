@@ -1,5 +1,5 @@
-//! What is in force: for each keyspace its flushes, newest first, and the levels below. Immutable; a reader holds one
-//! and sees the same runs for as long as it likes.
+//! The set of runs in force: for each keyspace its flushes, newest first, and the levels below. Immutable; a
+//! reader holds one and sees the same runs for as long as it likes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::read::sorted::Sorted;
 use crate::run::value::{Entry, Value};
 use crate::run::{Probe, Run};
 
-/// One keyspace at one moment.
+/// One keyspace at one instant.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyspaceView {
     pub(crate) name: String,
@@ -95,7 +95,7 @@ impl StoreView {
     }
 
     /// False when no key that starts with `prefix` and has exactly [`KeyspaceOptions::filter_ignores_last`] more bytes
-    /// is in any run. Asks filters only; true where there is none.
+    /// is in any run. Checks filters only; true for runs without a filter.
     pub fn may_contain_prefix(&self, keyspace: Keyspace, prefix: &[u8]) -> bool {
         let Ok(keyspace) = self.keyspace(keyspace) else { return false };
         let ignored = keyspace.options.filter_ignores_last;
@@ -113,8 +113,8 @@ impl StoreView {
         Cursor::merged(&[], self, keyspace, at)
     }
 
-    /// The newest version in the runs of the keyspace; zero when there is none newer than the oldest snapshot that was
-    /// live when the runs were written.
+    /// The newest version in the runs of the keyspace; zero when all are at or before the oldest snapshot
+    /// that was live when the runs were written.
     pub fn max_seq(&self, keyspace: Keyspace) -> Seq {
         self.keyspace(keyspace)
             .map_or(Seq::ZERO, |k| k.sources().map(|s| s.max_seq).max().unwrap_or_default())

@@ -7,8 +7,8 @@
 //! │ 4          │ 4   │ count   │ entries n, ≥ 1                                                     │
 //! │ 8          │ 4   │ shared  │ p: leading bytes that all keys of the block have in common         │
 //! │ 12         │ 1   │ flags   │ 1 wide offsets, 2 some key has several versions here,              │
-//! │            │     │         │ 4 the last key goes on in the next block, 8 the first key began   │
-//! │            │     │         │ in the block before                                               │
+//! │            │     │         │ 4 the last key continues in the next block, 8 the first began      │
+//! │            │     │         │ in the previous block                                              │
 //! │ 13         │ 1   │ rest    │ bytes every key has after the shared ones; 255: they differ        │
 //! │ 14         │ 1   │ width   │ w: bytes per version, 0 1 2 4 8; 255: no base, all versions zero   │
 //! │ 15         │ 1   │ -       │ 0                                                                  │
@@ -59,7 +59,8 @@ pub(crate) fn shared(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-/// Where the parts of a block are. Computed once per visit from the header; every access is checked against the bytes.
+/// Offsets of the parts of a block. Computed once per visit from the header; every access is checked against
+/// the bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) count: usize,
@@ -74,14 +75,14 @@ pub(crate) struct Layout {
     data_at: usize,
 }
 
-/// The bytes of a block and where its parts are.
+/// The bytes of a block and the offsets of its parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block<'b> {
     bytes: &'b [u8],
     layout: Layout,
 }
 
-/// What a block should hold and does not.
+/// Description of the damage in a block.
 pub(crate) type Damage = &'static str;
 
 impl Layout {
@@ -244,7 +245,7 @@ impl<'b> Block<'b> {
         self.search_by(key, at, |heads, target| count_before(heads, |h| u64::from_le_bytes(*h) < target))
     }
 
-    /// As [`Block::search`], where it is likely to be near `spot`.
+    /// As [`Block::search`], when the result is likely to be near `spot`.
     #[inline]
     pub(crate) fn search_near(&self, key: &[u8], at: Seq, spot: Spot) -> Result<(usize, bool), Damage> {
         let guess = spot.of(self.layout.count);
@@ -273,7 +274,8 @@ impl<'b> Block<'b> {
         }
     }
 
-    /// Order of `key` relative to keys with the prefix of the block (Equal: it has it), and what follows the prefix.
+    /// Order of `key` relative to keys with the prefix of the block (Equal: it has it), and the rest of `key`
+    /// after the prefix.
     #[inline]
     fn order_by_prefix<'k>(&self, key: &'k [u8]) -> (Ordering, &'k [u8]) {
         let len = self.layout.heads_at - self.layout.prefix_at;
@@ -394,7 +396,7 @@ mod tests {
         let expected = [
             "02000000",         // count
             "04000000",         // shared
-            "04",               // the last key goes on
+            "04",               // the last key continues
             "01",               // every key has one more byte
             "ff00",             // no versions
             "6b65792d",         // "key-"
@@ -457,7 +459,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_block_answers_like_a_sorted_list(
+        fn block_equals_a_sorted_list(
             raw in proptest::collection::btree_map(
                 (keys(), any::<u16>().prop_map(|s| Reverse(u64::from(s % 7) * 1000))),
                 proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)), 1..60),
@@ -489,7 +491,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_bytes_answer_or_fail_but_never_panic(
+        fn damaged_bytes_read_or_fail_but_never_panic(
             mut bytes in Just(build(&[
                 (b"aa".to_vec(), 5, Some(b"one".to_vec())),
                 (b"aa".to_vec(), 3, None),

@@ -26,7 +26,7 @@ pub(crate) struct BlockBuilder {
     value_bytes: usize,
     same_len: bool,
     versions: bool,
-    /// The last block finished with a key that goes on in this one.
+    /// The last block finished with a key that continues in this one.
     continued: bool,
     seq_min: u64,
     seq_max: u64,
@@ -182,7 +182,7 @@ impl BlockBuilder {
     }
 }
 
-/// Everything that decides how many bytes a block takes.
+/// The values that determine how many bytes a block takes.
 struct Size {
     count: usize,
     shared: usize,

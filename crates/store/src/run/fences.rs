@@ -1,13 +1,14 @@
-//! Which block may hold a key: one number per block, in memory, and a model that says where to look among them.
+//! Fences: one number per block, in memory, to find the block of a key, and a model that narrows the search.
 //!
-//! A block's fence is the shortest string above the last key of the block before and not above its own first key. Its
-//! head (8 bytes after what all keys of the run share) decides, unless the key before has the same head; then the
-//! fence is *ambiguous* and kept whole. A block that starts in the middle of a key's versions has that key plus a zero
-//! byte as its fence, so that looking for the key finds the block where its versions begin.
+//! A block's fence is the shortest string that is greater than the last key of the previous block and not
+//! greater than the block's first key. Its head (8 bytes after what all keys of the run share) decides,
+//! unless the previous key has the same head; then the fence is *ambiguous* and stored completely. A block
+//! that starts in the middle of a key's versions has that key plus a zero byte as its fence, so that a search
+//! for the key finds the block where its versions begin.
 //!
 //! Invariants
 //! 1. Heads ascend. Of several equal heads all but the first are ambiguous, that is, have a tail.
-//! 2. The model only narrows the search; what it says is checked against the heads.
+//! 2. The model only narrows the search; its prediction is checked against the heads.
 
 use std::cmp::Ordering;
 
@@ -28,18 +29,19 @@ pub(crate) struct Fences {
     model: Option<Model>,
 }
 
-/// Where a key lies relative to a run.
+/// Place of a key relative to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Before the first key.
     Before,
-    /// In this block, if it is there at all.
+    /// In this block, if it exists.
     Block(usize),
-    /// Behind the last key.
+    /// After the last key.
     After,
 }
 
-/// A block, and about where in it a key stands if keys are spread evenly between its fence and the next.
+/// A block, and the approximate place of a key in it if keys are spread evenly between its fence and the
+/// next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) block: usize,
@@ -149,7 +151,8 @@ impl Fences {
         self.model = None;
     }
 
-    /// The block that holds `key`, if any does. A key just outside the run may be sent to its first or last block.
+    /// The block that holds `key`, if any does. A key just outside the run may be located in its first or
+    /// last block.
     #[inline]
     pub(crate) fn locate(&self, key: &[u8]) -> Place {
         let rest = match self.shared.cut(key) {
@@ -171,7 +174,7 @@ impl Fences {
         })
     }
 
-    /// The block that holds `key`, if any does, and where in the block to look first.
+    /// The block that holds `key`, if any does, and where in the block to search first.
     #[inline]
     pub(crate) fn spot(&self, key: &[u8]) -> Option<Spot> {
         let Place::Block(block) = self.locate(key) else { return None };
@@ -204,7 +207,7 @@ impl Fences {
             let (low, high) = model.predict(target);
             if let Some(window) = self.heads.get(low..high) {
                 let count = low + window.iter().map(|&h| usize::from(h <= target)).sum::<usize>();
-                // The edges prove the window right; without this a wrong model could hide a key.
+                // The edges prove that the window is right; without this a wrong model could hide a key.
                 let left = count > low || low == 0 || self.heads.get(low - 1).is_some_and(|&h| h <= target);
                 let right = count < high || self.heads.get(high).is_none_or(|&h| h > target);
                 if left && right {

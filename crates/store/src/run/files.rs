@@ -1,4 +1,4 @@
-//! What all runs of a store share: the directory, the numbers of its files, and the cache of decoded blocks.
+//! State shared by all runs of a store: the directory, the file numbers, and the cache of decoded blocks.
 
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ type BlockKey = (u64, u32);
 type Cache = quick_cache::sync::Cache<BlockKey, Arc<Vec<u8>>, BlockBytes, FixedHash>;
 
 const CACHE_SHARDS: usize = 8;
-/// What the cache spends on an entry besides the block.
+/// Memory that the cache spends on an entry in addition to the block.
 const CACHE_ENTRY_BYTES: u64 = 64;
 
 #[derive(Clone)]
@@ -41,7 +41,8 @@ impl BuildHasher for FixedHash {
     }
 }
 
-/// Multiplies in one number after the other and folds the halves; keys are our own numbers, so nobody can aim at it.
+/// A hasher that mixes in one number after the other and folds the halves; keys are internal numbers, so it
+/// needs no protection against chosen keys.
 pub(crate) struct Mix(u64);
 
 impl Hasher for Mix {

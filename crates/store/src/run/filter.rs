@@ -10,7 +10,7 @@ use crate::prefetch::prefetch;
 const BITS_PER_KEY: usize = 10;
 const LINE_BITS: usize = 512;
 const PROBES: u32 = 6;
-/// The golden ratio in 64 bits: spreads the hash anew, so that bit positions do not follow the choice of the line.
+/// The golden ratio in 64 bits: remixes the hash, so that bit positions do not follow the choice of the line.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Filter {
         bits(hash).all(|(word, bit)| line.0.get(word).is_some_and(|w| w & bit != 0))
     }
 
-    /// Starts loading what [`Filter::may_contain`] will look at.
+    /// Prefetches the line that [`Filter::may_contain`] will read.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         if let Some(line) = self.lines.get(self.line_of(hash)) {

@@ -1,4 +1,4 @@
-//! The end of a run: what a reader keeps in memory, and how it is found from the last bytes of the file.
+//! The end of a run: the data that a reader holds in memory, found from the last bytes of the file.
 //!
 //! ```text
 //! Run                                                        Trailer, 36 bytes, little-endian
@@ -155,7 +155,7 @@ pub(crate) fn put_trailer(out: &mut Vec<u8>, footer_at: u64, footer: &[u8]) {
     out.extend_from_slice(&trailer);
 }
 
-/// What is wrong with a trailer.
+/// Error in a trailer.
 pub(crate) enum TrailerError {
     Foreign([u8; 8]),
     Version(u32),

@@ -5,8 +5,9 @@
 //! Two ways to the bytes, one decoder: a mapping, or read calls through the bounded cache of decoded blocks (compressed
 //! blocks always take the cache).
 //!
-//! Invariant: the file is removed only when the last reference to a run that was marked as doomed goes away, so a view
-//! can read on while compaction replaces its runs. After a crash a doomed file is an orphan, removed at open.
+//! Invariant: the file is removed only when the last reference to a run marked as doomed is dropped, so a
+//! view can continue to read while compaction replaces its runs. After a crash a doomed file is an orphan,
+//! removed at open.
 
 pub(crate) mod block;
 pub(crate) mod block_builder;
@@ -70,19 +71,20 @@ impl<'a> BlockRef<'a> {
     }
 }
 
-/// Cache lines that hold header, heads and ends of a block of some forty entries: what a search without a guess looks at.
+/// Cache lines that hold header, heads and ends of a block of some forty entries: the lines read by a search
+/// without a guess.
 pub(crate) const SEARCH_LINES: usize = 7;
 /// Cache lines that hold the heads near a guess.
 const HEAD_LINES: usize = (2 * NEAR * 8).div_ceil(64) + 1;
 
 /// Bytes of an entry's head and of the end of its data.
 const INDEX_BYTES: usize = 8 + 2;
-/// Longer data is not asked for at a guess: one entry beside, and it is another line.
+/// Longer data is not prefetched at a guess: one entry off, and it is another line.
 const DATA_BYTES_MAX: usize = 96;
 /// Cache lines around the data at a guess: one before where it should begin, and those it takes.
 const DATA_LINES: usize = 3;
 
-/// When to ask the filter.
+/// When to check the filter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Probe {
     /// Never: the key is expected here.
@@ -94,7 +96,7 @@ pub(crate) enum Probe {
     Late(u64),
 }
 
-/// Walked blocks that stay mapped behind a walk: 2 MiB at 4 KiB.
+/// Scanned blocks that stay mapped after a scan: 2 MiB at 4 KiB.
 const RELEASE_BLOCKS: usize = 512;
 
 pub(crate) struct Run {
@@ -110,9 +112,9 @@ pub(crate) struct Run {
     verified: Option<Box<[AtomicU64]>>,
     /// Entries of a block, on average.
     block_entries: usize,
-    /// Bytes of an entry's data, on average, where those of a guessed place are worth to be asked for; else 0.
+    /// Bytes of an entry's data, on average, if prefetching them at a guess pays; else 0.
     data_bytes: usize,
-    /// Blocks that walks have gone over and that are still mapped, as far as they adjoin: first and last.
+    /// Scanned blocks that are still mapped, as far as they adjoin: first and last.
     walked: Mutex<(usize, usize)>,
     files: Arc<Files>,
     doomed: AtomicBool,
@@ -237,7 +239,7 @@ impl Run {
         })
     }
 
-    /// The file goes when the last reference goes; or stays, when the manifest names it.
+    /// The file is removed with the last reference, or stays, when the manifest names it.
     pub(crate) fn set_doomed(&self, doomed: bool) {
         self.doomed.store(doomed, Ordering::Release);
     }
@@ -246,7 +248,7 @@ impl Run {
         self.footer.fences.len()
     }
 
-    /// The smallest key that the run says something about.
+    /// The smallest key that an entry or range tombstone of the run covers.
     pub(crate) fn start(&self) -> &[u8] {
         let range = self.footer.ranges.start();
         if self.footer.entries == 0 {
@@ -255,13 +257,13 @@ impl Run {
         range.map_or(self.footer.min_key.as_slice(), |r| r.min(&self.footer.min_key))
     }
 
-    /// True when the run says nothing about `key` or any larger key.
+    /// True when the run covers neither `key` nor any larger key.
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         let points = self.footer.entries == 0 || self.footer.max_key.as_slice() < key;
         points && self.footer.ranges.end().is_none_or(|end| end <= key)
     }
 
-    /// True when runs say something about a common key.
+    /// True when the key ranges of the runs overlap.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         !self.ends_before(other.start()) && !other.ends_before(self.start())
     }
@@ -381,12 +383,13 @@ impl Run {
         self.search(spot, key, at)
     }
 
-    /// Where `key` lies, and the cache lines of its block on their way; `None` outside of the run.
+    /// Place of `key`; starts loading the cache lines of its block. `None` outside of the run.
     #[inline]
     pub(crate) fn locate(&self, key: &[u8]) -> Option<Spot> {
         let spot = self.footer.fences.spot(key)?;
         if let (Some(mapping), Some((at, _))) = (&self.mapping, self.footer.block_at(spot.block)) {
-            // Header, heads, and the end of the entry's data, at the same time: where they are follows from the average.
+            // Header, heads, and the end of the entry's data, at the same time: their places follow from the
+            // average.
             let (at, entry) = (at as usize, spot.of(self.block_entries));
             let heads_at = at + block::HEADER_BYTES + self.footer.fences.shared();
             prefetch(mapping, at, 1);
@@ -400,7 +403,7 @@ impl Run {
         Some(spot)
     }
 
-    /// Asks for the filter's cache line for `hash`.
+    /// Prefetches the filter's cache line for `hash`.
     #[inline]
     pub(crate) fn prefetch_filter(&self, hash: u64) {
         if let Some(filter) = &self.footer.filter {
@@ -436,9 +439,9 @@ impl Run {
         }
     }
 
-    /// Notes that a cursor walked over the blocks from `low` to `high`. Once adjoining walks, of one cursor or many, have
-    /// covered [`RELEASE_BLOCKS`], their mapped pages are let go, so that reading a large store piece by piece does not
-    /// make all of it resident.
+    /// Records that a cursor scanned the blocks from `low` to `high`. Once adjoining scans, of one cursor or
+    /// many, have covered [`RELEASE_BLOCKS`], their mapped pages are released, so that reading a large store
+    /// in parts does not make all of it resident.
     pub(crate) fn walked(&self, low: usize, high: usize) {
         if low == high || self.mapping.is_none() {
             return;
@@ -454,7 +457,7 @@ impl Run {
         }
     }
 
-    /// Lets go of the mapped pages of blocks `from .. to` and of what shares their huge pages.
+    /// Releases the mapped pages of blocks `from .. to` and of the huge pages around them.
     fn release(&self, from: usize, to: usize) {
         let at = |index| self.footer.block_at(index).map(|(at, _)| at as usize);
         if let (Some(mapping), Some(start), Some(end)) = (&self.mapping, at(from), at(to)) {
@@ -462,7 +465,7 @@ impl Run {
         }
     }
 
-    /// Bytes of memory that the run keeps besides mapped pages.
+    /// Bytes of memory that the run holds besides mapped pages.
     pub(crate) fn memory_bytes(&self) -> usize {
         let offsets = self.footer.offsets.as_ref().map_or(0, |o| 8 * o.len());
         let filter = self.footer.filter.as_ref().map_or(0, crate::run::filter::Filter::bytes);

@@ -19,12 +19,13 @@ impl Prefix {
         self.bytes.len()
     }
 
-    /// Keeps what `key` shares with the prefix.
+    /// Shortens the prefix to the part that `key` shares.
     pub(crate) fn shorten(&mut self, key: &[u8]) {
         *self = Self::new(key.get(..crate::run::block::shared(&self.bytes, key)).unwrap_or_default());
     }
 
-    /// What follows the prefix in `key`; or, if the key has another prefix, its order relative to all keys that have it.
+    /// The part of `key` after the prefix; or, if the key has another prefix, its order relative to all keys
+    /// with this one.
     #[inline]
     pub(crate) fn cut<'k>(&self, key: &'k [u8]) -> Result<&'k [u8], Ordering> {
         let len = self.bytes.len();

@@ -58,7 +58,8 @@ impl RangeSet {
         let mut replaced = Vec::new();
         let mut at = start.to_vec();
         for old in self.fragments.get(first..last).unwrap_or_default() {
-            // What sticks out in front of the new range, then the gap, then the overlap, then what sticks out behind.
+            // The part before the new range, then the gap, then the overlap, then the part after the new
+            // range.
             if old.start.as_slice() < start {
                 replaced.push(Fragment {
                     start: old.start.clone(),
@@ -191,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fragments_answer_like_a_list_of_ranges(
+        fn fragments_equal_a_list_of_ranges(
             ranges in proptest::collection::vec((0..20_u8, 0..20_u8, 1..30_u64), 0..20),
             low in 0..20_u8, high in 0..20_u8, at in 0..32_u64,
         ) {

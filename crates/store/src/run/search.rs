@@ -20,17 +20,18 @@ pub(crate) fn count_before<T>(items: &[T], before: impl Fn(&T) -> bool) -> usize
     base + rest.iter().map(|item| usize::from(before(item))).sum::<usize>()
 }
 
-/// How far from a guess is looked first: for keys that are spread evenly a guess in a block of 4 KiB is wrong by three to
-/// five entries (a standard deviation, √(n/4)).
+/// Distance from a guess that is searched first: for evenly spread keys a guess in a block of 4 KiB is wrong
+/// by three to five entries (a standard deviation, √(n/4)).
 pub(crate) const NEAR: usize = 12;
 
-/// As [`count_before`], where the answer is likely to be near `guess`: fewer items, so fewer cache lines, are looked at.
+/// As [`count_before`], when the result is likely to be near `guess`: it reads fewer items, so fewer cache
+/// lines.
 #[inline]
 pub(crate) fn count_near<T>(items: &[T], guess: usize, before: impl Fn(&T) -> bool) -> usize {
     let (left, rest) = items.split_at(guess.saturating_sub(NEAR).min(items.len()));
     let (window, right) = rest.split_at((2 * NEAR).min(rest.len()));
     let count = window.iter().map(|item| usize::from(before(item))).sum::<usize>();
-    // The items beside the window prove the answer right.
+    // The items next to the window prove the result.
     if count == 0 && left.last().is_some_and(|item| !before(item)) {
         count_before(left, before)
     } else if count == window.len() && right.first().is_some_and(&before) {

@@ -2,7 +2,7 @@
 //!
 //!   add(key, seq, value) ─▶ block ─▶ 1 MiB buffer ─▶ file ─▶ footer, sync ─▶ NewRun ─▶ Store::install
 //!
-//! A new run belongs to nobody until it is installed: dropping it, or the writer, removes its file.
+//! A new run has no owner until it is installed: dropping it, or the writer, removes its file.
 
 use std::sync::Arc;
 
@@ -206,7 +206,7 @@ struct Build {
 impl Drop for Build {
     fn drop(&mut self) {
         if !self.complete {
-            // A file that nobody names; if it cannot be removed, the next open does it.
+            // A file that is in no manifest; if it cannot be removed now, the next open does it.
             let _ = self.files.env.vfs.remove(&self.files.path(self.id));
         }
     }

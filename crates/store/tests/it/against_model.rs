@@ -1,4 +1,4 @@
-//! Random work on a store and on the obvious model, side by side: every version of every key in a sorted map.
+//! Random work on a store and on the obvious model in parallel: every version of every key in a sorted map.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -53,7 +53,7 @@ fn a_memtable_keeps_every_version() {
 }
 
 #[test]
-fn readers_walk_a_memtable_beside_its_writer() {
+fn memtable_scans_run_concurrently_with_its_writer() {
     let memtable = Memtable::new();
     let env = Env::memory();
     let store = open(&env);
@@ -129,7 +129,7 @@ fn options_out_of_range_and_unknown_keyspaces_are_refused() {
 }
 
 #[test]
-fn a_writer_refuses_what_is_out_of_order() {
+fn writer_refuses_entries_out_of_order() {
     let env = Env::memory();
     let store = open(&env);
     let keyspace = store.keyspace("rows", KeyspaceOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Files that are not what was written: each gives a typed error that names the file, never wrong data or a panic.
+//! Damaged files: each gives a typed error that names the file, never wrong data or a panic.
 
 use std::path::{Path, PathBuf};
 

@@ -38,7 +38,7 @@ fn killed_at(point: u64, seed: u64) -> Option<FaultyVfs> {
 }
 
 #[test]
-fn power_cut_after_reopening_a_killed_store_keeps_what_it_showed() {
+fn power_cut_after_reopening_a_killed_store_preserves_its_state() {
     let mut points = 0;
     for point in 1.. {
         let Some(_) = killed_at(point, 0) else { break };

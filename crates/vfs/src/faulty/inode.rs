@@ -1,17 +1,18 @@
-//! The bytes of one simulated file: what readers see, what a power cut leaves for sure, and what lies between.
+//! The bytes of one simulated file: visible bytes, bytes that survive a power cut for sure, and the states
+//! between.
 //!
 //!   write ─▶ cache (reads see it) + images of the touched sectors ─▶ sync ─▶ durable
 //!                                                                └─▶ crash: any image of each sector, any length
 //!
-//! A disk writes sectors, not writes: what it keeps of an unsynced sector is always one of the states the sector went
-//! through, whole. So each write leaves an image of every sector it touched, and a crash picks one image per sector,
-//! which covers writes that are kept, dropped, torn and reordered, and nothing that cannot happen.
+//! A disk writes sectors, not writes: an unsynced sector survives in one of the states it went through,
+//! complete. So each write leaves an image of every sector it touched, and a crash picks one image per
+//! sector, which covers writes that survive, are dropped, torn or reordered, and nothing that cannot happen.
 
 use std::collections::BTreeMap;
 
 use crate::{Random, SeededRandom};
 
-/// What a disk writes whole or not at all.
+/// Bytes that a disk writes atomically.
 pub(super) const SECTOR_BYTES: usize = 512;
 
 type Image = Box<[u8; SECTOR_BYTES]>;
@@ -27,7 +28,7 @@ pub(super) struct Inode {
     writes: u64,
 }
 
-/// What becomes of one unsynced write.
+/// Fate of one unsynced write.
 #[derive(Clone, Copy)]
 enum Fate {
     Kept,
@@ -49,7 +50,7 @@ impl Inode {
         self.cache.len()
     }
 
-    /// Fills as much of `buf` as the file has at `offset`; answers how much.
+    /// Fills as much of `buf` as the file has at `offset`; returns how much.
     pub(super) fn read(&self, buf: &mut [u8], offset: usize) -> usize {
         copy(buf, self.cache.get(offset..).unwrap_or(&[]))
     }
@@ -71,7 +72,8 @@ impl Inode {
         self.cache.resize(len, 0);
         self.lengths.push(len);
         if len < old {
-            // What was cut off is gone, and the rest of the last sector reads as zeros when the file grows again.
+            // Bytes cut off are gone, and the rest of the last sector reads as zeros when the file grows
+            // again.
             drop(self.dirty.split_off(&len.div_ceil(SECTOR_BYTES)));
             if !len.is_multiple_of(SECTOR_BYTES) {
                 self.note(len - 1, len);
@@ -145,8 +147,8 @@ impl Inode {
         }
     }
 
-    /// A sync that failed, as on Linux: the dirty pages count as clean afterwards, whether they reached the disk or
-    /// not, and the cache may or may not keep what was lost (Rebello et al., USENIX ATC 2020).
+    /// A sync that failed, as on Linux: the dirty pages count as clean afterwards, whether they reached the
+    /// disk or not, and the cache may or may not hold what was lost (Rebello et al., USENIX ATC 2020).
     pub(super) fn fail_sync(&mut self, random: &SeededRandom) {
         self.scatter(random);
         if random.next_u64().is_multiple_of(2) {
@@ -159,7 +161,7 @@ impl Inode {
         self.cache.clone_from(&self.durable);
     }
 
-    /// Flips one bit of what is stored, behind everybody's back.
+    /// Flips one bit of the stored bytes without a write.
     pub(super) fn flip(&mut self, offset: usize, bit: u8) {
         for bytes in [&mut self.cache, &mut self.durable] {
             if let Some(byte) = bytes.get_mut(offset) {
@@ -168,7 +170,7 @@ impl Inode {
         }
     }
 
-    /// Replaces bytes of what is stored, as far as the file goes.
+    /// Replaces stored bytes without a write, as far as the file goes.
     pub(super) fn overwrite(&mut self, offset: usize, new: &[u8]) {
         for bytes in [&mut self.cache, &mut self.durable] {
             let place = bytes.get_mut(offset..).unwrap_or_default();
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsynced_overwrite_is_kept_lost_or_torn_at_sectors() {
+    fn unsynced_overwrite_survives_is_lost_or_torn_at_sectors() {
         let found = outcomes(|| {
             let mut inode = Inode::default();
             inode.write(&[1; 1024], 0);

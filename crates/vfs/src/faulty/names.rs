@@ -1,5 +1,6 @@
-//! The names of a simulated disk. A name is durable once its directory was synced; until then a crash keeps or drops
-//! each change on its own, but the changes of one name in order, and a rename as a whole.
+//! The names of a simulated disk. A name is durable once its directory was synced; until then a crash
+//! preserves or drops each change independently, but the changes of one name in order, and a rename
+//! atomically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -104,7 +105,7 @@ impl Names {
         self.pending.push(later);
     }
 
-    /// Makes the changes of names in `dir` durable, and earlier changes that they rest on.
+    /// Makes the changes of names in `dir` durable, and earlier changes that they depend on.
     pub(super) fn sync(&mut self, dir: &Path) {
         let mut wanted: BTreeSet<PathBuf> = BTreeSet::new();
         let mut synced = Vec::new();
@@ -135,7 +136,7 @@ impl Names {
                 lost.extend(names.map(Path::to_owned));
             }
         }
-        // What lies in a directory that was lost is lost with it.
+        // The contents of a lost directory are lost with it.
         let tree = std::mem::take(&mut self.durable);
         let reachable = |path: &Path| {
             path.ancestors().skip(1).filter(|a| a.parent().is_some()).all(|a| tree.get(a) == Some(&Node::Dir))
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renamed_directory_is_there_under_one_of_its_names_with_what_was_synced() {
+    fn renamed_directory_survives_under_one_name_with_synced_contents() {
         let found = outcomes(|names| {
             names.link(&path("/new"), Node::Dir);
             names.link(&path("/new/in"), Node::Dir);

@@ -1,8 +1,9 @@
-//! What idle subscriptions cost: memory, and what they take from appends.
+//! Measures idle subscriptions: memory, and their effect on appends.
 //!
 //!   cargo run -p ropewalk-wire --example idle [SUBSCRIPTIONS] [DIRECTORY]
 //!
-//! Appends with 0 and with N followers in alternation, a few seconds each; N distinct filters, none of which matches.
+//! Appends with 0 and with N followers in alternation, a few seconds each; N distinct filters, none of which
+//! matches.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a program for people at a terminal
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Backups that clients ask for: always below the one directory that the settings name, under names without paths.
+//! Backups requested by clients: always inside the directory that the settings name, under names without
+//! paths.
 
 use std::sync::Arc;
 
@@ -11,16 +12,16 @@ use crate::service::Service;
 
 const NAME_BYTES_MAX: usize = 128;
 
-/// A backup that was made.
+/// A completed backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedBackup {
-    /// The directory below that of all backups.
+    /// The directory inside that of all backups.
     pub name: String,
-    /// What it is.
+    /// Its description.
     pub backup: Backup,
 }
 
-/// One at a time: a second one would only make both slower.
+/// Permit for one backup at a time: a second one would only make both slower.
 #[derive(Debug, Clone)]
 pub(crate) struct Turn(Arc<Semaphore>);
 
@@ -31,12 +32,12 @@ impl Default for Turn {
 }
 
 impl Service {
-    /// Copies the database, as [`ropewalk::Database::backup`] does, into a directory of this name, or of one made of the time and
-    /// chance, such as `20261121T143651Z-2be650b6d019eb54`. Needs the right `admin` on every store, since it copies them all.
-    /// It goes on when nobody waits for it any more.
+    /// Copies the database, as [`ropewalk::Database::backup`] does, into a directory of this name, or of one
+    /// made of the time and chance, such as `20261121T143651Z-2be650b6d019eb54`. Needs the right `admin` on
+    /// every store, since it copies them all. It continues if the caller stops waiting.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] for a name that is none, and where the settings name no directory;
+    /// [`Code::InvalidArgument`] for an invalid name, and where the settings name no directory;
     /// [`Code::AlreadyExists`]; [`Code::ResourceExhausted`] while another one is made; [`Code::Io`].
     pub async fn backup(&self, caller: &Caller, name: Option<&str>) -> Result<NamedBackup, WireError> {
         self.begin(caller, Right::Admin, None)?;
@@ -60,13 +61,13 @@ impl Service {
         match work.await {
             Ok(Ok(backup)) => Ok(NamedBackup { name, backup }),
             Ok(Err(Error::Engine(EngineError::BackupTarget { .. }))) => {
-                Err(WireError::new(Code::AlreadyExists, format!("there is something named {name:?} already")))
+                Err(WireError::new(Code::AlreadyExists, format!("the name {name:?} is already in use")))
             }
             Ok(Err(Error::Engine(EngineError::Locked { .. }))) => {
-                Err(WireError::exhausted(format!("somebody else makes the backup {name:?}")))
+                Err(WireError::exhausted(format!("another process is making the backup {name:?}")))
             }
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(WireError::new(Code::Internal, "the backup could not be worked on")),
+            Err(_) => Err(WireError::new(Code::Internal, "the backup failed")),
         }
     }
 
@@ -77,7 +78,7 @@ impl Service {
     }
 }
 
-/// One segment of a path that means nothing to a shell, and no unfinished backup.
+/// Accepts a single path segment without special characters for shells that is not an unfinished backup.
 fn checked(name: &str) -> Result<&str, WireError> {
     let allowed = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
     let begins = name.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -85,7 +86,7 @@ fn checked(name: &str) -> Result<&str, WireError> {
         return Ok(name);
     }
     Err(WireError::invalid(format!(
-        "{name:?} is no name for a backup: a letter or digit, then letters, digits, `.`, `_`, `-`; at most {NAME_BYTES_MAX}, not ending with .partial"
+        "{name:?} is not a valid backup name: a letter or digit, then letters, digits, `.`, `_`, `-`; at most {NAME_BYTES_MAX}, not ending with .partial"
     )))
 }
 
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_below_the_directory() {
+    fn names_cannot_leave_the_directory() {
         for name in ["a", "nightly-2026.11.22_1", "7"] {
             assert_eq!(checked(name), Ok(name));
         }

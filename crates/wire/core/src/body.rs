@@ -28,7 +28,7 @@ pub struct BodyBounds {
     pub bytes_max: usize,
     /// `Content-Length`, if there is one.
     pub announced: Option<u64>,
-    /// Time for the whole body.
+    /// Time for the entire body.
     pub time: Duration,
 }
 
@@ -89,7 +89,8 @@ where
         }
         reservation.cover(total).await?;
         if total == data.len() {
-            // Most bodies are one frame, which needs no copy. A small beginning would hold the whole read buffer.
+            // Most bodies are one frame, which needs no copy. A small frame would otherwise hold the whole
+            // read buffer.
             let is_copied = data.len() <= COPIED_BYTES_MAX && !body.is_end_stream();
             first = if is_copied { Bytes::copy_from_slice(&data) } else { data };
             continue;
@@ -104,7 +105,8 @@ where
     Ok((if all.is_empty() { first } else { all.freeze() }, reservation))
 }
 
-/// Most bytes that a body of `compressed` bytes may inflate to: 1 MiB and 200 for each compressed byte, at most `bytes_max`.
+/// Most bytes that a body of `compressed` bytes may inflate to: 1 MiB and 200 for each compressed byte, at
+/// most `bytes_max`.
 pub fn inflated_bytes_max(compressed: usize, bytes_max: usize) -> usize {
     compressed.saturating_mul(INFLATION_RATIO_MAX).saturating_add(INFLATED_BYTES_FREE).min(bytes_max)
 }

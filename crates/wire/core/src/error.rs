@@ -1,7 +1,8 @@
-//! What an operation answers when it does not succeed: a stable code, a sentence, and what a client needs to go on.
+//! Errors of operations: a stable code, a message, and what a client needs to continue.
 //!
-//! Every protocol maps [`Code`] to its own numbers and sends the code's name along, so that clients can rely on one list
-//! whatever they speak. Detail of our own failures (paths, offsets) goes to the log, never to the client.
+//! Every protocol maps [`Code`] to its error numbers and sends the code's name along, so that clients can
+//! rely on one list in every protocol. Details of internal failures (paths, offsets) go to the log, never to
+//! the client.
 
 use core::time::Duration;
 use std::fmt;
@@ -12,21 +13,21 @@ use ropewalk::{Class, Error, EventsError, Position};
 /// Why an operation failed. The names are stable; clients may match on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// The request breaks a rule; the same request fails again.
+    /// The request is invalid; the same request fails again.
     InvalidArgument,
-    /// Who asks is not known, or the secret is wrong.
+    /// The caller is unknown, or the secret is wrong.
     Unauthenticated,
-    /// Who asks may not do this.
+    /// The caller may not do this.
     PermissionDenied,
-    /// What was named does not exist.
+    /// The named object does not exist.
     NotFound,
     /// A consumer group never handed out this lease.
     NoSuchLease,
-    /// What was to be created exists.
+    /// The object to be created exists.
     AlreadyExists,
     /// An event matches the append condition: read again, decide again.
     ConditionFailed,
-    /// The tracking position does not rise: this was appended before.
+    /// The tracking position does not rise: this event was already appended.
     TrackingConflict,
     /// The idempotency key was used for other events.
     IdempotencyMismatch,
@@ -34,17 +35,17 @@ pub enum Code {
     KeyConflict,
     /// Over a size or count limit.
     TooLarge,
-    /// Too much at once; retry after `retry_after`.
+    /// A limit of concurrent work was met; retry after `retry_after`.
     ResourceExhausted,
     /// The server is shutting down; retry elsewhere or later.
     Stopping,
     /// Stored bytes are damaged.
     Corrupt,
-    /// The operating system refused.
+    /// The operating system reported an error.
     Io,
     /// A bug, or the engine stopped after a failure.
     Internal,
-    /// The request's time was up. An append may still happen.
+    /// The request's deadline passed. An append may still happen.
     Timeout,
 }
 
@@ -100,18 +101,18 @@ impl fmt::Display for Code {
     }
 }
 
-/// Which condition of an append met which event.
+/// The failed condition of an append and the event that matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conflict {
-    /// Which of the append's conditions, from 0.
+    /// Index of the append's condition, from 0.
     pub condition: usize,
     /// The first matching event.
     pub position: Position,
-    /// Which item of the condition's query it matches, from 0; `None` for a query that means all events.
+    /// Index of the matching item of the condition's query, from 0; `None` for a query of all events.
     pub item: Option<usize>,
 }
 
-/// An operation that did not succeed.
+/// Error of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct WireError {
@@ -119,17 +120,17 @@ pub struct WireError {
     pub code: Code,
     /// For people; safe to send.
     pub message: String,
-    /// When trying again makes sense.
+    /// Pause after which a retry makes sense.
     pub retry_after: Option<Duration>,
-    /// With [`Code::ConditionFailed`]: where.
+    /// With [`Code::ConditionFailed`]: the conflict.
     pub conflict: Option<Conflict>,
 }
 
-/// What a client learns once the engine has stopped; the log says why.
-pub(crate) const WRITES_NOTHING: &str = "the database writes nothing any more since its disk failed or was full; the server's log \
-    says more, and a restart goes on from what is durable";
+/// Message to clients once the engine has stopped; the log has the cause.
+pub(crate) const WRITES_NOTHING: &str = "the database rejects writes since its disk failed or was full; the server's log \
+    says more, and a restart resumes from the durable commits";
 
-/// Pause that is proposed to a client after a limit was met.
+/// Suggested pause after a limit was met.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl WireError {
@@ -153,7 +154,7 @@ impl WireError {
         Self::new(Code::TooLarge, format!("{count} {what}; at most {max} are allowed"))
     }
 
-    /// [`Code::ResourceExhausted`], to be tried again after a second.
+    /// [`Code::ResourceExhausted`], to be retried after a second.
     pub fn exhausted(message: impl Into<String>) -> Self {
         Self::new(Code::ResourceExhausted, message).retry_after(RETRY_AFTER)
     }
@@ -163,20 +164,20 @@ impl WireError {
         Self::new(Code::Stopping, "the server is shutting down").retry_after(RETRY_AFTER)
     }
 
-    /// Proposes a pause.
+    /// Suggests a pause.
     #[must_use]
     pub fn retry_after(mut self, pause: Duration) -> Self {
         self.retry_after = Some(pause);
         self
     }
 
-    /// A failure of ours: the client learns the kind, the log all of it.
+    /// An internal failure: the client gets only its kind, the log all of it.
     pub(crate) fn ours(code: Code, error: &dyn fmt::Display) -> Self {
         tracing::error!(code = code.as_str(), %error, "operation failed");
         let message = match code {
-            Code::Corrupt => "stored data is damaged; the server's log says where",
-            Code::Io => "the server could not read or write its files; its log says more",
-            _ => "the server failed; its log says more",
+            Code::Corrupt => "stored data is corrupt; see the server log",
+            Code::Io => "the server could not read or write its files; see the server log",
+            _ => "internal server error; see the server log",
         };
         Self::new(code, message)
     }
@@ -206,8 +207,8 @@ impl From<Error> for WireError {
             (_, Class::Conflict) => Code::KeyConflict,
             (_, Class::Refused) => Code::ConditionFailed,
             (_, Class::Busy) => {
-                tracing::warn!(%error, "the engine is out of room");
-                return Self::exhausted("the engine has no room for more writes now");
+                tracing::warn!(%error, "the engine cannot accept writes");
+                return Self::exhausted("the engine cannot accept more writes now");
             }
             (_, Class::Corrupt) => return Self::ours(Code::Corrupt, &error),
             (_, Class::Io) => return Self::ours(Code::Io, &error),
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_keeps_its_place() {
+    fn conflict_keeps_condition_and_position() {
         let place = Conflict { condition: 1, position: Position(7), item: Some(2) };
         let failed = EventsError::AppendConditionFailed {
             condition: 1,
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_failures_keep_their_detail_to_the_log() {
+    fn details_of_internal_failures_go_only_to_the_log() {
         let damaged = EventsError::Damaged { store: 7, place: "secret".into(), what: "w".into() };
         let error: WireError = damaged.into();
         assert_eq!(error.code, Code::Corrupt);

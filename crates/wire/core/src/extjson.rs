@@ -1,15 +1,15 @@
-//! Documents as JSON and back: MongoDB's Extended JSON, version 2.
+//! Conversion of documents to JSON and back: MongoDB's Extended JSON, version 2.
 //!
 //! ```text
 //! {"n": 1, "id": {"$oid": "65…"}}   ─parse▶  BSON  ─put_document▶   the same
 //! ```
-//! What JSON has is plain: texts, truth, null, arrays, documents, numbers. Everything else is an object whose only field
-//! begins with `$` and says the type. Of numbers, whole ones are int32 where they fit, else int64; a point or an exponent makes a
-//! double. So numbers keep their type in the relaxed form, too, but for an int64 that would fit an int32; in the canonical one every
-//! number says its type.
+//! Types of JSON are written directly: strings, booleans, null, arrays, documents, numbers. Any other type is
+//! an object whose only field begins with `$` and names the type. Integers are int32 where they fit, else
+//! int64; a point or an exponent makes a double. So numbers preserve their type in the relaxed form, too,
+//! except an int64 that would fit an int32; in the canonical form every number names its type.
 //!
-//! Fields keep their order. A name that stands twice in one object is refused: half of the readers would take the first, half the
-//! last.
+//! Fields preserve their order. A duplicate name in one object is rejected: some readers would take the
+//! first, others the last.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,7 +19,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 
 use crate::error::WireError;
 
-/// Names that say a type; anything else that begins with `$` is an operator, a field like others.
+/// Names that denote a type; any other name that begins with `$` is an operator, an ordinary field.
 const TYPES: [&str; 16] = [
     "$oid",
     "$symbol",
@@ -39,13 +39,13 @@ const TYPES: [&str; 16] = [
     "$undefined",
 ];
 
-/// Which of the two forms is written; both are read.
+/// The form to write; both are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
-    /// Numbers and dates as people read them.
+    /// Numbers and dates in readable form.
     #[default]
     Relaxed,
-    /// Every type comes back as it was.
+    /// Every type round-trips.
     Canonical,
 }
 
@@ -84,7 +84,7 @@ pub fn put_value(out: &mut Vec<u8>, value: Value<'_>, form: Form) {
         Value::Int32(number) if relaxed => out.extend_from_slice(number.to_string().as_bytes()),
         Value::Int64(number) if relaxed => out.extend_from_slice(number.to_string().as_bytes()),
         Value::Double(number) if relaxed && number.is_finite() => {
-            // Shortest form that comes back as the same number; with a point, so that it comes back as a double.
+            // Shortest form that parses to the same number; with a point, so that it parses as a double.
             out.extend_from_slice(format!("{number:?}").as_bytes());
         }
         other => put_typed(out, other, relaxed),
@@ -95,7 +95,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("a Vec takes every write");
 }
 
-/// Writes what JSON has no form of its own for.
+/// Writes a value of a type that JSON lacks.
 fn put_typed(out: &mut Vec<u8>, value: Value<'_>, relaxed: bool) {
     let mut one = Writer::new();
     one.put("v", value);
@@ -108,7 +108,7 @@ fn put_typed(out: &mut Vec<u8>, value: Value<'_>, relaxed: bool) {
 /// Reads a document.
 ///
 /// # Errors
-/// What is no JSON, no object, no document: with line and column.
+/// Not JSON, not an object, not a document: with line and column.
 pub fn parse(text: &str) -> Result<DocBuf, WireError> {
     let value = parse_value(text)?;
     match value.value() {
@@ -134,7 +134,7 @@ pub fn parse_value(text: &str) -> Result<Owned, WireError> {
     Ok(Owned::from(one.doc().get("v").unwrap_or(Value::Null)))
 }
 
-/// Puts the JSON that comes next as a field.
+/// Writes the next JSON value as a field.
 struct Put<'w> {
     out: &'w mut Writer,
     name: &'w str,
@@ -211,7 +211,7 @@ impl<'de> Visitor<'de> for Put<'_> {
             }
             fields.next_value_seed(Put { out: &mut *self.out, name: &own })?;
             if !seen.insert(own) {
-                return Err(A::Error::custom("a name stands twice in one object"));
+                return Err(A::Error::custom("a duplicate name in one object"));
             }
             name = fields.next_key()?;
         }
@@ -221,13 +221,13 @@ impl<'de> Visitor<'de> for Put<'_> {
 }
 
 impl Put<'_> {
-    /// An object that says its type.
+    /// Parses an object that names its type.
     fn typed<'de, A: MapAccess<'de>>(self, kind: &str, mut fields: A) -> Result<(), A::Error> {
         let mut object = serde_json::Map::new();
         object.insert(kind.to_owned(), fields.next_value()?);
         while let Some(name) = fields.next_key::<String>()? {
             if (kind, name.as_str()) != ("$code", "$scope") || object.len() > 1 {
-                return Err(A::Error::custom(format!("{name:?} stands beside {kind:?}")));
+                return Err(A::Error::custom(format!("{name:?} is not allowed next to {kind:?}")));
             }
             object.insert(name, fields.next_value()?);
         }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_has_is_plain_and_keeps_its_order() {
+    fn json_types_are_written_directly_and_preserve_order() {
         let text = r#"{"z":1,"a":[1.5,-2.0,1e300,true,null,"ä\n"],"m":{"y":9007199254740993,"b":{}}}"#;
         assert_eq!(back(text, Form::Relaxed), text);
         let canonical = r#"{"n":{"$numberInt":"1"},"l":{"$numberLong":"5"},"d":{"$numberDouble":"1.5"}}"#;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_type_says_which_it_is() {
+    fn other_types_name_their_type() {
         for text in [
             r#"{"v":{"$oid":"0123456789abcdef01234567"}}"#,
             r#"{"v":{"$date":"2026-11-22T00:00:00Z"}}"#,
@@ -290,25 +290,25 @@ mod tests {
     }
 
     #[test]
-    fn operators_are_fields_like_others() {
+    fn operators_are_ordinary_fields() {
         for text in [r#"{"$and":[{"a":{"$gt":1}}]}"#, r#"{"a":{"$regex":"^x","$options":"i"}}"#] {
             assert_eq!(back(text, Form::Relaxed), text);
         }
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_place() {
+    fn invalid_json_is_rejected_with_its_position() {
         for (text, why) in [
             ("", "not JSON"),
             ("{\"a\":1} x", "not JSON"),
             ("[1]", "a document is needed, not array"),
             (r#"{"$oid":"0123456789abcdef01234567"}"#, "a document is needed, not objectId"),
-            (r#"{"a":1,"a":2}"#, "twice"),
+            (r#"{"a":1,"a":2}"#, "duplicate"),
             ("{\"a\\u0000b\":1}", "zero byte"),
             (r#"{"v":{"$oid":"xyz"}}"#, "$oid"),
             (r#"{"v":{"$oid":7}}"#, "$oid"),
             (r#"{"v":{"$date":"yesterday"}}"#, "$date"),
-            (r#"{"v":{"$numberInt":"1","x":2}}"#, "beside"),
+            (r#"{"v":{"$numberInt":"1","x":2}}"#, "next to"),
             (r#"{"v":18446744073709551615}"#, "int64"),
         ] {
             let error = parse(text).unwrap_err();

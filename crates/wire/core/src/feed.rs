@@ -1,16 +1,17 @@
-//! The live side of subscriptions: what is new in a store is looked at once, whoever follows it.
+//! The live side of subscriptions: new events of a store are read once for all of its followers.
 //!
 //!   woken by the hub ─▶ feed of the store (one task) ─▶ new events, read once
 //!                         └─▶ index: type, tag ─▶ groups whose filter may match ─▶ one batch per matching group, shared
 //!                                                                            └─▶ wakes the group's followers
 //!
-//! Followers with the same filter are one group. A group keeps its newest batches for a moment; a follower takes from
-//! there what lies behind its own position. One that is slower than that reads from the store by its own position: there
-//! is no queue per follower, and nothing to overflow. Followers whose filter matches nothing new are not even woken.
+//! Followers with the same filter are one group. A group caches its newest batches; a follower takes the
+//! events after its position from there. A slower one reads from the store by its position: there is no queue
+//! per follower, and nothing to overflow. Followers whose filter matches nothing new are not even woken.
 //!
-//! Invariant: a group's batches hold every matching event of (`covered_from`, the feed's position], in order, each once.
+//! Invariant: a group's batches hold every matching event of (`covered_from`, the feed's position], in order,
+//! each once.
 //!
-//! Not here: who is woken when (`hub`), which filters are asked (`index`).
+//! Not here: waking the feeds (`hub`), finding matching filters (`index`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +25,9 @@ use crate::follow::{EncodedBatch, fill};
 use crate::index::Index;
 use crate::service::Service;
 
-/// Bytes of batches that a feed keeps for its followers. One that falls further behind reads from the store.
+/// Bytes of batches that a feed caches for its followers. A follower further back reads from the store.
 const KEPT_BYTES_MAX: usize = 8 << 20;
-/// What a kept batch costs beside its events, about.
+/// Approximate cost of a cached batch in addition to its events.
 const BATCH_OVERHEAD: usize = 512;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -37,17 +38,17 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Feed {
     store: EventStore,
     mark: StoreMark,
-    /// Everything up to here was looked at. Written under the lock of `state`.
+    /// Everything up to here was read. Written under the lock of `state`.
     position: AtomicU64,
     state: Mutex<State>,
-    /// There may be news, or nobody to tell them.
+    /// There may be new events, or no follower left.
     changed: Notify,
 }
 
 struct State {
     groups: HashMap<Arc<Query>, (Arc<Group>, usize)>,
     index: Index,
-    /// Batches in the order in which they were made, with their bytes.
+    /// Cached batches in the order of their creation, with their bytes.
     kept: VecDeque<(Arc<Group>, usize)>,
     kept_bytes: usize,
     ended: bool,
@@ -67,16 +68,16 @@ struct Live {
     ended: Option<WireError>,
 }
 
-/// What a group has for a follower.
+/// State of a group for one follower.
 pub(crate) enum News {
-    /// All matching events behind the follower's position, up to this one.
+    /// All matching events after the follower's position, up to this one.
     Batch(Position, Arc<EncodedBatch>),
-    /// The follower's position lies before, or inside, what is kept: read from the store.
+    /// The follower's position lies before, or inside, the cached batches: read from the store.
     Behind,
 }
 
 impl Feed {
-    /// A feed that begins behind what is in the store now.
+    /// A feed that begins after the current last event of the store.
     pub(crate) fn new(store: EventStore, mark: StoreMark) -> Result<Self, WireError> {
         let position = store.head()?.unwrap_or(Position::ZERO);
         still_there(&store, mark.id())?;
@@ -101,27 +102,27 @@ impl Feed {
         self.mark.id() == id
     }
 
-    /// True when there is something that was not looked at, be it not visible yet.
+    /// True when there are unread events, even if they are not visible yet.
     pub(crate) fn is_late(&self) -> bool {
         self.mark.moved(self.position())
     }
 
-    /// True when nobody follows.
+    /// True when there are no followers.
     pub(crate) fn is_deserted(&self) -> bool {
         lock(&self.state).groups.is_empty()
     }
 
-    /// Lets the task look.
+    /// Wakes the feed's task.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
     }
 
-    /// Everything up to here was looked at.
+    /// Everything up to here was read.
     fn position(&self) -> Position {
         Position(self.position.load(Ordering::Acquire))
     }
 
-    /// Tells the followers that nothing more comes, and why; ends the task.
+    /// Ends the followers' streams with `error`, and the task.
     pub(crate) fn end(&self, error: &WireError) {
         let mut state = lock(&self.state);
         for (group, _) in state.groups.values() {
@@ -132,7 +133,7 @@ impl Feed {
         self.changed.notify_one();
     }
 
-    /// One more follower of `query`.
+    /// Adds a follower of `query`.
     pub(crate) fn join(&self, query: &Arc<Query>) -> Arc<Group> {
         let mut state = lock(&self.state);
         if let Some((group, members)) = state.groups.get_mut(query) {
@@ -145,7 +146,7 @@ impl Feed {
         group
     }
 
-    /// One follower less.
+    /// Removes a follower.
     pub(crate) fn leave(&self, group: &Arc<Group>) {
         let mut state = lock(&self.state);
         let Some((_, members)) = state.groups.get_mut(&group.query) else { return };
@@ -177,26 +178,26 @@ impl Feed {
         }
     }
 
-    /// Looks at what is new, a batch of it; true when there is more.
+    /// Reads a batch of new events; true when there are more.
     fn look(&self) -> Result<bool, WireError> {
         let position = self.position();
         let mut reader = self.store.read(&Query::all(), ReadOptions::default().after(position))?;
         let head = reader.head().unwrap_or(Position::ZERO);
         let news = fill(&mut reader)?;
-        // Asked after the read: numbers are never given twice, so the read saw the same store.
+        // Checked after the read: ids are never reused, so the read saw the same store.
         still_there(&self.store, self.mark.id())?;
         let more = !reader.ended();
         let last = news.iter().next_back().map(|event| event.position);
         let position = if more { last.unwrap_or(position) } else { head.max(position) };
         let mut state = lock(&self.state);
         state.publish(news, position);
-        // Under the lock: a group that joins now must know what it is given and what not.
+        // Under the lock: a group that joins now must know which events it gets.
         self.position.store(position.0, Ordering::Release);
         Ok(more)
     }
 }
 
-/// Refuses to go on when `store` is not the one that had the number `id`.
+/// Fails when `store` no longer has the id `id`, because it was deleted.
 pub(crate) fn still_there(store: &EventStore, id: u32) -> Result<(), WireError> {
     if store.id() == Some(id) {
         return Ok(());
@@ -205,7 +206,7 @@ pub(crate) fn still_there(store: &EventStore, id: u32) -> Result<(), WireError> 
 }
 
 impl State {
-    /// Hands `news`, everything up to `position`, to the groups that want it.
+    /// Passes `news`, everything up to `position`, to the groups that match.
     fn publish(&mut self, news: EventBatch, position: Position) {
         let mut wanted: HashMap<*const Group, (Arc<Group>, Vec<usize>)> = HashMap::new();
         for (at, event) in news.iter().enumerate() {
@@ -229,7 +230,7 @@ impl State {
         let all = news.len();
         let news = Arc::new(EncodedBatch::new(news));
         for (group, events) in wanted.into_values() {
-            // Who wants everything shares one batch, whatever the filter.
+            // Groups that match all events share one batch, whatever the filter.
             let batch = if events.len() == all { news.clone() } else { Arc::new(news.pick(&events)) };
             self.kept_bytes += batch.bytes() + BATCH_OVERHEAD;
             self.kept.push_back((group.clone(), batch.bytes() + BATCH_OVERHEAD));
@@ -249,18 +250,18 @@ impl State {
 }
 
 impl Group {
-    /// A group that gets what comes behind `from`.
+    /// A group that gets the events after `from`.
     pub(crate) fn new(query: Arc<Query>, from: Position) -> Self {
         let live = Live { covered_from: from, batches: VecDeque::new(), ended: None };
         Self { query, live: Mutex::new(live), news: Notify::new() }
     }
 
-    /// Waits until there is something behind `after`.
+    /// Waits until there are events after `after`.
     pub(crate) async fn wait(&self, after: Position) -> Result<News, WireError> {
         loop {
             let waiting = self.news.notified();
             tokio::pin!(waiting);
-            // Announced before the look, so that what comes between is not missed.
+            // Enabled before the check, so that no notification in between is missed.
             waiting.as_mut().enable();
             if let Some(news) = self.news(after)? {
                 return Ok(news);
@@ -269,7 +270,7 @@ impl Group {
         }
     }
 
-    /// What lies behind `after`; `None`: nothing yet.
+    /// The events after `after`; `None`: nothing yet.
     fn news(&self, after: Position) -> Result<Option<News>, WireError> {
         let live = lock(&self.live);
         if let Some(error) = &live.ended {

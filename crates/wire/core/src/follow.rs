@@ -1,11 +1,11 @@
-//! Subscriptions: first what is there, then what comes, each event once and in order, for ever.
+//! Subscriptions: first existing events, then new ones, each once and in order, for ever.
 //!
 //!   [position after] ─▶ catch up: own batches from the store ─▶ CaughtUp ─▶ live: shared batches of the group ─▶ …
 //!                              ▲                                                          │ slower than the writers
 //!                              └────────────────────────── FellBehind ◀───────────────────┘
 //!
-//! A subscription is a position and nothing else: whatever happens it can go on by reading from there. See `feed`
-//! and `hub` for the live side.
+//! A subscription is only a position: it can always resume by reading from there. See `feed` and `hub` for
+//! the live side.
 
 use core::ops::ControlFlow;
 use std::collections::VecDeque;
@@ -26,11 +26,11 @@ use crate::hub::Member;
 use crate::reading::{INLINE, off_thread};
 use crate::service::Service;
 
-/// Events of one batch, and bytes of them as stored.
+/// Most events of one batch, and bytes of them as stored.
 const BATCH_EVENTS: usize = 512;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Which protocol's frame is kept with a batch.
+/// The protocol whose encoded frame is cached with a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
     /// Server-sent events.
@@ -45,7 +45,7 @@ pub enum Frame {
 
 const FRAMES: usize = 4;
 
-/// Events that a subscription delivers together, shared by all subscriptions that want the same ones.
+/// Events that are delivered together, shared by all subscriptions with the same matches.
 pub struct EncodedBatch {
     events: EventBatch,
     frames: [OnceLock<Bytes>; FRAMES],
@@ -61,8 +61,8 @@ impl EncodedBatch {
         self.events.iter()
     }
 
-    /// The batch as one protocol sends it: encoded by the first subscription that asks, shared by the others. What it
-    /// holds must depend on nothing but the batch.
+    /// The batch as one protocol sends it: encoded by the first subscription that calls it, shared by the
+    /// others. It must depend only on the batch.
     pub fn frame(&self, frame: Frame, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
         match self.frames.get(frame as usize) {
             Some(slot) => slot.get_or_init(|| encode(self)).clone(),
@@ -94,18 +94,18 @@ pub(crate) fn fill(reader: &mut EventReader) -> Result<EventBatch, WireError> {
     Ok(batch)
 }
 
-/// What a subscription delivers.
+/// Items that a subscription delivers.
 #[derive(Clone)]
 pub enum Followed {
     /// The next matching events.
     Events(Arc<EncodedBatch>),
-    /// Everything up to `head` has been delivered; what follows is live.
+    /// Everything up to `head` has been delivered; the following events are live.
     CaughtUp {
         /// Last position of the store, matching or not; zero for an empty store.
         head: Position,
     },
-    /// More than a batch is waiting: the subscriber is slower than the writers. [`Followed::CaughtUp`] follows when it is
-    /// not.
+    /// More than a batch is waiting: the subscriber is slower than the writers. [`Followed::CaughtUp`]
+    /// follows once it has caught up.
     FellBehind {
         /// Last position of the store.
         head: Position,
@@ -116,7 +116,7 @@ pub enum Followed {
 pub struct Following {
     service: Service,
     caller: Caller,
-    /// Changes of users and tokens when the caller was looked at last; `u64::MAX`: not yet.
+    /// Version of users and tokens when the caller was last checked; `u64::MAX`: not yet.
     access_seen: u64,
     store: EventStore,
     /// The store as it was when the subscription began, or when its first append created it.
@@ -124,7 +124,7 @@ pub struct Following {
     query: Arc<Query>,
     /// Everything up to here was delivered, is in `ready`, or does not match.
     after: Position,
-    /// Caught up, and said so.
+    /// True once [`Followed::CaughtUp`] was delivered.
     live: bool,
     /// The last batch read from the store took long.
     long: bool,
@@ -161,12 +161,12 @@ impl Following {
         }
     }
 
-    /// Waits for what comes next. Nothing is lost when the wait is given up: the next call goes on.
+    /// Waits for the next item. Cancel-safe.
     ///
     /// # Errors
-    /// [`crate::Code::Stopping`] when the server shuts down; [`crate::Code::NotFound`] when the store is deleted;
-    /// [`crate::Code::Unauthenticated`] or [`crate::Code::PermissionDenied`] when the caller may read no more; damage; the
-    /// engine stopped.
+    /// [`crate::Code::Stopping`] when the server shuts down; [`crate::Code::NotFound`] when the store is
+    /// deleted; [`crate::Code::Unauthenticated`] or [`crate::Code::PermissionDenied`] when the caller may no
+    /// longer read; corruption; a stopped engine.
     pub async fn next(&mut self) -> Result<Followed, WireError> {
         loop {
             if let Some(followed) = self.ready.pop_front() {
@@ -226,7 +226,7 @@ impl Following {
         self.caller.check(Right::Read, Some(self.store.name()))
     }
 
-    /// Reads the next batch from the store. Changes nothing before its last wait.
+    /// Reads the next batch from the store. Changes nothing before its last await.
     async fn catch_up(&mut self) -> Result<(), WireError> {
         let read = || -> Result<_, WireError> {
             let started = Instant::now();

@@ -1,4 +1,5 @@
-//! Consumer groups and checkpoints of consumers, for protocols: the caller's right, room in memory, waiting without a thread.
+//! Consumer groups and checkpoints, for protocols: the caller's right, the memory budget, waiting without a
+//! thread.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -11,11 +12,11 @@ use crate::error::WireError;
 use crate::service::{AskedStore, Service};
 use crate::turn::blocking;
 
-/// Most events that one call takes.
+/// Most events of one take.
 pub const TAKE_MAX: usize = 1_000;
-/// Longest that a call waits for something to take.
+/// Longest wait of a take for its first event.
 pub const TAKE_WAIT_MAX: Duration = Duration::from_secs(20);
-/// Shortest pause before a look at what is due.
+/// Shortest pause before retried events are checked again.
 const DUE_PAUSE_MIN: Duration = Duration::from_millis(1);
 
 impl Service {
@@ -61,20 +62,21 @@ impl Service {
         Ok(self.database().consumer_checkpoints(store.name)?)
     }
 
-    /// Runs `work`, which writes a little and waits for the disk.
+    /// Runs `work`, a short write that waits for the disk.
     ///
     /// # Errors
-    /// [`crate::Code::ResourceExhausted`] while the memory budget is spent; what `work` answers.
+    /// [`crate::Code::ResourceExhausted`] while the memory budget is spent; the error of `work`.
     pub async fn write<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, WireError> {
         self.room().await?;
         Ok(blocking(work)?)
     }
 
-    /// Takes up to `max` events of a group, waiting up to `wait` for the first. Whoever waits holds no thread.
+    /// Takes up to `max` events of a group, waiting up to `wait` for the first, without a thread.
     ///
     /// # Errors
-    /// [`crate::Code::InvalidArgument`] for more than [`TAKE_MAX`] events or [`TAKE_WAIT_MAX`]; [`crate::Code::ResourceExhausted`] when too
-    /// many wait; [`crate::Code::Stopping`]; as [`Service::write`].
+    /// [`crate::Code::InvalidArgument`] for more than [`TAKE_MAX`] events or [`TAKE_WAIT_MAX`];
+    /// [`crate::Code::ResourceExhausted`] when too many wait; [`crate::Code::Stopping`]; as
+    /// [`Service::write`].
     pub async fn take(
         &self,
         group: &ConsumerGroup,

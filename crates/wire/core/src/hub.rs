@@ -1,12 +1,13 @@
-//! Who follows what: the feeds of all followed stores, and the one task that wakes them.
+//! Registry of the feeds of all followed stores, and the one task that wakes them.
 //!
 //!   commit visible ─▶ watcher (one task) ─▶ each feed: did its store move? (two atomic loads) ─yes─▶ the feed's task
 //!
-//! So a thousand followed stores in which nothing happens cost a commit in another one microseconds in all. The watcher and
-//! the feeds come with the first follower and go with the last.
+//! So a thousand followed stores without new events cost a commit in another one microseconds in all. The
+//! watcher starts with the first follower and ends with the last, and so do the feeds.
 //!
-//! Invariant: a feed ends (stop, failure, deleted store, nobody left) under the lock of the hub, which joining takes too.
-//! So nobody joins a feed that has ended, and no commit after a join is missed: the watcher takes the lock after it.
+//! Invariant: a feed ends (stop, failure, deleted store, no follower) under the lock of the hub, which
+//! joining takes too. So no follower joins a feed that has ended, and no commit after a join is missed: the
+//! watcher takes the lock after it.
 //!
 //! Lock order: hub, feed, group.
 
@@ -24,7 +25,7 @@ use crate::service::Service;
 #[derive(Default)]
 pub(crate) struct Hub {
     feeds: Mutex<Feeds>,
-    /// The last feed went.
+    /// The last feed has ended.
     deserted: Notify,
 }
 
@@ -34,17 +35,17 @@ struct Feeds {
     watched: bool,
 }
 
-/// A follower's place in a group. Dropped, the follower leaves.
+/// A follower's membership in a group; dropping it leaves the group.
 pub(crate) struct Member {
     feed: Arc<Feed>,
     group: Arc<Group>,
 }
 
 impl Hub {
-    /// Joins the followers of `query` on `store`, which is that of `mark`. Must be called inside the runtime.
+    /// Joins the followers of `query` on `store`, whose mark is `mark`. Must be called inside the runtime.
     ///
     /// # Errors
-    /// The store is gone; damage.
+    /// The store is gone; corruption.
     pub(crate) fn join(
         &self,
         service: &Service,
@@ -59,7 +60,7 @@ impl Hub {
         let feed = Arc::new(Feed::new(store.clone(), mark.clone())?);
         let group = feed.join(query);
         if let Some(deleted) = feeds.by_store.insert(store.name().to_owned(), feed.clone()) {
-            // A store of the same name that was deleted; its feed has yet to notice.
+            // A deleted store of the same name; its feed has yet to notice.
             deleted.wake();
         }
         tokio::spawn(feed.clone().run(service.clone()));
@@ -96,7 +97,7 @@ impl Hub {
         feeds.by_store.drain().for_each(|(_, feed)| feed.end(&failed));
     }
 
-    /// Ends `feed` if nobody follows it any more.
+    /// Ends `feed` if it has no followers.
     pub(crate) fn close(&self, feed: &Arc<Feed>) -> bool {
         let mut feeds = lock(&self.feeds);
         let empty = feed.is_deserted();
@@ -106,7 +107,7 @@ impl Hub {
         empty
     }
 
-    /// Ends `feed` and tells its followers why.
+    /// Ends `feed` and its followers' streams with `error`.
     pub(crate) fn fail(&self, feed: &Arc<Feed>, error: &WireError) {
         let mut feeds = lock(&self.feeds);
         self.remove(&mut feeds, feed);
@@ -124,7 +125,7 @@ impl Hub {
 }
 
 impl Member {
-    /// Waits until there is something behind `after`.
+    /// Waits until there are events after `after`.
     pub(crate) async fn news(&self, after: Position) -> Result<News, WireError> {
         self.group.wait(after).await
     }

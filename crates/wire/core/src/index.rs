@@ -1,8 +1,8 @@
-//! Finds the groups whose filter may match an event, without asking the others.
+//! Finds the groups whose filter may match an event, without evaluating the others.
 //!
-//! Each query item stands under its first tag, or, without tags, under each of its types. An event asks for its type and
-//! for each of its tags; what it finds may match and is checked, what it does not find cannot match. An item that has neither, or
-//! prefixes of types beside its types, is asked of every event.
+//! Each query item is indexed by its first tag or, without tags, by each of its types. An event looks up its
+//! type and each of its tags; only the items found can match, and they are checked. An item with neither, or
+//! with prefixes of types in addition to its types, is checked for every event.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Index {
         }
     }
 
-    /// Calls `each` with every group that may want `event`, some of them more than once.
+    /// Calls `each` with every group that may match `event`, some of them more than once.
     pub(crate) fn candidates(&self, event: &SequencedEventRef<'_>, mut each: impl FnMut(&Arc<Group>)) {
         self.all.iter().for_each(&mut each);
         self.by_type.get(event.event_type()).into_iter().flatten().for_each(&mut each);
@@ -84,7 +84,7 @@ mod tests {
 
     /// Every query of up to two items over two types and two tags, and every event over three of each.
     #[test]
-    fn the_index_misses_no_group_that_matches_and_forgets_those_that_left() {
+    fn index_finds_all_matching_groups_and_drops_those_that_left() {
         let db = Database::in_memory().unwrap();
         let store = db.events("s").unwrap();
         for tags in subsets(&["x", "y", "z"]) {

@@ -1,11 +1,12 @@
-//! What every protocol of the server shares.
+//! Shared parts of the server's protocols.
 //!
 //!   http, grpc, … ─▶ Caller (who) ─▶ Service: right? limit? ─▶ Database
 //!                                       └─▶ Reading, Following: streams in batches; Metrics; Stop
 //!
-//! A protocol decodes its requests, calls [`Service`], and encodes what comes back; it holds no state of the database and
-//! makes no decision about access, limits or errors. Read `service` for the calls, `access` for who may do what,
-//! `reading` and `follow` for streams, `error` for the codes that clients may rely on, `extjson` for documents as JSON.
+//! A protocol decodes its requests, calls [`Service`], and encodes the result; it holds no state of the
+//! database and makes no decision about access, limits or errors. `service` has the calls, `access` users and
+//! rights, `reading` and `follow` streams, `error` the codes that clients may rely on, `extjson` documents as
+//! JSON.
 #![deny(missing_docs)]
 
 mod access;

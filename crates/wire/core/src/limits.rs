@@ -1,7 +1,7 @@
 use core::time::Duration;
 use std::path::PathBuf;
 
-/// What one server takes at once. At a limit a client gets an answer at once ([`crate::Code::TooLarge`] for one request
+/// Limits of one server. At a limit a client gets an error at once ([`crate::Code::TooLarge`] for one request
 /// that is too big, [`crate::Code::ResourceExhausted`] with a pause for too many of them), never a hang.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -9,11 +9,11 @@ pub struct Limits {
     pub request_bytes: usize,
     /// Bytes of requests that are being received, over all protocols. Default 256 MiB.
     pub request_memory: usize,
-    /// Bytes of answers over HTTP that are built as a whole, until the client has taken them. Default 256 MiB.
+    /// Bytes of HTTP responses that are built completely, until the client has read them. Default 256 MiB.
     pub answer_memory: usize,
     /// Events of one append. Default 100,000.
     pub append_events: usize,
-    /// Appends on their way to the disk. Default 8,192.
+    /// Unfinished appends. Default 8,192.
     pub appends_in_flight: usize,
     /// Bytes of those appends. Default 48 MiB: below what the engine queues before a submitter has to wait.
     pub append_bytes_in_flight: usize,
@@ -21,7 +21,7 @@ pub struct Limits {
     pub subscriptions: usize,
     /// Open reads. Default 1,024.
     pub reads: usize,
-    /// Reads that work at the same time, once they have proved to be long. Default: four for each processor.
+    /// Concurrent reads that have proved to be long. Default: four for each processor.
     pub long_reads: usize,
     /// Time of one request, streams and subscriptions excepted. Default 30 s.
     pub request_time: Duration,
@@ -48,14 +48,14 @@ impl Default for Limits {
 /// Settings of a [`crate::Service`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSettings {
-    /// What it takes at once.
+    /// Its limits.
     pub limits: Limits,
-    /// Lets callers without credentials do everything although users or tokens exist. Wrong credentials are refused
-    /// still. Default false.
+    /// Lets callers without credentials do everything although users or tokens exist. Wrong credentials are
+    /// still rejected. Default false.
     pub insecure: bool,
     /// The event store that protocols without store names use; created at the start. Default `default`.
     pub default_store: String,
-    /// Where backups are made that clients ask for. Default none: they are refused.
+    /// Directory of backups that clients request. Default none: such requests are rejected.
     pub backups: Option<PathBuf>,
 }
 

@@ -1,5 +1,5 @@
-//! Memory for requests that are being received, shared by all protocols; and, from a pool of the same kind, for answers over HTTP
-//! that are built as a whole.
+//! Memory for requests that are being received, shared by all protocols; and, from a pool of the same kind,
+//! for HTTP responses that are built completely.
 //!
 //! ```text
 //! bytes that arrived ─▶ share of the connection ─▶ pool of the server ─▶ Reservation ─▶ released when dropped
@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. A reservation covers bytes that arrived. An announced length reserves nothing.
 //! 2. One connection holds at most a quarter of the pool, or one request of the largest size if that is more.
-//! 3. A request that holds memory waits at most [`GROWTH_WAIT_MAX`] for more, so that requests which wait for each other end.
+//! 3. A request that holds memory waits at most [`GROWTH_WAIT_MAX`] for more, so that requests which wait for
+//!    each other end.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -71,13 +72,14 @@ impl ConnectionMemory {
 #[derive(Debug)]
 pub struct Reservation {
     memory: ConnectionMemory,
-    /// Of the share, then of the pool.
+    /// Permits of the connection's share, then of the pool.
     held: Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)>,
     kib: usize,
 }
 
 impl Reservation {
-    /// Grows the reservation to cover `bytes`, or to the whole share of the connection if that is less. The first growth waits for memory, so the caller sets a deadline.
+    /// Grows the reservation to cover `bytes`, or to the whole share of the connection if that is less. The
+    /// first growth waits for memory, so the caller sets a deadline.
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`]: more is needed, and none was released within two seconds.
@@ -100,7 +102,7 @@ impl Reservation {
         Ok(())
     }
 
-    /// As [`Reservation::cover`], without waiting: for an answer while it is built.
+    /// As [`Reservation::cover`], without waiting: for a response while it is built.
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`].
@@ -111,7 +113,7 @@ impl Reservation {
             Some((share, self.memory.pool.clone().try_acquire_many_owned(more).ok()?))
         };
         let acquired = acquired().ok_or_else(|| {
-            WireError::exhausted(format!("{bytes} bytes of this answer do not fit in the memory for answers"))
+            WireError::exhausted(format!("{bytes} bytes of this response exceed the memory for responses"))
         })?;
         self.add(acquired, more);
         Ok(())
@@ -119,7 +121,8 @@ impl Reservation {
 
     /// KiB to acquire so that the reservation covers `bytes`.
     fn missing(&self, bytes: usize) -> Option<u32> {
-        // A share that is smaller than one request would never suffice: MongoDB's messages exceed `limits.request_bytes`.
+        // A share that is smaller than one request would never suffice: MongoDB's messages exceed
+        // `limits.request_bytes`.
         let wanted = (bytes.div_ceil(STEP_KIB << 10) * STEP_KIB).min(self.memory.share_kib);
         let is_covered = bytes <= FREE_BYTES || wanted <= self.kib;
         (!is_covered).then(|| u32::try_from(wanted - self.kib).unwrap_or(u32::MAX))
@@ -136,7 +139,7 @@ impl Reservation {
         self.kib += kib as usize;
     }
 
-    /// Bytes that hold this reservation for as long as they or parts of them live.
+    /// Wraps bytes that hold this reservation for as long as they or parts of them live.
     pub fn hold(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         struct Held<B>(B, #[expect(dead_code, reason = "released when dropped")] Reservation);
         impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
@@ -227,7 +230,7 @@ mod tests {
         assert_eq!(second.unwrap_err().code, Code::ResourceExhausted);
     }
     #[tokio::test(start_paused = true)]
-    async fn answer_that_does_not_fit_is_refused_without_waiting() {
+    async fn response_that_does_not_fit_is_rejected_without_waiting() {
         let memory = RequestMemory::new(4 * MIB, MIB);
         let (mut a, mut b) = (memory.connection().reservation(), memory.connection().reservation());
         a.try_cover(2 * MIB).unwrap();

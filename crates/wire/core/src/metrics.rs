@@ -1,9 +1,9 @@
 //! Counters, gauges and histograms, by atomics; rendered in the text format of Prometheus.
 //!
 //!   ropewalk_requests_total{protocol,operation,code}   ropewalk_request_seconds{protocol,operation} (histogram)
-//!   gauges of what is on its way, counters of events, and what the engine says of itself
+//!   gauges of work in progress, counters of events, and statistics of the engine
 //!
-//! A request costs one read lock, a look-up by two static names, and three atomic additions.
+//! A request costs one read lock, a lookup by two static names, and three atomic additions.
 
 use core::fmt::Write;
 use std::collections::BTreeMap;
@@ -16,13 +16,14 @@ use ropewalk::Database;
 
 use crate::error::Code;
 
-/// Upper bounds of the latency buckets, microseconds. From a cached read to a request that hits its time limit.
+/// Upper bounds of the latency buckets, microseconds. From a cached read to a request that hits its time
+/// limit.
 const BUCKETS_MICROS: [u64; 15] = [
     50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 409_600, 1_638_400,
     30_000_000,
 ];
 
-/// What one operation of one protocol did.
+/// Counters of one operation of one protocol.
 #[derive(Default)]
 struct Operation {
     ok: AtomicU64,
@@ -33,11 +34,11 @@ struct Operation {
     running: AtomicI64,
 }
 
-/// Everything that is counted.
+/// All metrics.
 #[derive(Default)]
 pub struct Metrics {
     operations: RwLock<BTreeMap<(&'static str, &'static str), Arc<Operation>>>,
-    /// Appends between submission and answer, and their bytes.
+    /// Appends between submission and completion, and their bytes.
     pub(crate) appends_in_flight: AtomicU64,
     pub(crate) append_bytes_in_flight: AtomicU64,
     pub(crate) events_appended: AtomicU64,
@@ -50,30 +51,30 @@ pub struct Metrics {
     configuration: Configuration,
 }
 
-/// What is known of a configuration that may be read again.
+/// State of a configuration that can be reloaded.
 #[derive(Default)]
 struct Configuration {
-    /// 0 when there is none, 1 when the newest reading failed, 2 when it did not.
+    /// 0 without one, 1 when the newest load failed, 2 when it succeeded.
     state: AtomicU8,
     read_ms: AtomicU64,
 }
 
-/// The requests of one kind, for whoever makes many of them. Clones are counted where it was made, so that connections on several
-/// processors do not count on the same line.
+/// Handle to count many requests of one kind. Each clone counts separately, so that connections on several
+/// processors do not share a cache line.
 #[derive(Clone)]
 #[allow(clippy::redundant_allocation)] // the second is what counts the clones
 pub struct Requests(Arc<Arc<Operation>>);
 
 impl Requests {
-    /// Begins one.
+    /// Begins a request.
     pub fn begin(&self) -> RequestTimer {
         self.0.running.fetch_add(1, Relaxed);
         RequestTimer { operation: Some(self.clone()), started: Instant::now() }
     }
 }
 
-/// A request that is being answered. Dropped without [`RequestTimer::done`] it counts as a timeout: the client went away
-/// or its time was up.
+/// A request in progress. Dropped without [`RequestTimer::done`] it counts as a timeout: the client
+/// disconnected or the deadline passed.
 pub struct RequestTimer {
     operation: Option<Requests>,
     started: Instant,
@@ -85,7 +86,7 @@ impl RequestTimer {
         self.started
     }
 
-    /// Ends the request: well, or with a code.
+    /// Ends the request, with success or a code.
     pub fn done(mut self, outcome: Result<(), Code>) {
         self.end(outcome);
     }
@@ -116,12 +117,13 @@ impl Drop for RequestTimer {
 }
 
 impl Metrics {
-    /// Begins a request of `protocol` (`http`, `grpc`, …). Names are literals, so that their number is bounded.
+    /// Begins a request of `protocol` (`http`, `grpc`, …). Names are literals, so that their number is
+    /// bounded.
     pub fn request(&self, protocol: &'static str, operation: &'static str) -> RequestTimer {
         self.requests_of(protocol, operation).begin()
     }
 
-    /// Requests as those of [`Metrics::request`].
+    /// Handle for requests as in [`Metrics::request`].
     pub fn requests_of(&self, protocol: &'static str, operation: &'static str) -> Requests {
         let found = {
             let operations = self.operations.read().unwrap_or_else(|held| held.into_inner());
@@ -134,7 +136,7 @@ impl Metrics {
         Requests(Arc::new(operation))
     }
 
-    /// Notes how reading a configuration went that changes while the server runs.
+    /// Records the result of reloading a configuration.
     pub fn config_read(&self, ok: bool) {
         if ok {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -143,13 +145,14 @@ impl Metrics {
         self.configuration.state.store(1 + u8::from(ok), Relaxed);
     }
 
-    /// Whether the newest reading of the configuration went well, and the milliseconds since 1970 of the last one that did.
+    /// Whether the newest load of the configuration succeeded, and the milliseconds since 1970 of the last
+    /// successful one.
     pub fn config_state(&self) -> Option<(bool, u64)> {
         let state = self.configuration.state.load(Relaxed);
         (state > 0).then(|| (state == 2, self.configuration.read_ms.load(Relaxed)))
     }
 
-    /// All of it, and the engine's own figures, in the text format 0.0.4 of Prometheus.
+    /// All metrics, and the engine's, in the text format 0.0.4 of Prometheus.
     pub fn render(&self, db: &Database) -> String {
         let mut text = Text::default();
         self.requests(&mut text);

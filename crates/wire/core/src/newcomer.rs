@@ -4,8 +4,9 @@
 //! accepted ─▶ Newcomers::enter ─▶ Newcomer::scope(connection) ─▶ caller admitted ─▶ place released
 //!               └─ None: too many of this address
 //! ```
-//! A connection counts until [`crate::Access`] admits its first caller, or until it ends. So the bound holds for silent
-//! connections and wrong passwords, and not for pools of clients or for proxies, whose connections carry credentials.
+//! A connection counts until [`crate::Access`] admits its first caller, or until it ends. So the bound holds
+//! for silent connections and wrong passwords, and not for pools of clients or for proxies, whose connections
+//! carry credentials.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,7 +20,7 @@ pub struct Newcomers {
     peers: Mutex<HashMap<IpAddr, u32>>,
 }
 
-/// The place of one connection. Clones are the same place.
+/// The slot of one connection. Clones share the slot.
 #[derive(Debug, Clone)]
 pub struct Newcomer(Arc<Mutex<Option<Place>>>);
 
@@ -58,12 +59,12 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
 }
 
 impl Newcomers {
-    /// At most `max` of each address.
+    /// Creates a bound of `max` for each address.
     pub fn new(max: u32) -> Arc<Self> {
         Arc::new(Self { max, peers: Mutex::default() })
     }
 
-    /// A place for a connection of `peer`; `None` when its address has too many.
+    /// A slot for a connection of `peer`; `None` when its address has too many.
     pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Newcomer> {
         let peer = network(peer);
         let mut peers = lock(&self.peers);
@@ -77,15 +78,16 @@ impl Newcomers {
 }
 
 impl Newcomer {
-    /// Runs the connection, or a request of it: the first caller that is admitted within releases the place.
+    /// Runs the connection, or a request of it; the first caller that is authenticated inside releases the
+    /// slot.
     pub async fn scope<F: Future>(&self, work: F) -> F::Output {
         CURRENT.scope(self.clone(), work).await
     }
 }
 
-/// The connection at hand has logged in.
+/// Records that the current connection has logged in.
 pub(crate) fn admitted() {
-    // Outside of a scope there is no place.
+    // Outside of a scope there is no slot.
     let _ = CURRENT.try_with(|newcomer| drop(lock(&newcomer.0).take()));
 }
 
@@ -103,7 +105,7 @@ mod tests {
         let (first, second) = (newcomers.enter(one).unwrap(), newcomers.enter(one).unwrap());
         assert!(newcomers.enter(one).is_none());
         assert!(newcomers.enter(other).is_some());
-        // A connection that ends releases its place.
+        // A connection that ends releases its slot.
         drop(first);
         let third = newcomers.enter(one).unwrap();
         assert!(newcomers.enter(one).is_none());

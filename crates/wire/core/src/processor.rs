@@ -1,7 +1,7 @@
-//! Threads that stay on one processor, but for what takes long.
+//! Threads pinned to one processor, except for long work.
 //!
-//! A thread that serves many short requests is best where their packets arrive, and where what it needs is in the cache. A long one
-//! is best wherever there is room: it must not wait for its processor while another has nothing to do.
+//! A thread that serves many short requests is best where their packets arrive, and where its data is cached.
+//! Long work is best on any free processor: it must not wait for its own while another is idle.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -9,15 +9,15 @@ use std::io;
 
 use system::Set;
 
-/// Processors of this machine, of those that the system counts up to 1,024.
+/// A set of the machine's first 1,024 processors.
 #[derive(Clone, Copy)]
 pub struct Processors(Set);
 
 impl Processors {
-    /// Those that this thread may run on.
+    /// The processors on which this thread may run.
     ///
     /// # Errors
-    /// The system's; it may know no such thing.
+    /// The system's; it may not support the call.
     pub fn allowed() -> io::Result<Self> {
         system::allowed().map(Self)
     }
@@ -38,11 +38,11 @@ thread_local! {
     static HOME: Cell<Option<Home>> = const { Cell::new(None) };
 }
 
-/// Keeps this thread on the processor of this number from now on. What it runs with [`crate::blocking`] may go to all of `others`, as may
-/// threads that are started there.
+/// Pins this thread to a processor. Work in [`crate::blocking`] may run on all of `others`, as may threads
+/// that are started there.
 ///
 /// # Errors
-/// The system's; the thread then runs where it may, as before.
+/// The system's; the thread is then not pinned.
 pub fn stay_on(processor: usize, others: Processors) -> io::Result<()> {
     let here = system::only(processor)?;
     system::allow(&here)?;
@@ -50,7 +50,7 @@ pub fn stay_on(processor: usize, others: Processors) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `work` on any processor, and comes back.
+/// Runs `work` on any processor, and returns to the pinned one.
 pub(crate) fn roaming<R>(work: impl FnOnce() -> R) -> R {
     let home = HOME.get().filter(|home| system::allow(&home.elsewhere).is_ok());
     let _back = home.map(|home| Back(home.here));
@@ -61,7 +61,7 @@ struct Back(Set);
 
 impl Drop for Back {
     fn drop(&mut self) {
-        // It was allowed before. If it is no longer, the thread goes on elsewhere.
+        // The processor was allowed before. If it no longer is, the thread stays unpinned.
         let _ = system::allow(&self.0);
     }
 }
@@ -75,20 +75,20 @@ mod system {
     const COUNT: usize = libc::CPU_SETSIZE as usize;
 
     fn none() -> Set {
-        // SAFETY: the set is of numbers alone, for which zero is a value.
+        // SAFETY: the set consists of numbers, for which zero is a value.
         unsafe { std::mem::zeroed() }
     }
 
     pub(super) fn allowed() -> io::Result<Set> {
         let mut set = none();
-        // SAFETY: the system writes as many bytes of the set as it is told that there are; 0 is this thread.
+        // SAFETY: the size passed is that of the set that the system writes; 0 is this thread.
         let answer = unsafe { libc::sched_getaffinity(0, size_of::<Set>(), &raw mut set) };
         if answer == 0 { Ok(set) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Moves this thread among these, which are not none.
+    /// Moves this thread to these processors; the set is not empty.
     pub(super) fn allow(set: &Set) -> io::Result<()> {
-        // SAFETY: the system reads the set, which lives until it has answered; 0 is this thread.
+        // SAFETY: the system reads the set, which lives until the call returns; 0 is this thread.
         let answer = unsafe { libc::sched_setaffinity(0, size_of::<Set>(), set) };
         if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_stays_and_goes_elsewhere_for_what_takes_long() {
+    fn pinned_thread_may_leave_its_processor_for_long_work() {
         let all = Processors::allowed().unwrap();
         let last = *all.numbers().last().unwrap();
         let stays = std::thread::spawn(move || {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_that_is_not_there_is_refused() {
+    fn missing_processor_is_an_error() {
         for processor in [1_000_000, libc::CPU_SETSIZE as usize - 1] {
             let all = Processors::allowed().unwrap();
             if !all.numbers().contains(&processor) {

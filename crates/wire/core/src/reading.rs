@@ -1,7 +1,8 @@
 //! Reads as streams: one snapshot, one batch in memory, short work inline, long work off the async threads.
 //!
-//! A batch begins on the caller's thread. When it has taken [`INLINE`] the rest of it, and the batches after it, run where
-//! blocking is allowed, at most [`crate::Limits::long_reads`] at once. Dropping the reading ends it.
+//! A batch begins on the caller's thread. When it has taken [`INLINE`] the rest of it, and the batches after
+//! it, run where blocking is allowed, at most [`crate::Limits::long_reads`] at once. Dropping the reading
+//! ends it.
 
 use core::ops::ControlFlow;
 use core::time::Duration;
@@ -16,16 +17,16 @@ use crate::error::WireError;
 use crate::metrics::Metrics;
 use crate::turn::blocking;
 
-/// Work up to this long may occupy an async thread: about what a small query takes, far below what another request
-/// would notice.
+/// Work up to this long may occupy an async thread: about the time of a small query, far below what another
+/// request would notice.
 pub(crate) const INLINE: Duration = Duration::from_millis(1);
 
-/// Looking at the clock costs as much as visiting an event in place.
+/// Events between two checks of the clock: a check costs as much as visiting an event in place.
 const EVENTS_PER_LOOK: usize = 16;
 
-/// Runs `work` where it may block, when `turns` has room.
+/// Runs `work` as blocking work, with one of the permits `turns`.
 pub(crate) async fn off_thread<R>(turns: &Semaphore, work: impl FnOnce() -> R) -> R {
-    // The semaphore is never closed; if it were, working without a turn would still be right.
+    // The semaphore is never closed; if it were, running without a permit would still be correct.
     let _turn = turns.acquire().await.ok();
     blocking(work)
 }
@@ -52,11 +53,11 @@ impl Reading {
         self.reader.head()
     }
 
-    /// Visits further events until there were `max_events`, or `max_bytes` of them as stored, or no more: at least one
-    /// if there is one. False once everything was visited.
+    /// Visits further events until there were `max_events`, or `max_bytes` of them as stored, or no more: at
+    /// least one if there is one. False once everything was visited.
     ///
     /// # Errors
-    /// Damage.
+    /// Corruption.
     pub async fn next(
         &mut self,
         max_events: usize,

@@ -1,4 +1,4 @@
-//! The operations that protocols offer: each checks the caller's right and the limits, then does its work.
+//! The operations that protocols offer: each checks the caller's right and the limits, then executes.
 
 use core::time::Duration;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ impl<'a> From<&'a String> for AskedStore<'a> {
     }
 }
 
-/// The database as protocols see it. Cheap to clone.
+/// The database as protocols use it. Cheap to clone.
 #[derive(Clone)]
 pub struct Service(Arc<Shared>);
 
@@ -77,21 +77,21 @@ pub struct StoreInfo {
     pub head: Option<Position>,
 }
 
-/// About the largest answer over HTTP that is built as a whole.
+/// Approximate bytes of the largest HTTP response that is built completely.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Memory of all commands over documents and of what their cursors have sorted.
+/// Memory of all document commands and of the sorted results of their cursors.
 const COMMANDS_BYTES_MAX: u64 = 1 << 30;
 /// Types and tags of one query that are looked up on the caller's thread; each costs about a microsecond.
 const INLINE_TERMS_MAX: usize = 500;
-/// Positions in which an intersection that finds nothing is looked for on the caller's thread: at worst about a
+/// Positions that an intersection without a match may scan on the caller's thread: at worst about a
 /// millisecond.
 const INLINE_POSITIONS_MAX: u64 = 200_000;
-/// How long an append waits for a flush before it is answered with a pause to make.
+/// How long an append waits for a flush before it fails with a suggested pause.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How often it looks.
+/// Interval of its checks.
 const ROOM_LOOK: Duration = Duration::from_millis(10);
 
-/// Holds the place of an append on its way.
+/// Permit of an unfinished append.
 pub struct InFlight<'a> {
     metrics: &'a Metrics,
     bytes: u64,
@@ -105,10 +105,10 @@ impl Drop for InFlight<'_> {
 }
 
 impl Service {
-    /// Offers `db`.
+    /// Creates the service of `db`.
     ///
     /// # Errors
-    /// What is stored about users cannot be read; a default store whose name is not allowed.
+    /// The stored users cannot be read; the name of the default store is invalid.
     pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
         let ServiceSettings { limits, insecure, default_store, backups } = settings;
         db.events(&default_store)?.create()?;
@@ -132,12 +132,12 @@ impl Service {
         })))
     }
 
-    /// Memory for answers over HTTP that are built as a whole.
+    /// Memory for HTTP responses that are built completely.
     pub fn answer_memory(&self) -> &RequestMemory {
         &self.0.answer_memory
     }
 
-    /// Memory that commands over documents share, of every protocol.
+    /// Memory that document commands of every protocol share.
     pub fn commands(&self) -> &Arc<SharedMemory> {
         &self.0.commands
     }
@@ -152,7 +152,7 @@ impl Service {
         &self.0.access
     }
 
-    /// What is counted.
+    /// The metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
@@ -160,7 +160,7 @@ impl Service {
     /// Whether requests that write can succeed.
     ///
     /// # Errors
-    /// The server is shutting down, or the database writes nothing any more until it is opened again.
+    /// The server is shutting down, or the database rejects writes until it is opened again.
     pub fn readiness(&self) -> Result<(), WireError> {
         if self.stop().stopping() {
             return Err(WireError::stopping());
@@ -173,7 +173,7 @@ impl Service {
         &self.0.stop
     }
 
-    /// What is taken at once.
+    /// The limits.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
@@ -227,20 +227,21 @@ impl Service {
         let count = metrics.appends_in_flight.fetch_add(1, Relaxed);
         let before = metrics.append_bytes_in_flight.fetch_add(bytes as u64, Relaxed);
         let entered = InFlight { metrics, bytes: bytes as u64 };
-        // An append larger than the limit may go alone.
+        // An append larger than the limit may run alone.
         let full = before > 0 && before + bytes as u64 > limits.append_bytes_in_flight as u64;
         if count >= limits.appends_in_flight as u64 || full {
-            return Err(WireError::exhausted("too many appends are on their way"));
+            return Err(WireError::exhausted("too many appends are in progress"));
         }
         Ok(entered)
     }
 
-    /// Appends `events` atomically; answers when they are as durable as asked. A store comes into being with its first
-    /// append.
+    /// Appends `events` atomically; returns when they have the requested durability. The first append creates
+    /// its store.
     ///
     /// # Errors
-    /// [`crate::Code::ConditionFailed`] with the conflict, and the other codes of appends; [`crate::Code::TooLarge`];
-    /// [`crate::Code::ResourceExhausted`] when too many appends are on their way.
+    /// [`crate::Code::ConditionFailed`] with the conflict, and the other codes of appends;
+    /// [`crate::Code::TooLarge`]; [`crate::Code::ResourceExhausted`] when there are too many unfinished
+    /// appends.
     pub async fn append(
         &self,
         caller: &Caller,
@@ -274,8 +275,9 @@ impl Service {
         Ok(appended)
     }
 
-    /// Lets a write of about `bytes` to `store` begin: the caller's right, the bounds on what is on its way, room in memory.
-    /// For protocols whose models have no call of their own here; hold what it gives until the write is answered.
+    /// Admits a write of about `bytes` to `store`: checks the caller's right, the limit of unfinished writes,
+    /// and memory. For protocols whose models have no call here; hold the permit until the write is
+    /// acknowledged.
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
@@ -286,7 +288,7 @@ impl Service {
         Ok(in_flight)
     }
 
-    /// Refuses what the caller may not do with `store`, and everything once the server stops.
+    /// Rejects a caller without the right on `store`, and every call once the server stops.
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
@@ -294,8 +296,8 @@ impl Service {
         self.begin(caller, right, Some(store))
     }
 
-    /// Rejects a caller without what an operation needs, and operations on single stores once the server stops. `store`: its name,
-    /// where the object is a single store.
+    /// Rejects a caller without the rights of an operation, and operations on single stores once the server
+    /// stops. `store`: its name, where the object is a single store.
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
@@ -306,8 +308,8 @@ impl Service {
         needs.check(caller, store)
     }
 
-    /// Lets a read of `store` begin, for models that have no call of their own here; hold what it gives until the read is
-    /// answered.
+    /// Admits a read of `store`, for models that have no call here; hold the permit until the read is
+    /// complete.
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
@@ -317,7 +319,7 @@ impl Service {
         permit.map_err(|_| WireError::exhausted("too many reads are open"))
     }
 
-    /// Lets a live stream begin; the right to it was checked. Hold what it gives as long as it lives.
+    /// Admits a live stream; the right to it was already checked. Hold the permit as long as it lives.
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`].
@@ -326,12 +328,12 @@ impl Service {
         permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))
     }
 
-    /// Runs `work`, which may take long, where it holds up nobody, and not too many of its kind at once.
+    /// Runs `work`, which may take long, as blocking work, a bounded number at once.
     pub async fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
         off_thread(&self.0.long_reads, work).await
     }
 
-    /// Waits a moment while the memory budget is tight; the engine's own wait would hold an async thread.
+    /// Waits while the memory budget is tight; the engine's own wait would block an async thread.
     ///
     /// # Errors
     /// [`crate::Code::ResourceExhausted`] when it stays spent.
@@ -354,7 +356,7 @@ impl Service {
         }
     }
 
-    /// Opens a read of the matching events at this moment.
+    /// Opens a read of the matching events at the current snapshot.
     ///
     /// # Errors
     /// [`crate::Code::NotFound`]; an invalid query; [`crate::Code::ResourceExhausted`].
@@ -474,7 +476,7 @@ impl Service {
         let store = self.asked(caller, Right::Read, store.into())?;
         let permit = self.0.subscriptions.clone().try_acquire_owned();
         let permit = permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))?;
-        // Refuses an invalid query before the stream begins.
+        // Rejects an invalid query before the stream begins.
         store.subscribe(&query, after)?;
         Ok(Following::new(
             self.clone(),
@@ -489,7 +491,7 @@ impl Service {
     /// The stores that the caller may read, by name.
     ///
     /// # Errors
-    /// Damage.
+    /// Corruption.
     pub fn stores(&self, caller: &Caller) -> Result<Vec<StoreInfo>, WireError> {
         let names = self.0.db.event_stores();
         let mut stores = Vec::new();
@@ -500,7 +502,7 @@ impl Service {
         Ok(stores)
     }
 
-    /// Creates an empty store; false when it was there.
+    /// Creates an empty store; false when it exists.
     ///
     /// # Errors
     /// A name that is not allowed.
@@ -521,7 +523,7 @@ impl Service {
         if deleted { Ok(()) } else { Err(missing().into()) }
     }
 
-    /// What the engine does and holds.
+    /// State and sizes of the engine.
     ///
     /// # Errors
     /// [`crate::Code::PermissionDenied`].
@@ -531,8 +533,8 @@ impl Service {
     }
 }
 
-/// True when the first match of `query` after `after` may take long to find, or not to find: many terms, or terms that
-/// must meet somewhere in many positions.
+/// True when the first match of `query` after `after` may take long to find: many terms, or an intersection
+/// over many positions.
 fn may_be_long(store: &EventStore, query: &Query, after: Option<Position>) -> Result<bool, WireError> {
     let terms: usize = query.items.iter().map(|item| item.types.len() + item.tags.len()).sum();
     let meets =
@@ -547,15 +549,15 @@ fn may_be_long(store: &EventStore, query: &Query, after: Option<Position>) -> Re
     Ok(head.saturating_sub(after.map_or(0, |after| after.0)) > INLINE_POSITIONS_MAX)
 }
 
-/// About what an event takes in a log record.
+/// Approximate bytes of an event in a log record.
 fn event_bytes(event: &Event) -> usize {
     let tags: usize = event.tags.iter().map(|tag| tag.len() + 2).sum();
     let metadata: usize = event.metadata.iter().map(|(key, value)| key.len() + value.len() + 4).sum();
     event.event_type.len() + event.data.len() + tags + metadata + 24
 }
 
-/// A count that can be interrupted. Events never change, so counting on at a later snapshot up to the same head is the
-/// same count.
+/// A count that can be interrupted. Events never change, so continuing at a later snapshot up to the same
+/// head gives the same count.
 struct Count {
     at: Position,
     found: u64,

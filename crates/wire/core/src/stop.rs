@@ -13,22 +13,22 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// A signal that was not given yet.
+    /// A signal that is not set yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives the signal: new requests are refused, live subscriptions end, running requests finish.
+    /// Sets the signal: new requests are rejected, live subscriptions end, running requests finish.
     pub fn begin(&self) {
         self.0.send_replace(true);
     }
 
-    /// True once it was given.
+    /// True once it is set.
     pub fn stopping(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Waits until it is given.
+    /// Waits until it is set.
     pub async fn wait(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.0.subscribe().wait_for(|stopping| *stopping).await;

@@ -1,14 +1,14 @@
-//! Content negotiation: which of our forms of an answer a client likes best (RFC 9110, section 12.5.1).
+//! Content negotiation: the form of a response that a client prefers (RFC 9110, section 12.5.1).
 
 use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 
 use crate::problem::{Problem, Refusal};
 
-/// The offer that the client likes best; the first of equals, and the first when it does not say.
+/// The offer that the client prefers; the first of equals, and the first without a preference.
 ///
 /// # Errors
-/// It takes none of them.
+/// It accepts none of them.
 pub(crate) fn choose<'a>(headers: &HeaderMap, offers: &[&'a str]) -> Result<&'a str, Problem> {
     let ranges: Vec<(&str, f32)> = headers
         .get_all(ACCEPT)

@@ -1,8 +1,8 @@
-//! Who calls: the header `Authorization`, checked before any route sees the request.
+//! Authentication by the header `Authorization`, before any route sees the request.
 //!
-//! The address a login is throttled by is that of the connection. Headers such as `X-Forwarded-For` are never looked at:
-//! anybody can write them. A listener that knows its caller otherwise (a local socket that only its owner can open)
-//! puts the [`Caller`] into the request's extensions, which no client can.
+//! Logins are throttled by the address of the connection. Headers such as `X-Forwarded-For` are never read,
+//! since any client can write them. A listener that knows its caller otherwise (a local socket that only its
+//! owner can open) puts the [`Caller`] into the request's extensions, which no client can.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,7 +18,7 @@ use ropewalk_wire::{Caller, Code, Credentials};
 use crate::App;
 use crate::problem::{Problem, Refusal};
 
-/// Puts the caller into the request, or answers 401, 403 or 429.
+/// Puts the caller into the request, or responds with 401, 403 or 429.
 pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
     if request.extensions().get::<Caller>().is_none() {
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
@@ -58,7 +58,7 @@ impl Given {
         if values.next().is_some() {
             return Err(refuse("the header is there more than once"));
         }
-        let text = value.to_str().map_err(|_| refuse("the header is not a text"))?;
+        let text = value.to_str().map_err(|_| refuse("the header is not ASCII text"))?;
         let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
         if scheme.eq_ignore_ascii_case("bearer") {
             return Ok(Self::Token(rest.trim().to_owned()));

@@ -1,4 +1,4 @@
-//! Backups of the whole database into the directory that the server's settings name.
+//! Backups of the complete database into the directory that the server's settings name.
 
 use axum::Json;
 use axum::extract::{Extension, State};
@@ -32,10 +32,10 @@ struct BackupName {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Backup)]
 struct BackupOut {
-    /// Its directory below that of all backups.
+    /// Its directory inside that of all backups.
     #[schema(example = "20261121T143651Z-2be650b6d019eb54")]
     name: String,
-    /// The last commit that is in it.
+    /// The last commit in it.
     seq: u64,
     /// End of its log.
     lsn: u64,
@@ -61,8 +61,9 @@ impl From<NamedBackup> for BackupOut {
 
 /// Copies the database into the server's directory of backups, under a name made of time and chance.
 ///
-/// Everything acknowledged before the request is in it, as of one commit; writers go on meanwhile. Needs the right `admin` on
-/// every store. Answers when the copy is durable, however long that takes.
+/// The backup contains everything acknowledged before the request, as of one commit; writers continue
+/// meanwhile. Needs the right `admin` on every store. Responds when the copy is durable, however long that
+/// takes.
 #[utoipa::path(
     post, path = "/v1/backups", operation_id = "create_backup", tag = "backups",
     responses((status = 201, description = "Made.", body = BackupOut)),
@@ -76,7 +77,7 @@ async fn create(
     Ok((StatusCode::CREATED, Json(backup.into())))
 }
 
-/// As `POST /v1/backups`, under a name of the client's choice.
+/// As `POST /v1/backups`, under a name chosen by the client.
 #[utoipa::path(
     put, path = "/v1/backups/{backup}", operation_id = "create_named_backup", tag = "backups",
     params(BackupName),

@@ -2,8 +2,8 @@
 //!
 //!   headers ─▶ type, encoding, announced length ─▶ bytes (≤ limit, in time) ─▶ inflate (≤ limit) ─▶ UTF-8 ─▶ parse
 //!
-//! Each arrow refuses on its own, as early as it can: a body of the wrong type or an announced length over the limit is
-//! never read. Inflating and parsing of large bodies leave the async threads.
+//! Each step rejects separately, as early as it can: a body of the wrong type or an announced length over the
+//! limit is never read. Inflating and parsing of large bodies leave the async threads.
 
 use std::io::Read;
 
@@ -25,18 +25,18 @@ use crate::App;
 use crate::json::Object;
 use crate::problem::{Problem, Refusal};
 
-/// Bodies from this size on are inflated and parsed on a thread where that may take its time.
+/// Bodies from this size on are inflated and parsed as blocking work.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 /// Largest body of a caller without any right: enough to change the own password.
 const BYTES_MAX_WITHOUT_RIGHTS: usize = 64 << 10;
-/// Largest window of a zstd body, as a power of two: 8 MiB, what RFC 8878 asks every decoder to have.
+/// Largest window of a zstd body, as a power of two: 8 MiB, which RFC 8878 requires of every decoder.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
-/// The body of a request: JSON by its headers, UTF-8 for certain, not parsed yet.
+/// The body of a request: JSON by its headers, valid UTF-8, not parsed yet.
 pub(crate) struct JsonText(Bytes, Reservation);
 
 impl JsonText {
-    /// Parses the body and makes of it what `build` makes of it.
+    /// Parses the body and converts it with `build`.
     pub(crate) async fn parse<T: Send + 'static>(
         self,
         build: impl FnOnce(&str) -> Result<T, Problem> + Send + 'static,
@@ -54,7 +54,7 @@ impl JsonText {
     }
 }
 
-/// Parses a JSON object; an error says what, line and column.
+/// Parses a JSON object; an error has message, line and column.
 pub(crate) fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
     serde_json::from_str::<Object<T>>(text).map(|Object(parsed)| parsed).map_err(|error| {
         match error.classify() {
@@ -82,7 +82,7 @@ enum Encoding {
     Zstd,
 }
 
-/// A refusal of the body. A wrong encoding says which are right.
+/// A rejected body. A wrong encoding lists the supported ones.
 pub(crate) enum BodyProblem {
     Encoding(Problem),
     Other(Problem),
@@ -153,7 +153,7 @@ fn refused(error: BodyError) -> Problem {
     }
 }
 
-/// Says that a request has no body, and refuses it if it has one.
+/// Extractor for requests without a body; rejects one that has a body.
 pub(crate) struct NoBody;
 
 impl FromRequestParts<App> for NoBody {

@@ -1,8 +1,8 @@
-//! The change feed: every commit of the database in order, whatever store or keyspace it wrote. What `ropewalk tail`
-//! shows, and what a copy of the database elsewhere would read.
+//! The change feed: every commit of the database in order, whatever store or keyspace it wrote. `ropewalk
+//! tail` displays it, and a replica of the database could read it.
 //!
-//! One line is one commit, so a reader that breaks off goes on after the last whole line. The log is read where
-//! blocking is allowed; a follower that has everything waits without a thread.
+//! One line is one commit, so an interrupted reader resumes after the last complete line. The log is read
+//! where blocking is allowed; a follower that has everything waits without a thread.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::problem::Problem;
 use crate::routes::Route;
 use crate::stream::NDJSON;
 
-/// Bytes of one chunk, about.
+/// Approximate bytes of one chunk.
 const CHUNK_BYTES: usize = 64 << 10;
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -35,17 +35,19 @@ pub(crate) fn routes() -> Vec<Route> {
 
 /// Every commit in order, one per line. Needs the right `admin` on every store.
 ///
-/// A line is `{"seq":9,"recorded_at":"…","appends":[{"store":"s","events":[…]}],"writes":[{"keyspace":3,"change":"put",
-/// "key_base64":"…"}]}`; a commit that deleted a store has `"deleted":true` in its part. What a commit wrote into other models is told
-/// by its size: `"others":[{"model":"tables","bytes":61}]`, `documents` and `time series` likewise. With `follow=true` the stream
-/// goes on with each new commit, and shows heartbeats (`{"control":"heartbeat"}`) while there is none.
+/// A line is
+/// `{"seq":9,"recorded_at":"…","appends":[{"store":"s","events":[…]}],"writes":[{"keyspace":3,"change":"put",
+/// "key_base64":"…"}]}`; a commit that deleted a store has `"deleted":true` in its part. Writes to other
+/// models are reported by their size: `"others":[{"model":"tables","bytes":61}]`, `documents` and `time
+/// series` likewise. With `follow=true` the stream continues with each new commit, and sends heartbeats
+/// (`{"control":"heartbeat"}`) in between.
 #[utoipa::path(
     get, path = "/v1/changes", operation_id = "changes", tag = "stores",
     params(
         ("from" = Option<u64>, Query, description = "First commit. 404 when the log no longer holds it."),
         ("last" = Option<u64>, Query, description = "Instead of `from`: the newest so many commits, as far as the log holds them."),
         ("limit" = Option<u64>, Query, description = "Ends after so many commits."),
-        ("follow" = Option<bool>, Query, description = "Goes on with new commits."),
+        ("follow" = Option<bool>, Query, description = "Continues with new commits."),
     ),
     responses((status = 200, description = "Commits from the first that the log holds, or as asked.", body = String, content_type = "application/x-ndjson")),
 )]
@@ -86,18 +88,18 @@ async fn changes(
     Ok(respond(feed, begin, stop, app.settings.heartbeat))
 }
 
-/// A place in the feed, and where it ends.
+/// A position in the feed, and its end.
 struct Feed {
     service: Service,
     caller: Caller,
     /// Changes of users and tokens at the last check of the caller.
     access_seen: u64,
     feed: ChangeFeed,
-    /// What the log no longer holds is an error; otherwise the feed begins with what it holds.
+    /// If the log no longer holds the first commit: true fails, false begins with the oldest one.
     exactly: bool,
-    /// Last commit; `None`: the feed goes on for ever.
+    /// Last commit; `None`: the feed never ends.
     end: Option<Seq>,
-    /// Commits until the end.
+    /// Commits remaining until the end.
     left: u64,
     payload: Payload,
 }
@@ -107,7 +109,7 @@ impl Feed {
         self.left == 0 || self.end.is_some_and(|end| self.feed.next_seq() > end)
     }
 
-    /// Reads the commits that are there, up to a chunk. Fails when the caller's right was withdrawn.
+    /// Reads the available commits, up to a chunk. Fails when the caller's right was withdrawn.
     async fn chunk(mut self) -> Result<(Self, Vec<u8>), WireError> {
         let read = tokio::task::spawn_blocking(move || {
             let mut out = Vec::new();
@@ -118,7 +120,7 @@ impl Feed {
             .await
             .unwrap_or_else(|_| Err(WireError::new(Code::Internal, "the change feed could not be read")))?;
         if !out.is_empty() {
-            // After the read: the commits may be newer than a right that was withdrawn.
+            // After the read: the commits may be newer than the withdrawal of a right.
             feed.service.access().still(&mut feed.caller, &mut feed.access_seen)?;
             feed.caller.check(Right::Admin, None)?;
         }
@@ -136,7 +138,7 @@ impl Feed {
             Err(error) => return Err(error.into()),
         }
         self.left -= 1;
-        // From here on a gap would be one in what was told.
+        // From here on a missing commit would be a gap in the feed.
         self.exactly = true;
         Ok(true)
     }
@@ -176,7 +178,7 @@ fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Respo
         }
     });
     let begin = stream::iter((!begin.is_empty()).then(|| Bytes::from(begin)));
-    // Fused: who takes the stream may ask again after its end.
+    // Fused: the body may be polled again after its end.
     let body = Body::from_stream(begin.chain(rest).map(Ok::<_, std::convert::Infallible>).fuse());
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(if payload == Payload::Exact { EXACT } else { NDJSON })),
@@ -185,7 +187,7 @@ fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Respo
     (headers, body).into_response()
 }
 
-/// The last line of a feed that cannot go on.
+/// The last line of a feed that cannot continue.
 fn broken(error: WireError) -> Bytes {
     let problem = serde_json::to_string(Problem::from(error).body()).unwrap_or_default();
     format!("{{\"control\":\"error\",\"problem\":{problem}}}\n").into()
@@ -250,7 +252,7 @@ fn put_change(out: &mut Vec<u8>, change: &Change<'_>, payload: Payload) -> Resul
     Ok(())
 }
 
-/// What other models got, where there is any: their bytes are for the log alone.
+/// Sizes of writes to other models, if any: their bytes are only for the log.
 fn put_others(out: &mut Vec<u8>, change: &Change<'_>) {
     let mut separate = Separate::default();
     for part in &change.parts {
@@ -270,7 +272,7 @@ fn put_others(out: &mut Vec<u8>, change: &Change<'_>) {
     }
 }
 
-/// Commas between, not before.
+/// Writes commas between elements.
 #[derive(Default)]
 struct Separate(bool);
 

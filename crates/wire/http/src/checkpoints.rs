@@ -1,4 +1,4 @@
-//! Checkpoints of consumers: how far each says it has come.
+//! Checkpoints of consumers: the position that each has reported.
 
 use axum::Json;
 use axum::extract::{Extension, RawQuery, State};
@@ -20,18 +20,18 @@ use crate::routes::{Route, STORE};
 pub(crate) fn routes() -> Vec<Route> {
     vec![
         Route::new(Needs::read(STORE), routes!(list_checkpoints)),
-        // Consumers say how far they have read.
+        // Consumers report how far they have read.
         Route::new(Needs::read(STORE), routes!(get_checkpoint, put_checkpoint, delete_checkpoint)),
     ]
 }
 
-/// How far a consumer has come.
+/// Checkpoint of a consumer.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Checkpoint)]
 struct CheckpointOut {
     #[schema(example = "mailer")]
     consumer: String,
-    /// Every event up to here is dealt with; null for a consumer that never said so.
+    /// Every event up to here is processed; null for a consumer without a checkpoint.
     #[schema(example = 42)]
     position: Option<u64>,
 }
@@ -41,7 +41,7 @@ struct CheckpointOut {
 struct ListedOut {
     consumer: String,
     position: u64,
-    /// When the consumer said so, RFC 3339, UTC.
+    /// Time of the report, RFC 3339, UTC.
     #[schema(format = DateTime)]
     set_at: String,
 }
@@ -62,7 +62,7 @@ struct CheckpointsOut {
 #[serde(deny_unknown_fields)]
 #[schema(as = SetCheckpoint)]
 struct CheckpointIn {
-    /// Every event up to here is dealt with. At most the last position of the store.
+    /// Every event up to here is processed. At most the last position of the store.
     position: u64,
 }
 
@@ -89,14 +89,14 @@ async fn list_checkpoints(
     Ok(Json(CheckpointsOut { checkpoints: all.into_iter().map(ListedOut::from).collect() }))
 }
 
-/// How far a consumer has come.
+/// Checkpoint of a consumer.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "get_checkpoint", tag = "consumers",
     params(
         StoreAndConsumer,
         ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
     ),
-    responses((status = 200, description = "What it said last.", body = CheckpointOut)),
+    responses((status = 200, description = "Its last reported position.", body = CheckpointOut)),
 )]
 async fn get_checkpoint(
     State(app): State<App>,
@@ -112,7 +112,7 @@ async fn get_checkpoint(
     Ok(Json(CheckpointOut { consumer, position: position.map(|position| position.0) }))
 }
 
-/// Keeps how far a consumer has come. Answered when it is durable.
+/// Stores the checkpoint of a consumer. Responds when it is durable.
 #[utoipa::path(
     put, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "set_checkpoint", tag = "consumers",
     params(StoreAndConsumer),
@@ -131,14 +131,14 @@ async fn put_checkpoint(
     Ok(Json(CheckpointOut { consumer, position: Some(position) }))
 }
 
-/// Forgets how far a consumer has come.
+/// Deletes the checkpoint of a consumer.
 #[utoipa::path(
     delete, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "delete_checkpoint", tag = "consumers",
     params(
         StoreAndConsumer,
         ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
     ),
-    responses((status = 204, description = "Forgotten, or never said.")),
+    responses((status = 204, description = "Deleted, or it did not exist.")),
 )]
 async fn delete_checkpoint(
     State(app): State<App>,

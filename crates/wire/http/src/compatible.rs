@@ -1,4 +1,4 @@
-//! Two HTTP surfaces that others defined, so that their load tests run unmodified.
+//! Two HTTP interfaces of other projects, so that their load tests run unmodified.
 //!
 //! | request | defined by | answer |
 //! |---|---|---|
@@ -7,11 +7,12 @@
 //! | `POST /read` | go-crablet's web app | counts, no events |
 //! | `POST /cleanup` | go-crablet's web app | deletes the store; only with the setting `dev` |
 //!
-//! Where the originals are weaker than their specification we keep the specification: a condition's items are not
-//! flattened, `after` is honoured, and whatever isolation a header asks for, an append is serializable. Fields of an append
-//! that are unknown here are ignored, as the originals do: their clients send more than they define. What is wrong
-//! with a request is answered as a problem with a 4xx status, as on every other path.
-//! Source: the scripts of dcb-events/dcb-events.github.io and rodolfodpk/go-crablet, described in our own words.
+//! Where the originals are weaker than their specification we follow the specification: a condition's items
+//! are not flattened, `after` is honoured, and an append is serializable whatever isolation a header
+//! requests. Unknown fields of an append are ignored, as in the originals: their clients send more than they
+//! define. An invalid request gets a problem with a 4xx status, as on every other path.
+//! Source: the scripts of dcb-events/dcb-events.github.io and rodolfodpk/go-crablet, described in our own
+//! words.
 
 use std::fmt;
 use std::time::Instant;
@@ -194,7 +195,7 @@ struct PlainCount {
     #[schema(minimum = 1)]
     duration_in_microseconds: u64,
     number_of_matching_events: u64,
-    /// Position of the newest of them, as a text; absent when there are none.
+    /// Position of the newest of them, as a text; absent when no event matches.
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_event_id: Option<String>,
 }
@@ -214,7 +215,7 @@ struct PlainOptions {
     backwards: Option<bool>,
 }
 
-/// Appends one event or several, always answering 200 when the condition was decided.
+/// Appends one event or several; always responds with 200 when the condition was decided.
 #[utoipa::path(
     post, path = "/append", operation_id = "compatible_append", tag = "compatible",
     params(
@@ -310,7 +311,7 @@ async fn count(
     }))
 }
 
-/// Deletes the store. Only there with the setting `dev`.
+/// Deletes the store. Only served with the setting `dev`.
 #[utoipa::path(
     post, path = "/cleanup", operation_id = "compatible_cleanup", tag = "compatible",
     params(("x-store" = Option<String>, Header, description = "Another store than the default one.")),
@@ -335,7 +336,7 @@ pub(crate) fn store(app: &App, headers: &HeaderMap) -> Result<String, Problem> {
         None => Ok(app.service.default_store().to_owned()),
         Some(name) => match name.to_str() {
             Ok(name) => Ok(name.to_owned()),
-            Err(_) => Err(Problem::invalid("the header x-store is not a text")),
+            Err(_) => Err(Problem::invalid("the header x-store is not ASCII text")),
         },
     }
 }
@@ -345,7 +346,7 @@ fn maybe_absent(name: &str) -> AskedStore<'_> {
     AskedStore { name, must_exist: false }
 }
 
-/// Accepts the isolation levels that there are; each is met, since an append is always serializable.
+/// Accepts the standard isolation levels; each is met, since an append is always serializable.
 fn check_isolation(headers: &HeaderMap) -> Result<(), Problem> {
     const LEVELS: [&str; 5] =
         ["serializable", "repeatable read", "read committed", "read uncommitted", "snapshot"];

@@ -1,12 +1,12 @@
-//! Events as JSON, written straight from the stored bytes: no tree, no copy in between.
+//! Events as JSON, written directly from the stored bytes, without an intermediate tree or copy.
 //!
 //!   SequencedEventRef ─▶ {"position":7,"seq":9,"recorded_at":"…","type":"…","tags":[…],"data":…} in the buffer that is sent
 //!
-//! `data` is the client's own JSON as it is spelled (numbers, key order, duplicates) when the payload is valid JSON; any
-//! other payload stands in `data_base64`. A payload is looked at once, never parsed into values. Only white space
-//! between its tokens may change: line breaks become spaces, because NDJSON and SSE end a record there (inside a JSON
-//! string a raw line break cannot stand), and white space around the value goes. Whoever needs every byte asks for
-//! [`EXACT`].
+//! `data` is the client's own JSON as it is spelled (numbers, key order, duplicates) when the payload is
+//! valid JSON; any other payload is in `data_base64`. A payload is scanned once, never parsed into values.
+//! Only white space between its tokens may change: line breaks become spaces, because NDJSON and SSE end a
+//! record there (a JSON string cannot contain a raw line break), and surrounding white space is removed. A
+//! client that needs every byte requests [`EXACT`].
 
 use std::fmt::Write as _;
 
@@ -20,12 +20,12 @@ use serde::de::IgnoredAny;
 /// Media type of lines whose payloads are all base64.
 pub(crate) const EXACT: &str = "application/x-ndjson; payload=base64";
 
-/// True when the client asks for [`EXACT`].
+/// True when the client requests [`EXACT`].
 pub(crate) fn exact_asked(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT).iter().any(|value| value == EXACT)
 }
 
-/// How a payload is written.
+/// Encoding of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Payload {
     /// As JSON where it is JSON, else as base64.
@@ -95,7 +95,7 @@ pub(crate) fn put_event_of(
     out.push(b'}');
 }
 
-/// Writes one event as the compatible `GET /read` answers it: the payload is a text.
+/// Writes one event for the compatible `GET /read`: the payload is a text.
 pub(crate) fn put_plain_event(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
     out.extend_from_slice(b"{\"position\":");
     put_number(out, event.position.0);
@@ -161,7 +161,7 @@ pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("a Vec takes every write");
 }
 
-/// A time as a text of its own.
+/// Formats a time as a separate string.
 pub(crate) fn time(micros: i64) -> String {
     let mut out = Vec::new();
     put_time(&mut out, micros);

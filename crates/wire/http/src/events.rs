@@ -1,4 +1,4 @@
-//! The events of a store: append, read, and the questions that need no events back.
+//! The events of a store: append, read, and queries that return no events (count, exists).
 
 use core::convert::Infallible;
 
@@ -49,8 +49,9 @@ pub(crate) fn routes() -> Vec<Route> {
 
 /// Appends events together or not at all.
 ///
-/// Conditions make it conditional: it fails with 409 when an event that matches one of them is there. Answered when it
-/// is durable. With an idempotency key a repetition is safe: it writes nothing and gets the first answer.
+/// Conditions make it conditional: it fails with 409 when an existing event matches one of them. Responds
+/// when it is durable. With an idempotency key a repetition is safe: it writes nothing and gets the first
+/// result.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events", operation_id = "append", tag = "events",
     params(StoreName, ("idempotency-key" = Option<String>, Header, description = "The same as the field of the body.")),
@@ -70,7 +71,7 @@ async fn append(
 ) -> Result<Json<AppendedOut>, Problem> {
     let (events, mut options) = body.parse(|text| from_json::<AppendIn<'_>>(text)?.into_parts()).await?;
     if let Some(key) = key {
-        let key = key.to_str().map_err(|_| Problem::invalid("the header Idempotency-Key is not a text"))?;
+        let key = key.to_str().map_err(|_| Problem::invalid("the header Idempotency-Key is not ASCII"))?;
         if options.idempotency_key.as_deref().is_some_and(|other| other != key) {
             return Err(Problem::invalid("the header Idempotency-Key and the field idempotency_key differ"));
         }
@@ -85,12 +86,12 @@ async fn append(
     }))
 }
 
-/// Matching events at this moment, as JSON or, with `Accept: application/x-ndjson`, one per line. With
-/// `Accept: application/x-ndjson; payload=base64` every payload is base64: where it is JSON, white space between its
-/// tokens may change otherwise.
+/// Matching events of one snapshot, as JSON or, with `Accept: application/x-ndjson`, one per line. With
+/// `Accept: application/x-ndjson; payload=base64` every payload is base64: where it is JSON, white space
+/// between its tokens may change otherwise.
 ///
-/// The answer is a stream: a client may read a store of any size in little memory. It shows one moment, whatever is
-/// appended meanwhile.
+/// The response is a stream: a client may read a store of any size in little memory. It is one snapshot,
+/// whatever is appended meanwhile.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/events", operation_id = "read", tag = "events",
     params(
@@ -136,7 +137,7 @@ async fn get_events(
     stream::answer(app.service.read(&caller, store, query, options)?, form).await
 }
 
-/// Matching events, asked for by a body: for queries that are too long for an address.
+/// Matching events, requested by a body: for queries that are too long for a URL.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:query", operation_id = "query", tag = "events",
     params(
@@ -189,7 +190,7 @@ async fn get_last(
     stream::newest(app.service.read(&caller, store, query, ReadOptions::backwards().limit(1))?).await
 }
 
-/// The newest matching event, asked for by a body.
+/// The newest matching event, requested by a body.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:last", operation_id = "last", tag = "events",
     params(
@@ -235,7 +236,7 @@ async fn get_count(
     Ok(Json(CountOut { count: app.service.count(&caller, store, &query).await? }))
 }
 
-/// The number of matching events, asked for by a body.
+/// The number of matching events, requested by a body.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:count", operation_id = "count", tag = "events",
     params(
@@ -286,7 +287,7 @@ async fn get_exists(
     Ok(Json(ExistsOut { exists: app.service.exists(&caller, store, &query, after).await? }))
 }
 
-/// Whether an event matches, asked for by a body.
+/// Whether an event matches, requested by a body.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:exists", operation_id = "exists", tag = "events",
     params(
@@ -312,7 +313,7 @@ async fn exists(
     Ok(Json(ExistsOut { exists: app.service.exists(&caller, store, &query, after).await? }))
 }
 
-/// The last position of the store. With `If-None-Match` it answers 304 as long as nothing was appended.
+/// The last position of the store. With `If-None-Match` it responds with 304 as long as nothing was appended.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/head", operation_id = "head", tag = "events",
     params(

@@ -1,4 +1,5 @@
-//! Consumer groups: take, acknowledge, retry, park; what is parked; the groups themselves.
+//! Consumer groups: take, acknowledge, retry and park (dead-letter) events; parked events; the groups
+//! themselves.
 
 use std::time::Duration;
 
@@ -23,9 +24,9 @@ use crate::path::{Named, StoreAndGroup, StoreName};
 use crate::problem::Problem;
 use crate::routes::{Route, STORE};
 
-/// Events that one call takes when it does not say how many, and parked ones that one answer shows.
+/// Default number of events of one take, and of parked events in one response.
 const BATCH: usize = 100;
-/// Most parked events of one answer.
+/// Most parked events of one response.
 const PARKED_MAX: u64 = 1_000;
 
 pub(crate) fn routes() -> Vec<Route> {
@@ -33,7 +34,7 @@ pub(crate) fn routes() -> Vec<Route> {
         Route::new(Needs::read(STORE), routes!(list_groups)),
         Route::new(Needs::read(STORE), routes!(get_group)),
         Route::new(Needs::admin(STORE), routes!(put_group, delete_group)),
-        // Consumers settle what they read.
+        // Consumers acknowledge the events that they read.
         Route::new(Needs::read(STORE), routes!(take)),
         Route::new(Needs::read(STORE), routes!(acknowledge)),
         Route::new(Needs::read(STORE), routes!(retry)),
@@ -45,26 +46,26 @@ pub(crate) fn routes() -> Vec<Route> {
     ]
 }
 
-/// What a group hands out, and how. Absent fields: the defaults.
+/// Settings of a group. Absent fields: the defaults.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = GroupRequest)]
 struct GroupIn {
-    /// The events that it wants. Absent: every event.
+    /// The query for its events. Absent: every event.
     #[serde(default)]
     #[schema(value_type = QueryIn)]
     query: Object<QueryIn>,
-    /// A new group begins behind this position. Absent: with the first event.
+    /// A new group begins after this position. Absent: with the first event.
     after: Option<u64>,
-    /// How long a consumer has for what it takes. Default 30,000.
+    /// Lease time of taken events. Default 30,000.
     lease_ms: Option<u64>,
-    /// Pause before an event comes again whose consumer asks for a retry. Default 1,000.
+    /// Pause before a retried event is handed out again. Default 1,000.
     pause_ms: Option<u64>,
     /// How often an event is handed out before it is parked. Default 10.
     tries: Option<u32>,
-    /// Most events that are out and not settled. Default 1,000, at most 100,000.
+    /// Most leased events that are not yet settled. Default 1,000, at most 100,000.
     pending: Option<u32>,
-    /// One batch at a time: nothing overtakes.
+    /// One batch at a time, so that events stay in order.
     #[serde(default)]
     in_order: bool,
 }
@@ -84,7 +85,7 @@ impl GroupIn {
     }
 }
 
-/// Where a group stands.
+/// State of a group.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Group)]
 struct GroupOut {
@@ -100,15 +101,15 @@ struct GroupOut {
     cursor: u64,
     /// Last position of the store; 0 while it is empty.
     head: u64,
-    /// Matching events that nobody was given yet.
+    /// Matching events that were never handed out.
     waiting: u64,
     /// Events that were handed out and are not settled.
     pending: u64,
     /// Most of them.
     pending_max: u32,
-    /// Those of them that somebody holds now.
+    /// Pending events whose lease is running.
     leased: u64,
-    /// Events that nobody is given any more.
+    /// Parked events, which are no longer handed out.
     parked: u64,
 }
 
@@ -177,7 +178,7 @@ async fn list_groups(
     Ok(Json(GroupsOut { groups: all.await.map_err(WireError::from)? }))
 }
 
-/// Where a consumer group stands.
+/// The state of a consumer group.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/groups/{group}", operation_id = "get_group", tag = "consumers",
     params(StoreAndGroup),
@@ -193,7 +194,7 @@ async fn get_group(
     Ok(Json(status.map_err(WireError::from)?))
 }
 
-/// Makes a consumer group, or gives one that is there other settings; it stays where it is then.
+/// Creates a consumer group, or changes the settings of an existing one, which keeps its position.
 #[utoipa::path(
     put, path = "/v1/stores/{store}/groups/{group}", operation_id = "put_group", tag = "consumers",
     params(
@@ -251,29 +252,29 @@ async fn delete_group(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How many events, for how long.
+/// How many events, and for how long.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = TakeRequest)]
 struct TakeIn {
     /// At most so many events, up to 1,000. Default 100.
     max: Option<usize>,
-    /// For so long. Absent: as the group says.
+    /// Lease time. Absent: that of the group.
     lease_ms: Option<u64>,
     /// Waits so long for the first event, up to 20,000. Default 0.
     #[serde(default)]
     wait_ms: u64,
 }
 
-/// Events that a consumer holds now. Only described here: written by hand, with the events as they are stored.
+/// Events leased to a consumer. Only described here: written by hand, with the events as they are stored.
 #[derive(ToSchema)]
 #[schema(as = Lease)]
 #[allow(dead_code)]
 struct LeaseOut {
-    /// By which the events are settled; null when there are none.
+    /// Id by which the events are settled; null when no event was taken.
     #[schema(example = 7)]
     lease: Option<u64>,
-    /// Until when, RFC 3339, UTC. Later they may be somebody else's.
+    /// End of the lease, RFC 3339, UTC. Later another consumer may get the events.
     #[schema(format = DateTime)]
     until: Option<String>,
     events: Vec<TakenOut>,
@@ -283,7 +284,7 @@ struct LeaseOut {
 #[schema(as = Taken)]
 #[allow(dead_code)]
 struct TakenOut {
-    /// Which try this is, from 1.
+    /// Number of the try, from 1.
     tries: u32,
     event: EventOut,
 }
@@ -296,12 +297,13 @@ fn json(body: Vec<u8>) -> Response {
     ([(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Takes events: what is due again first, then what is new. Each is this consumer's until the lease runs out.
+/// Takes events: retried events that are due first, then new ones. Each is this consumer's until the lease
+/// expires.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/groups/{group}/take", operation_id = "take", tag = "consumers",
     params(StoreAndGroup),
     request_body = TakeIn,
-    responses((status = 200, description = "What there was to take, maybe nothing.", body = LeaseOut)),
+    responses((status = 200, description = "The leased events, possibly none.", body = LeaseOut)),
 )]
 async fn take(
     State(app): State<App>,
@@ -334,7 +336,7 @@ async fn take(
     Ok(json(out))
 }
 
-/// Which events of a lease.
+/// Selects events of a lease.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = LeasedRequest)]
@@ -345,7 +347,7 @@ struct LeasedIn {
     positions: Option<Vec<u64>>,
 }
 
-/// Which events of a lease, and why they failed.
+/// Selects events of a lease, and says why they failed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = RetryRequest)]
@@ -354,14 +356,14 @@ struct RetryIn {
     lease: u64,
     /// These events of it. Absent: all.
     positions: Option<Vec<u64>>,
-    /// They come again after so long. Absent: as the group says.
+    /// They are handed out again after so long. Absent: as the group says.
     pause_ms: Option<u64>,
-    /// Kept with the event, up to 1,024 bytes of it.
+    /// Stored with the event, up to 1,024 bytes of it.
     #[serde(default)]
     reason: String,
 }
 
-/// Which events of a lease, and why nobody is to be given them.
+/// Selects events of a lease, and says why they must not be handed out again.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ParkRequest)]
@@ -370,7 +372,7 @@ struct ParkIn {
     lease: u64,
     /// These events of it. Absent: all.
     positions: Option<Vec<u64>>,
-    /// Kept with the event, up to 1,024 bytes of it.
+    /// Stored with the event, up to 1,024 bytes of it.
     #[serde(default)]
     reason: String,
 }
@@ -381,11 +383,11 @@ struct ParkIn {
 struct ExtendIn {
     /// The lease of the take.
     lease: u64,
-    /// For so long from now on. Absent: as the group says.
+    /// New lease time from now on. Absent: that of the group.
     lease_ms: Option<u64>,
 }
 
-/// Which parked events.
+/// Selects parked events.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ParkedRequest)]
@@ -394,15 +396,15 @@ struct ParkedIn {
     positions: Option<Vec<u64>>,
 }
 
-/// How a call went.
+/// Result of a call.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Settled)]
 struct SettledOut {
-    /// Events that it was done to.
+    /// Events that the call affected.
     done: u64,
     /// Events that were parked, by the call or because this was their last try.
     parked: u64,
-    /// Positions that were asked for and are not what the call is about any more.
+    /// Requested positions that the call no longer concerns.
     lost: Vec<u64>,
 }
 
@@ -417,7 +419,7 @@ fn positions(asked: Option<Vec<u64>>) -> Option<Vec<Position>> {
     asked.map(|positions| positions.into_iter().map(Position).collect())
 }
 
-/// Says that events of a lease are done. They are not handed out again.
+/// Acknowledges events of a lease as processed. They are not handed out again.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/groups/{group}/acknowledge", operation_id = "acknowledge", tag = "consumers",
     params(StoreAndGroup),
@@ -437,7 +439,7 @@ async fn acknowledge(
     Ok(Json(settled.into()))
 }
 
-/// Gives events of a lease back, to come again after a pause; those whose last try this was are parked.
+/// Returns events of a lease, to be handed out again after a pause; those on their last try are parked.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/groups/{group}/retry", operation_id = "retry", tag = "consumers",
     params(StoreAndGroup),
@@ -457,7 +459,7 @@ async fn retry(
     Ok(Json(app.service.write(write).await?.into()))
 }
 
-/// Parks events of a lease: nobody is given them until they are replayed.
+/// Parks events of a lease: they are not handed out until they are replayed.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/groups/{group}/park", operation_id = "park", tag = "consumers",
     params(StoreAndGroup),
@@ -477,18 +479,18 @@ async fn park(
     Ok(Json(settled.into()))
 }
 
-/// What is left of a lease, and until when.
+/// The rest of a lease, and its end.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Extended)]
 struct ExtendedOut {
     /// Events that are still held.
     done: u64,
-    /// Until when, RFC 3339, UTC.
+    /// End of the lease, RFC 3339, UTC.
     #[schema(format = DateTime)]
     until: String,
 }
 
-/// Holds what is left of a lease for longer.
+/// Extends the rest of a lease.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/groups/{group}/extend", operation_id = "extend", tag = "consumers",
     params(StoreAndGroup),
@@ -508,7 +510,7 @@ async fn extend(
     Ok(Json(ExtendedOut { done: settled.done, until: time(until) }))
 }
 
-/// Events that nobody is given any more. Only described here.
+/// Events that are no longer handed out. Only described here.
 #[derive(ToSchema)]
 #[schema(as = Parked)]
 #[allow(dead_code)]
@@ -587,7 +589,7 @@ async fn replay(
     Ok(Json(app.service.write(|| group.replay(which.as_deref())).await?.into()))
 }
 
-/// Forgets parked events.
+/// Deletes parked events.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/groups/{group}/parked/discard", operation_id = "discard_parked", tag = "consumers",
     params(StoreAndGroup),

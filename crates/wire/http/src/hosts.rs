@@ -1,8 +1,9 @@
 //! The names by which the API is reached, and the web pages that may call it.
 //!
-//! A browser sends a page's requests to any address that the page's name resolves to, with the page's name as `Host`: a
-//! page can point its own name at a loopback address (DNS rebinding). A form or script of another page sends its origin.
-//! Both are refused here, before credentials are looked at. Callers on the local socket are not browsers.
+//! A browser sends a page's requests to any address that the page's name resolves to, with the page's name as
+//! `Host`: a page can point its own name at a loopback address (DNS rebinding). A form or script of another
+//! page sends its origin. Both are refused here, before credentials are looked at. Callers on the local
+//! socket are not browsers.
 
 use std::net::IpAddr;
 
@@ -67,7 +68,8 @@ impl Hosts {
     }
 }
 
-/// Rejects a request for another host with 421, and one that changes data for a page of another origin with 403.
+/// Rejects a request for another host with 421, and one that changes data for a page of another origin with
+/// 403.
 pub(crate) fn check(app: &App, request: &Request) -> Result<(), Problem> {
     if request.extensions().get::<Caller>().is_some() {
         return Ok(());

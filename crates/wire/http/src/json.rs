@@ -1,7 +1,7 @@
-//! The JSON that clients send and get, as types; `docs/openapi.json` is generated from them.
+//! The JSON types that clients send and get; `docs/openapi.json` is generated from them.
 //!
-//! A field that is not known is refused with its name, line and column: a misspelt `fail_if_event_match` must not
-//! become an append without a condition. Payloads pass through as raw text and are never taken apart.
+//! An unknown field is rejected with its name, line and column: a misspelt `fail_if_event_match` must not
+//! become an append without a condition. Payloads pass through as raw text and are never parsed into values.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -50,11 +50,11 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 #[serde(deny_unknown_fields)]
 #[schema(as = Event)]
 pub(crate) struct EventIn<'a> {
-    /// What happened. 1 to 65,535 bytes.
+    /// The type of the event. 1 to 65,535 bytes.
     #[serde(rename = "type")]
     #[schema(example = "CourseDefined", min_length = 1)]
     event_type: String,
-    /// What it concerns: opaque texts, no duplicates, 1 to 65,535 bytes each.
+    /// Identifiers that it concerns: opaque texts, no duplicates, 1 to 65,535 bytes each.
     #[serde(default)]
     #[schema(example = json!(["course:c1"]))]
     tags: Vec<String>,
@@ -67,7 +67,7 @@ pub(crate) struct EventIn<'a> {
     data_base64: Option<String>,
     /// The client's own id.
     id: Option<Uuid>,
-    /// The client's own facts, in order: an object, or an array of pairs. Keys are unique.
+    /// The client's own metadata, in order: an object, or an array of pairs. Keys are unique.
     #[serde(default)]
     #[schema(value_type = Option<MetadataIn>)]
     metadata: Metadata,
@@ -186,7 +186,7 @@ pub(crate) struct QueryItemIn {
     pub(crate) tag_prefixes: Vec<String>,
 }
 
-/// `null` for "none", as several clients spell it.
+/// `null` for an empty list, as several clients spell it.
 fn maybe<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
@@ -234,8 +234,8 @@ pub(crate) struct TrackingIn {
     position: u64,
 }
 
-/// When an append is answered: `sync` after it is on disk, `buffered` after the operating system has it, `async:MS` at
-/// once, synced within so many milliseconds.
+/// When an append is acknowledged: `sync` after it is on disk, `buffered` after the operating system has it,
+/// `async:MS` at once, synced within so many milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DurabilityIn(pub(crate) Durability);
 
@@ -272,16 +272,16 @@ pub(crate) struct AppendIn<'a> {
     conditions: Vec<Object<ConditionIn>>,
     #[schema(value_type = Option<TrackingIn>)]
     tracking: Option<Object<TrackingIn>>,
-    /// A second append with the same key and the same events writes nothing and answers the first one's positions. The
-    /// header `Idempotency-Key` says the same.
+    /// A second append with the same key and the same events writes nothing and returns the first one's
+    /// positions. The header `Idempotency-Key` says the same.
     #[schema(min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
-    /// A repetition is told by the events' ids: where a condition fails because of exactly these events, nothing is
-    /// written and the answer is their positions.
+    /// Recognizes a repetition by the events' ids: where a condition fails because of exactly these events,
+    /// nothing is written and the response has their positions.
     #[serde(default)]
     repeat_by_id: bool,
-    /// `sync` (default): answered when on disk. `buffered`: when the operating system has it. `async:MS`: at once,
-    /// synced within so many milliseconds.
+    /// `sync` (default): acknowledged when on disk. `buffered`: when the operating system has it. `async:MS`:
+    /// at once, synced within so many milliseconds.
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = "^(sync|buffered|async:[0-9]+)$")]
     durability: DurabilityIn,
@@ -342,7 +342,7 @@ impl ReadIn {
     }
 }
 
-/// A question about matching events.
+/// A query about matching events.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = QueryRequest)]
@@ -366,7 +366,7 @@ pub(crate) struct ExistsIn {
     pub(crate) after: Option<u64>,
 }
 
-/// Where the events went.
+/// Positions of the appended events.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Appended)]
 pub(crate) struct AppendedOut {
@@ -381,7 +381,7 @@ pub(crate) struct AppendedOut {
     pub(crate) seq: u64,
 }
 
-/// An event in its place. Only described here: `encode` writes it from the stored bytes.
+/// A stored event. Only described here: `encode` writes it from the stored bytes.
 #[derive(ToSchema)]
 #[schema(as = SequencedEvent)]
 #[allow(dead_code)]
@@ -401,9 +401,9 @@ pub(crate) struct EventOut {
     #[schema(example = json!(["course:c1"]))]
     tags: Vec<String>,
     id: Option<Uuid>,
-    /// In the order in which they were given.
+    /// In the client's order.
     metadata: Option<std::collections::BTreeMap<String, String>>,
-    /// What was stored about the upstream source with the append.
+    /// The tracking position stored with the append.
     tracking: Option<TrackingIn>,
     /// The payload, when it is JSON.
     #[schema(example = json!({"capacity": 30}))]
@@ -418,7 +418,7 @@ pub(crate) struct EventOut {
 #[schema(as = Events)]
 #[allow(dead_code)]
 pub(crate) struct EventsOut {
-    /// Last position of the store at the moment of the read, matching or not; null when the store is empty.
+    /// Last position of the store at the time of the read, matching or not; null when the store is empty.
     head: Option<u64>,
     events: Vec<EventOut>,
 }
@@ -454,7 +454,7 @@ pub(crate) struct HeadOut {
     pub(crate) head: Option<u64>,
 }
 
-/// What is stored for an upstream source.
+/// The stored position of an upstream source.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = TrackingPosition)]
 pub(crate) struct TrackingOut {

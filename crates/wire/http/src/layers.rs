@@ -1,4 +1,4 @@
-//! What surrounds every route: time limit, compression, metrics, and the answers where there is no route.
+//! Layers around every route: time limit, compression, metrics, and the responses for unknown routes.
 
 use axum::Json;
 use axum::extract::{MatchedPath, Request, State};
@@ -14,7 +14,7 @@ use crate::problem::{Problem, Refusal};
 use crate::routes::Route;
 use crate::{App, auth, hosts};
 
-/// Answers below this size are sent as they are: compression would cost more than it saves.
+/// Smaller responses are sent uncompressed: compression would cost more than it saves.
 const COMPRESS_BYTES_MIN: u16 = 1_024;
 
 pub(crate) fn compression() -> CompressionLayer<SizeAbove> {
@@ -23,8 +23,8 @@ pub(crate) fn compression() -> CompressionLayer<SizeAbove> {
         .compress_when(SizeAbove::new(COMPRESS_BYTES_MIN))
 }
 
-/// Ends requests that take too long. Reading the body has a limit of its own, so all of it has twice the time; a stream
-/// is past this once it begins.
+/// Ends requests that take too long. Reading the body has a separate limit, so a request has twice the time;
+/// a stream is past this once it begins.
 pub(crate) async fn limit_time(State(app): State<App>, request: Request, next: Next) -> Response {
     let most = 2 * app.service.limits().request_time;
     match tokio::time::timeout(most, next.run(request)).await {
@@ -36,8 +36,8 @@ pub(crate) async fn limit_time(State(app): State<App>, request: Request, next: N
     }
 }
 
-/// Checks headers and host of each request, then counts and times it under the name of its operation. One layer does it all:
-/// each layer costs a request more than a KiB while it is served.
+/// Checks headers and host of each request, then counts and times it under the name of its operation. All in
+/// one layer, since each layer costs a request more than a KiB while it is served.
 pub(crate) async fn enter(State(app): State<App>, request: Request, next: Next) -> Response {
     let checked = auth::limit_headers(&app, &request).and_then(|()| hosts::check(&app, &request));
     if let Err(problem) = checked {
@@ -51,7 +51,7 @@ pub(crate) async fn enter(State(app): State<App>, request: Request, next: Next) 
     response
 }
 
-/// Names for metrics, few and fixed.
+/// Operation names for metrics, few and fixed.
 fn operation(method: &Method, path: &str) -> &'static str {
     let Some(rest) = path.strip_prefix("/v1/stores") else {
         return match (method.as_str(), path) {
@@ -91,7 +91,7 @@ fn operation(method: &Method, path: &str) -> &'static str {
     }
 }
 
-/// Names of what is done with documents.
+/// Operation names for documents.
 fn documents(method: &Method, path: &str) -> &'static str {
     match (method.as_str(), path.rsplit('/').next().unwrap_or_default()) {
         (_, "transaction") => "documents_transaction",
@@ -108,7 +108,7 @@ fn documents(method: &Method, path: &str) -> &'static str {
     }
 }
 
-/// Liveness: the process answers.
+/// Liveness: the process responds.
 pub(crate) async fn health() -> Json<serde_json::Value> {
     Json(serde_json::json!({ "status": "ok" }))
 }
@@ -119,13 +119,13 @@ pub(crate) fn routes() -> Vec<Route> {
     vec![Route::undescribed(Needs::read(Resource::AllStores), Method::GET, "/metrics", metrics)]
 }
 
-/// Everything counted, in the text format of Prometheus.
+/// All metrics, in the text format of Prometheus.
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
     let text = app.service.metrics().render(app.service.database());
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
 }
 
-/// Readiness: requests are taken, those that write among them.
+/// Readiness: requests are accepted, including writes.
 pub(crate) async fn ready(State(app): State<App>) -> Result<Json<serde_json::Value>, Problem> {
     app.service.readiness()?;
     Ok(Json(serde_json::json!({ "status": "ready" })))

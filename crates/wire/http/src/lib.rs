@@ -1,12 +1,13 @@
-//! HTTP of the server: the product API under `/v1`, its OpenAPI document, and two compatible surfaces.
+//! HTTP of the server: the product API under `/v1`, its OpenAPI document, and two compatible interfaces.
 //!
 //!   CORS ─▶ header limit ─▶ host and origin ─▶ metrics ─▶ who calls ─▶ time limit ─▶ compression ─▶ route ─▶ its rights ─▶ Service
 //!
-//! Read `routes` for the table of rights, `events` for the routes of the event store, `groups` for its consumers, `documents` for those of documents, `stream` and `encode` for how results leave, `subscribe` for live
-//! streams, `body` for what may come in, `problem` for errors, `compatible` for the surfaces of others.
+//! `routes` has the table of rights, `events` the routes of the event store, `groups` its consumers,
+//! `documents` the routes of documents, `stream` and `encode` the sending of results, `subscribe` live
+//! streams, `body` the limits of requests, `problem` errors, `compatible` the interfaces of other projects.
 //!
-//! Nothing here holds state of the database or decides about access: that is [`ropewalk_wire`]'s. The listener (TLS,
-//! connections, header time) is the server's; it passes the peer's address as
+//! Nothing here holds state of the database or decides about access: that is [`ropewalk_wire`]'s. The
+//! listener (TLS, connections, header time) is the server's; it passes the peer's address as
 //! [`axum::extract::ConnectInfo`]`<`[`std::net::SocketAddr`]`>`.
 #![deny(missing_docs)]
 
@@ -46,28 +47,28 @@ pub use settings::{Cors, HttpSettings, InvalidOrigin};
 
 use routes::Routes;
 
-/// Header of reads: the last position of the store at the moment of the read; 0 when it was empty.
+/// Header of reads: the last position of the store at the time of the read; 0 when it was empty.
 pub(crate) const HEAD: HeaderName = HeaderName::from_static("ropewalk-head");
 
-/// What every handler has at hand.
+/// State available to every handler.
 #[derive(Clone)]
 pub(crate) struct App {
     pub(crate) service: Service,
     pub(crate) settings: Arc<HttpSettings>,
 }
 
-/// Everything that HTTP offers, over `service`.
+/// All routes of HTTP, over `service`.
 pub fn router(service: Service, settings: HttpSettings) -> Router {
     router_with(service, settings, Router::new(), Router::new())
 }
 
-/// As [`router`], with routes of another protocol on the same port: `others` find the caller as an extension of the request,
-/// under the same limits; `others_open` are for everybody, such as probes.
+/// As [`router`], with routes of another protocol on the same port: `others` find the caller as an extension
+/// of the request, under the same limits; `others_open` need no credentials, such as probes.
 pub fn router_with(service: Service, settings: HttpSettings, others: Router, others_open: Router) -> Router {
     let app = App { service, settings: Arc::new(settings) };
     let Routes { open, finite, live, unhurried } = Routes::new(&app);
     let cors = app.settings.cors.layer();
-    // A compressor would hold back what is live, and cost memory for each idle subscription.
+    // Compression would delay live streams, and cost memory for each idle subscription.
     let router = finite
         .merge(others.with_state(()))
         .layer(layers::compression())
@@ -87,12 +88,12 @@ pub fn router_with(service: Service, settings: HttpSettings, others: Router, oth
     router.with_state(app)
 }
 
-/// Every operation with the rights that it needs, those of the setting `dev` included. Routes of other protocols are not among them.
+/// Every operation with its rights, including those of the setting `dev`, without routes of other protocols.
 pub fn operations() -> Vec<Operation> {
     routes::operations()
 }
 
-/// The OpenAPI document as it is served at `/openapi.json` and kept in `docs/openapi.json`.
+/// The OpenAPI document as served at `/openapi.json` and stored in `docs/openapi.json`.
 pub fn openapi_json() -> String {
     openapi::json()
 }

@@ -1,7 +1,7 @@
-//! The OpenAPI document: generated from the handlers, so that it cannot say what the code does not do.
+//! The OpenAPI document: generated from the handlers, so that it cannot differ from the code.
 //!
-//! Every operation under `/v1` and of the compatible surfaces can be refused in the same ways; those answers are added
-//! here once instead of forty times there.
+//! Every operation under `/v1` and of the compatible interfaces can fail in the same ways; those responses
+//! are added here once instead of forty times there.
 
 use std::sync::LazyLock;
 
@@ -35,7 +35,7 @@ use crate::routes;
 )]
 struct Document;
 
-/// What any operation can answer: status and when.
+/// Failures of any operation: status and cause.
 const REFUSALS: [(&str, &str); 13] = [
     ("400", "The request breaks a rule: `invalid_argument`."),
     ("401", "Unknown user, wrong password, unknown or expired token: `unauthenticated`."),
@@ -58,7 +58,7 @@ const REFUSALS: [(&str, &str); 13] = [
     ("405", "This path has other methods: `method_not_allowed`."),
 ];
 
-/// What operations on documents can answer besides.
+/// Further failures of operations on documents.
 const REFUSALS_OF_DOCUMENTS: [(&str, &str); 3] = [
     (
         "409",

@@ -1,5 +1,5 @@
-//! Query strings: strict. Every parameter is known, given once unless it may repeat, and valid UTF-8; whatever is not
-//! is refused by name.
+//! Query strings, parsed strictly. Every parameter is known, given once unless it may repeat, and valid
+//! UTF-8; any other is rejected by name.
 
 use ropewalk_wire::AskedStore;
 use serde::de::DeserializeOwned;
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::json::Object;
 use crate::problem::Problem;
 
-/// The parameters of a request that nobody has asked for yet.
+/// The parameters of a request that were not yet taken.
 pub(crate) struct Params(Vec<(String, String)>);
 
 impl Params {
@@ -26,7 +26,7 @@ impl Params {
         self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
     }
 
-    /// The value of a parameter that may stand once.
+    /// The value of a parameter that may occur once.
     pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Problem> {
         let mut values = self.all(name);
         if values.len() > 1 {
@@ -54,7 +54,7 @@ impl Params {
         }
     }
 
-    /// `must_exist=true`: an event store that does not exist is refused instead of read as empty.
+    /// `must_exist=true`: an event store that does not exist is rejected instead of read as empty.
     pub(crate) fn asked<'a>(&mut self, store: &'a str) -> Result<AskedStore<'a>, Problem> {
         Ok(AskedStore { name: store, must_exist: self.flag("must_exist")? })
     }
@@ -74,12 +74,12 @@ impl Params {
         serde_json::from_str::<Object<T>>(&text).map(|Object(parsed)| Some(parsed)).map_err(refuse)
     }
 
-    /// Everything that is left.
+    /// All remaining parameters.
     pub(crate) fn rest(self) -> Vec<(String, String)> {
         self.0
     }
 
-    /// Refuses what is left.
+    /// Rejects remaining parameters.
     pub(crate) fn finish(self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),

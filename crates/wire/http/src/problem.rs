@@ -1,7 +1,7 @@
 //! Errors as `application/problem+json` (RFC 9457), with codes that never change.
 //!
-//! `code` is what a program looks at, `detail` is for people. Codes of the database are those of [`ropewalk_wire::Code`];
-//! the few that only HTTP knows (a wrong content type, say) stand in [`Refusal`]. What is an error of ours or of the
+//! `code` is for programs, `detail` for people. Codes of the database are those of [`ropewalk_wire::Code`];
+//! the few that only HTTP has (a wrong content type, say) are in [`Refusal`]. An internal error or one of the
 //! machine reaches the client without its inner detail.
 
 use axum::Json;
@@ -12,7 +12,7 @@ use ropewalk_wire::{Code, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What HTTP itself refuses, before the database is asked.
+/// Errors of HTTP itself, before the database is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NoRoute,
@@ -71,29 +71,29 @@ impl Refusal {
 /// Status and title of a code of the database.
 fn status(code: Code) -> (StatusCode, &'static str) {
     match code {
-        Code::InvalidArgument => (StatusCode::BAD_REQUEST, "The request breaks a rule"),
-        Code::Unauthenticated => (StatusCode::UNAUTHORIZED, "Who are you?"),
-        Code::PermissionDenied => (StatusCode::FORBIDDEN, "You may not do this"),
-        Code::NotFound => (StatusCode::NOT_FOUND, "There is no such thing"),
-        Code::NoSuchLease => (StatusCode::NOT_FOUND, "The group never handed out this lease"),
-        Code::AlreadyExists => (StatusCode::CONFLICT, "It is there already"),
+        Code::InvalidArgument => (StatusCode::BAD_REQUEST, "Invalid request"),
+        Code::Unauthenticated => (StatusCode::UNAUTHORIZED, "Authentication required"),
+        Code::PermissionDenied => (StatusCode::FORBIDDEN, "Permission denied"),
+        Code::NotFound => (StatusCode::NOT_FOUND, "Not found"),
+        Code::NoSuchLease => (StatusCode::NOT_FOUND, "Unknown lease"),
+        Code::AlreadyExists => (StatusCode::CONFLICT, "Already exists"),
         Code::ConditionFailed => (StatusCode::CONFLICT, "An event matches the append condition"),
-        Code::TrackingConflict => (StatusCode::CONFLICT, "The tracking position does not rise"),
-        Code::KeyConflict => (StatusCode::CONFLICT, "Another commit changed what was read"),
+        Code::TrackingConflict => (StatusCode::CONFLICT, "The tracking position does not increase"),
+        Code::KeyConflict => (StatusCode::CONFLICT, "Another commit changed data that was read"),
         Code::IdempotencyMismatch => {
             (StatusCode::UNPROCESSABLE_ENTITY, "The idempotency key was used for other events")
         }
-        Code::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The request is over a limit"),
-        Code::ResourceExhausted => (StatusCode::TOO_MANY_REQUESTS, "Too much at once; try again later"),
+        Code::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The request exceeds a limit"),
+        Code::ResourceExhausted => (StatusCode::TOO_MANY_REQUESTS, "Too many requests; retry later"),
         Code::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
-        Code::Timeout => (StatusCode::GATEWAY_TIMEOUT, "The answer took too long"),
-        Code::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "Stored bytes are damaged"),
-        Code::Io => (StatusCode::INTERNAL_SERVER_ERROR, "The operating system refused"),
-        Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "An error of ours"),
+        Code::Timeout => (StatusCode::GATEWAY_TIMEOUT, "Deadline exceeded"),
+        Code::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "Stored data is corrupt"),
+        Code::Io => (StatusCode::INTERNAL_SERVER_ERROR, "I/O error"),
+        Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
     }
 }
 
-/// An error as HTTP answers it.
+/// An error response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -116,9 +116,9 @@ pub(crate) struct ProblemBody {
     /// The status of the answer.
     #[schema(example = 409)]
     status: u16,
-    /// What is wrong, where, and what to do.
+    /// The cause, the place, and the remedy.
     detail: String,
-    /// Stable name of what happened.
+    /// Stable name of the error.
     #[schema(example = "condition_failed")]
     code: &'static str,
     /// Which condition failed, and because of which event.
@@ -159,19 +159,19 @@ impl Problem {
         Self::new(Code::InvalidArgument, detail)
     }
 
-    /// The same, of a part of the request.
+    /// Prefixes the detail with a part of the request.
     #[must_use]
     pub(crate) fn within(mut self, place: &str) -> Self {
         self.body.detail.insert_str(0, &format!("{place}: "));
         self
     }
 
-    /// What is wrong, as a sentence.
+    /// The detail as a sentence.
     pub(crate) fn detail(&self) -> &str {
         &self.body.detail
     }
 
-    /// The body, for streams whose status is long sent.
+    /// The body, for streams whose status was already sent.
     pub(crate) fn body(&self) -> &ProblemBody {
         &self.body
     }

@@ -1,7 +1,8 @@
 //! Routes with the rights that they need: one row for each method of a path.
 //!
-//! The right of a row is checked before the body is read. Only rows become routes, so a handler without a row is not served. Handlers
-//! check what is known later: rules of collections, further stores in one request.
+//! The right of a row is checked before the body is read. Only rows become routes, so a handler without a row
+//! is not served. Handlers check rights that are known only later: rules of collections, further stores in
+//! one request.
 
 use axum::Router;
 use axum::extract::{FromRequestParts as _, RawPathParams, Request, State};
@@ -30,17 +31,17 @@ pub(crate) const DATABASE: Resource = Resource::Path("database");
 pub(crate) struct Route {
     needs: Needs,
     methods: UtoipaMethodRouter<App>,
-    /// Method and path, where the OpenAPI document does not have them.
+    /// Method and path, for routes outside the OpenAPI document.
     undescribed: Option<(Method, String)>,
 }
 
 impl Route {
-    /// A row whose methods and path the handlers of `routes!` say.
+    /// A row whose methods and path come from the handlers of `routes!`.
     pub(crate) fn new(needs: Needs, methods: UtoipaMethodRouter<App>) -> Self {
         Self { needs, methods, undescribed: None }
     }
 
-    /// A row that the OpenAPI document does not have.
+    /// A row outside the OpenAPI document.
     pub(crate) fn undescribed<T: 'static>(
         needs: Needs,
         method: Method,
@@ -105,7 +106,7 @@ fn finite(dev: bool) -> Vec<Route> {
     routes
 }
 
-/// Routes whose responses may go on without end.
+/// Routes whose responses may never end.
 fn live() -> Vec<Route> {
     let mut routes = subscribe::routes();
     routes.extend(documents::live());
@@ -113,17 +114,17 @@ fn live() -> Vec<Route> {
     routes
 }
 
-/// Every route, in groups that differ in what surrounds them.
+/// Every route, in groups with different layers.
 pub(crate) struct Routes {
     pub(crate) open: Router<App>,
     pub(crate) finite: Router<App>,
     pub(crate) live: Router<App>,
-    /// Routes without a limit of time.
+    /// Routes without a time limit.
     pub(crate) unhurried: Router<App>,
 }
 
 impl Routes {
-    /// Every row, with its check in front of its handlers.
+    /// Builds every row, with its check in front of its handlers.
     pub(crate) fn new(app: &App) -> Self {
         let guarded = |routes: Vec<Route>| {
             let routes = routes.into_iter().map(|route| route.guarded(app));

@@ -1,4 +1,4 @@
-//! What can be chosen about the HTTP surface. Limits that all protocols share stand in [`ropewalk_wire::Limits`].
+//! Settings of the HTTP interface. Limits that all protocols share are in [`ropewalk_wire::Limits`].
 
 use core::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::hosts::Hosts;
 /// Settings of [`crate::router`].
 #[derive(Debug, Clone)]
 pub struct HttpSettings {
-    /// Opens `POST /cleanup`, which empties a whole store. Default: no.
+    /// Serves `POST /cleanup`, which empties a store. Default: no.
     pub dev: bool,
-    /// Which web pages of other origins may call. Default: none.
+    /// Origins whose web pages may call. Default: none.
     pub cors: Cors,
     /// Names by which clients reach the API. Default: loopback names and IP addresses.
     pub hosts: Hosts,
-    /// How often an idle subscription gets a sign of life. Default: 15 seconds.
+    /// Interval of heartbeats on an idle subscription. Default: 15 seconds.
     pub heartbeat: Duration,
     /// Most bytes of all request headers together. Default: 16 KiB.
     pub header_bytes_max: usize,
@@ -35,7 +35,7 @@ impl Default for HttpSettings {
     }
 }
 
-/// Which origins a browser lets in.
+/// Origins that a browser lets in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Cors {
     /// None but our own.
@@ -47,7 +47,7 @@ pub enum Cors {
     Origins(Vec<HeaderValue>),
 }
 
-/// An origin that no browser would ever send.
+/// An invalid origin.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not an origin; it has the form https://host or https://host:port, without a path")]
 pub struct InvalidOrigin(pub String);

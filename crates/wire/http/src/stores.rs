@@ -1,4 +1,4 @@
-//! Stores: list, create, look at, delete; what is tracked in them; what the engine says of itself.
+//! Stores: list, create, get, delete; their tracking positions; statistics of the engine.
 
 use axum::Json;
 use axum::extract::{Extension, RawQuery, State};
@@ -73,7 +73,7 @@ async fn list(
     Ok(Json(StoresOut { stores: stores.into_iter().map(StoreOut::from).collect() }))
 }
 
-/// Creates an empty store; does nothing when it is there. (The first append creates its store, too.)
+/// Creates an empty store; does nothing when it exists. (The first append creates its store, too.)
 #[utoipa::path(
     put, path = "/v1/stores/{store}", operation_id = "create_store", tag = "stores",
     params(StoreName),
@@ -146,7 +146,7 @@ async fn tracking(
     Ok(Json(TrackingOut { source, position }))
 }
 
-/// What the engine does and holds.
+/// State and sizes of the engine.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Stats)]
 struct StatsOut {
@@ -158,7 +158,7 @@ struct StatsOut {
     memtable_bytes: u64,
     /// Bytes of memtables at which commits wait.
     memtable_bytes_max: u64,
-    /// Memtables that wait for their flush.
+    /// Memtables waiting for their flush.
     memtables_frozen: u64,
     /// Live snapshots of different commits.
     snapshots: u64,
@@ -238,10 +238,10 @@ impl From<EngineStats> for StatsOut {
     }
 }
 
-/// What the engine does and holds. Needs the right to read every store.
+/// State and sizes of the engine. Needs the right to read every store.
 #[utoipa::path(
     get, path = "/v1/stats", operation_id = "stats", tag = "stores",
-    responses((status = 200, description = "Figures of this moment.", body = StatsOut)),
+    responses((status = 200, description = "The current values.", body = StatsOut)),
 )]
 async fn stats(
     State(app): State<App>,

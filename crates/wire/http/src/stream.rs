@@ -1,12 +1,12 @@
-//! Answers of any length in bounded memory: a read becomes chunks of JSON as fast as the client takes them.
+//! Responses of any length in bounded memory: a read becomes chunks of JSON as fast as the client reads them.
 //!
 //!   Reading ─▶ batch (≤ 64 KiB of payload) ─▶ JSON in one buffer ─▶ socket
 //!                 ▲                                                   │
 //!                 └──────────── only when the socket has room ────────┘
 //!
-//! The first batch is read before the status is sent, so most errors still have a status of their own; a result that
-//! ends within it goes out whole, with its length. When a later batch fails, the connection breaks off in the middle:
-//! no client can take a part for the whole.
+//! The first batch is read before the status is sent, so most errors still get an error status; a result that
+//! ends within it is sent completely, with its length. When a later batch fails, the connection is cut off,
+//! so that no client can take a part for the complete result.
 
 use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
@@ -24,7 +24,7 @@ use crate::problem::Problem;
 const BATCH_EVENTS: usize = 1_000;
 const BATCH_BYTES: usize = 64 << 10;
 
-/// How a result is written.
+/// Format of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `{"head":9,"events":[…]}`
@@ -99,7 +99,7 @@ impl Writer {
     }
 }
 
-/// A result on its way out.
+/// A result being sent.
 struct Answer {
     reading: Reading,
     writer: Writer,
@@ -122,7 +122,7 @@ impl Answer {
     }
 }
 
-/// Answers a read: whole when it is short, as a stream when it is long.
+/// Responds to a read: completely when it is short, as a stream when it is long.
 pub(crate) async fn answer(reading: Reading, form: Form) -> Result<Response, Problem> {
     let head = reading.head().map(|head| head.0);
     let mut answer = Answer { reading, writer: Writer { form, written: 0 }, more: true };
@@ -146,7 +146,7 @@ pub(crate) async fn answer(reading: Reading, form: Form) -> Result<Response, Pro
     Ok(response)
 }
 
-/// Answers the first event of a read: `{"event":…}`, null when there is none.
+/// Responds with the first event of a read: `{"event":…}`, null when nothing matches.
 pub(crate) async fn newest(mut reading: Reading) -> Result<Response, Problem> {
     let mut out = b"{\"event\":".to_vec();
     let empty = out.len();

@@ -10,10 +10,11 @@
 //!
 //! : heartbeat                                 {"control":"heartbeat"}
 //! ```
-//! The id is the position to resume after: everything up to it has been delivered or does not match. A browser sends it
-//! back by itself as `Last-Event-ID`. Subscriptions that follow the same query share the encoded bytes: a batch is
-//! written once, by whoever needs it first, and kept beside the events. Nothing is buffered for a slow reader; the
-//! database keeps the events, and the reader its position.
+//! The id is the position to resume after: everything up to it has been delivered or does not match. A
+//! browser sends it back automatically as `Last-Event-ID`. Subscriptions that follow the same query share the
+//! encoded bytes: a batch is encoded once, by the first subscription that needs it, and cached next to the
+//! events. Nothing is buffered for a slow reader; the database stores the events, and the reader its
+//! position.
 
 use std::time::Duration;
 
@@ -42,13 +43,14 @@ pub(crate) fn routes() -> Vec<Route> {
     vec![Route::new(Needs::read(STORE), routes!(subscribe))]
 }
 
-/// Follows matching events for ever: those that are there, then each new one as soon as it is durable.
+/// Follows matching events for ever: existing ones, then each new one as soon as it is durable.
 ///
-/// Server-sent events by default (`Accept: text/event-stream` or `format=sse`), NDJSON by `Accept: application/x-ndjson`
-/// or `format=ndjson`. Besides events there are `caught-up` (everything up to `head` has been delivered; what follows
-/// is live), `fell-behind` (the reader is slower than the writers), heartbeats, and `error`, after which the stream
-/// ends. Nothing is skipped or repeated for a client that resumes by `Last-Event-ID`. A store that does not exist yet is
-/// caught up with at once; its first events are delivered when they are durable.
+/// Server-sent events by default (`Accept: text/event-stream` or `format=sse`), NDJSON by `Accept:
+/// application/x-ndjson` or `format=ndjson`. Besides events there are `caught-up` (everything up to `head`
+/// has been delivered; the following events are live), `fell-behind` (the reader is slower than the writers),
+/// heartbeats, and `error`, after which the stream ends. Nothing is skipped or repeated for a client that
+/// resumes by `Last-Event-ID`. A store that does not exist yet is caught up with at once; its first events
+/// are delivered when they are durable.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/subscribe", operation_id = "subscribe", tag = "events",
     params(
@@ -125,7 +127,7 @@ fn resume(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
     position.map(|position| Some(Position(position))).ok_or_else(refuse)
 }
 
-/// How a subscription is written.
+/// Framing of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frames {
     Sse,
@@ -201,7 +203,7 @@ fn respond(following: Following, frames: Frames, heartbeat: Duration) -> Respons
         };
         Some((Ok(frame), Some(following)))
     });
-    // Fused: who takes the stream may ask again after its end.
+    // Fused: the body may be polled again after its end.
     let mut response = Body::from_stream(body.fuse()).into_response();
     let headers = response.headers_mut();
     let kind = if frames == Frames::Sse { SSE } else { NDJSON };

@@ -1,4 +1,4 @@
-//! Users and API tokens: what the commands `ropewalk user` and `ropewalk token` do, over HTTP. All of it needs the
+//! Users and API tokens: the commands `ropewalk user` and `ropewalk token` over HTTP. All of it needs the
 //! right `admin` on every store, except that users may change their own password.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub(crate) fn routes() -> Vec<Route> {
     ]
 }
 
-/// What somebody may do with a store.
+/// A right on a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = Right)]
@@ -68,7 +68,7 @@ impl From<Right> for RightName {
     }
 }
 
-/// Rights by store; `*` stands for every store.
+/// Rights by store; `*` means every store.
 type RolesIn = BTreeMap<String, BTreeSet<RightName>>;
 
 fn roles_in(roles: RolesIn) -> Roles {
@@ -113,7 +113,7 @@ struct TokenId {
 #[schema(as = NewUser)]
 struct UserIn {
     password: String,
-    /// Rights by store; `*` stands for every store.
+    /// Rights by store; `*` means every store.
     #[serde(default)]
     #[schema(example = json!({"courses": ["read", "append"]}))]
     roles: RolesIn,
@@ -130,10 +130,10 @@ struct PasswordIn {
 #[serde(deny_unknown_fields)]
 #[schema(as = NewToken)]
 struct TokenIn {
-    /// What it is for; it stands in the log beside what was done with it.
+    /// Its purpose; logged with each use.
     #[schema(example = "billing")]
     name: String,
-    /// Rights by store; `*` stands for every store.
+    /// Rights by store; `*` means every store.
     #[schema(example = json!({"courses": ["read"]}))]
     roles: RolesIn,
     /// Absent: it does not expire.
@@ -194,7 +194,7 @@ struct TokensOut {
 #[derive(Serialize, ToSchema)]
 #[schema(as = CreatedToken)]
 struct CreatedTokenOut {
-    /// The token itself. Shown this once; only its hash is kept.
+    /// The token itself. Returned only this once; the server stores only its hash.
     #[schema(example = "rw_…")]
     token: String,
     #[serde(flatten)]
@@ -253,12 +253,12 @@ async fn drop_user(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Gives a user another password. Users may change their own.
+/// Sets a user's password. Users may change their own.
 #[utoipa::path(
     put, path = "/v1/users/{user}/password", operation_id = "set_password", tag = "access",
     params(UserName),
     request_body = PasswordIn,
-    responses((status = 204, description = "The old password is good for nothing any more.")),
+    responses((status = 204, description = "The old password is no longer valid.")),
 )]
 async fn set_password(
     State(app): State<App>,
@@ -303,10 +303,10 @@ async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The API tokens, oldest first. The tokens themselves are not kept.
+/// The API tokens, oldest first, without the tokens themselves, which are not stored.
 #[utoipa::path(
     get, path = "/v1/tokens", operation_id = "list_tokens", tag = "access",
-    responses((status = 200, description = "What is known of them.", body = TokensOut)),
+    responses((status = 200, description = "Their names, rights and times.", body = TokensOut)),
 )]
 async fn list_tokens(
     State(app): State<App>,
@@ -316,7 +316,7 @@ async fn list_tokens(
     Ok(Json(TokensOut { tokens: tokens.into_iter().map(TokenOut::from).collect() }))
 }
 
-/// Creates an API token, which is shown in this answer and never again.
+/// Creates an API token, which is returned in this response and never again.
 #[utoipa::path(
     post, path = "/v1/tokens", operation_id = "create_token", tag = "access",
     request_body = TokenIn,
@@ -339,7 +339,7 @@ async fn create_token(
 #[utoipa::path(
     delete, path = "/v1/tokens/{id}", operation_id = "drop_token", tag = "access",
     params(TokenId),
-    responses((status = 204, description = "It is good for nothing any more.")),
+    responses((status = 204, description = "It is no longer valid.")),
 )]
 async fn drop_token(
     State(app): State<App>,

@@ -1,4 +1,4 @@
-//! The fields of a command: taken by name, checked by type, and refused when nobody knows them.
+//! Command fields: taken by name, checked by type; unknown fields are rejected.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::failure::{Code, Failure, Outcome};
 
 /// Memory of a `let`.
 const LET_BYTES_MAX: usize = 1 << 20;
-/// Fields that may stand in every command.
+/// Fields that every command accepts.
 const GENERIC: &[&str] = &[
     "$db",
     "$clusterTime",
@@ -28,7 +28,7 @@ const GENERIC: &[&str] = &[
     "writeConcern",
 ];
 
-/// What the variables of a `let` are: their expressions see no document, and mostly are constants.
+/// Evaluates the variables of a `let`: their expressions see no document, and are mostly constants.
 fn evaluated(spec: Doc<'_>, options: &Options) -> Outcome<DocBuf> {
     let plain = |value: Value<'_>| match value {
         Value::Document(_) | Value::Array(_) => false,
@@ -51,7 +51,7 @@ fn evaluated(spec: Doc<'_>, options: &Options) -> Outcome<DocBuf> {
     Ok(made.transpose()?.unwrap_or_else(DocBuf::empty))
 }
 
-/// No other collections.
+/// A command that reads no other collections.
 pub(crate) struct NoOthers;
 
 impl Source for NoOthers {
@@ -65,7 +65,7 @@ impl Source for NoOthers {
 /// A command and its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Args<'a> {
-    /// What the command is called.
+    /// Name of the command.
     pub(crate) name: &'static str,
     doc: Doc<'a>,
 }
@@ -76,20 +76,20 @@ impl<'a> Args<'a> {
         Self { name, doc }
     }
 
-    /// True for a field that may stand in every command.
+    /// True for a field that every command accepts.
     pub(crate) fn is_generic(field: &str) -> bool {
         GENERIC.contains(&field)
     }
 
-    /// The command itself.
+    /// The command document.
     pub(crate) fn doc(&self) -> Doc<'a> {
         self.doc
     }
 
-    /// Refuses fields that are neither in `known` nor in every command, and fields that stand twice.
+    /// Rejects fields that are neither in `known` nor generic, and duplicate fields.
     ///
     /// # Errors
-    /// 40415, as MongoDB has it.
+    /// 40415, as in MongoDB.
     pub(crate) fn only(&self, known: &[&str]) -> Outcome<()> {
         self.only_in(self.doc.iter().skip(1).map(|(name, _)| name), known, GENERIC)
     }
@@ -109,7 +109,7 @@ impl<'a> Args<'a> {
         Ok(())
     }
 
-    /// Arguments of one statement of the command, of which all fields are known.
+    /// Arguments of one statement of the command, all of whose fields are known.
     ///
     /// # Errors
     /// 40415.
@@ -144,7 +144,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Takes a field that has to be there.
+    /// Returns the value of a required field.
     ///
     /// # Errors
     /// 40414.
@@ -155,7 +155,7 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// Text.
+    /// A string.
     ///
     /// # Errors
     /// `TypeMismatch`, as of all that follow.
@@ -173,7 +173,7 @@ impl<'a> Args<'a> {
         self.typed(field, "array", Value::as_array)
     }
 
-    /// A switch; numbers count as MongoDB has them.
+    /// A boolean; numbers are converted as in MongoDB.
     pub(crate) fn flag(&self, field: &str) -> Outcome<Option<bool>> {
         self.typed(field, "bool", |value| match value {
             Value::Bool(_) => Some(value.is_truthy()),
@@ -182,10 +182,10 @@ impl<'a> Args<'a> {
         })
     }
 
-    /// A whole number.
+    /// An integer.
     pub(crate) fn integer(&self, field: &str) -> Outcome<Option<i64>> {
         self.typed(field, "long", |value| match value {
-            // MongoDB cuts fractions here, and old drivers send doubles.
+            // MongoDB truncates fractions here, and old drivers send doubles.
             Value::Double(d) if d.is_finite() => Some(d.trunc() as i64),
             value => value.as_integer(),
         })
@@ -216,7 +216,7 @@ impl<'a> Args<'a> {
         Ok(millis.map(|millis| Duration::from_millis(millis as u64)))
     }
 
-    /// What parsers of filters and updates need to know of the command.
+    /// Options of the command for parsers of filters and updates.
     ///
     /// # Errors
     /// A collation other than the simple one.
@@ -227,7 +227,7 @@ impl<'a> Args<'a> {
         Ok(Options { variables, ..options })
     }
 
-    /// Refuses fields that are known to MongoDB and not offered, unless they are off.
+    /// Rejects fields of MongoDB that are not supported here, unless they are off.
     ///
     /// # Errors
     /// `NotImplemented`.

@@ -1,4 +1,4 @@
-//! One command on its way: who sends it, to which database, in which session and transaction, how durable, how long.
+//! One command in execution: its client, database, session, transaction, durability and deadline.
 
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
@@ -21,47 +21,47 @@ use crate::frame::Request;
 use crate::operations::{Running, Seated};
 use crate::session::{self, Phase, SessionId, State};
 
-/// What a connection knows of its client.
+/// The client of a connection.
 pub(crate) struct Client {
     /// Number of the connection.
     pub(crate) connection: i32,
-    /// Where it notes what it runs.
+    /// Where the connection records what it runs.
     pub(crate) seat: Seated,
-    /// Where it comes from.
+    /// The peer's address.
     pub(crate) peer: Option<IpAddr>,
     /// The same, with the port.
     pub(crate) peer_text: String,
-    /// Where it reached us.
+    /// The server's address that the client connected to.
     pub(crate) local: Option<String>,
-    /// Who it is, once that is known.
+    /// The caller, after login.
     pub(crate) caller: Option<Caller>,
-    /// State of users and tokens when the caller was looked at.
+    /// Version of users and tokens when the caller was last checked.
     pub(crate) seen: u64,
     /// A login in progress.
     pub(crate) login: Option<crate::login::Conversation>,
     /// The mechanism by which the client logged in.
     pub(crate) logged_in: bool,
-    /// How the application calls itself.
+    /// The application's name, as the client reported it.
     pub(crate) application: Option<String>,
-    /// The write of this moment had been done before, and is only answered again.
+    /// The current write had been executed before; only its result is repeated.
     pub(crate) answered_again: AtomicBool,
-    /// What was agreed on.
+    /// The negotiated compressors.
     pub(crate) compressors: Vec<Compressor>,
 }
 
-/// The way to the client while a command runs.
+/// The client's connection while a command runs.
 pub(crate) trait Line: Sync {
-    /// True once the client has hung up. Cheap enough to be asked every few hundred documents.
+    /// True once the client has disconnected. Cheap enough to call every few hundred documents.
     fn is_dead(&self) -> bool;
 }
 
-/// A command and all that belongs to it.
+/// A command with its context.
 pub(crate) struct Call<'a> {
     /// The server.
     pub(crate) shared: &'a Shared,
     /// The client.
     pub(crate) client: &'a mut Client,
-    /// Who it is; nobody for what needs no login.
+    /// The caller; `None` before login.
     pub(crate) caller: Option<Caller>,
     /// The message.
     pub(crate) request: &'a Request,
@@ -77,27 +77,27 @@ pub(crate) struct Call<'a> {
     pub(crate) in_transaction: bool,
     /// It is the first part.
     pub(crate) starts: bool,
-    /// Until when it may take.
+    /// The deadline.
     pub(crate) deadline: Option<Instant>,
-    /// Its place among all that runs.
+    /// Its entry among the running operations.
     pub(crate) running: Running,
-    /// Its regular expressions, once there was one of its parsers.
+    /// Its regular expressions, set with its first parser.
     patterns: OnceLock<Patterns>,
-    /// Its memory and time, once it evaluates something.
+    /// Its memory and time, set with its first evaluation.
     budget: OnceLock<Budget>,
-    /// For whom it is.
+    /// The client's connection.
     line: &'a dyn Line,
 }
 
-/// Fields of a read concern that are known.
+/// Accepted fields of a read concern.
 const READ_CONCERN: &[&str] = &["level", "afterClusterTime", "atClusterTime", "provenance"];
 const WRITE_CONCERN: &[&str] = &["w", "j", "wtimeout", "fsync", "provenance"];
 
 impl<'a> Call<'a> {
-    /// Gathers what every command has.
+    /// Collects what every command has.
     ///
     /// # Errors
-    /// Session, transaction or concern make no sense.
+    /// Invalid session, transaction or concern.
     pub(crate) fn new(
         shared: &'a Shared,
         client: &'a mut Client,
@@ -179,7 +179,7 @@ impl<'a> Call<'a> {
         self.shared.now_ms()
     }
 
-    /// What parsers need to know of `args`, which are the command's or those of one of its statements.
+    /// Parser options for `args`, which are the command's or those of one of its statements.
     ///
     /// # Errors
     /// A collation other than the simple one.
@@ -187,18 +187,18 @@ impl<'a> Call<'a> {
         args.options(self.now_ms(), self.shared.random(), self.patterns().clone())
     }
 
-    /// The regular expressions of the command: compiling them ends with the command's time.
+    /// The regular expressions of the command: compiling them is bounded by the command's deadline.
     fn patterns(&self) -> &Patterns {
         self.patterns.get_or_init(|| Patterns::looking(self.stop()))
     }
 
-    /// The memory and time of the command: what it evaluates within [`Budget::run`] counts.
+    /// The memory and time of the command: evaluation inside [`Budget::run`] counts.
     pub(crate) fn budget(&self) -> &Budget {
         let shared = || Some(self.shared.service.commands().clone());
         self.budget.get_or_init(|| Budget::new(COMMAND_BYTES_MAX, shared(), self.stop()))
     }
 
-    /// Whether the command may continue, whatever its client does, for what outlives this borrow.
+    /// Checks whether the command may continue, regardless of its client; for code that outlives this borrow.
     fn stop(&self) -> impl Fn() -> Result<(), LangError> + Send + Sync + 'static {
         let (deadline, stop) = (self.deadline, self.shared.service.stop().clone());
         let is_ended = self.running.watched();
@@ -208,7 +208,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Looks again who the caller is and what they may do: what waits may outlive both.
+    /// Authenticates the caller again: a command that waits may outlive the user and their rights.
     ///
     /// # Errors
     /// `Unauthorized`: the user or token is gone.
@@ -222,17 +222,18 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// The user's name; empty for nobody in particular.
+    /// The user's name; empty for an anonymous caller.
     pub(crate) fn user(&self) -> &str {
         self.caller.as_ref().map_or("", Caller::name)
     }
 
-    /// Whom rules of collections are asked about: everybody but those who may administer the database.
+    /// The caller to whom rules of collections apply; `None` for administrators of the database.
     pub(crate) fn asked(&self) -> Option<Asked> {
         self.asked_in(self.database)
     }
 
-    /// The same for what also touches another database: rules hold unless the caller may administer both.
+    /// The same for a command that also touches another database: rules apply unless the caller may
+    /// administer both.
     pub(crate) fn asked_in(&self, other: &str) -> Option<Asked> {
         let caller = self.caller.as_ref()?;
         if [self.database, other].iter().all(|database| caller.may(Right::Admin, Some(database))) {
@@ -243,7 +244,7 @@ impl<'a> Call<'a> {
         Some(Asked { auth: Some(auth.finish()) })
     }
 
-    /// Refuses what the caller may not do with a database.
+    /// Rejects a command for which the caller has no right on a database.
     ///
     /// # Errors
     /// `Unauthorized`.
@@ -257,7 +258,7 @@ impl<'a> Call<'a> {
     /// The collection that the command's first field names.
     ///
     /// # Errors
-    /// No text, or no name for a collection.
+    /// Not a string, or not a valid collection name.
     pub(crate) fn collection(&self) -> Outcome<Collection> {
         let name = self.args.text(self.args.doc().first().map_or("", |(name, _)| name))?;
         let name = name.ok_or_else(|| {
@@ -266,17 +267,17 @@ impl<'a> Call<'a> {
         Ok(self.documents().collection(self.database, name)?)
     }
 
-    /// Refuses to go on with what may take long: the server stops, somebody ended it,
-    /// time is up, the client has gone.
+    /// Checks whether a long command may continue: fails when the server stops, the operation was killed, the
+    /// deadline has passed, or the client has disconnected.
     ///
     /// # Errors
-    /// Which of these it is.
+    /// The reason.
     pub(crate) fn may_go_on(&self) -> Result<(), DocumentsError> {
         let stopping = self.shared.service.stop().stopping();
         let why = match reason_to_end(stopping, self.running.is_ended(), self.deadline) {
             Some(why) => why,
             None if self.line.is_dead() => {
-                LangError::new(lang::Code::ClientDisconnect, "the client has gone")
+                LangError::new(lang::Code::ClientDisconnect, "the client has disconnected")
             }
             None => return Ok(()),
         };
@@ -321,7 +322,7 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// How durable a write is when it is answered: on the disk, unless the client says that it need not be.
+    /// When a write is acknowledged: once it is durable, unless the client says that it need not be.
     pub(crate) fn durability(&self) -> Durability {
         let concern = self.args.get("writeConcern").and_then(Value::as_document);
         let says = |field: &str| concern.and_then(|concern| concern.get(field));
@@ -331,7 +332,7 @@ impl<'a> Call<'a> {
         if (unjournaled && !majority) || unacknowledged { Durability::Buffered } else { Durability::Sync }
     }
 
-    /// Only what the declared version of the API has is to be answered.
+    /// Only commands of the declared API version are accepted.
     pub(crate) fn is_strict(&self) -> bool {
         self.args.get("apiStrict").is_some_and(Value::is_truthy)
     }
@@ -342,12 +343,12 @@ impl<'a> Call<'a> {
         concern.and_then(|concern| concern.get("level")).and_then(Value::as_str)
     }
 
-    /// `readConcern: { level: "snapshot" }` outside of a transaction: the answer says as of when it is.
+    /// `readConcern: { level: "snapshot" }` outside of a transaction: the reply contains the snapshot time.
     pub(crate) fn wants_snapshot_time(&self) -> bool {
         !self.in_transaction && self.read_level() == Some("snapshot")
     }
 
-    /// Under what a write keeps its answer, when the client may send it again.
+    /// Key under which a retryable write stores its result.
     ///
     /// # Errors
     /// A number below the session's newest.
@@ -362,7 +363,7 @@ impl<'a> Call<'a> {
                 return Err(too_old(number, state.number));
             }
             if number > state.number {
-                // Going on under a higher number ends the transaction that was open.
+                // A higher number ends the transaction that was open.
                 state.phase = Phase::None;
                 state.number = number;
             }
@@ -414,10 +415,10 @@ impl<'a> Call<'a> {
         Ok(Some(InTransaction { session, call: self }))
     }
 
-    /// Everything as of now, or as of the time that the read concern names.
+    /// The current snapshot, or the one that the read concern names.
     ///
     /// # Errors
-    /// `SnapshotTooOld`: what could be read at that time is not kept any more.
+    /// `SnapshotTooOld`: the snapshot is no longer held.
     pub(crate) fn snapshot(&self) -> Outcome<Snapshot> {
         let concern = self.args.get("readConcern").and_then(Value::as_document);
         match concern.and_then(|concern| concern.get("atClusterTime")) {
@@ -438,7 +439,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Why a command may not go on, whatever its client does.
+/// Why a command must end, regardless of its client.
 fn reason_to_end(stopping: bool, ended: bool, deadline: Option<Instant>) -> Option<LangError> {
     if stopping {
         Some(LangError::new(lang::Code::InterruptedAtShutdown, "the server is shutting down"))
@@ -451,7 +452,7 @@ fn reason_to_end(stopping: bool, ended: bool, deadline: Option<Instant>) -> Opti
     }
 }
 
-/// What is told beside the answer of a write that was done, when more members were to have it than there are.
+/// The write concern error of a completed write that requested more members than exist.
 pub(crate) fn unsatisfied(request: &Request) -> Option<Failure> {
     let concern = request.body().get("writeConcern")?.as_document()?;
     match concern.get("w")? {
@@ -467,7 +468,7 @@ pub(crate) fn unsatisfied(request: &Request) -> Option<Failure> {
     }
 }
 
-/// A number that the session has left behind.
+/// The session has already used a newer number.
 pub(crate) fn too_old(number: i64, newest: i64) -> Failure {
     let message = format!(
         "Cannot start transaction {number} on session because a newer transaction {newest} has already started."
@@ -475,13 +476,13 @@ pub(crate) fn too_old(number: i64, newest: i64) -> Failure {
     Failure::new(Code::TransactionTooOld, message)
 }
 
-/// There is nothing in progress under that number.
+/// No transaction in progress has that number.
 pub(crate) fn no_transaction(number: i64) -> Failure {
     let message = format!("Given transaction number {number} does not match any in-progress transactions.");
     Failure::new(Code::NoSuchTransaction, message).label(TRANSIENT)
 }
 
-/// A session's id as the key of what belongs to it.
+/// Key of a session: its id and user.
 fn session_id(lsid: Doc<'_>, user: &str) -> Outcome<SessionId> {
     let args = Args::statement("lsid", lsid, &["id", "uid", "txnNumber", "txnUUID"])?;
     args.not_offered(&["txnNumber", "txnUUID"])?;
@@ -495,12 +496,12 @@ fn session_id(lsid: Doc<'_>, user: &str) -> Outcome<SessionId> {
     }
 }
 
-/// The session's id within [`SessionId`] and its user.
+/// The session's id and its user within [`SessionId`].
 pub(crate) fn session_parts(id: &SessionId) -> (&[u8], &[u8]) {
     id.split_at_checked(16).unwrap_or((id, &[]))
 }
 
-/// A key for an id that a client names.
+/// Session key of an id that a client names.
 ///
 /// # Errors
 /// As for `lsid`.
@@ -520,10 +521,10 @@ impl InTransaction<'_, '_> {
         session::lock(&self.session)
     }
 
-    /// Does `work` in the transaction. Whatever fails ends the transaction. `writes`: it is more than a read.
+    /// Runs `work` in the transaction; any failure ends the transaction. `writes`: it is more than a read.
     ///
     /// # Errors
-    /// What `work` answers; the transaction is gone.
+    /// The error of `work`; the transaction is gone.
     pub(crate) fn run<R>(
         &self,
         writes: bool,
@@ -572,12 +573,12 @@ impl Shared {
         self.service.database().engine().env().clock.wall_micros().div_euclid(1000)
     }
 
-    /// A number that nobody can foresee.
+    /// An unpredictable number.
     pub(crate) fn random(&self) -> u64 {
         self.service.database().engine().env().random.next_u64()
     }
 
-    /// Ends an answer with what every member of a replica set adds.
+    /// Appends the fields that every member of a replica set adds to a reply.
     pub(crate) fn put_times(&self, out: &mut Writer) {
         let time = Value::Timestamp(self.service.database().seq().0);
         out.open_document("$clusterTime");

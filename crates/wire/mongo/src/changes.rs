@@ -1,7 +1,8 @@
-//! Change streams: `$changeStream` as the first stage of a pipeline, and `getMore`, which waits for what comes.
+//! Change streams: `$changeStream` as the first stage of a pipeline, and `getMore`, which waits for events.
 //!
-//! A stream reads the log, so it costs nothing while nobody asks, and goes on from any place that the log still holds. While it
-//! waits it holds no thread: it sleeps until another commit is visible, the client's patience is over, or the server stops.
+//! A stream reads the log, so it costs nothing between batches, and resumes from any position that the log
+//! still holds. It holds no thread while it waits for a visible commit, the client's `maxTimeMS`, or
+//! shutdown.
 
 use std::str::FromStr as _;
 use std::time::{Duration, Instant};
@@ -18,10 +19,10 @@ use crate::failure::{Code, Failure, Outcome, interrupted, shutting_down};
 use crate::guard::Guard;
 use crate::read::{FIRST_BATCH, first_batch, put_cursor, take};
 
-/// How long a `getMore` waits when nobody says how long, as in MongoDB.
+/// How long a `getMore` waits by default, as in MongoDB.
 const WAIT: Duration = Duration::from_secs(1);
 const WAIT_MAX: Duration = Duration::from_secs(600);
-/// Stages that may follow.
+/// Stages that may follow `$changeStream`.
 const STAGES: &[&str] =
     &["$match", "$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith", "$redact"];
 const FIELDS: &[&str] = &[
@@ -34,23 +35,23 @@ const FIELDS: &[&str] = &[
     "showExpandedEvents",
 ];
 
-/// A change stream as a cursor has it.
+/// State of a change stream cursor.
 pub(crate) struct Changes {
     stream: ChangeStream,
-    /// Met after others, which go out first.
+    /// An event read ahead; the events before it are sent first.
     ahead: Option<ChangeEvent>,
 }
 
 impl Changes {
-    /// What happened since, up to `count` events.
+    /// The next events, up to `count`.
     ///
     /// # Errors
-    /// The log no longer holds the place; what the pipeline meets.
+    /// The log no longer holds the position; errors of the pipeline.
     pub(crate) fn take(&mut self, count: usize, bytes_max: usize) -> Outcome<Vec<DocBuf>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < count {
             let event = match self.ahead.take() {
-                // Rules may have come since.
+                // Rules may have been added since.
                 Some(event) if !self.stream.may_show(&event)? => continue,
                 Some(event) => event,
                 None => match self.stream.next(Duration::ZERO)? {
@@ -73,16 +74,17 @@ impl Changes {
         Ok(batch)
     }
 
-    /// Nothing will follow.
+    /// True when no more events will follow.
     pub(crate) fn has_ended(&self) -> bool {
         self.ahead.is_none() && self.stream.has_ended()
     }
 
-    /// Where to go on.
+    /// Resume token for the next batch.
     pub(crate) fn token(&self) -> DocBuf {
         let mut out = Writer::new();
         match self.ahead.as_ref().and_then(|next| next.document.doc().get("_id")) {
-            // One event is still held; behind the one before it is right before it, which nobody can name.
+            // One event is still held. The resume point after the previous event lies right before it, and
+            // only the held event can name that point.
             Some(Value::Document(ahead)) => ahead.iter().for_each(|(name, value)| out.put(name, value)),
             _ => out.put("_data", Value::String(&self.stream.token().to_string())),
         }
@@ -125,7 +127,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
         }
     };
     if !matches!(spec.text("fullDocumentBeforeChange")?, None | Some("off" | "whenAvailable")) {
-        let message = "documents as they were before a change are not kept";
+        let message = "pre-images of documents are not supported";
         return Err(Failure::new(Code::NotImplemented, message));
     }
     let everything = spec.flag("allChangesForCluster")?.unwrap_or(false);
@@ -176,7 +178,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
     first_batch(call, guard, namespace, source, size.unwrap_or(FIRST_BATCH), false, call.seq())
 }
 
-/// The stages behind `$changeStream`.
+/// The stages after `$changeStream`.
 fn pipeline(call: &Call<'_>, stages: Doc<'_>) -> Outcome<Option<Pipeline>> {
     let rest = Owned::array(stages.values().skip(1));
     let Some(rest) = rest.value().as_array().filter(|rest| !rest.is_empty()) else { return Ok(None) };
@@ -211,7 +213,7 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
         }
         (Ok(()), source) => blocking(|| call.budget().run(|| take(call, source, size))),
     };
-    // The batch may be newer than the check before it, so a right that was withdrawn in between ends the cursor.
+    // A right may have been withdrawn between the check and the batch; that ends the cursor.
     let taken = taken.and_then(|taken| {
         call.look_at_caller()?;
         cursor.guard.check(call)?;
@@ -240,7 +242,7 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// Refuses a `getMore` that asks for another's cursor.
+/// Rejects a `getMore` for a cursor of another session, transaction or namespace.
 fn belongs(call: &Call<'_>, cursor: &Cursor, name: &str, wait: Option<Duration>) -> Outcome<()> {
     let asked = format!("{}.{name}", call.database);
     if asked != cursor.namespace {
@@ -265,7 +267,7 @@ fn belongs(call: &Call<'_>, cursor: &Cursor, name: &str, wait: Option<Duration>)
     Ok(())
 }
 
-/// The next events or documents, waited for.
+/// Waits for the next events or documents.
 async fn awaited(
     call: &mut Call<'_>,
     cursor: &mut Cursor,

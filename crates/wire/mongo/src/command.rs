@@ -1,4 +1,4 @@
-//! What is offered: one table of commands, who may send them, and how each is run.
+//! Table of all commands: who may send them, and how each is run.
 
 use std::sync::atomic::Ordering;
 
@@ -21,19 +21,19 @@ use crate::{
 /// How a command is run.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
-    /// At once: it takes no longer than an answer takes to send.
+    /// At once: it takes less time than sending a reply.
     Quick(fn(&mut Call<'_>) -> Outcome<Writer>),
-    /// A read: at once when it is for one document by its `_id`, else where it may take its time.
+    /// A read: at once when it is for one document by its `_id`, else as blocking work.
     Read(fn(&mut Call<'_>) -> Outcome<Writer>),
-    /// Where it may wait for the disk.
+    /// A write that may wait for the disk.
     Write(fn(&mut Call<'_>) -> Outcome<Writer>),
-    /// Changes documents, and awaits the disk.
+    /// Changes documents, and awaits durability.
     Change(for<'a> fn(&mut Call<'a>) -> Outcome<Change<'a>>),
-    /// The end of a transaction, which awaits the disk.
+    /// The end of a transaction, which awaits durability.
     Commit,
-    /// The next batch of a cursor, which may have to be waited for.
+    /// The next batch of a cursor, which may have to be awaited.
     GetMore,
-    /// Changes users, and awaits the disk.
+    /// Changes users, and awaits durability.
     Users,
 }
 
@@ -41,13 +41,13 @@ pub(crate) enum Run {
 pub(crate) struct Command {
     /// Its name.
     pub(crate) name: &'static str,
-    /// What it does.
+    /// How it is run.
     pub(crate) run: Run,
     /// It may be sent before a login.
     pub(crate) before_login: bool,
     /// It may be part of a transaction.
     pub(crate) in_transaction: bool,
-    /// What it is for.
+    /// Help text.
     pub(crate) help: &'static str,
 }
 
@@ -64,7 +64,7 @@ const fn inside(name: &'static str, run: Run, help: &'static str) -> Command {
 }
 
 impl Command {
-    /// Whoever lists the operations may read it: it holds no secret.
+    /// True if lists of operations may show its document: it holds no secret.
     pub(crate) fn shows_itself(&self) -> bool {
         !self.before_login && !matches!(self.run, Run::Users)
     }
@@ -72,45 +72,45 @@ impl Command {
 
 /// Every command.
 pub(crate) static COMMANDS: &[Command] = &[
-    open("hello", Run::Quick(hello::hello), "says what the server is"),
+    open("hello", Run::Quick(hello::hello), "describes the server"),
     open("isMaster", Run::Quick(hello::hello), "hello, for old drivers"),
     open("ismaster", Run::Quick(hello::hello), "hello, for old drivers"),
-    open("ping", Run::Quick(server::ping), "answers"),
-    open("buildInfo", Run::Quick(server::build_info), "says which version this is"),
-    open("buildinfo", Run::Quick(server::build_info), "says which version this is"),
+    open("ping", Run::Quick(server::ping), "checks that the server responds"),
+    open("buildInfo", Run::Quick(server::build_info), "reports the server's version"),
+    open("buildinfo", Run::Quick(server::build_info), "reports the server's version"),
     open("saslStart", Run::Quick(login::sasl_start), "begins a login"),
-    open("saslContinue", Run::Quick(login::sasl_continue), "goes on with a login"),
-    open("logout", Run::Quick(login::logout), "forgets who the client is"),
-    open("whatsmyuri", Run::Quick(server::whats_my_uri), "says where the client comes from"),
-    open("connectionStatus", Run::Quick(server::connection_status), "says who the client is"),
-    command("hostInfo", Run::Quick(server::host_info), "says where the server runs"),
-    command("getParameter", Run::Quick(server::get_parameter), "says how the server is set"),
-    command("getCmdLineOpts", Run::Quick(server::get_cmd_line_opts), "says how the server was started"),
+    open("saslContinue", Run::Quick(login::sasl_continue), "continues a login"),
+    open("logout", Run::Quick(login::logout), "ends the login of the connection"),
+    open("whatsmyuri", Run::Quick(server::whats_my_uri), "reports the client's address"),
+    open("connectionStatus", Run::Quick(server::connection_status), "reports the authenticated user"),
+    command("hostInfo", Run::Quick(server::host_info), "describes the host"),
+    command("getParameter", Run::Quick(server::get_parameter), "reports parameters"),
+    command("getCmdLineOpts", Run::Quick(server::get_cmd_line_opts), "reports how the server was started"),
     command("configureFailPoint", Run::Quick(failpoint::configure), "makes commands fail, for tests"),
     command("getLog", Run::Quick(server::get_log), "shows the newest lines of the log"),
-    command("serverStatus", Run::Read(server::server_status), "says what the server does"),
-    command("currentOp", Run::Quick(operations::current_op), "lists what runs now"),
-    command("killOp", Run::Quick(operations::kill_op), "ends what runs now"),
-    command("listCommands", Run::Quick(server::list_commands), "lists these"),
-    command("startSession", Run::Quick(transaction::start_session), "makes a session"),
-    command("refreshSessions", Run::Quick(transaction::refresh_sessions), "keeps sessions"),
+    command("serverStatus", Run::Read(server::server_status), "reports the server's metrics"),
+    command("currentOp", Run::Quick(operations::current_op), "lists running operations"),
+    command("killOp", Run::Quick(operations::kill_op), "ends a running operation"),
+    command("listCommands", Run::Quick(server::list_commands), "lists all commands"),
+    command("startSession", Run::Quick(transaction::start_session), "starts a session"),
+    command("refreshSessions", Run::Quick(transaction::refresh_sessions), "extends sessions"),
     command("endSessions", Run::Read(transaction::end_sessions), "ends sessions"),
     command("killSessions", Run::Read(transaction::end_sessions), "ends sessions"),
     command("killAllSessions", Run::Read(transaction::kill_all_sessions), "ends all sessions"),
-    inside("commitTransaction", Run::Commit, "makes a transaction last"),
-    inside("abortTransaction", Run::Write(transaction::abort), "undoes a transaction"),
+    inside("commitTransaction", Run::Commit, "commits a transaction"),
+    inside("abortTransaction", Run::Write(transaction::abort), "aborts a transaction"),
     inside("insert", Run::Change(write::insert), "adds documents"),
     inside("update", Run::Change(write::update), "changes documents"),
     inside("delete", Run::Change(write::delete), "removes documents"),
-    inside("findAndModify", Run::Change(write::find_and_modify), "changes a document and shows it"),
-    inside("findandmodify", Run::Change(write::find_and_modify), "changes a document and shows it"),
+    inside("findAndModify", Run::Change(write::find_and_modify), "changes and returns a document"),
+    inside("findandmodify", Run::Change(write::find_and_modify), "changes and returns a document"),
     inside("find", Run::Read(read::find), "shows documents"),
-    inside("getMore", Run::GetMore, "shows the next documents of a cursor"),
+    inside("getMore", Run::GetMore, "returns the next batch of a cursor"),
     inside("killCursors", Run::Quick(read::kill_cursors), "closes cursors"),
     command("count", Run::Read(read::count), "counts documents"),
-    inside("distinct", Run::Read(read::distinct), "lists different values"),
+    inside("distinct", Run::Read(read::distinct), "lists distinct values"),
     inside("aggregate", Run::Write(read::aggregate), "runs a pipeline"),
-    command("explain", Run::Read(read::explain), "says how a query is run"),
+    command("explain", Run::Read(read::explain), "explains a query plan"),
     inside("create", Run::Write(schema::create), "makes a collection"),
     command("drop", Run::Write(schema::drop), "drops a collection"),
     command("dropDatabase", Run::Write(schema::drop_database), "drops a database"),
@@ -133,12 +133,12 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("createSearchIndexes", Run::Quick(schema::search_indexes), "is of MongoDB Atlas"),
     command("updateSearchIndex", Run::Quick(schema::search_indexes), "is of MongoDB Atlas"),
     command("dropSearchIndex", Run::Quick(schema::search_indexes), "is of MongoDB Atlas"),
-    command("collStats", Run::Read(schema::coll_stats), "says what a collection holds"),
-    command("dbStats", Run::Read(schema::db_stats), "says what a database holds"),
-    command("dbstats", Run::Read(schema::db_stats), "says what a database holds"),
+    command("collStats", Run::Read(schema::coll_stats), "reports the size of a collection"),
+    command("dbStats", Run::Read(schema::db_stats), "reports the size of a database"),
+    command("dbstats", Run::Read(schema::db_stats), "reports the size of a database"),
 ];
 
-/// Commands that version 1 of the API has, as far as they are offered.
+/// Commands of version 1 of the API that are offered here.
 const API_VERSION_1: &[&str] = &[
     "abortTransaction",
     "aggregate",
@@ -164,17 +164,17 @@ const API_VERSION_1: &[&str] = &[
     "refreshSessions",
     "update",
 ];
-/// Commands of which a part may stand beside the body.
+/// Commands that accept document sequences next to the body.
 const TAKES_SEQUENCES: &[&str] = &["insert", "update", "delete"];
 /// Commands that may read one snapshot outside of a transaction.
 const SNAPSHOT_READS: &[&str] = &["find", "aggregate", "distinct", "getMore"];
 
-/// By its name.
+/// Finds a command by its name.
 pub(crate) fn find(name: &str) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.name == name)
 }
 
-/// Runs the command of a request that came by `line`; answers the reply, or `None` where a fail point hangs up.
+/// Runs the command of a request; returns the reply, or `None` where a fail point disconnects.
 pub(crate) async fn run(
     mongo: &Mongo,
     client: &mut Client,
@@ -220,12 +220,12 @@ pub(crate) async fn run(
     };
     timer.done(done);
     shared.put_times(&mut out);
-    // What was written before and is only answered again is no write.
+    // A write whose stored result is repeated writes nothing.
     let written = !client.answered_again.swap(false, Ordering::Relaxed);
     if ordered.close_behind && written { None } else { Some(out.finish()) }
 }
 
-/// The failure that a fail point wants, with what belongs to it.
+/// The failure of a fail point, with its labels.
 fn ordered_failure(shared: &Shared, failure: &Failure, ordered: &Ordered, request: &Request) -> Failure {
     let failure = failure.clone();
     let cursor = request.body().get("getMore").and_then(Value::as_integer).filter(|_| ordered.lose_cursor);
@@ -237,7 +237,7 @@ fn ordered_failure(shared: &Shared, failure: &Failure, ordered: &Ordered, reques
     }
 }
 
-/// What is told beside an answer: fewer members than were asked for, or what a fail point wants.
+/// Adds a write concern error: too few members, or that of a fail point.
 fn put_concern_error(ordered: &Ordered, request: &Request, out: &mut Writer) {
     if let Some(error) = &ordered.write_concern_error {
         out.put("writeConcernError", Value::Document(error.doc()));
@@ -254,14 +254,15 @@ fn put_concern_error(ordered: &Ordered, request: &Request, out: &mut Writer) {
     }
 }
 
-/// True for a command that drivers send again when its answer is lost: a retryable write, and the end of a transaction.
+/// True for a command that drivers retry when its reply is lost: a retryable write, and the end of a
+/// transaction.
 fn may_come_again(request: &Request) -> bool {
     let body = request.body();
     let ends = matches!(body.first(), Some(("commitTransaction" | "abortTransaction", _)));
     body.get("txnNumber").is_some() && (ends || body.get("autocommit").is_none())
 }
 
-/// For the metrics.
+/// Outcome for the metrics.
 fn wire_code(failure: &Failure) -> WireCode {
     match failure.code {
         13 => WireCode::PermissionDenied,
@@ -278,7 +279,7 @@ fn wire_code(failure: &Failure) -> WireCode {
     }
 }
 
-/// What drivers may do after a failure.
+/// Adds the labels that say what drivers may do after a failure.
 fn labelled(failure: Failure, request: &Request) -> Failure {
     let body = request.body();
     let ends = matches!(body.first(), Some(("commitTransaction" | "abortTransaction", _)));
@@ -339,7 +340,7 @@ async fn checked(
         Run::Quick(run) => in_budget(&mut call, run),
         Run::Read(run) if read::is_point(&call) => in_budget(&mut call, run),
         Run::Read(run) | Run::Write(run) => {
-            // Never closed; if it were, working without a turn would still be right.
+            // Never closed; if it were, running without a permit would still be correct.
             let _turn = shared.writes.acquire().await.ok();
             blocking(|| in_budget(&mut call, run))
         }

@@ -1,21 +1,21 @@
-//! Compression of messages: snappy, zlib, zstd. What comes out is exactly as large as was announced, or refused; nothing
-//! larger is ever made, whatever a message claims.
+//! Compression of messages: snappy, zlib, zstd. The output must have exactly the announced size; no larger
+//! buffer is ever allocated.
 
 use std::io::Read as _;
 
-/// How a message is compressed. What is not compressed at all has number 0 and is refused: nobody sends it.
+/// Compression method of a message. Number 0, no compression, is rejected: no client sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compressor {
-    /// Fast.
+    /// Fastest.
     Snappy,
-    /// Everywhere.
+    /// Supported by all drivers.
     Zlib,
-    /// Small.
+    /// Best ratio.
     Zstd,
 }
 
 impl Compressor {
-    /// All of them, the best for us first.
+    /// All of them, in our order of preference.
     pub const ALL: [Self; 3] = [Self::Snappy, Self::Zstd, Self::Zlib];
 
     /// Its number in a message.
@@ -36,12 +36,12 @@ impl Compressor {
         }
     }
 
-    /// By its number.
+    /// Finds a compressor by its number.
     pub fn numbered(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|compressor| compressor.number() == number)
     }
 
-    /// Compresses; `None` if it cannot be.
+    /// Compresses; `None` if it fails.
     pub fn compress(self, bytes: &[u8]) -> Option<Vec<u8>> {
         match self {
             Self::Snappy => snap::raw::Encoder::new().compress_vec(bytes).ok(),
@@ -57,11 +57,11 @@ impl Compressor {
     }
 }
 
-/// The `size` bytes that were compressed to `bytes`.
+/// Decompresses `bytes` to exactly `size` bytes.
 pub(crate) fn decompress(compressor: Compressor, bytes: &[u8], size: usize) -> Option<Vec<u8>> {
     let plain = match compressor {
         Compressor::Snappy => {
-            // It makes its room at once; no byte stands for more than 32.
+            // Snappy allocates its output at once; one input byte yields at most 32.
             if snap::raw::decompress_len(bytes).ok()? != size || size / 32 > bytes.len() {
                 return None;
             }
@@ -73,7 +73,7 @@ pub(crate) fn decompress(compressor: Compressor, bytes: &[u8], size: usize) -> O
     (plain.len() == size).then_some(plain)
 }
 
-/// What the reader gives, one byte more than `size` at most: grown as it comes, not as it was announced.
+/// Reads at most `size` + 1 bytes; the buffer grows with the data, not by the announced size.
 fn bounded(reader: impl std::io::Read, size: usize) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
     reader.take(size as u64 + 1).read_to_end(&mut plain).ok()?;
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_compressed_comes_back() {
+    fn compressed_bytes_decompress_to_the_original() {
         let plain: Vec<u8> = (0..100_000_u32).map(|n| (n / 7) as u8).collect();
         for compressor in Compressor::ALL {
             let small = compressor.compress(&plain).unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_by_its_announced_size() {
+    fn decompression_bomb_is_rejected_by_announced_size() {
         let plain = vec![0; 40 << 20];
         for compressor in Compressor::ALL {
             let small = compressor.compress(&plain).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_nothing_are_refused() {
+    fn invalid_compressed_bytes_are_rejected() {
         for compressor in Compressor::ALL {
             let small = compressor.compress(b"something to say, something to say").unwrap();
             for end in 0..small.len() {

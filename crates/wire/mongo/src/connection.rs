@@ -1,10 +1,10 @@
-//! The life of one client: message in, answer out, one at a time.
+//! The life of one client connection: one request and its reply at a time.
 //!
 //! ```text
 //! header ─▶ size allowed? ─▶ the rest of it, memory as it arrives, one deadline ─▶ command ─▶ answer ─▶ header …
 //!                                                                        └─▶ hello that waits, many times over
 //! ```
-//! A client that has logged in may be silent between two messages; any other is given up after a minute.
+//! An authenticated client may be silent between two messages; any other is disconnected after a minute.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::failure::{Failure, Outcome};
 use crate::frame::{COMPRESSED_BYTES, FrameError, HEADER_BYTES, Header, Request};
 use crate::{Mongo, Shared, command, hello, read};
 
-/// Bytes read ahead: most requests fit.
+/// Read buffer: most requests fit.
 const READ_BYTES: usize = 8 << 10;
 /// The same before login. A client without credentials may hold many connections.
 const LOGIN_READ_BYTES: usize = 512;
@@ -34,24 +34,24 @@ const LOGIN_READ_BYTES: usize = 512;
 const GROWTH_BYTES: usize = 64 << 10;
 /// Least bytes that it grows by at once before login.
 const LOGIN_GROWTH_BYTES: usize = 1 << 10;
-/// Largest message of a client that has to log in and has not.
+/// Largest message of a client that must still log in.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 /// Longest silence of such a client. Drivers' monitors never log in and say hello every 10 s.
 const LOGIN_SILENCE_MAX: Duration = Duration::from_secs(60);
-/// How often a command that takes long looks whether its client is still there: a system call at most.
+/// How often a long command checks whether its client is still connected: one system call at most.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The peer is not there, or does not speak the protocol.
+/// Why a connection ended with an error.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
-    /// The stream.
+    /// An I/O error of the stream.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The bytes.
+    /// The bytes are not a valid frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The client stopped in the middle of a message.
-    #[error("a message did not come as a whole in time")]
+    #[error("a message was not complete in time")]
     TooSlow,
     /// No memory for a message.
     #[error(transparent)]
@@ -66,19 +66,19 @@ struct Conversation<'m, S> {
     mongo: &'m Mongo,
     stream: BufReader<S>,
     client: Client,
-    /// Number of the last reply.
+    /// Id of the last reply.
     replies: i32,
-    /// For messages.
+    /// Memory of messages.
     memory: ConnectionMemory,
 }
 
 /// True while the connection stays open.
 type StaysOpen = bool;
 
-/// Serves one client until it or the server ends.
+/// Serves one client until it disconnects or the server stops.
 ///
-/// A client without login costs no more memory than its messages. The futures of commands, which are many times as large, are
-/// allocated for each command before login, and once for all of them after it.
+/// A client without login costs no more memory than its messages. The futures of commands are much larger;
+/// they are allocated for each command before login, and once for all commands after it.
 pub(crate) async fn serve<S>(
     mongo: &Mongo,
     id: i32,
@@ -121,7 +121,7 @@ where
         if !stays_open {
             return Ok(());
         }
-        // What was read ahead cannot move to another reader.
+        // Buffered bytes cannot move to another reader.
         if !conversation.must_log_in() && conversation.stream.buffer().is_empty() {
             return Box::pin(conversation.go_on()).await;
         }
@@ -149,13 +149,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
         Ok(())
     }
 
-    /// Receives the next request with the reservation of its memory; `None` when the client has gone or the server stops.
+    /// Receives the next request with the reservation of its memory; `None` when the client disconnected or
+    /// the server stops.
     async fn next(&mut self) -> Result<Option<(Request, Reservation)>, Ended> {
         let shared = &*self.mongo.0;
         loop {
             let must_log_in = self.must_log_in();
             let silence_max = if must_log_in { LOGIN_SILENCE_MAX } else { Duration::MAX };
-            // An idle client is not waited for when the server stops.
+            // Shutdown does not wait for an idle client.
             let begun = tokio::select! {
                 begun = tokio::time::timeout(silence_max, self.stream.fill_buf()) => {
                     !begun.map_err(|_| Ended::TooSlow)??.is_empty()
@@ -184,15 +185,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
         Ok(self.stream.flush().await?)
     }
 
-    /// Answers a hello that waits. Nothing changes here, so the reply comes when the client's patience ends, or the server's
-    /// life.
+    /// Replies to an awaitable hello. The topology never changes, so the reply comes when the client's wait
+    /// time ends or the server stops.
     async fn answer_later(&mut self, request: &Request, pause: Duration) -> Result<StaysOpen, Ended> {
         let mut to = request.id;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.mongo.0.service.stop().wait() => return Ok(false),
-                // The client has gone, or says something else.
+                // The client has disconnected, or sent another message.
                 gone = self.stream.fill_buf() => return Ok(!gone?.is_empty()),
             }
             let line = Wire::new(&mut self.stream);
@@ -209,7 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
         }
     }
 
-    /// Answers a request.
+    /// Replies to a request.
     async fn answer(&mut self, request: &Request) -> Result<StaysOpen, Ended> {
         let mut to = request.id;
         loop {
@@ -220,7 +221,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
                 return Ok(true);
             }
             self.replies = self.replies.wrapping_add(1);
-            // A client that allows it gets the batches of a cursor one after another, without asking.
+            // If the client allows exhaust, the batches of a cursor are sent without further requests.
             let more = request.exhaust_allowed && read::goes_on(request, &reply);
             self.send(&request.reply_to(to, self.replies, &reply, more)).await?;
             if !more {
@@ -231,8 +232,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
     }
 }
 
-/// The stream while a command runs, with the time of the last look. A command that takes long holds its task's thread, so nobody
-/// else would hear that the client has gone.
+/// The stream while a command runs, with the time of the last check. A long command occupies its task's
+/// thread, so no other code would notice that the client has disconnected.
 struct Wire<'s, S>(Mutex<(&'s mut BufReader<S>, Instant)>);
 
 impl<'s, S> Wire<'s, S> {
@@ -249,7 +250,7 @@ impl<S: AsyncRead + Unpin + Send> Line for Wire<'_, S> {
             return false;
         }
         *looked = Instant::now();
-        // Nothing is waited for, and bytes that are there stay for the next message.
+        // The poll does not wait, and buffered bytes remain for the next message.
         match Pin::new(&mut **stream).poll_fill_buf(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(bytes)) => bytes.is_empty(),
             Poll::Ready(Err(_)) => true,
@@ -260,7 +261,7 @@ impl<S: AsyncRead + Unpin + Send> Line for Wire<'_, S> {
 
 type Decoded = Result<Request, (Header, LangError)>;
 
-/// Reads one message: its memory is reserved as its bytes arrive, all of them before one deadline.
+/// Reads one message: memory is reserved as its bytes arrive, with one deadline for all of them.
 async fn next_message<S>(
     shared: &Shared,
     stream: &mut BufReader<S>,
@@ -307,23 +308,24 @@ where
         if must_log_in {
             bytes.reserve(step);
         } else {
-            // After the first step the whole is taken from the allocator, which gives memory page by page as it is written.
+            // After the first step the rest is allocated at once; the kernel backs it page by page as it is
+            // written.
             bytes.reserve_exact(if bytes.len() < GROWTH_BYTES { step } else { length - bytes.len() });
         }
         if (&mut *stream).take(step as u64).read_buf(&mut bytes).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
     }
-    // What is inflated comes on top.
+    // Decompressed bytes are reserved in addition.
     reservation.cover(memory).await?;
     Ok((header, bytes))
 }
 
 impl Client {
-    /// Finds out whether the client is still who it was; while there are no users, whoever comes is let in.
+    /// Authenticates the client again; while there are no users, every client is admitted.
     ///
     /// # Errors
-    /// What is stored about users cannot be read.
+    /// Users cannot be read.
     pub(crate) async fn look_again(&mut self, shared: &Shared) -> Outcome<()> {
         let access = shared.service.access();
         if let Some(caller) = &mut self.caller
@@ -343,7 +345,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of the future that `serve` returns.
+    /// Size of the future that `serve` returns.
     fn serve_bytes<'a, F>(
         _serve: impl Fn(&'a Mongo, i32, DuplexStream, Option<SocketAddr>, Option<SocketAddr>) -> F,
     ) -> usize {
@@ -351,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn d1_24_future_of_a_client_before_login_is_small() {
+    fn d1_24_future_before_login_is_small() {
         let bytes = serve_bytes(serve::<DuplexStream>);
         assert!(bytes <= 2 << 10, "{bytes} bytes");
     }

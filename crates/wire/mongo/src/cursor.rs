@@ -1,8 +1,8 @@
-//! Cursors: results that a client takes batch by batch.
+//! Cursors: results that a client fetches batch by batch.
 //!
-//! A cursor belongs to its user and session, not to a connection: drivers ask for the next batch on another one. What it
-//! holds is a snapshot and a place in it, or the documents themselves where they had to be made at once. While a batch is made
-//! the cursor is out of the table, so that nothing is given twice.
+//! A cursor belongs to its user and session, not to a connection: drivers fetch the next batch on another
+//! one. It holds a snapshot and a position, or the documents themselves if they had to be computed at once.
+//! While a batch is built the cursor is out of the table, so that no document is returned twice.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -17,26 +17,26 @@ use crate::failure::{Code, Failure, Outcome};
 use crate::guard::Guard;
 use crate::session::SessionId;
 
-/// A cursor that nobody asks is closed after this time.
+/// An unused cursor is closed after this time.
 const IDLE_TIME: Duration = Duration::from_secs(600);
-/// One that asked to stay, after this: that of a session.
+/// The same for a cursor with `noCursorTimeout`: the lifetime of a session.
 const IDLE_TIME_LONG: Duration = Duration::from_secs(1800);
-/// Cursors at once.
+/// Most open cursors.
 const CURSORS_MAX: usize = 10_000;
-/// Cursors at once that one connection has opened.
+/// Most open cursors of one connection.
 const CURSORS_PER_CONNECTION_MAX: usize = 1_000;
-/// Bytes of documents that cursors hold together.
+/// Bytes of documents that all cursors hold together.
 const BYTES_MAX: usize = 256 << 20;
 
-/// Where the documents come from.
+/// Source of a cursor's documents.
 pub(crate) enum Source {
-    /// A query, as of its snapshot.
+    /// A query at its snapshot.
     Find(Box<DocumentCursor>),
-    /// Documents that are there already, and their bytes.
+    /// Computed documents, and their bytes.
     Ready(VecDeque<DocBuf>, usize),
-    /// What happens.
+    /// A change stream.
     Changes(Box<Changes>),
-    /// A capped collection and what comes into it; true: a batch is waited for.
+    /// A tailable cursor on a capped collection; true: `getMore` awaits data.
     Tail(Box<Tail>, bool),
 }
 
@@ -54,11 +54,11 @@ impl Source {
 pub(crate) struct Cursor {
     /// `database.collection`.
     pub(crate) namespace: String,
-    /// What its reader has to be allowed.
+    /// The rights and rules checked at each batch.
     pub(crate) guard: Guard,
     /// The documents.
     pub(crate) source: Source,
-    /// Whose it is.
+    /// The user who opened it.
     pub(crate) user: String,
     /// The session it was opened in.
     pub(crate) session: Option<SessionId>,
@@ -66,15 +66,15 @@ pub(crate) struct Cursor {
     pub(crate) transaction: Option<i64>,
     /// The connection that opened it.
     pub(crate) connection: i32,
-    /// It stays as long as a session would.
+    /// It lives as long as a session would.
     pub(crate) no_timeout: bool,
-    /// As of when it is.
+    /// Its snapshot.
     pub(crate) at: Seq,
 }
 
 enum Slot {
     Idle(Box<Cursor>, Instant),
-    /// A batch is being made.
+    /// A batch is being built.
     Busy {
         user: String,
         connection: i32,
@@ -95,10 +95,10 @@ impl Cursors {
         self.0.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    /// Keeps a new cursor under a number that is not in use; `random` makes numbers.
+    /// Stores a new cursor under an unused id; `random` makes ids.
     ///
     /// # Errors
-    /// Too many cursors, or too much in them.
+    /// Too many cursors, or too many bytes in them.
     pub(crate) fn open(&self, cursor: Cursor, random: impl Fn() -> u64) -> Outcome<i64> {
         let mut all = self.all();
         let of_connection = all.values().filter(|slot| match slot {
@@ -125,10 +125,10 @@ impl Cursors {
         }
     }
 
-    /// Takes a cursor out, to make a batch.
+    /// Takes a cursor out to build a batch.
     ///
     /// # Errors
-    /// `CursorNotFound`, also for another's cursor or one that is busy.
+    /// `CursorNotFound`, also for another user's cursor or a busy one.
     pub(crate) fn take(&self, id: i64, user: &str) -> Outcome<Box<Cursor>> {
         let mut all = self.all();
         match all.remove(&id) {
@@ -151,7 +151,7 @@ impl Cursors {
         }
     }
 
-    /// Puts a cursor back, unless somebody killed it meanwhile.
+    /// Puts a cursor back, unless it was killed meanwhile.
     pub(crate) fn put_back(&self, id: i64, cursor: Box<Cursor>) {
         if let Some(slot) = self.all().get_mut(&id) {
             *slot = Slot::Idle(cursor, Instant::now());
@@ -169,13 +169,13 @@ impl Cursors {
         own && all.remove(&id).is_some()
     }
 
-    /// Takes a cursor away whose ever it is; true when it was a change stream.
+    /// Removes a cursor of any user; true when it was a change stream.
     pub(crate) fn lose(&self, id: i64) -> bool {
         let lost = self.all().remove(&id);
         matches!(lost, Some(Slot::Idle(cursor, _)) if matches!(cursor.source, Source::Changes(_)))
     }
 
-    /// Closes what was opened in a session.
+    /// Closes the cursors of matching sessions.
     pub(crate) fn kill_of(&self, of: impl Fn(&SessionId) -> bool) {
         self.all().retain(|_, slot| match slot {
             Slot::Idle(cursor, _) => !cursor.session.as_ref().is_some_and(&of),
@@ -183,12 +183,12 @@ impl Cursors {
         });
     }
 
-    /// How many are open.
+    /// Number of open cursors.
     pub(crate) fn count(&self) -> usize {
         self.all().len()
     }
 
-    /// Closes what nobody asks.
+    /// Closes unused cursors.
     pub(crate) fn tend(&self) {
         self.all().retain(|_, slot| match slot {
             Slot::Idle(cursor, since) => {

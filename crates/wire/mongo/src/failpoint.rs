@@ -1,12 +1,12 @@
-//! Failures to order: `configureFailPoint`, by which the test suites of drivers see how they take what goes wrong. Only where
-//! `mongo.test_commands` is on, which is no place for data.
+//! Injected failures: `configureFailPoint`, with which the test suites of drivers test their error handling.
+//! Only available with `mongo.test_commands`, which must not be set for production data.
 //!
 //! | fail point | meets | does |
 //! |---|---|---|
-//! | failCommand | the commands that it lists, of one application if it names one | waits, hangs up, answers an error or a write concern error |
-//! | onPrimaryTransactionalWrite | retryable writes | hangs up once it is written, or fails before |
-//! | failGetMoreAfterCursorCheckout | getMore | answers an error, the cursor is gone |
-//! | maxTimeAlwaysTimeOut | commands with `maxTimeMS` | answers that the time is up |
+//! | failCommand | the commands that it lists, of one application if it names one | delays, disconnects, returns an error or a write concern error |
+//! | onPrimaryTransactionalWrite | retryable writes | disconnects after the write, or fails before it |
+//! | failGetMoreAfterCursorCheckout | getMore | returns an error and removes the cursor |
+//! | maxTimeAlwaysTimeOut | commands with `maxTimeMS` | returns a timeout error |
 
 use core::time::Duration;
 use std::borrow::Cow;
@@ -36,28 +36,28 @@ const DATA: &[&str] = &[
     "failInternalCommands",
     "failBeforeCommitExceptionCode",
 ];
-/// Writes that `onPrimaryTransactionalWrite` meets.
+/// Commands that `onPrimaryTransactionalWrite` matches.
 const WRITES: &[&str] = &["insert", "update", "delete", "findAndModify", "findandmodify"];
-/// Longest wait that may be ordered.
+/// Longest delay that can be configured.
 const BLOCK_MAX: Duration = Duration::from_secs(600);
 
-/// How often a fail point fails.
+/// How often a fail point triggers.
 enum Mode {
     Always,
-    /// The next so many that it meets.
+    /// The next so many matches.
     Times(u64),
-    /// All but the next so many.
+    /// All but the next so many matches.
     Skip(u64),
 }
 
 struct Point {
     mode: Mode,
     data: DocBuf,
-    /// What it did so far.
+    /// Times triggered so far.
     entered: i64,
 }
 
-/// The fail points that are set. Without test commands there are none, and none can be set.
+/// The active fail points. Without test commands none can be set.
 #[derive(Default)]
 pub(crate) struct FailPoints {
     /// The server was started with test commands.
@@ -65,27 +65,27 @@ pub(crate) struct FailPoints {
     points: Mutex<HashMap<&'static str, Point>>,
 }
 
-/// What is to go wrong with one command.
+/// Failures injected into one command.
 #[derive(Default)]
 pub(crate) struct Ordered {
-    /// Before anything else.
+    /// Delay before the command.
     pub(crate) block: Option<Duration>,
-    /// Instead of the command.
+    /// Returned instead of running the command.
     pub(crate) failure: Option<Failure>,
-    /// Hang up instead of running the command.
+    /// Disconnect instead of running the command.
     pub(crate) close: bool,
-    /// Hang up when the command is done.
+    /// Disconnect after the command.
     pub(crate) close_behind: bool,
-    /// The cursor that a getMore names is gone.
+    /// Remove the cursor that a getMore names.
     pub(crate) lose_cursor: bool,
-    /// Beside the answer.
+    /// Added to the reply.
     pub(crate) write_concern_error: Option<DocBuf>,
-    /// Those that go with the answer, in place of the server's own.
+    /// Labels of the reply, in place of the server's own.
     pub(crate) labels: Option<Vec<Cow<'static, str>>>,
 }
 
 impl FailPoints {
-    /// None are set. `offered`: they can be.
+    /// No active fail points. `offered`: they can be set.
     pub(crate) fn new(offered: bool) -> Self {
         Self { offered, ..Self::default() }
     }
@@ -94,7 +94,7 @@ impl FailPoints {
         self.points.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    /// What is to go wrong with a request; `None` for all of them, unless somebody tests.
+    /// Failures to inject into a request; `None` unless a test has set some.
     pub(crate) fn meet(&self, client: &Client, request: &Request) -> Option<Ordered> {
         if !self.offered {
             return None;
@@ -107,7 +107,7 @@ impl FailPoints {
             if !meets(name, point.data.doc(), command, client, body) {
                 continue;
             }
-            // One that fails writes counts what is written.
+            // A fail point for writes counts statements.
             let times = if *name == "onPrimaryTransactionalWrite" { statements(request) } else { 1 };
             if (0..times).filter(|_| point.fails()).count() > 0 {
                 point.order(name, command, ordered.get_or_insert_with(Ordered::default));
@@ -117,7 +117,7 @@ impl FailPoints {
     }
 }
 
-/// Statements of a write.
+/// Number of statements of a write.
 fn statements(request: &Request) -> usize {
     let fields = ["documents", "updates", "deletes"];
     let beside = fields.iter().find_map(|field| Some(request.sequence(field)?.len()));
@@ -135,7 +135,7 @@ fn meets(point: &str, data: Doc<'_>, command: &str, client: &Client, body: Doc<'
         "failCommand" => {
             let listed = data.get("failCommands").and_then(Value::as_array);
             let names = listed.into_iter().flat_map(|listed| listed.values()).filter_map(Value::as_str);
-            // Old names of commands differ in nothing else.
+            // Old command names differ only in case.
             names.into_iter().any(|name| name.eq_ignore_ascii_case(command))
         }
         "onPrimaryTransactionalWrite" => WRITES.contains(&command) && body.get("txnNumber").is_some(),
@@ -146,7 +146,7 @@ fn meets(point: &str, data: Doc<'_>, command: &str, client: &Client, body: Doc<'
 }
 
 impl Point {
-    /// Counts one that it meets.
+    /// Counts a match; true if it triggers.
     fn fails(&mut self) -> bool {
         let fails = match &mut self.mode {
             Mode::Always | Mode::Skip(0) => true,
@@ -198,7 +198,7 @@ impl Point {
                 ordered.labels = data.get("errorLabels").and_then(Value::as_array).map(|labels| {
                     labels.values().filter_map(Value::as_str).map(|label| label.to_owned().into()).collect()
                 });
-                tracing::debug!(command, "a fail point meets");
+                tracing::debug!(command, "fail point triggered");
             }
         }
     }

@@ -1,12 +1,12 @@
-//! What a command that fails answers: MongoDB's number, name and labels, by which drivers decide what to do next.
+//! Errors of commands: MongoDB's code, name and labels, by which drivers decide what to do next.
 //!
-//! | label | drivers |
+//! | label | action of drivers |
 //! |---|---|
 //! | TransientTransactionError | run the whole transaction again |
 //! | UnknownTransactionCommitResult | send the commit again |
 //! | RetryableWriteError | send the write again, once |
-//! | ResumableChangeStreamError | open the change stream again, behind its token |
-//! | NonResumableChangeStreamError | give the change stream up |
+//! | ResumableChangeStreamError | resume the change stream after its token |
+//! | NonResumableChangeStreamError | give up the change stream |
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::documents::lang::{DocBuf, LangError, Value, Writer};
 
 macro_rules! codes {
     ($($name:ident = $number:literal),* $(,)?) => {
-        /// Codes that this crate answers with by itself; documents bring their own.
+        /// Error codes that this crate returns; the documents crate has its own.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(missing_docs)] // the names are the documentation
         pub(crate) enum Code { $($name),* }
@@ -52,34 +52,35 @@ codes! {
     ForeignSession = 50_738, ForeignTransaction = 50_740, UserExists = 51_003, Interrupted = 11_601, InvalidOpId = 26_823, DuplicateSequence = 40_431, OutOfBounds = 51_024,
 }
 
-/// Run the whole transaction again.
+/// Run the entire transaction again.
 pub(crate) const TRANSIENT: &str = "TransientTransactionError";
 /// Send the commit again.
 pub(crate) const UNKNOWN_COMMIT: &str = "UnknownTransactionCommitResult";
 /// Send the write again.
 pub(crate) const RETRYABLE: &str = "RetryableWriteError";
 
-/// A change stream goes on behind its token.
+/// A change stream can be resumed after its token.
 pub(crate) const RESUMABLE: &str = "ResumableChangeStreamError";
-/// A change stream cannot go on.
+/// A change stream cannot be resumed.
 pub(crate) const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 
-/// Numbers after which the same may be sent again: the server was not the primary any more, was stopping, or out of reach.
+/// Codes after which a command may be retried: the server was no longer primary, was stopping, or
+/// unreachable.
 const RETRIABLE: &[i32] = &[6, 7, 89, 91, 134, 189, 262, 9001, 10_107, 11_600, 11_602, 13_435, 13_436];
-/// Numbers after which a transaction may be run again.
+/// Codes after which a transaction may be run again.
 const AGAIN: &[i32] = &[24, 112, 239, 246, 251, 267, 365];
 
-/// True if the same may be sent again after `code`.
+/// True if the same command may be retried after `code`.
 pub(crate) fn is_retriable(code: i32) -> bool {
     RETRIABLE.contains(&code)
 }
 
-/// True if a whole transaction may be run again after `code`.
+/// True if an entire transaction may be run again after `code`.
 pub(crate) fn is_transient(code: i32) -> bool {
     AGAIN.contains(&code)
 }
 
-/// MongoDB's name of a number that did not arise here, as far as clients look at it.
+/// MongoDB's name of a code that did not arise here, for the codes that clients check.
 pub(crate) fn name_of(code: i32) -> Cow<'static, str> {
     let name = match code {
         1 => "InternalError",
@@ -127,7 +128,7 @@ pub(crate) fn name_of(code: i32) -> Cow<'static, str> {
     name.into()
 }
 
-/// The field of an answer that holds labels, if there are any.
+/// Puts the labels of a reply, if there are any.
 pub(crate) fn put_labels(labels: &[Cow<'static, str>], out: &mut Writer) {
     if !labels.is_empty() {
         out.open_array("errorLabels");
@@ -136,22 +137,22 @@ pub(crate) fn put_labels(labels: &[Cow<'static, str>], out: &mut Writer) {
     }
 }
 
-/// Why a command failed.
+/// Error of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     /// MongoDB's number.
     pub(crate) code: i32,
-    /// MongoDB's name of it.
+    /// MongoDB's code.
     pub(crate) name: Cow<'static, str>,
-    /// In words.
+    /// The error message.
     pub(crate) message: String,
-    /// What drivers may do about it.
+    /// Labels: what drivers may do about it.
     pub(crate) labels: Vec<Cow<'static, str>>,
     /// `keyPattern` and `keyValue` of a duplicate key.
     pub(crate) detail: Option<Box<DocBuf>>,
 }
 
-/// What a command gives.
+/// Result of a command.
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl fmt::Display for Failure {
@@ -161,10 +162,10 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// A failure of `code` that says `message`.
+    /// A failure of `code` with `message`.
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         let name = match code {
-            // Numbers that have no name of their own.
+            // Codes without an individual name.
             Code::UnknownField
             | Code::MissingField
             | Code::ForeignSession
@@ -178,7 +179,7 @@ impl Failure {
         Self { code: code.number(), name, message: message.into(), labels: Vec::new(), detail: None }
     }
 
-    /// With a label.
+    /// Adds a label.
     #[must_use]
     pub(crate) fn label(mut self, label: &'static str) -> Self {
         if !self.labels.iter().any(|other| other == label) {
@@ -187,13 +188,13 @@ impl Failure {
         self
     }
 
-    /// A failure of ours: the client learns the kind, the log all of it.
+    /// An internal failure: the client gets only its kind, the log all of it.
     fn ours(error: &dyn fmt::Display) -> Self {
         tracing::error!(%error, "a command failed");
-        Self::new(Code::InternalError, "the server failed; its log says more")
+        Self::new(Code::InternalError, "internal server error; see the server log")
     }
 
-    /// The fields of an answer that is a failure.
+    /// Puts the fields of a failed reply.
     pub(crate) fn put(&self, out: &mut Writer) {
         out.put("ok", Value::Double(0.0));
         out.put("errmsg", Value::String(&self.message));
@@ -205,7 +206,7 @@ impl Failure {
         put_labels(&self.labels, out);
     }
 
-    /// The same as an entry of `writeErrors`.
+    /// Puts it as an entry of `writeErrors`.
     pub(crate) fn put_write_error(&self, index: usize, out: &mut Writer) {
         out.open_document("");
         out.put("index", Value::Int32(i32::try_from(index).unwrap_or(i32::MAX)));
@@ -231,7 +232,7 @@ impl From<DocumentsError> for Failure {
         let mut failure = Self { code, name, message, labels: Vec::new(), detail: None };
         match error {
             DocumentsError::Engine(error) => return Error::from(error).into(),
-            // The sentences of MongoDB, which clients know, name no collection.
+            // MongoDB's messages, which clients match on, name no collection.
             DocumentsError::InCollection { source, .. } => failure.message = source.message,
             DocumentsError::Damaged { .. } => return Self::ours(&error),
             DocumentsError::Validation { what, .. } => {
@@ -244,7 +245,7 @@ impl From<DocumentsError> for Failure {
                 failure.detail = Some(Box::new(detail.finish()));
             }
             DocumentsError::Duplicate { collection, index, pattern, key, shown } => {
-                // Some clients take this sentence apart.
+                // Some clients parse this message.
                 failure.message = format!(
                     "E11000 duplicate key error collection: {collection} index: {index} dup key: {shown}"
                 );
@@ -270,7 +271,7 @@ impl From<Error> for Failure {
         match error.class() {
             Class::Conflict => Self::new(Code::WriteConflict, error.to_string()),
             Class::Busy => {
-                Self::new(Code::TemporarilyUnavailable, "the engine has no room for more writes now")
+                Self::new(Code::TemporarilyUnavailable, "the engine cannot accept more writes now")
             }
             Class::Invalid | Class::Refused => Self::new(Code::BadValue, error.to_string()),
             Class::NotFound => Self::new(Code::NoSuchKey, error.to_string()),
@@ -293,12 +294,12 @@ impl From<WireError> for Failure {
     }
 }
 
-/// What is answered by an operation that somebody ended.
+/// Error of an operation that was killed.
 pub(crate) fn interrupted() -> Failure {
     Failure::new(Code::Interrupted, "operation was interrupted")
 }
 
-/// What is answered while the server stops: drivers look for another primary, and find this one when it is back.
+/// Error while the server stops: drivers look for another primary, and find this one after a restart.
 pub(crate) fn shutting_down() -> Failure {
     Failure::new(Code::ShutdownInProgress, "the server is shutting down")
 }

@@ -1,4 +1,4 @@
-//! Messages as bytes: what lies on the wire around the documents.
+//! Encoding of messages: the frame around the documents.
 //!
 //! ```text
 //! ┌────────┬────────────┬─────────────┬────────┐
@@ -12,10 +12,10 @@
 //! ```
 //!
 //! Invariants
-//! 1. A frame is decoded as a whole or refused; whatever the bytes are, nothing panics and nothing larger than the frame's
-//!    own limit is allocated.
-//! 2. The body of a decoded request is a checked document. The documents of a sequence are framed, not checked: they are
-//!    looked at where they are used, since one bad document of many has an answer of its own.
+//! 1. A frame is decoded completely or rejected; no input panics or allocates more than the frame's own
+//!    limit.
+//! 2. The body of a decoded request is a checked document. The documents of a sequence are framed, not
+//!    checked: they are checked where they are used, since one bad document of many has a separate error.
 //!
 //! Source: <https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/>.
 
@@ -26,9 +26,9 @@ use crate::documents::lang::{Doc, DocBuf, LangError};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
-/// Longest message, header included, as `hello` tells.
+/// Longest message, header included, as reported by `hello`.
 pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
-/// Bytes that a compressed message begins with, behind the header.
+/// Bytes at the start of a compressed message, after the header.
 pub const COMPRESSED_BYTES: usize = 9;
 /// Sections of one message; there is one body and at most a handful of sequences.
 const SECTIONS_MAX: usize = 16;
@@ -44,28 +44,29 @@ const EXHAUST_ALLOWED: u32 = 1 << 16;
 /// Flags below this one must be understood.
 const OPTIONAL_FLAGS: u32 = 0xFFFF_0000;
 
-/// Why bytes are no message. The connection cannot go on: what follows has no known beginning.
+/// Why bytes are not a valid message. The connection must be closed, since the next message's start is
+/// unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The length in the header cannot be.
+    /// The length in the header is out of bounds.
     #[error("a message of {length} bytes; the least is 16, the most {MESSAGE_BYTES_MAX}")]
     Length {
-        /// As it stands in the header.
+        /// The length in the header.
         length: i32,
     },
-    /// An opcode that is not spoken here.
-    #[error("opcode {opcode} is not spoken here")]
+    /// An unsupported opcode.
+    #[error("opcode {opcode} is not supported")]
     Opcode {
-        /// Which.
+        /// The opcode.
         opcode: i32,
     },
     /// The bytes do not fit their frame.
     #[error("malformed message: {what}")]
     Malformed {
-        /// Where it breaks.
+        /// The invalid part.
         what: &'static str,
     },
-    /// The CRC-32C at the end is another.
+    /// The CRC-32C at the end does not match.
     #[error("the checksum of the message does not match")]
     Checksum,
 }
@@ -74,12 +75,12 @@ fn malformed(what: &'static str) -> FrameError {
     FrameError::Malformed { what }
 }
 
-/// The beginning of every message.
+/// Header of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Bytes of the message, header included.
     pub length: usize,
-    /// The sender's number for it.
+    /// The sender's id for it.
     pub id: i32,
     response_to: i32,
     opcode: i32,
@@ -107,14 +108,14 @@ impl Header {
         self.opcode == OP_COMPRESSED
     }
 
-    /// The answer to a request whose body is no document.
+    /// Reply to a request whose body is not a document.
     pub fn reply(self, id: i32, reply: &DocBuf) -> Vec<u8> {
         let mut plain = vec![0; 5];
         plain.extend_from_slice(reply.bytes());
         framed(id, self.id, OP_MSG, &plain)
     }
 
-    /// Memory that the message takes once it is decoded, from its first bytes behind the header.
+    /// Memory of the decoded message, from its first bytes after the header.
     pub fn plain_bytes(self, begin: &[u8; COMPRESSED_BYTES]) -> usize {
         let [_, _, _, _, size @ .., _] = begin;
         let plain = usize::try_from(i32::from_le_bytes(*size)).unwrap_or(0);
@@ -122,7 +123,7 @@ impl Header {
     }
 }
 
-/// How a request came, and so how it is answered.
+/// Format of a request, and so of its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// OP_MSG.
@@ -131,7 +132,7 @@ pub enum Form {
     Query,
 }
 
-/// A sequence of documents beside the body.
+/// A sequence of documents next to the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sequence {
     name: Range<usize>,
@@ -141,31 +142,31 @@ struct Sequence {
 /// A decoded request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The client's number for it.
+    /// The client's id for it.
     pub id: i32,
-    /// How it came.
+    /// Its format.
     pub form: Form,
-    /// No answer is wanted.
+    /// The client wants no reply.
     pub more_to_come: bool,
-    /// Several answers may be given.
+    /// The client accepts several replies.
     pub exhaust_allowed: bool,
-    /// How it was compressed.
+    /// Its compression.
     pub compressor: Option<Compressor>,
     bytes: Vec<u8>,
     body: Range<usize>,
     sequences: Vec<Sequence>,
-    /// Of OP_QUERY, in whose body it is not: the database.
+    /// The database of an OP_QUERY, whose body does not contain it.
     database: Option<String>,
 }
 
 impl Request {
-    /// Decodes what follows a header.
+    /// Decodes the bytes after a header.
     ///
     /// # Errors
-    /// [`FrameError`]. The inner error: the frame is whole, and its body no document.
+    /// [`FrameError`]. The inner error: the frame is valid, but its body is not a document.
     pub fn decode(header: Header, bytes: Vec<u8>) -> Result<Result<Self, LangError>, FrameError> {
         if bytes.len() + HEADER_BYTES != header.length {
-            return Err(malformed("its length is another than the header's"));
+            return Err(malformed("its length differs from the header's"));
         }
         match header.opcode {
             OP_COMPRESSED => {
@@ -176,7 +177,7 @@ impl Request {
                 let size = size.ok_or(malformed("the size before compression"))?;
                 let compressor =
                     Compressor::numbered(compressor).ok_or(malformed("an unknown compressor"))?;
-                let plain = decompress(compressor, rest.0, size).ok_or(malformed("what was compressed"))?;
+                let plain = decompress(compressor, rest.0, size).ok_or(malformed("the compressed part"))?;
                 if opcode == OP_COMPRESSED {
                     return Err(malformed("compressed twice"));
                 }
@@ -219,11 +220,11 @@ impl Request {
         let flags = flags(&bytes);
         let known = CHECKSUM | MORE_TO_COME;
         if flags & !known & !OPTIONAL_FLAGS != 0 {
-            return Err(malformed("a flag that must be understood and is not"));
+            return Err(malformed("an unknown required flag"));
         }
         let end = match end {
             Some(end) => end,
-            // Inside of a compressed message the checksum stands, and covers a header that is gone.
+            // Inside a compressed message the checksum remains, but covers a header that is gone.
             None if flags & CHECKSUM != 0 => bytes.len().checked_sub(4).ok_or(malformed("no checksum"))?,
             None => bytes.len(),
         };
@@ -272,14 +273,14 @@ impl Request {
         let mut rest = Bytes(&bytes);
         rest.int32()?;
         let name = rest.name()?;
-        let database = name.strip_suffix(".$cmd").ok_or(malformed("OP_QUERY is for the handshake alone"))?;
+        let database = name.strip_suffix(".$cmd").ok_or(malformed("OP_QUERY is only for the handshake"))?;
         let database = database.to_owned();
         rest.int32()?;
         rest.int32()?;
         let found = document(&bytes, bytes.len() - rest.0.len())?;
         let behind = bytes.get(found.end..).unwrap_or_default();
         if !behind.is_empty() && document(&bytes, found.end)?.end != bytes.len() {
-            return Err(malformed("something behind the query"));
+            return Err(malformed("extra bytes after the query"));
         }
         if let Err(error) = Doc::check(bytes.get(found.clone()).unwrap_or_default()) {
             return Ok(Err(error));
@@ -300,7 +301,7 @@ impl Request {
     /// The command.
     pub fn body(&self) -> Doc<'_> {
         let body = Doc::trusted(self.bytes.get(self.body.clone()).unwrap_or_default());
-        // Old clients put the command into a coat when they add a read preference.
+        // Old clients wrap the command when they add a read preference.
         match (self.form, body.first()) {
             (Form::Query, Some(("$query" | "query", value))) => value.as_document().unwrap_or(body),
             _ => body,
@@ -312,7 +313,7 @@ impl Request {
         self.database.as_deref().or_else(|| self.body().get("$db")?.as_str())
     }
 
-    /// The documents of the sequence `name`, not checked yet.
+    /// The documents of the sequence `name`, not yet checked.
     pub fn sequence(&self, name: &str) -> Option<Vec<&[u8]>> {
         let found =
             self.sequences.iter().find(|s| self.bytes.get(s.name.clone()) == Some(name.as_bytes()))?;
@@ -324,12 +325,13 @@ impl Request {
         self.sequences.iter().filter_map(|s| std::str::from_utf8(self.bytes.get(s.name.clone())?).ok())
     }
 
-    /// The answer as bytes. `id`: our number for it.
+    /// The encoded reply. `id`: the server's id for it.
     pub fn reply(&self, id: i32, reply: &DocBuf) -> Vec<u8> {
         self.reply_to(self.id, id, reply, false)
     }
 
-    /// One of several answers: to the request, then each to the one before. `more`: another one follows.
+    /// One of several replies: the first responds to the request, each other to the previous reply. `more`:
+    /// another one follows.
     pub fn reply_to(&self, to: i32, id: i32, reply: &DocBuf, more: bool) -> Vec<u8> {
         let mut plain = Vec::with_capacity(reply.bytes().len() + 36);
         let opcode = match self.form {
@@ -339,7 +341,7 @@ impl Request {
                 OP_MSG
             }
             Form::Query => {
-                // It may be awaited; no cursor; from the first; one document.
+                // Flags: await capable; no cursor; starting at 0; one document.
                 plain.extend(8_i32.to_le_bytes());
                 plain.extend([0; 12]);
                 plain.extend(1_i32.to_le_bytes());
@@ -378,7 +380,7 @@ fn flags(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |flags| u32::from_le_bytes(*flags))
 }
 
-/// Where the document at `at` lies.
+/// Range of the document at `at`.
 fn document(bytes: &[u8], at: usize) -> Result<Range<usize>, FrameError> {
     let length =
         bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|length| i32::from_le_bytes(*length));
@@ -387,7 +389,7 @@ fn document(bytes: &[u8], at: usize) -> Result<Range<usize>, FrameError> {
     Ok(at..end.ok_or(malformed("a document that is longer than its frame"))?)
 }
 
-/// A sequence at `at`, behind its kind, and where the next section begins.
+/// Decodes the sequence at `at`, after its kind; also returns the start of the next section.
 fn decode_sequence(bytes: &[u8], at: usize) -> Result<(Sequence, usize), FrameError> {
     let too_long = malformed("a sequence that is longer than its frame");
     let size = Bytes(bytes.get(at..).unwrap_or_default()).int32()?;
@@ -407,7 +409,7 @@ fn decode_sequence(bytes: &[u8], at: usize) -> Result<(Sequence, usize), FrameEr
     Ok((Sequence { name, documents }, end))
 }
 
-/// Bytes that are read from the front.
+/// Bytes consumed from the front.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -423,11 +425,11 @@ impl<'a> Bytes<'a> {
         Ok(*byte)
     }
 
-    /// Text up to a zero.
+    /// A string up to a zero byte.
     fn name(&mut self) -> Result<&'a str, FrameError> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(malformed("a name without an end"))?;
         let (name, rest) = self.0.split_at_checked(end).ok_or(malformed("a name without an end"))?;
         self.0 = rest.get(1..).unwrap_or_default();
-        std::str::from_utf8(name).map_err(|_| malformed("a name that is no text"))
+        std::str::from_utf8(name).map_err(|_| malformed("a name that is not UTF-8"))
     }
 }

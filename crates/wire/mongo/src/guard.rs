@@ -1,7 +1,7 @@
-//! The rights and rules that a cursor was opened under.
+//! The rights and rules under which a cursor was opened.
 //!
-//! A cursor outlives the checks of the command that opened it, so each batch repeats them: a right that was withdrawn, and rules
-//! that came or changed, end the cursor. Results that are held were filtered by the rules of their time.
+//! A cursor outlives the checks of the command that opened it, so each batch repeats them: a withdrawn right,
+//! and new or changed rules, end the cursor. Buffered results were filtered by the rules of their time.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::call::Call;
 use crate::documents::{Collection, Definition, Target};
 use crate::failure::{Code, Failure, Outcome};
 
-/// The right that reading a cursor takes.
+/// The right needed to read a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// To read the database of the command.
@@ -20,11 +20,11 @@ pub(crate) enum Needs {
     Everything,
     /// To see the operations of every user.
     Operations,
-    /// None: it shows what is the reader's own.
+    /// None: it shows only the reader's data.
     Nothing,
 }
 
-/// What has to hold at each batch.
+/// Conditions checked at each batch.
 pub(crate) struct Guard {
     needs: Needs,
     /// Rules of collections bind the reader.
@@ -36,7 +36,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Checks the right, and notes the rules of the collections that are about to be read.
+    /// Checks the right, and records the rules of the collections that are about to be read.
     ///
     /// # Errors
     /// `Unauthorized`.
@@ -115,8 +115,8 @@ fn is_bound(call: &Call<'_>, needs: Needs) -> bool {
     call.may(Right::Admin, database).is_err()
 }
 
-/// Refuses a stream over a collection with rules: rules are about documents, and events show them. A stream over everything
-/// leaves such documents out instead.
+/// Rejects a stream over a collection with rules: rules apply to documents, and events contain them. A stream
+/// over everything omits such documents instead.
 fn check_unruled(call: &Call<'_>, target: &Target) -> Outcome<()> {
     let names = match target {
         Target::Collection { name, .. } => vec![name.clone()],

@@ -1,5 +1,5 @@
-//! The handshake: what the server is. Here is decided that drivers use sessions, transactions, retryable writes and change
-//! streams: it answers as the primary of a replica set that has no other member.
+//! The handshake, which describes the server. It reports the primary of a replica set without other members,
+//! so that drivers use sessions, transactions, retryable writes and change streams.
 
 use core::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::session::SESSION_MINUTES;
 
 /// The replica set's name.
 pub(crate) const SET_NAME: &str = "ropewalk";
-/// Writes of one command.
+/// Most writes of one command.
 pub(crate) const WRITES_MAX: usize = 100_000;
-/// Protocol that is spoken: that of MongoDB 7.0.
+/// Supported protocol version: that of MongoDB 7.0.
 const WIRE_VERSION_MAX: i32 = 21;
-/// Longest wait of a hello that waits.
+/// Longest wait of an awaitable hello.
 const WAIT_MAX_MS: i64 = 600_000;
 
 /// `hello` and its older names.
 pub(crate) fn hello(call: &mut Call<'_>) -> Outcome<Writer> {
     let shared = call.shared;
     if call.args.flag("loadBalanced")?.unwrap_or(false) {
-        return Err(Failure::new(Code::BadValue, "this server is not behind a load balancer"));
+        return Err(Failure::new(Code::BadValue, "load-balanced connections are not supported"));
     }
     let me = me(call);
     let mut out = Writer::new();
@@ -60,7 +60,7 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome<Writer> {
         login::MECHANISMS.iter().for_each(|name| out.put("", Value::String(name)));
         out.close();
     }
-    // A login that comes along with the handshake, to save a round trip. If it cannot begin, the client begins it anew.
+    // A login included in the handshake, to save a round trip. If it cannot begin, the client sends it again.
     if let Some(begun) = call.args.document("speculativeAuthenticate")?
         && let Ok(answer) = login::begin(call, begun)
     {
@@ -69,7 +69,7 @@ pub(crate) fn hello(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// The address by which the client knows us: drivers leave for the one they are told.
+/// The server's address for this client: drivers connect to the one they receive.
 fn me(call: &Call<'_>) -> String {
     let announced = call.shared.settings.announce.clone();
     announced.or_else(|| call.client.local.clone()).unwrap_or_else(|| "localhost:27017".to_owned())
@@ -96,7 +96,7 @@ fn put_last_write(call: &Call<'_>, out: &mut Writer) {
     out.close();
 }
 
-/// Agrees on compressors: those of the client that we know, in its order.
+/// Negotiates compressors: those of the client that we support, in its order.
 fn put_compression(call: &mut Call<'_>, out: &mut Writer) -> Outcome<()> {
     let Some(offered) = call.args.array("compression")? else { return Ok(()) };
     let known = |name: Value<'_>| Compressor::ALL.into_iter().find(|c| Some(c.name()) == name.as_str());
@@ -107,7 +107,7 @@ fn put_compression(call: &mut Call<'_>, out: &mut Writer) -> Outcome<()> {
     Ok(())
 }
 
-/// How the client calls its application, if this request is the one that tells.
+/// The application's name, if this request contains it.
 pub(crate) fn application(request: &Request) -> Option<String> {
     let client = request.body().get("client")?.as_document()?;
     client.get("application")?.as_document()?.get("name")?.as_str().map(str::to_owned)

@@ -1,19 +1,20 @@
-//! The MongoDB wire protocol: one server that unmodified drivers take for a replica set of one member, so that
-//! transactions, retryable writes and change streams work with no set-up.
+//! The MongoDB wire protocol: unmodified drivers see a replica set of one member, so that transactions,
+//! retryable writes and change streams work without set-up.
 //!
 //! ```text
 //! bytes ─▶ frame ─▶ Request ─▶ connection: who is there ─▶ command table, rights ─▶ Call ─▶ documents ─▶ Writer ─▶ frame ─▶ bytes
 //!                                                  sessions, cursors ──┘
 //! ```
 //!
-//! Read `frame` for the bytes, `connection` for the life of one client, `command` for what is offered and to whom, then one
-//! module for each group of commands: `hello`, `login`, `users`, `server`, `operations`, `write`, `read`, `schema`, `transaction`, `changes`.
+//! `frame` has the encoding, `connection` the life of one client, `command` the table of commands, and then
+//! there is one module for each group of commands: `hello`, `login`, `users`, `server`, `operations`,
+//! `write`, `read`, `schema`, `transaction`, `changes`.
 //!
 //! Invariants
-//! 1. Nothing is answered with ok that was not done: an unknown command is 59, an unknown field 40415, what MongoDB knows
-//!    and this does not is 115 or 238, each with a sentence.
-//! 2. The result of a retryable write, and that a transaction was committed, lie in the commit itself: a client that lost the
-//!    answer gets the same one, after a restart, too.
+//! 1. A reply is ok only if the command was executed: an unknown command fails with 59, an unknown field with
+//!    40415, a MongoDB feature not supported here with 115 or 238, each with a message.
+//! 2. The result of a retryable write, and the fact that a transaction was committed, are part of the commit
+//!    itself: a client that lost the reply gets the same one, also after a restart.
 //! 3. Messages, batches, cursors, sessions and transactions have bounds in bytes, number and time.
 //! 4. Each batch of a cursor repeats the checks of the command that opened it (`guard`).
 #![deny(missing_docs)]
@@ -62,11 +63,11 @@ use crate::operations::Operations;
 use crate::session::Sessions;
 use crate::snapshots::Snapshots;
 
-/// How often sessions, cursors and transactions are looked through.
+/// Interval at which expired sessions, cursors and transactions are cleaned up.
 const TEND: Duration = Duration::from_secs(1);
 /// Memory of the writes of all open transactions. One alone may commit 64 MiB.
 const TRANSACTION_BYTES_MAX: u64 = 256 << 20;
-/// Writes that wait for the disk at once, each on a thread.
+/// Concurrent writes that wait for the disk, each on a thread.
 const WRITES: usize = 256;
 
 /// Settings of a [`Mongo`].
@@ -74,7 +75,7 @@ const WRITES: usize = 256;
 pub struct MongoSettings {
     /// `HOST:PORT` by which clients reach the server, when it is another than the one they connect to.
     pub announce: Option<String>,
-    /// Offer what only tests of clients should have: `configureFailPoint`.
+    /// Offer `configureFailPoint`, which is meant only for tests of clients.
     pub test_commands: bool,
     /// Time for one command without `maxTimeMS`. Default 10 minutes.
     pub command_time: Duration,
@@ -86,7 +87,7 @@ impl Default for MongoSettings {
     }
 }
 
-/// The protocol over one database. Cheap to clone.
+/// The MongoDB protocol over one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Mongo(Arc<Shared>);
 
@@ -103,7 +104,7 @@ struct Shared {
     writes: Semaphore,
     connections: AtomicI32,
     open_connections: AtomicI32,
-    /// Of this process, for drivers that ask whether anything changed.
+    /// Id of this process, by which drivers detect a restart.
     process: [u8; 12],
     started: std::time::Instant,
 }
@@ -138,7 +139,7 @@ impl Mongo {
         }))
     }
 
-    /// Speaks with one client until it or the server ends. `local`: the address at which the client reached us.
+    /// Serves one client until it or the server ends. `local`: the address to which the client connected.
     pub async fn serve<S>(&self, stream: S, peer: Option<SocketAddr>, local: Option<SocketAddr>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -151,7 +152,7 @@ impl Mongo {
         self.0.open_connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Ends what clients left behind: transactions that took too long, cursors and sessions that nobody uses. Runs until
+    /// Cleans up periodically: transactions past their time limit, unused cursors and sessions. Runs until
     /// the server stops.
     pub async fn tend(self) {
         let stop = self.0.service.stop().clone();

@@ -1,7 +1,7 @@
 //! Logins: `saslStart` and `saslContinue` around the exchange of `ropewalk_wire`.
 //!
-//! Offered are SCRAM-SHA-256 and, for old clients, SCRAM-SHA-1. PLAIN would need the password itself, and MONGODB-X509
-//! certificates of clients.
+//! Supported are SCRAM-SHA-256 and, for old clients, SCRAM-SHA-1. PLAIN would need the password itself, and
+//! MONGODB-X509 client certificates.
 
 use ropewalk_wire::ScramExchange;
 
@@ -9,16 +9,16 @@ use crate::call::Call;
 use crate::documents::lang::{Doc, DocBuf, Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 
-/// Mechanisms that are offered.
+/// Supported mechanisms.
 pub(crate) const MECHANISMS: &[&str] = &["SCRAM-SHA-256", "SCRAM-SHA-1"];
-/// The one conversation that a connection may have.
+/// Id of the only conversation of a connection.
 const CONVERSATION: i32 = 1;
 
 /// A login in progress.
 pub(crate) enum Conversation {
-    /// The server's first message is out.
+    /// The server's first message has been sent.
     Proof(Box<ScramExchange>, bool),
-    /// The client is in, and has one more empty message to send.
+    /// The client is authenticated, and has one more empty message to send.
     Empty,
 }
 
@@ -27,10 +27,10 @@ fn failed() -> Failure {
 }
 
 fn text(bytes: &[u8]) -> Outcome<&str> {
-    std::str::from_utf8(bytes).map_err(|_| Failure::new(Code::BadValue, "the payload is no text"))
+    std::str::from_utf8(bytes).map_err(|_| Failure::new(Code::BadValue, "the payload is not UTF-8"))
 }
 
-/// The payload: binary, or text from old clients.
+/// The payload: binary, or a string from old clients.
 fn payload<'a>(call: &Call<'_>, doc: Doc<'a>) -> Outcome<&'a str> {
     match doc.get("payload") {
         Some(Value::Binary(_, bytes)) => text(bytes),
@@ -56,7 +56,7 @@ fn written(doc: &DocBuf) -> Writer {
 /// Begins a login with the fields of `saslStart`.
 ///
 /// # Errors
-/// An unknown mechanism; what is no first message; too many wrong passwords.
+/// An unknown mechanism; an invalid first message; too many wrong passwords.
 pub(crate) fn begin(call: &mut Call<'_>, fields: Doc<'_>) -> Outcome<DocBuf> {
     call.client.login = None;
     let mechanism = fields.get("mechanism").and_then(Value::as_str).unwrap_or_default();
@@ -97,7 +97,7 @@ pub(crate) fn sasl_continue(call: &mut Call<'_>) -> Outcome<Writer> {
             let access = call.shared.service.access();
             let (caller, verdict) = access.end_scram(*exchange, last).map_err(|error| match error.code {
                 ropewalk_wire::Code::ResourceExhausted => Failure::from(error),
-                // Nobody learns what was wrong.
+                // The client does not learn what was wrong.
                 _ => failed(),
             })?;
             call.client.caller = Some(caller);

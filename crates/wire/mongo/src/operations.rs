@@ -1,8 +1,9 @@
-//! What runs now: `currentOp`, `$currentOp`, `killOp`.
+//! Running operations: `currentOp`, `$currentOp`, `killOp`.
 //!
-//! Every connection has one seat, since it runs one command at a time. A command that begins gets a number and notes itself at its
-//! connection's seat, which nobody else writes; who lists the operations reads all seats. To end an operation is to note its
-//! number at its seat: the command looks there whenever it looks at the clock, and is woken where it waits.
+//! Every connection has one seat (its slot in the list of operations), since it runs one command at a time. A
+//! command that begins gets an id and records itself in its connection's seat, which no other connection
+//! writes; listing the operations reads all seats. To kill an operation is to store its id in its seat: the
+//! command checks it whenever it checks the deadline, and is woken if it waits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -19,34 +20,34 @@ use crate::documents::lang::{Doc, DocBuf, Filter, Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 use crate::session::SessionId;
 
-/// Bytes of a command that are kept while it runs; of a longer one its name and namespace are.
+/// Bytes of a command that are stored while it runs; of a longer one only its name and namespace are.
 const COMMAND_BYTES_MAX: usize = 16 << 10;
-/// The same where it is shown cut short, as in MongoDB.
+/// The same for a truncated command, as in MongoDB.
 const SHORT_BYTES: usize = 1000;
-/// Memory for commands that a seat keeps from one command to the next.
+/// Buffer for commands that a seat retains from one command to the next.
 const KEPT_BYTES: usize = 1 << 10;
 
-/// All seats, and the numbers of operations.
+/// All seats, and the ids of operations.
 #[derive(Default)]
 pub(crate) struct Operations {
     seats: Mutex<BTreeMap<i32, Arc<Seat>>>,
     numbers: AtomicI32,
 }
 
-/// Where a connection notes what it runs.
+/// Where a connection records what it runs.
 pub(crate) struct Seat {
     connection: i32,
     peer: String,
     noted: Mutex<Noted>,
-    /// The number of the operation that is to end.
+    /// The id of the operation to kill.
     ended: AtomicI32,
     wake: Notify,
 }
 
-/// What a connection runs, or ran last.
+/// The command that a connection runs, or ran last.
 #[derive(Default)]
 struct Noted {
-    /// Zero: nothing runs.
+    /// Zero: the connection is idle.
     number: i32,
     began: Option<Instant>,
     user: String,
@@ -54,7 +55,7 @@ struct Noted {
     command: Vec<u8>,
 }
 
-/// A connection's place among the others, for as long as it lives.
+/// A connection's seat, for as long as the connection lives.
 pub(crate) struct Seated {
     operations: Arc<Operations>,
     seat: Arc<Seat>,
@@ -66,7 +67,7 @@ impl Drop for Seated {
     }
 }
 
-/// A command that runs, until it is dropped.
+/// A running command, until it is dropped.
 pub(crate) struct Running {
     seat: Arc<Seat>,
     number: i32,
@@ -103,7 +104,7 @@ impl Operations {
         self.seats().values().cloned().collect()
     }
 
-    /// Ends what runs as `of` says.
+    /// Kills the operations that match `of`.
     pub(crate) fn end_of(&self, of: impl Fn(&str, Doc<'_>) -> bool) {
         for seat in self.all() {
             let noted = seat.noted();
@@ -113,7 +114,7 @@ impl Operations {
         }
     }
 
-    /// Ends what runs in a session.
+    /// Kills the operations of matching sessions.
     pub(crate) fn end_of_session(&self, of: impl Fn(&SessionId) -> bool) {
         self.end_of(|user, command| {
             let session = command.get("lsid").and_then(|lsid| named_session(lsid, user).ok());
@@ -123,7 +124,7 @@ impl Operations {
 }
 
 impl Seated {
-    /// Notes a command that begins.
+    /// Records a command that begins.
     pub(crate) fn begin(
         &self,
         command: &Command,
@@ -131,7 +132,7 @@ impl Seated {
         application: Option<&String>,
         body: Doc<'_>,
     ) -> Running {
-        // Zero is no number; the numbers begin anew when they are used up.
+        // Zero is not an id; the ids start again when they are used up.
         let next = || self.operations.numbers.fetch_add(1, Ordering::Relaxed) & i32::MAX;
         let number = Some(next()).filter(|number| *number != 0).unwrap_or_else(next);
         let mut noted = self.seat.noted();
@@ -154,7 +155,7 @@ impl Seated {
     }
 }
 
-/// What is shown of a command that is too long, or that nobody else should read.
+/// Short form of a command that is too long, or that must not be shown.
 fn cut(body: Doc<'_>, long: bool) -> DocBuf {
     let mut out = Writer::new();
     for (place, (name, value)) in body.iter().enumerate() {
@@ -162,7 +163,7 @@ fn cut(body: Doc<'_>, long: bool) -> DocBuf {
             "$db" | "lsid" | "collection" => true,
             _ => place == 0,
         };
-        // The first field of a command is a collection's name, a number or nothing of interest.
+        // The first field of a command is a collection's name, a number or irrelevant.
         let short = match value {
             Value::String(text) => text.len() <= SHORT_BYTES,
             Value::Document(doc) => name == "lsid" && doc.bytes().len() <= SHORT_BYTES,
@@ -193,18 +194,18 @@ impl Seat {
 }
 
 impl Running {
-    /// Somebody wants it to end.
+    /// True if the operation was killed.
     pub(crate) fn is_ended(&self) -> bool {
         self.seat.ended.load(Ordering::Relaxed) == self.number
     }
 
-    /// The same question, for what may outlive the command's borrow.
+    /// The same check, for code that may outlive the command's borrow.
     pub(crate) fn watched(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         let (seat, number) = (self.seat.clone(), self.number);
         move || seat.ended.load(Ordering::Relaxed) == number
     }
 
-    /// Waits until somebody wants it to end.
+    /// Waits until the operation is killed.
     pub(crate) async fn ended(&self) {
         while !self.is_ended() {
             self.seat.wake.notified().await;
@@ -249,11 +250,11 @@ struct Wish {
     all_users: bool,
     /// Connections that run nothing, too.
     idle: bool,
-    /// Long commands cut short.
+    /// Truncate long commands.
     short: bool,
 }
 
-/// Describes one seat, if it is wished for.
+/// Describes one seat, if `wish` includes it.
 fn told(call: &Call<'_>, seat: &Seat, wish: &Wish) -> Option<DocBuf> {
     let noted = seat.noted();
     let active = noted.number != 0;
@@ -289,7 +290,7 @@ fn told(call: &Call<'_>, seat: &Seat, wish: &Wish) -> Option<DocBuf> {
     Some(out.finish())
 }
 
-/// What is told of an operation only.
+/// Puts the fields of an active operation.
 fn put_operation(out: &mut Writer, call: &Call<'_>, seat: &Seat, noted: &Noted, wish: &Wish) {
     let micros = noted.began.map_or(0, |began| began.elapsed().as_micros()) as i64;
     let now_ms = call.now_ms();
@@ -321,7 +322,7 @@ fn listed(call: &Call<'_>, wish: &Wish) -> Outcome<Vec<DocBuf>> {
     Ok(call.shared.operations.all().iter().filter_map(|seat| told(call, seat, wish)).collect())
 }
 
-/// Refuses a command or stage that belongs to database `admin`.
+/// Rejects a command or stage that belongs to database `admin`.
 fn of_admin(call: &Call<'_>, what: &str) -> Outcome<()> {
     if call.database == "admin" {
         return Ok(());
@@ -329,7 +330,7 @@ fn of_admin(call: &Call<'_>, what: &str) -> Outcome<()> {
     Err(Failure::new(Code::Unauthorized, format!("{what} may only be run against the admin database.")))
 }
 
-/// `currentOp`: fields of its own, and a filter made of all the others.
+/// `currentOp`: its options, and a filter made of all other fields.
 pub(crate) fn current_op(call: &mut Call<'_>) -> Outcome<Writer> {
     of_admin(call, "currentOp")?;
     let own = call.args.flag("$ownOps")?.unwrap_or(false);
@@ -367,7 +368,7 @@ const STAGE_FIELDS: &[&str] = &[
     "targetAllNodes",
 ];
 
-/// A pipeline that begins with `$currentOp`, with the operations in its place.
+/// Replaces `$currentOp` at the start of a pipeline by the operations.
 pub(crate) fn stages(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outcome<DocBuf> {
     of_admin(call, "$currentOp")?;
     if call.args.get("aggregate").and_then(Value::as_integer) != Some(1) {
@@ -419,12 +420,12 @@ pub(crate) fn kill_op(call: &mut Call<'_>) -> Outcome<Writer> {
         return Err(Failure::new(Code::InvalidOpId, message));
     };
     let seats = call.shared.operations.all();
-    // The seat stays locked, so that it is this operation and not the next one that is ended.
+    // The seat stays locked, so that exactly this operation is killed and not the next one.
     let found = seats
         .iter()
         .map(|seat| (seat, seat.noted()))
         .find(|(_, noted)| noted.number == number && number != 0);
-    // Who may not end it does not learn whether it is there.
+    // A caller who may not kill it does not learn whether it exists.
     if found.as_ref().is_none_or(|(_, noted)| noted.user != call.user()) {
         call.may(Right::Admin, None)?;
     }

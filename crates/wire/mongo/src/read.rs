@@ -1,4 +1,4 @@
-//! `find`, `count`, `distinct`, `aggregate`, `explain`, `killCursors`, and the answers of cursors.
+//! `find`, `count`, `distinct`, `aggregate`, `explain`, `killCursors`, and cursor replies.
 
 use std::collections::VecDeque;
 
@@ -19,13 +19,14 @@ use crate::guard::{Guard, Needs};
 use crate::operations;
 use crate::write::{hint, int, sort, validates};
 
-/// Documents of a first batch when nobody says how many, as in MongoDB.
+/// Default number of documents of a first batch, as in MongoDB.
 pub(crate) const FIRST_BATCH: usize = 101;
-/// Bytes of documents of one batch: what one document may take, as in MongoDB.
+/// Bytes of documents of one batch: the limit of one document, as in MongoDB.
 pub(crate) const BATCH_BYTES: usize = 16 << 20;
-/// Documents made between two looks.
+/// Documents produced between two checks for cancellation.
 const DOCUMENTS_PER_LOOK: usize = 256;
-/// Bytes of documents that are made at once and held for a cursor: of pipelines, and of queries inside of transactions.
+/// Bytes of documents computed at once and held for a cursor: of pipelines, and of queries inside
+/// transactions.
 const READY_BYTES_MAX: usize = 64 << 20;
 /// Memory of a pipeline, as in MongoDB.
 const PIPELINE_BYTES_MAX: usize = 100 << 20;
@@ -138,7 +139,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
     first_batch(call, guard, namespace, source, size, single, at)
 }
 
-/// Whether the query follows a capped collection, and then whether its batches are waited for.
+/// Whether the query tails a capped collection, and then whether `getMore` awaits data.
 fn tails(call: &Call<'_>) -> Outcome<Option<bool>> {
     let awaits = call.args.flag("awaitData")?.unwrap_or(false);
     if !call.args.flag("tailable")?.unwrap_or(false) {
@@ -162,7 +163,7 @@ fn tails(call: &Call<'_>) -> Outcome<Option<bool>> {
     Ok(Some(awaits))
 }
 
-/// Documents that are held.
+/// Documents computed in memory.
 #[derive(Default)]
 struct Ready {
     documents: VecDeque<DocBuf>,
@@ -200,7 +201,7 @@ pub(crate) fn take(call: &Call<'_>, source: &mut Source, count: usize) -> Outcom
                 let left = BATCH_BYTES - bytes;
                 let next = cursor.next_batch_while(wanted, left, &look)?;
                 bytes += next.iter().map(|document| document.bytes().len()).sum::<usize>();
-                // What did not fit comes with the next batch.
+                // The rest comes with the next batch.
                 let cut = next.len() < wanted;
                 batch.extend(next);
                 if cut {
@@ -224,13 +225,13 @@ pub(crate) fn take(call: &Call<'_>, source: &mut Source, count: usize) -> Outcom
         Source::Changes(changes) => Ok((changes.take(count, BATCH_BYTES)?, !changes.has_ended())),
         Source::Tail(tail, _) => {
             let batch = tail.next_batch(count, BATCH_BYTES)?;
-            // Without a document there is no place to go on from, as in MongoDB.
+            // Without a document there is no position to resume from, as in MongoDB.
             Ok((batch, !tail.is_done() && (tail.has_place() || count == 0)))
         }
     }
 }
 
-/// Answers the first documents of a source, and keeps the rest under a cursor.
+/// Returns the first documents of a source, and stores the rest under a cursor.
 pub(crate) fn first_batch(
     call: &Call<'_>,
     guard: Guard,
@@ -241,7 +242,7 @@ pub(crate) fn first_batch(
     at: Seq,
 ) -> Outcome<Writer> {
     let (batch, mut more) = take(call, &mut source, size)?;
-    // Whether anything is left shows only by asking; a cursor for nothing would cost the client a round trip.
+    // Read ahead to see whether anything is left; a cursor for nothing would cost the client a round trip.
     if let Source::Find(cursor) = &mut source
         && more
         && size > 0
@@ -273,7 +274,7 @@ pub(crate) fn first_batch(
     Ok(out)
 }
 
-/// The answer's `cursor`, which is left open.
+/// Puts the reply's `cursor`, which is left open.
 pub(crate) fn put_cursor(
     out: &mut Writer,
     field: &str,
@@ -293,14 +294,14 @@ pub(crate) fn put_cursor(
     }
 }
 
-/// As of when a snapshot read is.
+/// Puts the time of a snapshot read.
 fn put_snapshot_time(call: &Call<'_>, out: &mut Writer, at: Seq) {
     if call.wants_snapshot_time() {
         out.put("atClusterTime", Value::Timestamp(at.0));
     }
 }
 
-/// True for a batch of a cursor behind which there are others.
+/// True for a batch of a cursor that has more batches.
 pub(crate) fn goes_on(request: &Request, reply: &DocBuf) -> bool {
     let cursor = reply.doc().get("cursor").and_then(Value::as_document);
     let id = cursor.and_then(|cursor| cursor.get("id")).and_then(Value::as_integer);
@@ -317,7 +318,7 @@ pub(crate) fn kill_cursors(call: &mut Call<'_>) -> Outcome<Writer> {
             value.as_integer().ok_or_else(|| Failure::new(Code::TypeMismatch, "a cursor's id is a long"))?;
         if call.shared.cursors.kill(id, call.user()) { killed.push(id) } else { missing.push(id) }
     }
-    // A batch that is being made is for nobody.
+    // A batch that is being built is discarded.
     let of = |command: Doc<'_>| {
         let id = command.get("getMore").and_then(Value::as_integer);
         id.is_some_and(|id| killed.contains(&id))
@@ -369,7 +370,7 @@ fn count_of(call: &Call<'_>, args: &Args<'_>) -> Outcome<Find> {
     if let Some(skip) = args.count("skip")? {
         find = find.skip(skip);
     }
-    // Old clients send a limit below zero and mean the number without the sign.
+    // Old clients send a negative limit and mean its absolute value.
     if let Some(limit) = args.integer("limit")?.filter(|limit| *limit != 0) {
         find = find.limit(usize::try_from(limit.unsigned_abs()).unwrap_or(usize::MAX));
     }
@@ -432,7 +433,7 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     if let Some(("$changeStream", spec)) = first {
         return changes::open(call, spec, stages);
     }
-    // What runs is listed to whoever may see it, not to whoever may read the collections beside it.
+    // Operations are visible to callers who may list them, not to readers of the database's collections.
     let lists_operations = matches!(first, Some(("$currentOp", _)));
     if !lists_operations {
         call.may(Right::Read, Some(call.database))?;
@@ -463,7 +464,7 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     }
     let hint = hint(&call.args)?;
     let collection = match call.args.get("aggregate") {
-        // What the pipeline begins with is there already.
+        // The first stage's documents are already there.
         Some(Value::String(_)) if listed.is_some() => None,
         Some(Value::String(_)) => Some(call.collection()?),
         Some(one) if one.as_integer() == Some(1) => None,
@@ -533,8 +534,8 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     first_batch(call, guard, namespace, source, size.unwrap_or(FIRST_BATCH), false, at)
 }
 
-/// A pipeline that begins with `$listLocalSessions`, with the sessions in its place: those with transactions, and the one
-/// that asks.
+/// Replaces `$listLocalSessions` at the start of a pipeline by the sessions: those with transactions, and the
+/// caller's.
 fn sessions_listed(call: &Call<'_>, stages: Doc<'_>) -> Outcome<DocBuf> {
     if call.args.get("aggregate").and_then(Value::as_integer) != Some(1) {
         let message = "$listLocalSessions must be run against the database with {aggregate: 1}";
@@ -561,7 +562,7 @@ fn sessions_listed(call: &Call<'_>, stages: Doc<'_>) -> Outcome<DocBuf> {
     Ok(out.finish())
 }
 
-/// The namespace of a pipeline that belongs to no collection.
+/// The namespace of a pipeline without a collection.
 fn nameless(call: &Call<'_>) -> String {
     format!("{}.$cmd.aggregate", call.database)
 }
@@ -587,7 +588,7 @@ fn write_output(
     if stage == "$merge" {
         call.may(Right::Read, Some(database))?;
     }
-    // A pipeline that makes its own documents reads no collection: where it writes does as well.
+    // A pipeline that makes its own documents reads no collection; the one it writes to serves as well.
     let collection = match collection {
         Some(collection) => collection,
         None => call.documents().collection(database, &output.collection)?,
@@ -601,7 +602,7 @@ fn write_output(
     Ok(())
 }
 
-/// What a pipeline reads of its collection: by an index where it begins with a match.
+/// The query for a pipeline's input: by an index where it begins with a match.
 fn input_of(pipeline: &Pipeline, hint: Option<&Hint>) -> Find {
     let find = pipeline.leading_filter().map_or_else(Find::all, |filter| Find::matching(filter.clone()));
     match hint {
@@ -626,7 +627,7 @@ fn run<S: lang::Source<Error = DocumentsError>>(
     Ok(ready.done())
 }
 
-/// The other collections of the database, as of one snapshot.
+/// The other collections of the database, at one snapshot.
 struct Others<'a> {
     call: &'a Call<'a>,
     snapshot: &'a Snapshot,
@@ -648,7 +649,7 @@ impl lang::Source for Others<'_> {
     }
 }
 
-/// No other collections: the pipeline of a transaction that reads none.
+/// For a pipeline inside a transaction that reads no other collections.
 struct Alone<'a>(&'a Call<'a>);
 
 impl lang::Source for Alone<'_> {
@@ -696,7 +697,7 @@ fn explain_as(call: &Call<'_>, inner: Doc<'_>, run: bool) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// What a command reads, which is what is explained of it: of a pipeline what it begins with, of a write whom it looks for.
+/// The query of a command that is explained: the first stages of a pipeline, the filter of a write.
 fn explained(call: &Call<'_>, inner: Doc<'_>) -> Outcome<(Collection, Find)> {
     let refuse = |message: &str| Failure::new(Code::FailedToParse, message);
     let Some((name, Value::String(collection))) = inner.first() else {

@@ -1,6 +1,6 @@
-//! Every command with the rights that it needs: they are checked before the command is run.
+//! Every command with the rights that it needs, checked before the command is run.
 //!
-//! What a command takes beyond its row is known once its fields are parsed, and is checked where that is done.
+//! Rights that depend on fields are checked where the fields are parsed.
 
 use ropewalk_wire::{Needs, Operation, Resource};
 

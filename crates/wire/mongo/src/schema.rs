@@ -1,4 +1,4 @@
-//! Databases, collections and indexes: made, listed, changed, dropped.
+//! Databases, collections and indexes: created, listed, changed, dropped.
 
 use ropewalk_wire::Right;
 
@@ -35,7 +35,7 @@ const CREATE_FIELDS: &[&str] = &[
     "encryptedFields",
     "autoIndexId",
 ];
-/// Of those, what is not offered.
+/// Fields of `create` that are not supported.
 const CREATE_NOT_OFFERED: &[&str] = &[
     "viewOn",
     "pipeline",
@@ -47,7 +47,7 @@ const CREATE_NOT_OFFERED: &[&str] = &[
     "encryptedFields",
 ];
 
-/// The rules of a collection, from `create` or `collMod`, on top of what they were.
+/// The rules of a collection, from `create` or `collMod`, on top of the existing ones.
 fn rules(args: &Args<'_>, mut options: CollectionOptions) -> Outcome<CollectionOptions> {
     if let Some(validator) = args.document("validator")? {
         options.validator = (!validator.is_empty()).then(|| validator.to_buf());
@@ -71,7 +71,7 @@ fn rules(args: &Args<'_>, mut options: CollectionOptions) -> Outcome<CollectionO
     }
 }
 
-/// How much a collection is to hold, from `create`.
+/// The limits of a capped collection, from `create`.
 fn capped(args: &Args<'_>) -> Outcome<Option<Capped>> {
     let (size, max) = (args.integer("size")?, args.integer("max")?);
     let refuse = |message: &str| Err(Failure::new(Code::InvalidOptions, message));
@@ -99,7 +99,7 @@ pub(crate) fn convert_to_capped(call: &mut Call<'_>) -> Outcome<Writer> {
 fn refuse_images(args: &Args<'_>) -> Outcome<()> {
     match args.document("changeStreamPreAndPostImages")? {
         Some(images) if images.get("enabled").is_none_or(Value::is_truthy) => {
-            let message = "documents as they were before a change are not kept";
+            let message = "pre-images of documents are not supported";
             Err(Failure::new(Code::NotImplemented, message))
         }
         _ => Ok(()),
@@ -163,7 +163,7 @@ pub(crate) fn drop_database(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// `database.collection` apart.
+/// Splits `database.collection`.
 fn split(namespace: &str) -> Outcome<(&str, &str)> {
     namespace.split_once('.').ok_or_else(|| {
         Failure::new(Code::InvalidNamespace, format!("Invalid namespace specified '{namespace}'"))
@@ -176,7 +176,7 @@ pub(crate) fn rename_collection(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.not_offered(&["stayTemp"])?;
     let from = split(call.args.needed("renameCollection", call.args.text("renameCollection")?)?)?;
     let to = split(call.args.needed("to", call.args.text("to")?)?)?;
-    // It takes documents and rules from one place and may replace those of another.
+    // It takes documents and rules from one database and may replace those of another.
     call.may(Right::Admin, Some(from.0))?;
     call.may(Right::Admin, Some(to.0))?;
     let replace = call.args.flag("dropTarget")?.unwrap_or(false);
@@ -245,7 +245,7 @@ pub(crate) fn coll_mod(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// Other limits of a capped collection, from `collMod`.
+/// New limits of a capped collection, from `collMod`.
 fn resized(args: &Args<'_>, there: Option<Capped>) -> Outcome<Option<Capped>> {
     let (size, max) = (args.integer("cappedSize")?, args.integer("cappedMax")?);
     if size.is_none() && max.is_none() {
@@ -317,7 +317,7 @@ const INDEX_FIELDS: &[&str] = &[
     "ns",
 ];
 
-/// `None`: the index on `_id`, which is always there.
+/// `None`: the index on `_id`, which always exists.
 fn index_def(index: Doc<'_>) -> Outcome<Option<IndexDef>> {
     let args = Args::statement("createIndexes.indexes", index, INDEX_FIELDS)?;
     Options::refuse_collation(args.get("collation"))?;
@@ -400,7 +400,7 @@ pub(crate) fn create_indexes(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// How many members have to be ready: there is one.
+/// Checks how many members have to be ready: there is one.
 fn quorum(args: &Args<'_>) -> Outcome<()> {
     match args.get("commitQuorum") {
         None => Ok(()),
@@ -472,7 +472,7 @@ fn put_index(index: Option<&Index>) -> DocBuf {
     out.finish()
 }
 
-/// A list as a cursor.
+/// Returns a list as a cursor.
 fn listed(call: &Call<'_>, namespace: String, list: Vec<DocBuf>) -> Outcome<Writer> {
     let size = match call.args.document("cursor")? {
         Some(cursor) => Args::statement("cursor", cursor, &["batchSize"])?.count("batchSize")?,
@@ -549,7 +549,7 @@ fn put_collection(definition: &Definition, name_only: bool) -> DocBuf {
     out.finish()
 }
 
-/// The limits of a capped collection, in the words of the command.
+/// Puts the limits of a capped collection under the command's field names.
 fn put_limits(capped: Capped, out: &mut Writer, bytes: &str, documents: &str) {
     out.put("capped", Value::Bool(true));
     out.put(bytes, int(capped.bytes as i64));
@@ -564,7 +564,7 @@ pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
     let mut names = call.documents().databases()?;
     names.retain(|name| call.may(Right::Read, Some(name)).is_ok());
     let filter = match call.args.document("filter")? {
-        // A caller without a right on any database has nothing parsed.
+        // For a caller without rights on any database the filter is not parsed.
         Some(filter) if !names.is_empty() => Filter::parse(filter, &call.options(&call.args)?)?,
         _ => Filter::all(),
     };
@@ -606,7 +606,7 @@ pub(crate) fn coll_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// What a collection holds.
+/// Puts the sizes of a collection.
 fn put_storage(out: &mut Writer, collection: &Collection, scale: i64) -> Outcome<()> {
     let count = collection.estimated_count()?;
     let definition = collection.definition()?;
@@ -625,7 +625,7 @@ fn put_storage(out: &mut Writer, collection: &Collection, scale: i64) -> Outcome
     Ok(())
 }
 
-/// The stage `$collStats`, with what it tells in its place: `storageStats` and `count` are known here.
+/// Replaces the stage `$collStats` by its document: `storageStats` and `count` are supported.
 pub(crate) fn collection_told(call: &Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Outcome<DocBuf> {
     let spec = spec
         .as_document()
@@ -669,7 +669,7 @@ pub(crate) fn db_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     let (mut objects, mut bytes, mut indexes, mut collections) = (0, 0, 0, 0);
     for name in call.documents().collections(call.database)? {
         let collection = call.documents().collection(call.database, &name)?;
-        // What rules hide does not count.
+        // Documents that rules hide do not count.
         if !rules_bind(call, &collection)? {
             let count = collection.estimated_count()?;
             objects += count.documents as i64;
@@ -689,7 +689,7 @@ pub(crate) fn db_stats(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// Commands on search indexes, which no server has by itself.
+/// Commands on search indexes, which only Atlas has.
 pub(crate) fn search_indexes(_: &mut Call<'_>) -> Outcome<Writer> {
     Err(no_search())
 }
@@ -699,9 +699,9 @@ pub(crate) fn no_search() -> Failure {
     Failure::new(Code::SearchNotSupported, "Search index commands are only supported with Atlas.")
 }
 
-/// `validate`: every document and index entry of a collection is looked at.
+/// `validate`: checks every document and index entry of a collection.
 pub(crate) fn validate(call: &mut Call<'_>) -> Outcome<Writer> {
-    // Both ways take what they need of the collection as of one moment, and hold up nobody.
+    // Both modes read the collection at one snapshot, and block no other operation.
     call.args.only(&["validate", "full", "scandata", "background", "checkBSONConformance"])?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;

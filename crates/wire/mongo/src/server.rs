@@ -1,4 +1,4 @@
-//! What clients and shells ask about the server itself.
+//! Commands that describe the server itself.
 
 use ropewalk_wire::Right;
 
@@ -8,7 +8,7 @@ use crate::documents::lang::{Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 use crate::frame::MESSAGE_BYTES_MAX;
 
-/// The server whose protocol and commands this one follows; drivers choose features by it.
+/// The MongoDB version whose protocol and commands this server follows; drivers choose features by it.
 const VERSION: &str = "7.0.0";
 const VERSION_PARTS: [i32; 4] = [7, 0, 0, 0];
 
@@ -85,7 +85,7 @@ pub(crate) fn host_info(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// `getParameter`: the few that clients look at.
+/// `getParameter`: the few that clients use.
 pub(crate) fn get_parameter(call: &mut Call<'_>) -> Outcome<Writer> {
     let all = call.args.get("getParameter").and_then(Value::as_str) == Some("*");
     let mut out = Writer::new();
@@ -130,7 +130,7 @@ pub(crate) fn get_parameter(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// `getCmdLineOpts`: nothing that a client may rely on; what is set is told by `ropewalk serve --check`.
+/// `getCmdLineOpts`: empty for clients; `ropewalk serve --check` prints the settings.
 pub(crate) fn get_cmd_line_opts(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["getCmdLineOpts"])?;
     call.may(Right::Admin, None)?;
@@ -146,7 +146,7 @@ pub(crate) fn get_cmd_line_opts(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(out)
 }
 
-/// `getLog`: the log goes to standard error and is not kept.
+/// `getLog`: the log goes to standard error and is not stored.
 pub(crate) fn get_log(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["getLog"])?;
     call.may(Right::Admin, None)?;

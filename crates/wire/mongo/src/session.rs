@@ -1,10 +1,11 @@
-//! Sessions: the transaction that a client has open, and the newest number it used.
+//! Sessions: a client's open transaction, and the newest number it used.
 //!
 //! ```text
 //! startTransaction ─▶ Open ─▶ commitTransaction ─▶ Committing ─▶ Committed      numbers rise: a higher one ends what was open,
 //!                       └───▶ abortTransaction, any failure, 60 s ─▶ Aborted      a lower one is refused
 //! ```
-//! A session without a transaction has no state here; what its retryable writes answered lies in the database.
+//! A session without a transaction has no state here; the results of its retryable writes are in the
+//! database.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,20 +16,20 @@ use tokio::sync::Notify;
 
 use crate::failure::{Code, Failure, Outcome};
 
-/// A session is forgotten when it was not used for this long, as `hello` tells.
+/// A session is removed when it was not used for this long, as reported by `hello`.
 pub(crate) const SESSION_MINUTES: i32 = 30;
 /// Longest life of a transaction, as in MongoDB.
 const TRANSACTION_TIME: Duration = Duration::from_secs(60);
-/// Sessions with transactions at once.
+/// Most sessions with transactions.
 const SESSIONS_MAX: usize = 100_000;
 
-/// A session's id and whose it is: nobody gets at another's session by guessing.
+/// A session's id and its user, so that a guessed id gives no access to another user's session.
 pub(crate) type SessionId = Vec<u8>;
 
-/// What became of the newest transaction.
+/// State of the newest transaction.
 #[derive(Default)]
 pub(crate) enum Phase {
-    /// There is none under this number.
+    /// No transaction has this number.
     #[default]
     None,
     /// In progress.
@@ -40,11 +41,11 @@ pub(crate) enum Phase {
         /// It wrote something.
         wrote: bool,
     },
-    /// On its way to the disk; whoever asks meanwhile waits until it is there.
+    /// Being made durable; other requests wait until it is.
     Committing(Arc<Notify>),
-    /// Done.
+    /// Committed.
     Committed,
-    /// Undone.
+    /// Rolled back.
     Aborted,
 }
 
@@ -92,7 +93,7 @@ impl Sessions {
     /// Ends a session with its transaction.
     pub(crate) fn end(&self, id: &SessionId) {
         let ended = self.all().remove(id);
-        // What is in progress is dropped here, or by the command that is at it.
+        // Its open transaction is dropped here, or by the command that is using it.
         drop(ended);
     }
 
@@ -106,21 +107,21 @@ impl Sessions {
         self.all().keys().filter(|id| crate::call::session_parts(id).1 == user).cloned().collect()
     }
 
-    /// How many there are, and how many of them have a transaction in progress.
+    /// Number of sessions, and how many of them have a transaction in progress.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let all = self.all();
         let open = all.values().filter(|session| {
-            // One that is at work is locked.
+            // A session in use is locked.
             session.try_lock().map_or(true, |state| matches!(state.phase, Phase::Open { .. }))
         });
         (all.len(), open.count())
     }
 
-    /// Aborts what took too long and forgets what is not used.
+    /// Aborts transactions past their time limit and removes unused sessions.
     pub(crate) fn tend(&self) {
         let forgotten = Duration::from_secs(SESSION_MINUTES as u64 * 60);
         self.all().retain(|_, session| {
-            // One that is at work is looked at later.
+            // A session in use is checked later.
             let Ok(mut state) = session.try_lock() else { return true };
             if let Phase::Open { since, .. } = &state.phase
                 && since.elapsed() > TRANSACTION_TIME
@@ -133,13 +134,13 @@ impl Sessions {
 }
 
 impl State {
-    /// Notes that the session is in use.
+    /// Records that the session is in use.
     pub(crate) fn touch(&mut self) {
         self.used = Instant::now();
     }
 }
 
-/// The state of a session; a command that panicked has left it as it was.
+/// Locks the state of a session; a command that panicked has left it unchanged.
 pub(crate) fn lock(session: &Mutex<State>) -> MutexGuard<'_, State> {
     session.lock().unwrap_or_else(|held| held.into_inner())
 }

@@ -1,7 +1,8 @@
-//! Snapshots that sessions come back to: a read with read concern `snapshot` is told as of when it was, and the reads that
-//! follow ask for the same time.
+//! Snapshots that sessions read again: a read with read concern `snapshot` returns its time, and the reads
+//! that follow request the same time.
 //!
-//! A snapshot keeps old versions alive, so there are few and they live shortly; MongoDB keeps them for five minutes.
+//! A snapshot keeps old versions alive, so there are few and they live shortly; MongoDB holds them for five
+//! minutes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -11,12 +12,12 @@ use ropewalk::{Seq, Snapshot};
 
 use crate::failure::{Code, Failure, Outcome};
 
-/// How long a snapshot is kept after it was last asked for.
+/// How long a snapshot is held after its last use.
 const KEPT: Duration = Duration::from_secs(300);
-/// Snapshots at once; the oldest go first.
+/// Most snapshots; the oldest are dropped first.
 const SNAPSHOTS_MAX: usize = 256;
 
-/// The snapshots, by the commit that they see last.
+/// The snapshots, by their newest visible commit.
 #[derive(Default)]
 pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, (Snapshot, Instant)>>);
 
@@ -25,7 +26,7 @@ impl Snapshots {
         self.0.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    /// Keeps a snapshot.
+    /// Stores a snapshot.
     pub(crate) fn keep(&self, snapshot: Snapshot) {
         let mut all = self.all();
         all.insert(snapshot.seq(), (snapshot, Instant::now()));
@@ -34,20 +35,20 @@ impl Snapshots {
         }
     }
 
-    /// The snapshot that was told to be of `seq`.
+    /// The stored snapshot of `seq`.
     ///
     /// # Errors
     /// `SnapshotTooOld`.
     pub(crate) fn at(&self, seq: Seq) -> Outcome<Snapshot> {
         let mut all = self.all();
         let (snapshot, used) = all.get_mut(&seq).ok_or_else(|| {
-            Failure::new(Code::SnapshotTooOld, "what could be read at that time is not kept any more")
+            Failure::new(Code::SnapshotTooOld, "the snapshot at that time is no longer held")
         })?;
         *used = Instant::now();
         Ok(snapshot.clone())
     }
 
-    /// Lets go of what nobody asks for.
+    /// Drops unused snapshots.
     pub(crate) fn tend(&self) {
         self.all().retain(|_, (_, used)| used.elapsed() < KEPT);
     }

@@ -1,7 +1,7 @@
 //! `commitTransaction`, `abortTransaction`, and the commands of sessions.
 //!
-//! That a transaction was committed is kept in its own commit, under its session and number: a client that asks again after
-//! a crash learns that it was, and does not run it a second time.
+//! The fact that a transaction was committed is stored in its commit, under its session and number: a client
+//! that retries after a crash learns of the commit, and does not run the transaction a second time.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ use crate::documents::lang::{Doc, Value, Writer};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT, UNKNOWN_COMMIT};
 use crate::session::{self, Phase, SESSION_MINUTES, SessionId, State};
 
-/// Under which statement a commit is kept; statements of writes count from zero.
+/// Statement number of a commit's record; statements of writes count from zero.
 const COMMITTED: i32 = -1;
 
 fn parts<'c>(call: &'c Call<'_>) -> Outcome<(&'c SessionId, i64)> {
@@ -33,7 +33,7 @@ fn unknown_result(failure: Failure) -> Failure {
     failure.label(UNKNOWN_COMMIT)
 }
 
-/// `commitTransaction`. While the disk writes, no thread waits.
+/// `commitTransaction`. No thread waits for the disk write.
 pub(crate) async fn commit(call: &Call<'_>) -> Outcome<Writer> {
     call.args.only(&["commitTransaction", "recoveryToken"])?;
     let (id, number) = parts(call)?;
@@ -51,12 +51,12 @@ pub(crate) async fn commit(call: &Call<'_>) -> Outcome<Writer> {
             Step::Commit(transaction, wrote, settled) => {
                 let retry = wrote.then(|| retry.clone());
                 let durability = call.durability();
-                // A client that goes away leaves the commit on its way, and somebody has to note how it ends.
+                // The commit continues if the client disconnects, and its outcome must be recorded.
                 let task = settle(session.clone(), number, transaction, retry, durability, settled);
                 return match tokio::spawn(task).await {
                     Ok(outcome) => outcome.map(|()| Writer::new()),
                     Err(_) => {
-                        Err(unknown_result(Failure::new(Code::InternalError, "the commit was cut off")))
+                        Err(unknown_result(Failure::new(Code::InternalError, "the commit was interrupted")))
                     }
                 };
             }
@@ -64,15 +64,15 @@ pub(crate) async fn commit(call: &Call<'_>) -> Outcome<Writer> {
     }
 }
 
-/// What is to be done about a commit.
+/// Next step of a commit.
 enum Step {
-    /// Nothing: it was done.
+    /// None: it is committed.
     Done,
-    /// The session has gone on; the database knows.
+    /// The session has a newer transaction; the database knows the outcome.
     Elsewhere,
-    /// Another connection is at it.
+    /// Another connection is committing it.
     Wait(OwnedNotified),
-    /// To commit the transaction, and to tell those who wait. It wrote something, or not.
+    /// Commit the transaction and notify waiters. The flag: it wrote something.
     Commit(Box<Transaction>, bool, Arc<Notify>),
 }
 
@@ -96,7 +96,7 @@ fn next_step(session: &Mutex<State>, number: i64) -> Outcome<Step> {
     Ok(Step::Commit(transaction, wrote, settled))
 }
 
-/// Commits, and notes in the session how it ended.
+/// Commits, and records the outcome in the session.
 async fn settle(
     session: Arc<Mutex<State>>,
     number: i64,
@@ -130,7 +130,7 @@ async fn settle(
     outcome
 }
 
-/// What the database says of a commit that no session here knows of.
+/// Looks up in the database a commit that no session knows of.
 fn committed_before(call: &Call<'_>, retry: &Retry) -> Outcome<Writer> {
     let known = call.documents().transact(call.durability(), |tx| tx.answered(retry));
     match known {
@@ -167,7 +167,7 @@ pub(crate) fn start_session(call: &mut Call<'_>) -> Outcome<Writer> {
     let random = [call.shared.random(), call.shared.random()].into_iter().flat_map(u64::to_le_bytes);
     for (place, (byte, random)) in id.iter_mut().zip(random).enumerate() {
         *byte = match place {
-            // A random UUID says so.
+            // Version bits of a random UUID.
             6 => random & 0x0f | 0x40,
             8 => random & 0x3f | 0x80,
             _ => random,
@@ -198,7 +198,8 @@ pub(crate) fn refresh_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(Writer::new())
 }
 
-/// `endSessions`, `killSessions`: their transactions are undone, their cursors closed; what runs in them is ended by the latter.
+/// `endSessions`, `killSessions`: aborts their transactions and closes their cursors; the latter also kills
+/// their operations.
 pub(crate) fn end_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&[call.args.name])?;
     let ended = named(call)?;

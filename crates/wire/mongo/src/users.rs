@@ -1,4 +1,5 @@
-//! The server's users by MongoDB's commands: createUser, updateUser, dropUser, grantRolesToUser, revokeRolesFromUser, usersInfo.
+//! The server's users by MongoDB's commands: createUser, updateUser, dropUser, grantRolesToUser,
+//! revokeRolesFromUser, usersInfo.
 //!
 //! | MongoDB's role | on | the server's rights |
 //! |---|---|---|
@@ -7,9 +8,9 @@
 //! | `dbOwner` | a database | admin |
 //! | `readAnyDatabase`, `readWriteAnyDatabase`, `root` | `admin` | the same on every database |
 //!
-//! The names of the rights themselves are roles, too. Other roles of MongoDB's are refused: nobody gets more or less than the
-//! name says. Users are of the whole server, so the database of a command names none of them, but the one that a role
-//! without a database is for.
+//! The names of the rights are roles, too. Other roles of MongoDB are rejected, so that a user gets exactly
+//! the rights that a role's name says. Users belong to the entire server, so the database of a command does
+//! not qualify them; it is only the one that a role without a database is for.
 
 use std::collections::BTreeSet;
 
@@ -21,9 +22,9 @@ use crate::documents::lang::{Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 use crate::login::MECHANISMS;
 
-/// Stands for every database.
+/// Represents every database.
 const EVERY: &str = "*";
-/// Whole sets of rights, the first that fits names them: role on a database, role on all, rights.
+/// Sets of rights; the first that fits names them: role on a database, role on all, rights.
 const ROLES: &[(&str, &str, &[Right])] = &[
     ("dbOwner", "root", &[Right::Admin]),
     ("readWrite", "readWriteAnyDatabase", &[Right::Read, Right::Append]),
@@ -33,7 +34,7 @@ const ROLES: &[(&str, &str, &[Right])] = &[
 const USER_FIELDS: &[&str] =
     &["pwd", "roles", "customData", "digestPassword", "mechanisms", "authenticationRestrictions"];
 
-/// What a role gives: the database, or [`EVERY`], and the rights.
+/// The database, or [`EVERY`], and the rights of a role.
 fn rights_of(role: &str, database: &str) -> Outcome<(String, BTreeSet<Right>)> {
     let unknown = || Failure::new(Code::RoleNotFound, format!("Could not find role: {role}@{database}"));
     let on_all = ROLES.iter().find(|(_, all, _)| *all == role);
@@ -69,7 +70,7 @@ fn roles(call: &Call<'_>, field: &str) -> Outcome<Option<Roles>> {
     Ok(Some(roles))
 }
 
-/// Refuses what could not be kept as asked: every user has verifiers for both mechanisms, and nothing else.
+/// Rejects options that cannot be stored: every user has verifiers for both mechanisms, and nothing else.
 fn check_kept(args: &Args<'_>) -> Outcome<()> {
     args.not_offered(&["customData"])?;
     let refuse = |message: &str| Err(Failure::new(Code::NotImplemented, message));
@@ -88,7 +89,7 @@ fn check_kept(args: &Args<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// In MongoDB's words what the server says of `user`.
+/// An error about `user` in MongoDB's terms.
 fn told(call: &Call<'_>, user: &str, error: WireError) -> Failure {
     let named = format!("{user}@{}", call.database);
     match error.code {
@@ -98,7 +99,7 @@ fn told(call: &Call<'_>, user: &str, error: WireError) -> Failure {
     }
 }
 
-/// Makes and changes users; durable when it is answered.
+/// Creates and changes users; durable when it returns.
 pub(crate) async fn change(call: &mut Call<'_>) -> Outcome<Writer> {
     let args = &call.args;
     let lists = matches!(args.name, "grantRolesToUser" | "revokeRolesFromUser");
@@ -149,7 +150,7 @@ pub(crate) async fn change(call: &mut Call<'_>) -> Outcome<Writer> {
     Ok(Writer::new())
 }
 
-/// The roles of a user on one database, as MongoDB calls them where it has a name.
+/// Puts the roles of a user on one database, by MongoDB's names where one fits.
 fn put_roles(database: &str, rights: &BTreeSet<Right>, out: &mut Writer) {
     let named = ROLES.iter().find(|(_, _, whole)| whole.iter().all(|right| rights.contains(right)));
     let named_rights = named.map_or(&[][..], |(_, _, whole)| whole);
@@ -168,7 +169,7 @@ fn put_roles(database: &str, rights: &BTreeSet<Right>, out: &mut Writer) {
     }
 }
 
-/// The names that `usersInfo` asks for; `None`: all.
+/// The names that `usersInfo` selects; `None`: all.
 fn asked_for(value: Value<'_>) -> Outcome<Option<Vec<&str>>> {
     let bad = || Failure::new(Code::BadValue, "usersInfo takes 1, a name, { user, db }, or a list of these");
     Ok(match value {
@@ -193,7 +194,7 @@ fn asked_for(value: Value<'_>) -> Outcome<Option<Vec<&str>>> {
     })
 }
 
-/// `usersInfo`: the users of the server, who are of no database.
+/// `usersInfo`: the users of the server, who belong to no database.
 pub(crate) fn info(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["showPrivileges", "showCredentials", "showAuthenticationRestrictions"])?;
     call.args.not_offered(&["showPrivileges", "showCredentials", "showAuthenticationRestrictions"])?;

@@ -1,8 +1,8 @@
 //! `insert`, `update`, `delete`, `findAndModify`.
 //!
-//! A command is one commit, whatever it holds: all its statements that succeed, and what it answered, so that a driver that
-//! lost the answer gets it again. (MongoDB commits each statement by itself; who watches the collection sees the difference
-//! only as fewer states in between.)
+//! A command is one commit: all its successful statements, and its result, so that a driver that lost the
+//! reply gets it again. (MongoDB commits each statement separately; a watcher of the collection sees the
+//! difference only as fewer intermediate states.)
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,17 +20,17 @@ use crate::documents::{
 use crate::failure::{Code, Failure, Outcome};
 use crate::hello::WRITES_MAX;
 
-/// Attempts at a write that others get in the way of.
+/// Attempts at a write that conflicts with others.
 const ATTEMPTS: usize = 1000;
-/// Longest wait for the commit that was in the way.
+/// Longest wait for the conflicting commit.
 const CONFLICT_WAIT: Duration = Duration::from_secs(1);
 /// Documents and bytes of a command that is short.
 const SHORT: usize = 16;
 const SHORT_BYTES: usize = 64 << 10;
-/// Bytes that one command's `writeErrors` may take; those behind are counted, not told.
+/// Bytes that one command's `writeErrors` may take; errors after that are counted, not listed.
 const ERROR_BYTES_MAX: usize = 8 << 20;
 
-/// What the statements of one command did.
+/// Results of the statements of one command.
 #[derive(Default)]
 struct Done {
     n: i64,
@@ -74,14 +74,14 @@ pub(crate) fn int(number: i64) -> Value<'static> {
     i32::try_from(number).map_or(Value::Int64(number), Value::Int32)
 }
 
-/// An answer that was made before, to be ended.
+/// A stored reply, to be completed.
 fn written(answer: &DocBuf) -> Writer {
     let mut out = Writer::new();
     answer.doc().iter().for_each(|(name, value)| out.put(name, value));
     out
 }
 
-/// The statements of a command, from its body or from beside it.
+/// The statements of a command, from its body or from a document sequence.
 fn statements<'a>(call: &Call<'a>, field: &'static str) -> Outcome<Vec<&'a [u8]>> {
     if let Some(name) = call.request.sequence_names().find(|name| *name != field) {
         let message = format!("BSON field '{}.{name}' is an unknown field.", call.args.name);
@@ -118,7 +118,7 @@ fn statements<'a>(call: &Call<'a>, field: &'static str) -> Outcome<Vec<&'a [u8]>
     Ok(found)
 }
 
-/// True for what the other statements would meet, too.
+/// True for an error that the other statements would also get.
 fn concerns_all(error: &DocumentsError) -> bool {
     matches!(
         error,
@@ -132,7 +132,7 @@ fn concerns_all(error: &DocumentsError) -> bool {
     )
 }
 
-/// What concerns one document or statement, as it is told: with the whole name of the collection.
+/// An error of one document or statement, with the full name of the collection.
 fn told(database: &str, error: DocumentsError) -> Failure {
     match error {
         DocumentsError::Duplicate { collection, index, pattern, key, shown } => {
@@ -143,15 +143,15 @@ fn told(database: &str, error: DocumentsError) -> Failure {
     }
 }
 
-/// Writes that are to be done: in the command's transaction, or in one of their own.
+/// Pending writes: in the command's transaction, or in a separate one.
 pub(crate) struct Change<'a> {
     work: Box<dyn FnMut(&mut DocumentsTx<'_>) -> Result<DocBuf, DocumentsError> + Send + 'a>,
-    /// What is written has to fit the collection's validator.
+    /// Documents must satisfy the collection's validator.
     validate: bool,
     asked: Option<Asked>,
-    /// They may take longer than an answer takes to send.
+    /// They may take longer than sending a reply.
     long: bool,
-    /// They had been done before.
+    /// They had been executed before.
     again: bool,
 }
 
@@ -170,7 +170,8 @@ impl<'a> Change<'a> {
         (self.work)(tx)
     }
 
-    /// Does the work once, or answers what it answered before; keeps the answer if the command may come again.
+    /// Executes the writes once, or returns the stored result; stores the result if the command may be
+    /// retried.
     fn run(&mut self, tx: &mut DocumentsTx<'_>, retry: Option<&Retry>) -> Result<DocBuf, DocumentsError> {
         let Some(retry) = retry else { return self.work(tx) };
         if let Some(answer) = tx.answered(retry)? {
@@ -184,10 +185,10 @@ impl<'a> Change<'a> {
     }
 }
 
-/// False for a command that may write what does not fit the validator of its collection.
+/// False for a command that may write documents that violate the validator of its collection.
 ///
 /// # Errors
-/// `Unauthorized`: that takes an administrator.
+/// `Unauthorized`: bypassing the validator takes an administrator.
 pub(crate) fn validates(call: &Call<'_>) -> Outcome<bool> {
     if !call.args.flag("bypassDocumentValidation")?.unwrap_or(false) {
         return Ok(true);
@@ -196,7 +197,7 @@ pub(crate) fn validates(call: &Call<'_>) -> Outcome<bool> {
     Ok(false)
 }
 
-/// Does what a command wants to have changed. While the disk writes, no thread waits.
+/// Executes and commits a change. No thread waits for the disk write.
 pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<Writer> {
     if let Some(transaction) = call.transaction()? {
         let answer = in_turn(call, change.long, || {
@@ -240,12 +241,12 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
     }
 }
 
-/// Runs short work at once, long work where it may take its time.
+/// Runs short work at once, long work as blocking work with a permit.
 async fn in_turn<R>(call: &Call<'_>, long: bool, work: impl FnOnce() -> R) -> R {
     if !long {
         return work();
     }
-    // Never closed; if it were, working without a turn would still be right.
+    // Never closed; if it were, running without a permit would still be correct.
     let _turn = call.shared.writes.acquire().await.ok();
     blocking(work)
 }
@@ -266,7 +267,7 @@ pub(crate) fn insert<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     })
 }
 
-/// Runs the statements of a command in order: those that make no sense are told like those that fail.
+/// Runs the statements of a command in order; invalid statements are reported like failed ones.
 fn each<S>(
     database: &str,
     statements: &[Outcome<S>],
@@ -316,16 +317,16 @@ pub(crate) fn update<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     })
 }
 
-/// Whether statements with these filters, or so many of them, may take long: all that do not name one document.
+/// True unless each of a few filters selects one document by its `_id`.
 fn is_long<'f>(mut filters: impl Iterator<Item = &'f Filter>, count: usize) -> bool {
     count > SHORT || filters.any(|filter| filter.only_id().is_none())
 }
 
-// Without `sort`, which servers have from 8.0 on: this one says that it is 7.0.
+// Without `sort`, which servers have from 8.0 on: this one reports 7.0.
 pub(crate) const UPDATE_FIELDS: &[&str] =
     &["q", "u", "c", "multi", "upsert", "upsertSupplied", "collation", "arrayFilters", "hint"];
 
-/// The fields of statements. One that nobody knows is the command's failure, not the statement's.
+/// The fields of statements. An unknown field fails the command, not the statement.
 fn arguments<'a>(name: &'static str, statements: Vec<&'a [u8]>, known: &[&str]) -> Outcome<Vec<Args<'a>>> {
     statements.into_iter().map(|bytes| Args::statement(name, Doc::check(bytes)?, known)).collect()
 }
@@ -390,7 +391,7 @@ fn delete_statement(call: &Call<'_>, args: &Args<'_>) -> Outcome<(Filter, Find)>
     Ok((filter, find))
 }
 
-/// The index that is to be used.
+/// The hinted index.
 pub(crate) fn hint(args: &Args<'_>) -> Outcome<Option<Hint>> {
     match args.get("hint") {
         None => Ok(None),
@@ -418,7 +419,7 @@ pub(crate) fn hint(args: &Args<'_>) -> Outcome<Option<Hint>> {
     }
 }
 
-/// The order asked for.
+/// The requested order.
 pub(crate) fn sort(args: &Args<'_>) -> Outcome<Option<Arc<Sort>>> {
     match args.document("sort")? {
         Some(sort) if !sort.is_empty() => Ok(Some(Arc::new(Sort::parse(sort)?))),

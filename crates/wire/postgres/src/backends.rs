@@ -1,9 +1,12 @@
-//! Who is connected and what they do: for `pg_stat_activity`, and so that one connection can cancel or end another.
+//! Registry of connections and their activity: for `pg_stat_activity`, and so that one connection can cancel
+//! or terminate another.
 //!
-//! A client learns its process number and a secret when it begins; whoever shows both on a connection of its own cancels the
-//! statement. The number is no process of the system. By SQL the number is enough, for an administrator or the same user.
+//! A client receives its process number and a secret at login; a connection that presents both cancels the
+//! statement. The number is not an operating system process. In SQL the number is enough, for an
+//! administrator or the same user.
 //!
-//! What a connection does stands in its own entry: a statement takes a lock that nobody else takes but for a look at all of them.
+//! Each connection records its activity in a separate entry, so that the lock that a statement takes is
+//! contended only when all entries are listed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,27 +19,27 @@ use ropewalk_wire::{Caller, Right, Stop};
 
 use crate::failure::INSUFFICIENT_PRIVILEGE;
 
-/// Bytes of a statement's text that are shown, as by default in PostgreSQL.
+/// Bytes of a statement's text that are displayed, PostgreSQL's default.
 const QUERY_BYTES: usize = 1023;
 
-/// Who has connected.
+/// Identity of a connection.
 pub(crate) struct Who {
     pub(crate) user: String,
     pub(crate) database: String,
     pub(crate) peer: Option<SocketAddr>,
-    /// The name that its rights stand under; empty for nobody in particular.
+    /// The name to which its rights are granted; empty for anonymous access.
     pub(crate) role: String,
     pub(crate) is_admin: bool,
     /// Microseconds since 1970.
     pub(crate) since: i64,
 }
 
-/// A connection, as the others know it.
+/// A connection, as other connections see it.
 pub(crate) struct Backend {
     pub(crate) process: i32,
     pub(crate) secret: i32,
     who: Who,
-    /// When `who.since` was.
+    /// The instant of `who.since`.
     began: Instant,
     canceller: Canceller,
     is_admin: AtomicBool,
@@ -45,7 +48,7 @@ pub(crate) struct Backend {
     now: Mutex<Now>,
 }
 
-/// What it does.
+/// Current activity.
 struct Now {
     application: String,
     query: Arc<str>,
@@ -62,11 +65,11 @@ struct All {
     backends: BTreeMap<i32, Arc<Backend>>,
 }
 
-/// Everybody who is connected.
+/// All connections.
 #[derive(Clone, Default)]
 pub(crate) struct Backends(Arc<Mutex<All>>);
 
-/// A connection's entry; it goes with the value.
+/// A connection's entry; removed when the value is dropped.
 pub(crate) struct Entered {
     backends: Backends,
     own: Arc<Backend>,
@@ -80,7 +83,7 @@ impl std::ops::Deref for Entered {
     }
 }
 
-/// The text of a statement as far as it is shown.
+/// The displayed part of a statement's text.
 pub(crate) fn shown(sql: &str) -> &str {
     sql.get(..sql.floor_char_boundary(QUERY_BYTES)).unwrap_or(sql)
 }
@@ -131,7 +134,8 @@ impl Backends {
         Ok(Entered { backends: self.clone(), own })
     }
 
-    /// Cancels what a connection does, if the secret is its own. Nobody learns whether it was.
+    /// Cancels the statement of connection `process` if the secret matches. The caller does not learn the
+    /// outcome.
     pub(crate) fn cancel(&self, process: i32, secret: i32) {
         if let Some(backend) = self.get(process).filter(|backend| backend.secret == secret) {
             backend.canceller.cancel();
@@ -144,7 +148,7 @@ impl Backend {
         self.now.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    /// It runs a statement from now on.
+    /// Records that a statement starts.
     pub(crate) fn runs(&self, query: &Arc<str>, at: Instant) {
         let mut now = self.now();
         if !Arc::ptr_eq(&now.query, query) {
@@ -155,7 +159,7 @@ impl Backend {
         now.transaction_since.get_or_insert(at);
     }
 
-    /// It runs nothing from now on.
+    /// Records that the connection is idle.
     pub(crate) fn rests(&self, status: Status, at: Instant) {
         let mut now = self.now();
         now.state_since = at;
@@ -169,7 +173,7 @@ impl Backend {
         }
     }
 
-    /// It waits for a row, or does so no more.
+    /// Records that it waits for a row lock, or no longer does.
     pub(crate) fn waits(&self, waits: bool) {
         self.now().waits = waits;
     }
@@ -178,17 +182,17 @@ impl Backend {
         application.clone_into(&mut self.now().application);
     }
 
-    /// Its rights may have changed.
+    /// Updates the caller, whose rights may have changed.
     pub(crate) fn is_now(&self, caller: &Caller) {
         self.is_admin.store(caller.may(Right::Admin, None), Ordering::Relaxed);
     }
 
-    /// True once somebody has ended it.
+    /// True once the connection was terminated.
     pub(crate) fn is_terminated(&self) -> bool {
         self.is_terminated.load(Ordering::Acquire)
     }
 
-    /// Waits until somebody ends it.
+    /// Waits until the connection is terminated.
     pub(crate) async fn terminated(&self) {
         self.over.wait().await;
     }
@@ -203,7 +207,7 @@ impl Backend {
         self.is_admin.load(Ordering::Relaxed)
     }
 
-    /// True for what an administrator, or the same user, may see and do.
+    /// True if this connection may see and terminate `other`: an administrator, or the same user.
     fn may(&self, other: &Self) -> bool {
         self.is_admin() || self.process == other.process || {
             !other.is_admin() && !self.who.role.is_empty() && self.who.role == other.who.role
@@ -229,7 +233,7 @@ impl Backend {
         }
     }
 
-    /// What it does, as far as `asker` may know.
+    /// Its activity, as far as `asker` may see it.
     fn activity(&self, asker: &Self) -> Activity {
         let now = self.now();
         Activity {
@@ -243,7 +247,7 @@ impl Backend {
 }
 
 impl Entered {
-    /// The others, for its session.
+    /// The other connections, for its SQL session.
     pub(crate) fn peers(&self) -> Arc<dyn Peers> {
         Arc::new(Others { backends: self.backends.clone(), own: self.own.clone() })
     }
@@ -255,14 +259,14 @@ impl Drop for Entered {
     }
 }
 
-/// Everybody, as one of them sees them.
+/// All connections, as seen by one of them.
 struct Others {
     backends: Backends,
     own: Arc<Backend>,
 }
 
 impl Others {
-    /// The connection of this number, if there is one, to `act` on it.
+    /// Finds connection `number` and checks that this one may `act` on it.
     fn asked(&self, number: i32, [act, done, what]: [&str; 3]) -> Result<Option<Arc<Backend>>, SqlError> {
         let Some(found) = self.backends.get(number) else { return Ok(None) };
         if self.own.may(&found) {
@@ -275,7 +279,7 @@ impl Others {
             ),
         };
         let error = SqlError::new(INSUFFICIENT_PRIVILEGE, message);
-        Err(error.hint("it takes the same user, or the right admin on all stores"))
+        Err(error.hint("connect as the same user, or with the right admin on all stores"))
     }
 }
 
@@ -351,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_sees_and_ends_its_own() {
+    fn user_sees_and_terminates_own_sessions() {
         let backends = Backends::default();
         let enter = |role, is_admin| backends.enter(Canceller::default(), who(role, is_admin)).unwrap();
         let (root, ann, also_ann, bob) =
@@ -377,13 +381,13 @@ mod tests {
         }
         assert!(!root.is_terminated() && !bob.is_terminated());
         assert_eq!(root.peers().cancel(bob.process), Ok(true));
-        // Nobody in particular is not the same as nobody in particular.
+        // Two anonymous connections are not the same user.
         let (one, other) = (enter("", false), enter("", false));
         assert!(one.peers().cancel(other.process).is_err());
     }
 
     #[test]
-    fn a_long_text_is_cut_between_letters() {
+    fn long_text_is_truncated_at_char_boundary() {
         assert_eq!(shown("SELECT 1"), "SELECT 1");
         let long = format!("a{}", "ü".repeat(600));
         assert_eq!(shown(&long).len(), 1023);

@@ -1,7 +1,7 @@
-//! The bytes of one connection: messages in, whole and in place; answers out, many at a time.
+//! Byte channel of one connection: complete messages in, read in place; replies out, in batches.
 //!
-//! A client may be silent between two messages. A message has one deadline for all of its bytes. Memory is reserved for the
-//! bytes that arrived, not for those that were announced.
+//! A client may be silent between two messages. One deadline covers all bytes of a message. Memory is
+//! reserved for the bytes that arrived, not for the announced length.
 
 use std::future::Future;
 use std::io;
@@ -17,31 +17,31 @@ use tokio_rustls::server::TlsStream;
 
 use crate::frame::Out;
 
-/// Bytes read ahead: most requests fit.
+/// Read buffer: most requests fit.
 const READ_BYTES: usize = 8 << 10;
-/// Bytes read ahead before login: messages of SCRAM fit. A client without credentials may hold many connections.
+/// Read buffer before login: messages of SCRAM fit. A client without credentials may hold many connections.
 const LOGIN_READ_BYTES: usize = 512;
 /// Most bytes that the buffer grows by at once.
 const GROWTH_BYTES: usize = 64 << 10;
 /// Tag and length.
 const HEAD_BYTES: usize = 5;
 
-/// Why a connection ends without a word to its client, or with one.
+/// Why a connection ends, with or without a message to its client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
-    /// The stream.
+    /// An I/O error of the stream.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The client stopped in the middle of a message.
-    #[error("a message did not come as a whole in time")]
+    #[error("a message was not complete in time")]
     TooSlow,
-    /// A length that no message has.
-    #[error("a message announces {0} bytes")]
+    /// An impossible length.
+    #[error("a message has the invalid length {0}")]
     Length(i64),
     /// No memory for a message.
     #[error(transparent)]
     Memory(#[from] WireError),
-    /// What ends it was said.
+    /// The reason.
     #[error("{0}")]
     Said(String),
 }
@@ -52,7 +52,7 @@ pub(crate) enum Stream<S> {
     Tls(Box<TlsStream<S>>),
 }
 
-/// Where a whole message lies in the channel.
+/// Position of a complete message in the channel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Frame {
     pub(crate) tag: u8,
@@ -61,24 +61,24 @@ pub(crate) struct Frame {
 
 pub(crate) struct Channel<S> {
     stream: Stream<S>,
-    /// What came; up to `start` it is done with.
+    /// Received bytes; those before `start` are consumed.
     bytes: Vec<u8>,
     start: usize,
     /// Least and most bytes that the buffer grows by at once.
     growth: (usize, usize),
     limits: Bounds,
-    /// Of the message that has begun.
+    /// For the message that has begun.
     deadline: Option<Instant>,
     reservation: Reservation,
 }
 
-/// What a channel keeps to.
+/// Limits of a channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
     pub(crate) message_bytes_max: usize,
-    /// For the rest of a message that has begun.
+    /// Time for the rest of a message that has begun.
     pub(crate) patience: Duration,
-    /// For messages.
+    /// Memory of messages.
     pub(crate) memory: ConnectionMemory,
 }
 
@@ -89,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
         Self { stream, bytes: Vec::new(), start: 0, growth, limits, deadline: None, reservation }
     }
 
-    /// Reads as much ahead as for a client that has logged in, whose messages have at most `message_bytes_max`.
+    /// Enlarges the read buffer for an authenticated client, whose messages have at most `message_bytes_max`.
     pub(crate) fn set_logged_in(&mut self, message_bytes_max: usize) {
         self.growth = (READ_BYTES, GROWTH_BYTES);
         self.limits.message_bytes_max = message_bytes_max;
@@ -99,7 +99,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
-    /// The message at `offset` from the first that is not done with, if it is there as a whole.
+    /// The message at `offset` from the first unconsumed one, if it is complete.
     fn whole(&self, offset: usize) -> Result<Option<Frame>, Ended> {
         let Some(([tag, length @ ..], _)) =
             self.ahead().get(offset..).and_then(<[u8]>::split_first_chunk::<HEAD_BYTES>)
@@ -115,8 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
         Ok((self.ahead().len() >= offset + length).then_some(Frame { tag: *tag, length }))
     }
 
-    /// The next message, once it is there as a whole; `None` when the client has gone between two. May be dropped and called
-    /// again.
+    /// The next message, once it is complete; `None` when the client disconnected between two. Cancel-safe.
     pub(crate) async fn message(&mut self) -> Result<Option<Frame>, Ended> {
         loop {
             if let Some(frame) = self.whole(0)? {
@@ -126,7 +125,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
             let read = match begun {
                 false => self.fill().await?,
                 true => {
-                    // Survives a call that was dropped: a message has one deadline for all of its bytes.
+                    // Survives a cancelled call: one deadline covers all bytes of a message.
                     let patience = self.limits.patience;
                     let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + patience);
                     let read = tokio::time::timeout_at(deadline, self.fill()).await;
@@ -141,7 +140,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
         }
     }
 
-    /// Reads what is there, at least a byte; false at the end of the stream.
+    /// Reads available bytes, at least one; false at the end of the stream.
     async fn fill(&mut self) -> Result<bool, Ended> {
         if self.start > 0 {
             self.bytes.drain(..self.start);
@@ -162,17 +161,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
         self.ahead().get(HEAD_BYTES..frame.length).unwrap_or_default()
     }
 
-    /// The tag of the message behind `frame`, if that is there as a whole.
+    /// The tag of the message after `frame`, if that is complete.
     pub(crate) fn following(&self, frame: Frame) -> Option<u8> {
         self.whole(frame.length).ok().flatten().map(|next| next.tag)
     }
 
-    /// True when another whole message is there.
+    /// True when another complete message is buffered.
     pub(crate) fn has_more(&self) -> bool {
         matches!(self.whole(0), Ok(Some(_)))
     }
 
-    /// The message is done with.
+    /// Consumes the message.
     pub(crate) fn done(&mut self, frame: Frame) {
         self.start += frame.length;
         if self.start >= self.bytes.len() {
@@ -184,7 +183,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
         self.reservation.shrink_to(self.bytes.len() - self.start);
     }
 
-    /// Sends what is to be sent.
+    /// Sends the pending replies.
     pub(crate) async fn send(&mut self, out: &mut Out) -> Result<(), Ended> {
         if !out.is_empty() {
             self.stream.write_all(out.bytes()).await?;
@@ -194,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channel<S> {
         Ok(())
     }
 
-    /// Says goodbye to the stream; the client may be gone.
+    /// Shuts the stream down; the client may be gone.
     pub(crate) async fn close(&mut self) {
         let _ = self.stream.shutdown().await;
     }
@@ -236,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
     }
 }
 
-/// Waits for `work`, at most as long as `patience`.
+/// Awaits `work` for at most `patience`.
 pub(crate) async fn in_time<T>(
     patience: Duration,
     work: impl Future<Output = Result<T, Ended>>,

@@ -1,16 +1,17 @@
-//! The life of one client: who it is, then message by message until one of both ends.
+//! The life of one client connection: login, then message by message until either side ends.
 //!
 //! ```text
 //! simple:    Query ─▶ statement by statement, one transaction unless the text says otherwise ─▶ ReadyForQuery
-//! extended:  Parse, Bind, Describe, Execute … ─▶ Sync ─▶ ReadyForQuery        an error: all is passed over until Sync
+//! extended:  Parse, Bind, Describe, Execute … ─▶ Sync ─▶ ReadyForQuery        an error: skip messages until Sync
 //! ```
-//! A statement that looks at a few keys runs where the connection's messages are read, without a hop to another thread; any other
-//! where blocking is allowed, a few at a time. Commits are submitted and awaited, so that no thread waits for the disk.
+//! A statement that reads a few keys runs on the connection's thread, without a hop to another one; any other
+//! runs where blocking is allowed, a few at a time. Commits are submitted and awaited, so that no thread
+//! waits for the disk.
 //!
-//! Between two Syncs statements are one transaction. When the Sync behind an Execute is there already, as drivers send it, the
-//! statement is a transaction by itself, which is run again when another commit got there first.
+//! Between two Syncs statements are one transaction. When the Sync after an Execute is already there, as
+//! drivers send it, the statement is a separate transaction, which is retried when another commit conflicts.
 //!
-//! Dropping a connection, wherever it stands, drops its session, and with it the transaction that was open.
+//! Dropping a connection at any point drops its session, and with it the open transaction.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -39,11 +40,11 @@ use crate::hub::{Mailbox, Overflow, Ticket};
 use crate::login::login;
 use crate::opening::{self, Opened, Startup};
 
-/// Answers are sent when they have grown to this.
+/// Replies are sent when the buffer has grown to this.
 const SEND_BYTES: usize = 64 << 10;
-/// The name of the one database; `postgres` and the user's own name, which clients try when none is named, mean it, too.
+/// The name of the only database; `postgres` and the user's name, which clients try by default, are aliases.
 const DATABASE: &str = "ropewalk";
-/// What clients are told about, at the beginning and when it changes.
+/// Settings reported to clients at login and when they change.
 const REPORTED: [&str; 9] = [
     "server_version",
     "server_encoding",
@@ -56,7 +57,6 @@ const REPORTED: [&str; 9] = [
     "standard_conforming_strings",
 ];
 
-/// What a statement means for the conversation.
 /// Largest message before login; those of SCRAM need a few hundred bytes.
 const LOGIN_BYTES_MAX: usize = 8 << 10;
 
@@ -71,17 +71,17 @@ pub(crate) struct Connection<'s, S> {
     executes: Requests,
     pub(crate) backend: Entered,
     mailbox: Mailbox,
-    /// What the client was told of [`REPORTED`], and of which settings.
+    /// The last reported values of [`REPORTED`], and the settings they came from.
     reported: Vec<String>,
     told: Option<Arc<Settings>>,
-    /// An error was met: messages are passed over until Sync.
+    /// After an error, messages are skipped until Sync.
     is_skipping: bool,
 }
 
 /// Serves one client until it or the server ends.
 ///
-/// A client without login costs no more memory than its opening. The session's future, which is many times as large, is
-/// allocated after login.
+/// A client without login costs no more memory than its opening. The session's future, which is much larger,
+/// is allocated after login.
 pub(crate) async fn serve<S>(
     shared: &Shared,
     stream: S,
@@ -96,7 +96,7 @@ where
     let (stream, startup) = match in_time(patience, open).await? {
         Opened::Cancel(mut stream, process, secret) => {
             shared.backends.cancel(process, secret);
-            // Under TLS a client takes an end without goodbye for an attack.
+            // Under TLS a client takes an end without close_notify for an attack.
             return in_time(patience, async { Ok(stream.shutdown().await?) }).await;
         }
         Opened::Session(stream, startup) => (stream, startup),
@@ -192,7 +192,7 @@ where
     Ok(())
 }
 
-/// Answers a client that asked for more than version 3.0 of the protocol.
+/// Replies to a client that requested a protocol version above 3.0.
 fn put_version(startup: &Startup, out: &mut Out) {
     if let Some((_, options)) = &startup.beyond {
         out.message(b'v', |body| {
@@ -203,7 +203,7 @@ fn put_version(startup: &Startup, out: &mut Out) {
     }
 }
 
-/// Begins the session that a client wants.
+/// Begins the requested session.
 fn begin(shared: &Shared, startup: &Startup) -> Outcomes<Session> {
     let who = Settings { user: startup.user.clone(), ..Settings::default() };
     let mut session = Session::with_settings(shared.service.database().clone(), who);
@@ -223,7 +223,7 @@ impl<S> Connection<'_, S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    /// What a client hears once it is in.
+    /// Sends the messages that follow a login.
     fn welcome(&mut self) {
         let out = &mut self.desk.out;
         out.message(b'R', |body| body.i32(0));
@@ -241,7 +241,7 @@ where
         self.ready();
     }
 
-    /// Tells what changed of the settings that clients follow.
+    /// Reports changed settings that clients follow.
     fn report(&mut self) {
         if self.told.as_ref().is_some_and(|told| self.desk.session.keeps(told)) {
             return;
@@ -271,10 +271,11 @@ where
         self.desk.out.ready(status);
     }
 
-    /// The conversation. Answers what to say at its end, if anything is to be said.
+    /// Runs the message loop. Returns the error to send at its end, if any.
     async fn speak(&mut self) -> Result<Option<SqlError>, Ended> {
         let stop = self.shared.service.stop().clone();
-        // Both last as long as the conversation: a timer for each message would cost more than some messages do.
+        // Both last as long as the connection: a timer for each message would cost more than some messages
+        // do.
         let backend = (*self.backend).clone();
         let mut stopped = pin!(async {
             tokio::select! {
@@ -332,7 +333,7 @@ where
         }
     }
 
-    /// Tells what was heard on channels.
+    /// Sends received notifications.
     fn heard(&mut self) -> Result<(), Overflow> {
         while let Some(heard) = self.mailbox.next()? {
             self.desk.out.message(b'A', |body| {
@@ -344,7 +345,7 @@ where
         Ok(())
     }
 
-    /// Does what was announced by what has committed.
+    /// Publishes the announcements of a commit.
     fn announce(&mut self, announced: Vec<Announcement>, seq: Seq, ticket: Option<Ticket>) {
         self.desk.session.is_heard(&announced);
         self.mailbox.announce(announced, seq, ticket);
@@ -363,7 +364,7 @@ where
         let request = match Request::read(frame.tag, self.channel.body(frame)) {
             Ok(request) => request,
             Err(error) => {
-                // PostgreSQL goes on behind a message that it cannot read; its length was right.
+                // As in PostgreSQL, a message that cannot be parsed is skipped; its length was right.
                 self.channel.done(frame);
                 self.failed(&malformed(error));
                 match frame.tag {
@@ -378,7 +379,7 @@ where
             self.channel.done(frame);
             return Ok(Goes::On);
         }
-        // What was to be cancelled before this came is over.
+        // A cancel request applies only to the statement before this one.
         self.desk.session.canceller().reset();
         if self.backend.is_terminated() {
             return Ok(Goes::On);
@@ -415,20 +416,20 @@ where
                 self.channel.send(&mut self.desk.out).await?;
                 return Ok(Goes::On);
             }
-            // What is left of a COPY that failed.
+            // Rest of a COPY that failed.
             Request::CopyData(_) | Request::CopyDone | Request::CopyFail(_) => Ok(()),
             Request::FunctionCall => Err(SqlError::new(
                 state::FEATURE_NOT_SUPPORTED,
                 "calls of functions outside of statements are not supported",
             )
             .hint("use SELECT")),
-            Request::Login(_) => Err(SqlError::new(PROTOCOL_VIOLATION, "nobody asked for a password")),
+            Request::Login(_) => Err(SqlError::new(PROTOCOL_VIOLATION, "unexpected password message")),
         };
         self.channel.done(frame);
         Ok(self.after(outcome))
     }
 
-    /// Ends a message of the extended protocol.
+    /// Finishes a message of the extended protocol.
     fn after(&mut self, outcome: Outcomes<()>) -> Goes {
         if let Err(error) = outcome {
             self.failed(&error);
@@ -439,14 +440,14 @@ where
 
     fn failed(&mut self, error: &SqlError) {
         self.desk.session.fail();
-        // Who is ended hears that alone.
+        // A terminated client gets only that error.
         if !self.backend.is_terminated() {
             let told = told(error, self.shared.service.database().engine().dir());
             self.desk.out.failure(Severity::Error, &told);
         }
     }
 
-    /// Ends what the messages since the last Sync were about.
+    /// Ends the implicit transaction at a Sync.
     async fn sync(&mut self) -> Result<(), Ended> {
         self.is_skipping = false;
         if let Err(error) = self.end_implicit().await {
@@ -459,7 +460,7 @@ where
         Ok(())
     }
 
-    /// Commits what several statements did together, or forgets it after an error.
+    /// Commits the implicit transaction of several statements, or rolls it back after an error.
     async fn end_implicit(&mut self) -> Outcomes<()> {
         let ticket = self.desk.session.announces_at_commit().then(|| self.mailbox.ticket());
         let commit = self.desk.session.end_implicit()?;
@@ -476,7 +477,7 @@ where
         Ok(())
     }
 
-    /// The simple protocol: all statements of a text.
+    /// The simple protocol: all statements of a query string.
     async fn query(&mut self, sql: &Arc<str>) -> Result<(), Ended> {
         let timer = self.shared.service.metrics().request("postgres", "query");
         match shown(sql) {
@@ -487,7 +488,7 @@ where
         let outcome = match self.statements(sql).await? {
             Ok(()) => self.end_implicit().await,
             Err(error) => {
-                // The transaction that the text was, if it was one, is taken back.
+                // The implicit transaction of the query string, if there is one, is rolled back.
                 self.desk.session.fail();
                 let ended = self.end_implicit().await;
                 Err(ended.err().unwrap_or(error))
@@ -531,7 +532,7 @@ where
         Ok(Ok(()))
     }
 
-    /// A statement of the simple protocol, its answer as a whole.
+    /// Runs a statement of the simple protocol and sends its complete result.
     async fn statement(
         &mut self,
         statement: &Statement,
@@ -571,7 +572,7 @@ where
         Ok(Ok(()))
     }
 
-    /// Runs a portal, or goes on with it. `alone`: nothing else belongs to it before the next Sync.
+    /// Runs or continues a portal. `alone`: no other message precedes the next Sync.
     async fn execute(&mut self, name: String, rows_max: u32, alone: bool) -> Result<Outcomes<()>, Ended> {
         let timer = self.executes.begin();
         let mut portal = match self.desk.take_portal(&name) {
@@ -613,7 +614,8 @@ where
             }
             match self.run(&portal.statement, &portal.params).await? {
                 Ok(outcome) => {
-                    // Rows beyond those of this Execute stay until the client fetches them or the transaction ends.
+                    // Rows beyond those of this Execute are held until the client fetches them or the
+                    // transaction ends.
                     let stays = rows_max > 0 && outcome.rows.len() > rows_max as usize;
                     let hold = match stays.then(|| self.desk.session.hold(&outcome.rows)).transpose() {
                         Ok(hold) => hold,
@@ -629,12 +631,12 @@ where
         }
         let Some(Ran { outcome, sent, hold }) = &mut portal.ran else { return Ok(Ok(())) };
         if !is_first && outcome.columns.is_none() {
-            let message = "a statement that answers no rows cannot be run twice by one portal";
+            let message = "a statement that returns no rows cannot be run twice by one portal";
             return Ok(Err(SqlError::new(NOT_IN_PREREQUISITE_STATE, message)));
         }
         if outcome.columns.is_some() && lock(&portal.statement).columns.is_none() {
-            // EXECUTE of a statement that SQL prepared, whose columns are known only now.
-            let message = "the columns of the answer were not described before";
+            // EXECUTE of a statement prepared in SQL, whose columns are known only now.
+            let message = "the columns of the result were not described before";
             let error = SqlError::new(state::FEATURE_NOT_SUPPORTED, message);
             return Ok(Err(error.hint("prepare by the protocol, or use the simple one")));
         }
@@ -648,19 +650,19 @@ where
             self.desk.out.empty(b's');
             return Ok(Ok(()));
         }
-        // A SELECT counts what this Execute sent, everything else what it did.
+        // A SELECT counts the rows sent by this Execute, other commands the affected rows.
         if outcome.command == "SELECT" {
             outcome.count = Some(count as u64);
         }
         self.desk.out.command_complete(outcome.tag());
-        // A portal that has ended holds nothing.
+        // A completed portal holds nothing.
         (outcome.rows, *sent, *hold) = (Vec::new(), 0, None);
         self.report();
         Ok(Ok(()))
     }
 
-    /// Runs a statement: where it stands when it is brief, else where it may block. What it commits is on the disk when this
-    /// answers.
+    /// Runs a statement: in place when it is brief, else where it may block. Its commit is durable when this
+    /// returns.
     async fn run(
         &mut self,
         statement: &Statement,
@@ -678,7 +680,7 @@ where
         }
         let is_brief = lock(statement).prepared.as_ref().is_none_or(Prepared::is_brief);
         if !is_brief {
-            // What was answered before need not wait for this one.
+            // Earlier results need not wait for this statement.
             self.channel.send(&mut self.desk.out).await?;
         }
         let is_alone = self.desk.session.status() == Status::Idle;
@@ -696,7 +698,7 @@ where
             let submitted = match is_brief {
                 true => submit(),
                 false => {
-                    // Never closed; if it were, working without a turn would still be right.
+                    // Never closed; if it were, running without a permit would still be correct.
                     let _turn = self.shared.turns.acquire().await.ok();
                     blocking(submit)
                 }
@@ -746,13 +748,13 @@ where
         }
     }
 
-    /// Waits for a row that another transaction holds, and holds neither a thread nor a turn.
+    /// Waits for a row that another transaction has locked, without a thread or a permit.
     async fn waited(&mut self, wait: RowWait) -> Outcomes<()> {
         let stop = self.shared.service.stop().clone();
         let over = async {
             match wait.limit() {
                 None => wait.over().await,
-                // Whether it was in time the verdict says.
+                // The verdict says whether it was in time.
                 Some(limit) => drop(tokio::time::timeout(limit, wait.over()).await),
             }
         };
@@ -762,7 +764,7 @@ where
         }
     }
 
-    /// Waits until what the statement has read is on the disk.
+    /// Waits until the commits that the statement has read are durable.
     async fn settled(&mut self) -> Outcomes<()> {
         if let Some(Seq(seq)) = self.desk.session.unsettled() {
             let database = self.shared.service.database();
@@ -779,7 +781,7 @@ where
         self.desk.session.act_for(rights, self.caller.name());
     }
 
-    /// Rejects a caller who was dropped; brings the rights of the session up to date.
+    /// Rejects a dropped caller; updates the rights of the session.
     fn recognize(&mut self) -> Outcomes<()> {
         let seen = self.seen;
         let access = self.shared.service.access();
@@ -791,7 +793,7 @@ where
         Ok(())
     }
 
-    /// Rejects a caller who was dropped or lacks a right, and a write for which there is no room.
+    /// Rejects a dropped caller or one without the right, and a write while memory is short.
     async fn admit(&mut self, statement: &Statement) -> Outcomes<()> {
         self.recognize()?;
         let service = &self.shared.service;
@@ -809,7 +811,7 @@ where
         Ok(())
     }
 
-    /// DEALLOCATE of a statement that was prepared by the protocol, which drivers do.
+    /// DEALLOCATE of a statement prepared by the protocol, which drivers use.
     fn deallocated(&mut self, statement: &Statement) -> Option<Outcome> {
         let planned = lock(statement);
         match planned.prepared.as_ref()?.deallocates()? {
@@ -828,7 +830,7 @@ enum Goes {
 }
 
 fn overflow() -> SqlError {
-    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "more notifications came than wait for one connection")
+    SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, "too many notifications are waiting for this connection")
         .hint("read them sooner, or listen to fewer channels")
 }
 
@@ -842,7 +844,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of the future that `serve` returns.
+    /// Size of the future that `serve` returns.
     fn serve_bytes<'a, F>(
         _serve: impl Fn(&'a Shared, DuplexStream, Option<SocketAddr>, Option<&'a TlsAcceptor>) -> F,
     ) -> usize {
@@ -850,7 +852,7 @@ mod tests {
     }
 
     #[test]
-    fn d1_24_future_of_a_client_before_login_is_small() {
+    fn d1_24_future_before_login_is_small() {
         let bytes = serve_bytes(serve::<DuplexStream>);
         assert!(bytes <= 3 << 10, "{bytes} bytes");
     }

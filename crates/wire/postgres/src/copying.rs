@@ -4,8 +4,8 @@
 //! COPY FROM STDIN ─▶ CopyInResponse ◀─ CopyData … CopyDone ─▶ CommandComplete         CopyFail, or an error: nothing was copied
 //! COPY TO STDOUT ─▶ CopyOutResponse, a CopyData for each row, CopyDone, CommandComplete
 //! ```
-//! Both stream: what waits is a chunk. A client that goes in the middle has copied nothing; one that takes nothing is given up as
-//! on every answer. What is still on its way behind an error is passed over.
+//! Both stream, with one chunk in memory. A client that disconnects during COPY FROM has copied nothing; one
+//! that does not read is timed out as for every reply. Messages that arrive after an error are skipped.
 
 use ropewalk_sql::{CopyShape, CopyWay, Outcome, SqlError, state};
 use ropewalk_wire::blocking;
@@ -18,18 +18,18 @@ use crate::desk::{Desk, Statement, lock};
 use crate::failure::{PROTOCOL_VIOLATION, malformed};
 use crate::frame::{Fields, Malformed, Out, Request};
 
-/// Bytes that are handed over at a time.
+/// Bytes that are passed on at a time.
 const CHUNK_BYTES: usize = 64 << 10;
-/// What the binary format begins with: a signature, flags, and the length of an extension that nobody uses.
+/// Head of the binary format: a signature, flags, and the length of an extension that no client uses.
 const BINARY_HEAD: usize = 19;
 
-/// What a message in the middle of COPY FROM means.
+/// Meaning of a message during COPY FROM.
 enum Part {
     More,
     Done,
-    /// The client gives it up, and why.
+    /// The client aborts it, with a reason.
     Failed(String),
-    /// It is given up here.
+    /// The server rejects it.
     Refused(SqlError),
 }
 
@@ -72,9 +72,9 @@ where
                 }
                 Ok(Request::CopyDone) => Part::Done,
                 Ok(Request::CopyFail(reason)) => Part::Failed(reason.to_owned()),
-                // Drivers of the extended protocol have sent them before they knew.
+                // Drivers of the extended protocol send them before they know that it is a COPY.
                 Ok(Request::Flush | Request::Sync) => Part::More,
-                Ok(Request::Terminate) => return Err(Ended::Said("the client left in a COPY".to_owned())),
+                Ok(Request::Terminate) => return Err(Ended::Said("the client ended during COPY".to_owned())),
                 Ok(_) => {
                     let message = "unexpected message type during COPY from stdin";
                     Part::Refused(SqlError::new(PROTOCOL_VIOLATION, message))
@@ -83,7 +83,7 @@ where
             };
             self.channel.done(frame);
             if chunk.len() >= CHUNK_BYTES || matches!(part, Part::Done) {
-                // Never closed; if it were, working without a turn would still be right.
+                // Never closed; if it were, running without a permit would still be correct.
                 let _turn = self.shared.turns.acquire().await.ok();
                 let session = &mut self.desk.session;
                 if let Err(error) = blocking(|| session.copy_data(&mut copy, &chunk)) {
@@ -105,13 +105,14 @@ where
         }
     }
 
-    /// The next message of a client that is to send data. A transaction is open meanwhile, so it must not be silent for long.
+    /// The next message of a client that sends data. A transaction is open meanwhile, so long silence is an
+    /// error.
     async fn next_part(&mut self) -> Result<Outcomes<Frame>, Ended> {
         let stop = self.shared.service.stop().clone();
         tokio::select! {
             frame = self.channel.message() => match frame? {
                 Some(frame) => Ok(Ok(frame)),
-                None => Err(Ended::Said("the client left in the middle of a COPY".to_owned())),
+                None => Err(Ended::Said("the client disconnected during COPY".to_owned())),
             },
             () = stop.wait() => Ok(Err(shutdown())),
             () = self.backend.terminated() => Ok(Err(shutdown())),
@@ -128,7 +129,7 @@ where
         let (channel, turns) = (&mut self.channel, &self.shared.turns);
         begin(out, b'H', shape);
         channel.send(out).await?;
-        // Never closed; if it were, working without a turn would still be right.
+        // Never closed; if it were, running without a permit would still be correct.
         let mut turn = turns.acquire().await.ok();
         let mut gone = None;
         let mut is_first = true;
@@ -141,7 +142,7 @@ where
             if runtime.runtime_flavor() != RuntimeFlavor::MultiThread {
                 return Ok(());
             }
-            // Who reads slowly keeps nobody waiting.
+            // A slow reader must not hold a permit.
             turn = None;
             let sent = runtime.block_on(async {
                 channel.send(out).await?;
@@ -154,7 +155,7 @@ where
                 }
                 Err(error) => {
                     gone = Some(error);
-                    Err(SqlError::new(state::QUERY_CANCELED, "the client is gone"))
+                    Err(SqlError::new(state::QUERY_CANCELED, "the client has disconnected"))
                 }
             }
         };
@@ -184,14 +185,14 @@ fn begin(out: &mut Out, tag: u8, shape: CopyShape) {
     });
 }
 
-/// A message for each line, as clients expect that read rows.
+/// One message per line, as clients expect that read rows.
 fn lines(out: &mut Out, bytes: &[u8]) {
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         out.message(b'd', |body| body.0.extend_from_slice(line));
     }
 }
 
-/// A message for each row of the binary format; the head goes with the first, as drivers expect.
+/// One message per row of the binary format; the head is part of the first, as drivers expect.
 fn binary_rows(out: &mut Out, bytes: &[u8], is_first: bool) {
     let mut rest = bytes;
     let mut skipped = if is_first { BINARY_HEAD } else { 0 };
@@ -204,7 +205,7 @@ fn binary_rows(out: &mut Out, bytes: &[u8], is_first: bool) {
     }
 }
 
-/// Length of the row that these bytes begin with; the end is a row of -1 fields.
+/// Length of the row at the start of these bytes; the end is a row of -1 fields.
 fn row_bytes(bytes: &[u8]) -> Result<usize, Malformed> {
     let mut fields = Fields(bytes);
     for _ in 0..fields.i16()?.max(0) {

@@ -1,10 +1,10 @@
-//! What one connection has prepared: statements by name, portals over them, and those that were planned lately.
+//! Prepared statements of one connection: named statements, portals over them, and a cache of recent plans.
 //!
 //! ```text
-//! Parse ─▶ Statement (a plan, shared) ◀─ Portal ◀─ Bind        Execute ─▶ rows, as many as asked for
+//! Parse ─▶ Statement (a plan, shared) ◀─ Portal ◀─ Bind        Execute ─▶ rows, as many as requested
 //! ```
-//! Portals end with the transaction. A text that is parsed again, as drivers do that prepare nothing, gets the plan that it
-//! had, if the definitions are as they were.
+//! Portals end with the transaction. A text that is parsed again, as by drivers that do not prepare, gets its
+//! cached plan, if the definitions are unchanged.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,22 +18,22 @@ use crate::frame::{Bind, Format, Formats, Kind, Out};
 use crate::types::{oid_in_catalogs, oid_of, type_of};
 use crate::value;
 
-/// Prepared statements, and portals, of one connection.
+/// Most prepared statements, and portals, of one connection.
 const STATEMENTS_MAX: usize = 10_000;
 const PORTALS_MAX: usize = 1_000;
-/// Texts whose plans are kept, and how long they may be.
+/// Most cached plans of statement texts, and the longest such text.
 const PLANNED_MAX: usize = 32;
 const PLANNED_BYTES_MAX: usize = 4 << 10;
-/// Texts without their numbers of which it is known whether a plan serves them.
+/// Most parameterized texts for which it is cached whether a plan serves them.
 const LIFTED_MAX: usize = 64;
 
 /// A statement that was parsed.
 pub(crate) struct Planned {
-    /// `None` is the empty one.
+    /// `None` for the empty statement.
     pub(crate) prepared: Option<Prepared>,
-    /// What its client was told, or could have been, of the columns of its answer.
+    /// Result columns as described, or describable, to the client.
     pub(crate) columns: Option<Arc<[ResultColumn]>>,
-    /// As much of its text as others are shown, when it was prepared by itself.
+    /// The displayed part of its text, when it was prepared alone.
     pub(crate) text: Option<Arc<str>>,
 }
 
@@ -47,7 +47,7 @@ impl Planned {
         self.prepared.as_ref().is_some_and(Prepared::is_over_catalogs)
     }
 
-    /// Plans anew what rests on old definitions; false when the answer would no longer be what the client expects.
+    /// Replans if definitions have changed; false when the result would differ from what the client expects.
     pub(crate) fn renew(&mut self, session: &mut Session) -> Result<bool, SqlError> {
         let Some(prepared) = &mut self.prepared else { return Ok(true) };
         session.renew(prepared)?;
@@ -55,7 +55,7 @@ impl Planned {
     }
 }
 
-/// Shared by the statement's name and the portals over it; never held for longer than one run.
+/// Shared by the statement's name and the portals over it; never locked for longer than one run.
 pub(crate) type Statement = Arc<Mutex<Planned>>;
 
 pub(crate) fn lock(statement: &Statement) -> MutexGuard<'_, Planned> {
@@ -67,13 +67,13 @@ pub(crate) struct Portal {
     pub(crate) statement: Statement,
     pub(crate) params: Vec<Value<'static>>,
     pub(crate) formats: Formats,
-    /// Once it ran.
+    /// Set once it has run.
     pub(crate) ran: Option<Ran>,
-    /// Its parameters count for the session.
+    /// Counts its parameters for the session's memory.
     _params: Option<Hold>,
 }
 
-/// The answer of a portal, the number of its rows that were sent, and the memory that the others count for.
+/// The result of a portal, the number of rows sent, and the memory reserved for the rest.
 pub(crate) struct Ran {
     pub(crate) outcome: Outcome,
     pub(crate) sent: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Ran {
 pub(crate) struct Desk {
     pub(crate) session: Session,
     statements: BTreeMap<String, Statement>,
-    /// That without a name, which drivers use for nearly everything.
+    /// The unnamed one, which drivers use for nearly everything.
     portal: Option<Portal>,
     portals: BTreeMap<String, Portal>,
     planned: HashMap<(String, Vec<u32>), Statement>,
@@ -119,7 +119,8 @@ impl Desk {
         Ok(())
     }
 
-    /// The plan for texts that differ from this one in numbers, and its numbers, where there is one (`ropewalk_sql::lift`).
+    /// Plan shared by all texts that differ only in numbers, and the numbers of this one
+    /// (`ropewalk_sql::lift`); `None` without such a plan.
     pub(crate) fn lifted(&mut self, sql: &str) -> Option<(Statement, Vec<Value<'static>>)> {
         let (text, numbers) = ropewalk_sql::lift(sql)?;
         if let Some(known) = self.lifted.get(&text) {
@@ -223,7 +224,7 @@ impl Desk {
         let are_oids = lock(&statement).is_over_catalogs();
         let formats = bind.results.clone().with_oids(are_oids);
         let params = [params];
-        // Those of the portal without a name last until the next one.
+        // Parameters of the unnamed portal last until the next one.
         let hold = (!bind.portal.is_empty()).then(|| self.session.hold(&params)).transpose()?;
         let [params] = params;
         let portal = Portal { statement, params, formats, ran: None, _params: hold };
@@ -253,7 +254,7 @@ impl Desk {
                     self.out.row_description(planned.columns.as_deref(), &portal.formats);
                     return Ok(());
                 }
-                // A cursor of SQL is a portal, too.
+                // An SQL cursor is a portal, too.
                 let (columns, is_binary) = self.session.cursor(name).ok_or_else(|| no_portal(name))?;
                 self.out.row_description(Some(&columns), &Formats::all_binary(is_binary));
             }
@@ -261,7 +262,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Forgets a statement or a portal; that there was none is no error.
+    /// Closes a statement or a portal; a missing one is no error.
     pub(crate) fn close(&mut self, kind: Kind, name: &str) {
         match kind {
             Kind::Statement => drop(self.statements.remove(name)),
@@ -287,19 +288,19 @@ impl Desk {
         }
     }
 
-    /// The transaction has ended, and all portals with it.
+    /// Closes all portals at the end of the transaction.
     pub(crate) fn end_portals(&mut self) {
         self.portal = None;
         self.portals.clear();
     }
 
-    /// A simple query takes the place of what has no name.
+    /// Drops the unnamed statement and portal, as a simple query does.
     pub(crate) fn forget_unnamed(&mut self) {
         self.statements.remove("");
         self.portal = None;
     }
 
-    /// Forgets all statements, as DISCARD ALL and DEALLOCATE ALL do.
+    /// Drops all statements, as DISCARD ALL and DEALLOCATE ALL do.
     pub(crate) fn forget_statements(&mut self) {
         self.statements.clear();
         self.planned.clear();
@@ -311,7 +312,7 @@ impl Desk {
         self.statements.remove(name).is_some()
     }
 
-    /// Appends row `place` of an outcome to what is to be sent.
+    /// Appends a row to the pending replies.
     pub(crate) fn put_row(&mut self, row: &[Value<'static>], formats: &Formats) -> Result<(), SqlError> {
         let format = |place: usize| -> Format { formats.of(place) };
         let values = row.iter().enumerate().map(|(place, value)| (value, format(place)));
@@ -323,7 +324,7 @@ fn no_portal(name: &str) -> SqlError {
     SqlError::new(INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
 }
 
-/// The type that a client names for a parameter; 0 and `unknown` leave it to the statement.
+/// The type that a client declares for a parameter; 0 and `unknown` leave it to the statement.
 fn declared(oid: u32) -> Result<Option<Type>, SqlError> {
     match oid {
         0 | 705 => Ok(None),

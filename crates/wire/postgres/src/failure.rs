@@ -1,4 +1,5 @@
-//! Errors and notices as messages: severity, SQLSTATE, text, hint. Where on the server its files are is for the log alone.
+//! Errors and notices as messages: severity, SQLSTATE, text, hint. Paths of the server's files appear only in
+//! the log.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -21,7 +22,7 @@ pub(crate) const NOT_IN_PREREQUISITE_STATE: SqlState = SqlState("55000");
 pub(crate) const ADMIN_SHUTDOWN: SqlState = SqlState("57P01");
 pub(crate) const IDLE_IN_TRANSACTION: SqlState = SqlState("25P03");
 
-/// What an error means for the connection.
+/// Consequence of an error for the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     /// The statement failed.
@@ -82,16 +83,16 @@ impl Out {
         });
     }
 
-    /// What goes with success.
+    /// Writes a notice that accompanies success.
     pub(crate) fn notice(&mut self, notice: &SqlError) {
-        // PostgreSQL warns about transactions and notes what it skips.
+        // PostgreSQL warns about transactions and sends notices about skipped objects.
         let severity = if notice.state.0.starts_with("25") { Severity::Warning } else { Severity::Notice };
         self.failure(severity, notice);
     }
 }
 
-/// What a client is told of an error: files of the database by their names within it. Failures of ours go to the log as they
-/// are.
+/// The error as sent to a client: files of the database by their names within it. Internal errors are logged
+/// unchanged.
 pub(crate) fn told<'e>(error: &'e SqlError, database: &Path) -> Cow<'e, SqlError> {
     let is_ours = matches!(error.state.0.get(..2), Some("58" | "XX"));
     if is_ours {
@@ -116,7 +117,7 @@ pub(crate) fn told<'e>(error: &'e SqlError, database: &Path) -> Cow<'e, SqlError
     Cow::Owned(SqlError { message, detail, hint, ..error.clone() })
 }
 
-/// The text with the last part of every absolute path in it alone.
+/// The text with every absolute path reduced to its last part.
 fn without_folders(text: &str) -> String {
     let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '(' | ')' | ',' | ';' | ':');
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
@@ -135,7 +136,7 @@ fn without_folders(text: &str) -> String {
     out
 }
 
-/// A refusal of the server's parts that all protocols share.
+/// Converts an error of the server's parts that all protocols share.
 pub(crate) fn refused(error: &WireError) -> SqlError {
     let state = match error.code {
         Code::PermissionDenied => INSUFFICIENT_PRIVILEGE,
@@ -155,7 +156,7 @@ pub(crate) fn refused(error: &WireError) -> SqlError {
     SqlError::new(state, error.message.clone())
 }
 
-/// For the metrics.
+/// Outcome for the metrics.
 pub(crate) fn code_of(error: &SqlError) -> Code {
     let state = error.state.0;
     match state.get(..2) {
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_wrote_stays() {
+    fn paths_in_client_input_are_unchanged() {
         let message = "invalid input syntax for type integer: \"/srv/other\"";
         assert_eq!(told_of(state::INVALID_TEXT_REPRESENTATION, message), message);
     }

@@ -5,8 +5,8 @@
 //! │ tag │ length: i32  │ body               │      length counts itself and the body, not the tag
 //! └─1───┴─4────────────┴─length - 4─────────┘      numbers are big-endian, texts end with a zero byte
 //! ```
-//! What a client sends is read in place by [`Fields`]; every shape that is not exactly right is a [`Malformed`], never a panic.
-//! What we send is written into an [`Out`].
+//! Client messages are read in place by [`Fields`]; every invalid shape is a [`Malformed`], never a panic.
+//! Server messages are written into an [`Out`].
 //!
 //! Source: PostgreSQL's manual, part "Frontend/Backend Protocol", section "Message Formats".
 
@@ -17,12 +17,12 @@ use ropewalk_sql::ResultColumn;
 
 use crate::types::{oid_in_catalogs, oid_of};
 
-/// A message that is not what its tag says.
+/// A message whose body does not match its tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid message format: {0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// What is left of a message's body.
+/// The rest of a message's body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
         Ok(i32::from_be_bytes(self.array()?))
     }
 
-    /// A number of things to come, each of at least `bytes` bytes; PostgreSQL reads it as unsigned.
+    /// A number of elements to come, each of at least `bytes` bytes; PostgreSQL reads it as unsigned.
     fn count(&mut self, bytes: usize) -> Result<usize, Malformed> {
         let count = usize::from(u16::from_be_bytes(self.array()?));
         match count * bytes <= self.0.len() {
@@ -67,7 +67,7 @@ impl<'a> Fields<'a> {
         std::str::from_utf8(text).map_err(|_| Malformed("a text is not UTF-8"))
     }
 
-    /// A value with its length in front; `None` is NULL.
+    /// A length-prefixed value; `None` is NULL.
     fn value(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         match self.i32()? {
             -1 => Ok(None),
@@ -79,18 +79,18 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn end(self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed("it goes on after its end")) }
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed("it has extra bytes after its end")) }
     }
 }
 
-/// How a value is written.
+/// Encoding of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
     Binary,
 }
 
-/// The formats of several values: none is all text, one is for all.
+/// The formats of several values: an empty list is all text, one is for all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Formats {
     each: Vec<Format>,
@@ -119,7 +119,7 @@ impl Formats {
         Self { are_oids, ..self }
     }
 
-    /// True when they are right for `count` values.
+    /// True when they fit `count` values.
     pub(crate) fn fit(&self, count: usize) -> bool {
         self.each.len() <= 1 || self.each.len() == count
     }
@@ -138,7 +138,7 @@ pub(crate) enum Kind {
     Portal,
 }
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Request<'a> {
     Query(&'a str),
@@ -149,7 +149,7 @@ pub(crate) enum Request<'a> {
     },
     Bind(Bind<'a>),
     Describe(Kind, &'a str),
-    /// With the number of rows that are wanted; 0 is all.
+    /// With the number of rows requested; 0 is all.
     Execute(&'a str, u32),
     Close(Kind, &'a str),
     Flush,
@@ -158,9 +158,9 @@ pub(crate) enum Request<'a> {
     CopyDone,
     CopyFail(&'a str),
     Terminate,
-    /// The old way to call a function.
+    /// The legacy function call.
     FunctionCall,
-    /// An answer to a question about who the client is.
+    /// A message of the login exchange.
     Login(&'a [u8]),
 }
 
@@ -177,7 +177,7 @@ impl<'a> Request<'a> {
     /// Reads the body of a message.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The invalid part.
     pub(crate) fn read(tag: u8, body: &'a [u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(body);
         let request = match tag {
@@ -200,7 +200,7 @@ impl<'a> Request<'a> {
                 let kind = match fields.byte()? {
                     b'S' => Kind::Statement,
                     b'P' => Kind::Portal,
-                    _ => return Err(Malformed("it is about neither a statement nor a portal")),
+                    _ => return Err(Malformed("its kind is neither statement nor portal")),
                 };
                 let name = fields.text()?;
                 if tag == b'D' { Self::Describe(kind, name) } else { Self::Close(kind, name) }
@@ -218,14 +218,14 @@ impl<'a> Request<'a> {
             b'X' => Self::Terminate,
             b'p' => return Ok(Self::Login(body)),
             b'F' => return Ok(Self::FunctionCall),
-            _ => return Err(Malformed("its tag is none of the protocol's")),
+            _ => return Err(Malformed("its tag is unknown")),
         };
         fields.end()?;
         Ok(request)
     }
 }
 
-/// Messages to a client, one behind the other.
+/// Messages to a client, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
     bytes: Vec<u8>,
@@ -244,13 +244,13 @@ impl Out {
         &self.bytes
     }
 
-    /// Forgets what was sent, and memory that only a great answer needed.
+    /// Drops the bytes sent, and memory that only a large reply needed.
     pub(crate) fn sent(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
     }
 
-    /// A message with this tag, whose body `fill` writes.
+    /// Appends a message with this tag, whose body `fill` writes.
     pub(crate) fn message(&mut self, tag: u8, fill: impl FnOnce(&mut Body<'_>)) {
         self.bytes.push(tag);
         let start = self.bytes.len();
@@ -259,7 +259,7 @@ impl Out {
         self.end(start);
     }
 
-    /// As [`Out::message`], taken back when `fill` fails.
+    /// As [`Out::message`], but removed again when `fill` fails.
     pub(crate) fn try_message<E>(
         &mut self,
         tag: u8,
@@ -277,7 +277,7 @@ impl Out {
     }
 
     fn end(&mut self, start: usize) {
-        // What one statement may hold in memory is far below the bound.
+        // The memory limit of one statement is far below the bound.
         let length = i32::try_from(self.bytes.len() - start).unwrap_or(i32::MAX);
         if let Some(place) = self.bytes.get_mut(start..).and_then(|tail| tail.first_chunk_mut()) {
             *place = length.to_be_bytes();
@@ -304,7 +304,7 @@ impl Out {
         });
     }
 
-    /// What the rows of a result look like; `None` is a statement without rows.
+    /// Description of a result's rows; `None` for a statement without rows.
     pub(crate) fn row_description(&mut self, columns: Option<&[ResultColumn]>, formats: &Formats) {
         let Some(columns) = columns else { return self.empty(b'n') };
         self.message(b'T', |body| {
@@ -323,7 +323,7 @@ impl Out {
     }
 }
 
-/// Room that an idle connection keeps for answers.
+/// Reply buffer that an idle connection retains.
 const KEPT_BYTES: usize = 16 << 10;
 
 /// The body of a message that is being written.
@@ -342,12 +342,12 @@ impl Body<'_> {
         self.0.extend(number.to_be_bytes());
     }
 
-    /// A number of things; what is counted here is bounded well below 65,536.
+    /// A number of elements; every count here is bounded well below 65,536.
     pub(crate) fn count(&mut self, count: usize) {
         self.0.extend(u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes());
     }
 
-    /// A text and its end. A zero byte inside would be taken for the end.
+    /// A string and its terminating zero. A zero byte inside would be taken for the end.
     pub(crate) fn text(&mut self, text: &str) {
         match text.as_bytes().contains(&0) {
             true => self.0.extend(text.bytes().filter(|byte| *byte != 0)),
@@ -356,14 +356,14 @@ impl Body<'_> {
         self.0.push(0);
     }
 
-    /// What is shown without zero bytes, and its end.
+    /// The displayed form without zero bytes, and its terminating zero.
     fn shown(&mut self, what: impl Display) {
-        // Memory takes whatever is written to it.
+        // Writing to memory cannot fail.
         let _ = write!(self.0, "{what}");
         self.0.push(0);
     }
 
-    /// A value with its length in front, which `fill` appends.
+    /// A length-prefixed value, which `fill` appends.
     pub(crate) fn value<E>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
         let start = self.0.len();
         self.0.extend([0; 4]);
@@ -381,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bind_is_read_in_place() {
+    fn bind_is_read_in_place() {
         let mut body = b"p\0s\0".to_vec();
         for number in [1_i16, 1, 2] {
             body.extend(number.to_be_bytes());
@@ -399,11 +399,11 @@ mod tests {
             assert!(Request::read(b'B', &body[..cut]).is_err(), "{cut}");
         }
         body.push(0);
-        assert_eq!(Request::read(b'B', &body), Err(Malformed("it goes on after its end")));
+        assert_eq!(Request::read(b'B', &body), Err(Malformed("it has extra bytes after its end")));
     }
 
     #[test]
-    fn counts_and_lengths_that_cannot_be_are_refused() {
+    fn impossible_counts_and_lengths_are_rejected() {
         let huge = [b"\0\0".as_slice(), &[0xff, 0xff]].concat();
         assert_eq!(Request::read(b'P', &huge), Err(Malformed("it counts more than it holds")));
         let negative = [b"\0\0\0\0\0\x01".as_slice(), &(-2_i32).to_be_bytes()].concat();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_fails_leaves_nothing() {
+    fn failed_message_is_removed() {
         let mut out = Out::default();
         out.ready(b'I');
         let failed: Result<(), ()> = out.try_message(b'D', |body| {

@@ -1,12 +1,12 @@
-//! `POST /v1/sql`: the statements of one text, and their answers as JSON.
+//! `POST /v1/sql`: runs the statements of one text, with results as JSON.
 //!
 //! ```text
 //! {"sql": "SELECT id, name FROM users WHERE id = $1", "params": [7]}
 //! {"results": [{"command": "SELECT 1", "columns": [{"name": "id", "type": "bigint"}, …], "rows": [[7, "Ann"]]}]}
 //! ```
-//! Several statements are one transaction, unless they say otherwise; parameters go with a single statement. Nothing of the session
-//! outlives the request: a transaction that is open at its end is rolled back, and the answer is an error; what the text has committed
-//! before stays.
+//! Several statements are one transaction, unless they say otherwise; parameters are for a single statement.
+//! No session state outlives the request: a transaction that is open at its end is rolled back, and the
+//! response is an error; earlier commits of the text remain.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -34,13 +34,13 @@ use tokio::task::JoinHandle;
 use crate::failure::{code_of, refused, told};
 use crate::{Postgres, Shared};
 
-/// Where it is.
+/// Path of the route.
 const PATH: &str = "/v1/sql";
 /// Memory of one statement, unless the text sets `work_mem`.
 const STATEMENT_BYTES_MAX: usize = 64 << 20;
-/// Between two cancellations of a text whose time is over.
+/// Pause between two cancellations of a text past its deadline.
 const CANCEL_PAUSE: Duration = Duration::from_millis(50);
-/// Bytes of an answer.
+/// Most bytes of a response.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Deserialize)]
@@ -51,9 +51,9 @@ struct Asked {
     params: Vec<Box<RawValue>>,
 }
 
-/// The route, with what it needs.
+/// The route, with its rights.
 pub(crate) fn operations() -> Vec<Operation> {
-    let needs = Needs::LOGIN.later("what each statement needs, see PostgreSQL");
+    let needs = Needs::LOGIN.later("rights of each statement, see PostgreSQL");
     vec![Operation { name: format!("POST {PATH}"), needs }]
 }
 
@@ -85,7 +85,7 @@ async fn answer(
     }
 }
 
-/// The body, and the reservation of its memory.
+/// Reads the body and reserves its memory.
 async fn asked(service: &Service, request: Request) -> Result<(Asked, Reservation), SqlError> {
     let invalid = |what: String| SqlError::new(state::INVALID_PARAMETER_VALUE, what);
     let (parts, body) = request.into_parts();
@@ -105,7 +105,7 @@ async fn asked(service: &Service, request: Request) -> Result<(Asked, Reservatio
         BodyError::Broken(what) => invalid(what),
     })?;
     let asked = serde_json::from_slice(&bytes)
-        .map_err(|error| invalid(format!("the body is no {{\"sql\": text, \"params\": [...]}}: {error}")))?;
+        .map_err(|error| invalid(format!("the body is not {{\"sql\": text, \"params\": [...]}}: {error}")))?;
     Ok((asked, reservation))
 }
 
@@ -114,8 +114,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// A text while it runs. Its statements are cancelled when its time is over or the server stops. Dropped between two statements, it
-/// rolls back what is not committed.
+/// A text in execution. Its statements are cancelled at the deadline or on shutdown. Dropped between two
+/// statements, it rolls back uncommitted changes.
 struct Running<'s> {
     shared: &'s Shared,
     session: Session,
@@ -191,14 +191,14 @@ impl<'s> Running<'s> {
         let mut answer = Answer { json: String::new(), memory };
         loop {
             let planned = {
-                // Never closed; if it were, working without a turn would still be right.
+                // Never closed; if it were, running without a permit would still be correct.
                 let _turn = self.shared.turns.acquire().await.ok();
                 blocking(|| self.session.next_of(&mut script, &[]))
             };
             let Some(prepared) = planned else { break };
             let mut prepared = prepared.map_err(located)?;
             let params = params(&prepared, &asked.params)?;
-            // What it answers has to fit before it is committed.
+            // Its result must fit before it is committed.
             if prepared.columns().is_some() && prepared.kind() != Some(StatementKind::Query) {
                 self.session.begin_implicit();
             }
@@ -208,7 +208,7 @@ impl<'s> Running<'s> {
         Ok(answer.finish())
     }
 
-    /// Runs a statement. Its commit is on the disk when this returns.
+    /// Runs a statement. Its commit is durable when this returns.
     async fn statement(
         &mut self,
         prepared: &mut Prepared,
@@ -254,7 +254,7 @@ impl<'s> Running<'s> {
     }
 }
 
-/// The parameters of a statement: JSON texts, and what else is in the text of the request as it is.
+/// The parameters of a statement: JSON strings by their content, other values by their JSON text.
 fn params(prepared: &Prepared, given: &[Box<RawValue>]) -> Result<Vec<Value<'static>>, SqlError> {
     let types = prepared.parameters();
     if types.len() != given.len() {
@@ -273,7 +273,7 @@ fn params(prepared: &Prepared, given: &[Box<RawValue>]) -> Result<Vec<Value<'sta
     given.iter().map(|param| param.get()).zip(types).map(value).collect()
 }
 
-/// The JSON of an answer, statement by statement, and its memory among all answers, until the client has taken it.
+/// The JSON of a response, built statement by statement. Its memory counts until the client has read it.
 struct Answer {
     json: String,
     memory: Reservation,
@@ -301,7 +301,7 @@ impl Answer {
                     put_json(value, json);
                     self.memory.try_cover(json.len()).map_err(|error| refused(&error))?;
                     if json.len() > ANSWER_BYTES_MAX {
-                        let message = format!("an answer of more than {ANSWER_BYTES_MAX} bytes");
+                        let message = format!("a result of more than {ANSWER_BYTES_MAX} bytes");
                         return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
                             .hint("read fewer rows at a time, or over the PostgreSQL port"));
                     }
@@ -323,7 +323,8 @@ impl Answer {
     }
 }
 
-/// Numbers that JSON holds exactly, booleans and JSON as they are, the rest as PostgreSQL's text.
+/// Numbers that JSON represents exactly, booleans and JSON values unchanged, the rest in PostgreSQL's text
+/// format.
 fn put_json(value: &Value<'_>, json: &mut String) {
     match value {
         Value::Null => json.push_str("null"),
@@ -363,7 +364,7 @@ fn status(code: Code) -> StatusCode {
     }
 }
 
-/// An error as `application/problem+json`, with what PostgreSQL's protocol says of it.
+/// An error as `application/problem+json`, with the fields of PostgreSQL's protocol.
 fn problem(error: &SqlError) -> Response {
     let code = code_of(error);
     let status = status(code);

@@ -1,12 +1,13 @@
-//! Who hears which channel: NOTIFY of one connection reaches those that LISTEN.
+//! Registry of channels: delivers NOTIFY of one connection to those that LISTEN.
 //!
 //! ```text
 //! NOTIFY, committed ─▶ Hub, in the order of commits ─▶ Mailbox of each listener ─▶ NotificationResponse, between its transactions
 //! ```
-//! What is said is heard in the order in which it was committed, whoever says it. A commit is known only once its connection
-//! goes on, so a transaction that has said something takes a [`Ticket`] before it commits, and nothing is delivered while one
-//! is out that was taken before it was known. A notification is kept nowhere: who is not connected does not hear it. A
-//! listener whose mailbox is full is told to go, so that neither memory nor those who notify wait for it.
+//! Notifications are delivered in commit order, across connections. A connection learns of its commit only
+//! later, so a transaction with notifications takes a [`Ticket`] before it commits. A commit's notifications
+//! wait for all tickets taken before the commit was known. Notifications are not stored: a client that is not
+//! connected misses them. A listener whose mailbox is full is disconnected, so that neither memory nor
+//! notifiers wait for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,13 +16,13 @@ use ropewalk::Seq;
 use ropewalk_sql::Announcement;
 use tokio::sync::Notify;
 
-/// Notifications that wait for one listener.
+/// Most notifications that wait for one listener.
 const WAITING_MAX: usize = 10_000;
 
-/// A notification on its way.
+/// A received notification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Heard {
-    /// Who said it.
+    /// Process number of the notifier.
     pub(crate) process: i32,
     pub(crate) channel: Arc<str>,
     pub(crate) payload: Arc<str>,
@@ -30,7 +31,7 @@ pub(crate) struct Heard {
 #[derive(Default)]
 struct Waiting {
     heard: VecDeque<Heard>,
-    /// Something was lost.
+    /// A notification was lost.
     is_full: bool,
 }
 
@@ -40,22 +41,22 @@ struct Post {
     came: Notify,
 }
 
-/// What one transaction said, on its way.
+/// Undelivered announcements of one transaction.
 struct Letter {
     process: i32,
     post: Arc<Post>,
     announcements: Vec<Announcement>,
-    /// Tickets below were out when it was known.
+    /// It waits for outstanding tickets with lower numbers.
     before: u64,
 }
 
 #[derive(Default)]
 struct Office {
     channels: HashMap<String, HashMap<i32, Arc<Post>>>,
-    /// Tickets that are out, and the number of the next.
+    /// Outstanding tickets, and the number of the next.
     tickets: BTreeSet<u64>,
     next: u64,
-    /// By commit, then as they came.
+    /// By commit, then by arrival.
     letters: BTreeMap<(Seq, u64), Letter>,
 }
 
@@ -94,11 +95,11 @@ impl Office {
     }
 }
 
-/// Everybody's channels.
+/// The channels of all connections.
 #[derive(Clone, Default)]
 pub(crate) struct Hub(Arc<Mutex<Office>>);
 
-/// A transaction that has said something may be committing; it goes with the value.
+/// Held while a transaction with notifications may be committing; released on drop.
 pub(crate) struct Ticket {
     hub: Hub,
     number: u64,
@@ -112,7 +113,7 @@ impl Drop for Ticket {
     }
 }
 
-/// What a connection hears; it hears nothing more once the value is gone.
+/// Notifications for one connection; dropping it ends all its LISTENs.
 pub(crate) struct Mailbox {
     hub: Hub,
     process: i32,
@@ -124,7 +125,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// A mailbox for a connection, which hears nothing yet.
+    /// A mailbox for a connection, without any LISTEN.
     pub(crate) fn mailbox(&self, process: i32) -> Mailbox {
         Mailbox { hub: self.clone(), process, post: Arc::default() }
     }
@@ -142,7 +143,7 @@ impl Post {
 }
 
 impl Mailbox {
-    /// To be taken before a transaction commits that has said something, and held until it is announced.
+    /// Take it before a transaction with notifications commits, and hold it until they are announced.
     pub(crate) fn ticket(&self) -> Ticket {
         let mut office = locked(&self.hub.0);
         let number = office.number();
@@ -150,7 +151,7 @@ impl Mailbox {
         Ticket { hub: self.hub.clone(), number }
     }
 
-    /// Does what was announced by a transaction of this connection that has committed, as commit `seq`.
+    /// Publishes the announcements of this connection's transaction, committed as `seq`.
     pub(crate) fn announce(&self, announcements: Vec<Announcement>, seq: Seq, ticket: Option<Ticket>) {
         if !announcements.is_empty() {
             let mut office = locked(&self.hub.0);
@@ -164,10 +165,10 @@ impl Mailbox {
         drop(ticket);
     }
 
-    /// The next that was heard.
+    /// The next notification.
     ///
     /// # Errors
-    /// More came than waits.
+    /// The mailbox overflowed.
     pub(crate) fn next(&self) -> Result<Option<Heard>, Overflow> {
         let mut waiting = locked(&self.post.waiting);
         match waiting.heard.pop_front() {
@@ -176,13 +177,13 @@ impl Mailbox {
         }
     }
 
-    /// Until something was heard. May be dropped and called again.
+    /// Waits until a notification arrives. Cancel-safe.
     pub(crate) async fn came(&self) {
         self.post.came.notified().await;
     }
 }
 
-/// More notifications came than wait for one connection.
+/// Too many notifications waited for one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
@@ -190,7 +191,7 @@ impl Drop for Mailbox {
     fn drop(&mut self) {
         let mut office = locked(&self.hub.0);
         let (process, post) = (self.process, self.post.clone());
-        // What it said before it went is still on its way; what it listened to is not.
+        // Its own notifications are still delivered; its LISTENs are gone.
         for letter in office.letters.values_mut().filter(|letter| letter.process == process) {
             letter.announcements.retain(|said| matches!(said, Announcement::Notify { .. }));
         }
@@ -202,7 +203,7 @@ impl Drop for Mailbox {
 mod tests {
     use super::*;
 
-    /// Without a commit of its own.
+    /// Announces without a separate commit.
     fn say(mailbox: &Mailbox, announcements: Vec<Announcement>) {
         mailbox.announce(announcements, Seq::ZERO, None);
     }
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_listens_hears() {
+    fn only_listeners_receive_notifications() {
         let hub = Hub::default();
         let (ann, bob) = (hub.mailbox(1), hub.mailbox(2));
         say(&ann, vec![notify("c", "early"), Announcement::Listen("c".into()), notify("c", "own")]);
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_mailbox_says_so() {
+    fn full_mailbox_reports_overflow() {
         let hub = Hub::default();
         let ann = hub.mailbox(1);
         say(&ann, vec![Announcement::Listen("c".into())]);
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_heard_in_the_order_of_commits() {
+    fn notifications_arrive_in_commit_order() {
         let hub = Hub::default();
         let [ann, bob, cy] = [1, 2, 3].map(|process| hub.mailbox(process));
         say(&cy, vec![Announcement::Listen("c".into())]);
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(heard().count(), 0);
         ann.announce(vec![notify("c", "5")], Seq(5), Some(first));
         assert_eq!(heard().collect::<Vec<_>>(), ["5", "6"]);
-        // A commit that fails holds nobody up, and one that begins later does not.
+        // A failed commit delays no notification, nor does one that begins later.
         let lost = ann.ticket();
         bob.announce(vec![notify("c", "7")], Seq(7), Some(bob.ticket()));
         let later = ann.ticket();

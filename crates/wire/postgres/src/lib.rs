@@ -1,14 +1,16 @@
-//! The PostgreSQL wire protocol: psql and unmodified drivers speak SQL to every model of the database.
+//! The PostgreSQL wire protocol: psql and unmodified drivers use SQL on every model of the database.
 //!
 //! ```text
 //! bytes ─▶ opening: TLS, who ─▶ channel: whole messages ─▶ connection: simple, extended ─▶ desk ─▶ ropewalk_sql::Session
 //!                                                              └─ frame, value: rows as text or binary ─▶ bytes
 //! ```
-//! `POST /v1/sql` of the HTTP port, in `http`, runs the same statements. Read `frame` for the bytes, `connection` for the life of one client, `desk` for what it prepares.
+//! `POST /v1/sql` of the HTTP port, in `http`, runs the same statements. `frame` has the encoding,
+//! `connection` the life of one client, `desk` its prepared statements.
 //!
 //! Invariants
-//! 1. What is answered with success is done, and on the disk; an error is one ErrorResponse with a SQLSTATE.
-//! 2. A client that goes, wherever it stands, leaves no transaction open.
+//! 1. A statement reported as successful is executed and durable; an error is one ErrorResponse with a
+//!    SQLSTATE.
+//! 2. A client that disconnects at any point leaves no transaction open.
 //! 3. Messages, statements, portals, running statements and waits have bounds in bytes, number and time.
 #![deny(missing_docs)]
 
@@ -49,9 +51,10 @@ use crate::hub::Hub;
 pub struct PostgresSettings {
     /// Time for encryption, login and the settings of a session together. Default 30 s.
     pub opening_time: Duration,
-    /// Time in which a client may say nothing while it has a transaction open. Default 10 minutes.
+    /// Time in which a client may be silent while it has a transaction open. Default 10 minutes.
     pub transaction_idle_time: Duration,
-    /// Bytes that columns of tables which queries read whole may take in memory. Default [`ropewalk_sql::default_column_bytes`].
+    /// Bytes for the in-memory columns of tables that queries scan. Default
+    /// [`ropewalk_sql::default_column_bytes`].
     pub column_memory: usize,
     /// Bytes of temporary files.
     pub temp_files: TempFileLimits,
@@ -68,7 +71,7 @@ impl Default for PostgresSettings {
     }
 }
 
-/// The protocol over one database. Cheap to clone.
+/// The PostgreSQL protocol over one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Postgres(Arc<Shared>);
 
@@ -77,7 +80,7 @@ struct Shared {
     settings: PostgresSettings,
     backends: Backends,
     hub: Hub,
-    /// Statements that are not brief.
+    /// Permits of statements that are not brief.
     turns: Semaphore,
 }
 
@@ -95,12 +98,12 @@ impl Postgres {
         }))
     }
 
-    /// Counts the memory of SQL's `promql()` in what PromQL queries share.
+    /// Counts the memory of SQL's `promql()` in the budget of PromQL queries.
     pub fn share_promql_memory(&self, memory: Arc<SharedMemory>) {
         ropewalk_sql::share_promql_memory(self.0.service.database(), memory);
     }
 
-    /// Speaks with one client until it or the server ends. With `tls` nothing is said without it.
+    /// Serves one client until it or the server ends. With `tls` every session must use it.
     pub async fn serve<S>(&self, stream: S, peer: Option<SocketAddr>, tls: Option<&TlsAcceptor>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -110,7 +113,7 @@ impl Postgres {
         }
     }
 
-    /// Tells a client that there are too many.
+    /// Rejects a client because there are too many.
     pub async fn turn_away<S>(&self, stream: S, tls: Option<&TlsAcceptor>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -118,12 +121,12 @@ impl Postgres {
         let error = SqlError::new(failure::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
             .hint("the limit is limits.connections of the server");
         let told = opening::turn_away(stream, tls, &error);
-        // It may as well have gone.
+        // The client may be gone.
         let _ = channel::in_time(self.0.settings.opening_time, told).await;
     }
 }
 
-/// For the fuzz target: no bytes may do more than be refused.
+/// For the fuzz target: any bytes are at most rejected.
 pub mod fuzzing {
     /// Reads a message, and a value in each type and format.
     pub fn message(bytes: &[u8]) {

@@ -1,7 +1,7 @@
-//! Who is there: SCRAM-SHA-256 around the exchange of `ropewalk_wire`, for the server's users.
+//! Authentication of the server's users: SCRAM-SHA-256 with the exchange of `ropewalk_wire`.
 //!
-//! While the server has no users whoever comes is let in, as on every port. MD5 and passwords in clear are not offered: what is
-//! kept of a password checks neither of them better than a stolen copy would.
+//! While the server has no users every client is admitted, as on every port. MD5 and cleartext passwords are
+//! not supported: the stored verifier could check neither more safely than a stolen copy of it.
 
 use std::net::IpAddr;
 
@@ -15,10 +15,10 @@ use crate::frame::{Fields, Out, Request};
 
 const MECHANISM: &str = "SCRAM-SHA-256";
 
-/// Finds out who the client is; `Err` in the inner result is what to tell it before it is hung up on.
+/// Authenticates the client; an inner `Err` is the error to send before closing the connection.
 ///
 /// # Errors
-/// The stream.
+/// The stream's.
 pub(crate) async fn login<S>(
     access: &Access,
     user: &str,
@@ -74,7 +74,7 @@ where
 {
     channel.send(out).await?;
     let Some(frame) = channel.message().await? else {
-        return Err(Ended::Said("the client left when it was asked for a password".to_owned()));
+        return Err(Ended::Said("the client disconnected during the password exchange".to_owned()));
     };
     let found = match Request::read(frame.tag, channel.body(frame)) {
         Ok(Request::Login(bytes)) => Ok(bytes.to_vec()),
@@ -86,7 +86,7 @@ where
     Ok(found)
 }
 
-/// The exchange's message inside of the first answer.
+/// The exchange's message inside the first reply.
 fn initial(bytes: &[u8]) -> Result<&str, SqlError> {
     let mut fields = Fields(bytes);
     let mechanism = fields.text().map_err(malformed)?;
@@ -104,7 +104,7 @@ fn no_message() -> SqlError {
     SqlError::new(PROTOCOL_VIOLATION, "malformed SCRAM message")
 }
 
-/// Nobody learns what was wrong.
+/// The client does not learn what was wrong.
 fn told(user: &str, error: &ropewalk_wire::WireError) -> SqlError {
     match error.code {
         Code::Unauthenticated => {

@@ -1,11 +1,11 @@
-//! How a connection begins: encryption, then who wants what.
+//! Opening of a connection: encryption, then the startup message.
 //!
 //! ```text
-//! SSLRequest ─▶ S, TLS ─┐      GSSENCRequest ─▶ N       CancelRequest ─▶ somebody else's statement ends; nothing is said
+//! SSLRequest ─▶ S, TLS ─┐      GSSENCRequest ─▶ N       CancelRequest ─▶ cancels another connection's statement; no reply
 //!                       ├─▶ StartupMessage: version, user, database, settings
-//! (none) ───────────────┘      where TLS is offered, nothing is said without it
+//! (none) ───────────────┘      where TLS is configured, it is required
 //! ```
-//! All of it is read to the byte, so that nothing sent in clear can be taken for a part of what is encrypted.
+//! Exactly these bytes are read, so that nothing sent in clear can be taken for part of the encrypted stream.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_rustls::TlsAcceptor;
@@ -23,11 +23,11 @@ const MAJOR: i32 = 3;
 /// PostgreSQL's bound on the first message.
 const STARTUP_BYTES_MAX: usize = 10_000;
 
-/// What a client began.
+/// Kind of an opened connection.
 pub(crate) enum Opened<S> {
-    /// To cancel what this process does, with its secret. Nothing is said to it but goodbye.
+    /// A request to cancel the statement of this process, with its secret. It gets no reply.
     Cancel(Stream<S>, i32, i32),
-    /// To speak.
+    /// A session.
     Session(Stream<S>, Startup),
 }
 
@@ -36,22 +36,22 @@ pub(crate) enum Opened<S> {
 pub(crate) struct Startup {
     pub(crate) user: String,
     pub(crate) database: Option<String>,
-    /// Everything else that it says.
+    /// All other settings.
     pub(crate) settings: Vec<(String, String)>,
-    /// What is asked for beyond version 3.0: the minor version, and options of the protocol.
+    /// Requests beyond version 3.0: the minor version, and protocol options.
     pub(crate) beyond: Option<(i32, Vec<String>)>,
 }
 
-/// Opens a connection. `None`: the client has gone, or was refused.
+/// Opens a connection. `None`: the client disconnected, or was rejected.
 ///
 /// # Errors
-/// The stream; what no client says.
+/// The stream's; an invalid first message.
 pub(crate) async fn open<S>(stream: S, tls: Option<&TlsAcceptor>) -> Result<Opened<S>, Ended>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let mut stream = Stream::Plain(stream);
-    // Encryption of each kind may be asked for once.
+    // Each kind of encryption may be requested once.
     for _ in 0..3 {
         let body = first(&mut stream).await?;
         let mut fields = Fields(&body);
@@ -79,7 +79,7 @@ where
             }
             _ => {
                 if tls.is_some() && matches!(stream, Stream::Plain(_)) {
-                    let error = SqlError::new(INVALID_AUTHORIZATION, "this port speaks TLS alone")
+                    let error = SqlError::new(INVALID_AUTHORIZATION, "this port requires TLS")
                         .hint("connect with sslmode=require, or verify-full and the server's certificate");
                     return Err(refuse(&mut stream, &error).await);
                 }
@@ -90,7 +90,7 @@ where
             }
         }
     }
-    Err(Ended::Said("encryption was asked for again and again".to_owned()))
+    Err(Ended::Said("encryption was requested too often".to_owned()))
 }
 
 /// Reads a message without a tag.
@@ -141,7 +141,7 @@ fn startup(code: i32, mut fields: Fields<'_>) -> Result<Startup, SqlError> {
     Ok(startup)
 }
 
-/// `-c name=value` and `--name=value`, as for the command line of a server; a backslash keeps a blank.
+/// `-c name=value` and `--name=value`, as on a server's command line; a backslash escapes a blank.
 fn options(text: &str) -> Result<Vec<(String, String)>, SqlError> {
     let mut words = vec![String::new()];
     let mut chars = text.chars();
@@ -169,20 +169,20 @@ fn options(text: &str) -> Result<Vec<(String, String)>, SqlError> {
     Ok(settings)
 }
 
-/// Says why there will be no conversation.
+/// Sends the error and ends the connection.
 async fn refuse<S>(stream: &mut Stream<S>, error: &SqlError) -> Ended
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut out = Out::default();
     out.failure(Severity::Fatal, error);
-    // The client may be gone; it would have learned nothing else.
+    // The client may be gone; the error does not matter.
     let _ = stream.write_all(out.bytes()).await;
     let _ = stream.shutdown().await;
     Ended::Said(error.message.clone())
 }
 
-/// Tells a client that there is no room for it, in the way it can read.
+/// Rejects a client because of the connection limit, with an error that it can read.
 pub(crate) async fn turn_away<S>(stream: S, tls: Option<&TlsAcceptor>, error: &SqlError) -> Result<(), Ended>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_message() {
+    fn startup_message_is_parsed() {
         let read = |body: &str| read(3 << 16, body.as_bytes());
         let found =
             read("user\0ann\0database\0app\0application_name\0x\0options\0-c a=1 --b-c=2 -cd=e\\ f\0\0")
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_minor_versions_are_talked_down_and_other_protocols_refused() {
+    fn newer_minor_versions_are_negotiated_down_and_other_protocols_rejected() {
         let newer = read((3 << 16) + 2, b"user\0ann\0_pq_.x\0on\0\0").unwrap();
         assert_eq!(newer.beyond, Some((2, vec!["_pq_.x".to_owned()])));
         assert_eq!(read(2 << 16, b"").unwrap_err().state.0, "0A000");

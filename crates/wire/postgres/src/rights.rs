@@ -3,7 +3,8 @@
 use ropewalk_sql::{Rights, StatementKind};
 use ropewalk_wire::{Needs, Operation, Resource};
 
-/// Every kind of statement with the rights that it needs. SQL reaches every store, so rights are those on all stores.
+/// Every kind of statement with the rights that it needs. SQL reaches every store, so these are rights on all
+/// stores.
 pub fn operations() -> Vec<Operation> {
     let row = |kind: &StatementKind| Operation {
         name: kind.description().trim_end_matches('.').to_owned(),
@@ -27,16 +28,16 @@ fn needs(rights: Rights) -> Needs {
     }
 }
 
-/// What a statement needs beyond its kind.
+/// The rights of a statement beyond those of its kind.
 fn later(kind: StatementKind) -> &'static str {
     use StatementKind as K;
     match kind {
         K::Query | K::Declare => {
             "`nextval`, `setval` and advisory locks: `append`, which is enough without FROM; rules of collections"
         }
-        K::CopyTo | K::Explain | K::ExplainAnalyze => "what the statement in it needs",
+        K::CopyTo | K::Explain | K::ExplainAnalyze => "rights of the inner statement",
         K::Insert => "RETURNING, ON CONFLICT, subqueries and sources: `read`",
-        K::Prepare | K::Execute => "what the prepared statement needs",
+        K::Prepare | K::Execute => "rights of the prepared statement",
         _ => "",
     }
 }

@@ -1,8 +1,8 @@
-//! Types by their numbers in PostgreSQL's catalog, which drivers know by heart.
+//! Type OIDs of PostgreSQL's catalog, which drivers have built in.
 
 use ropewalk::tables::{Scalar, Type};
 
-/// What PostgreSQL's clients learn of a type.
+/// Description of a type for PostgreSQL's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Oid {
     pub(crate) oid: u32,
@@ -12,7 +12,7 @@ pub(crate) struct Oid {
     pub(crate) modifier: i32,
 }
 
-/// Scalar, its number, the number of its array, bytes of a value.
+/// Scalar, its OID, the OID of its array, bytes of a value.
 const SCALARS: [(Scalar, u32, u32, i16); 17] = [
     (Scalar::Bool, 16, 1000, 1),
     (Scalar::Int2, 21, 1005, 2),
@@ -33,7 +33,8 @@ const SCALARS: [(Scalar, u32, u32, i16); 17] = [
     (Scalar::Interval, 1186, 1187, 16),
 ];
 
-/// Numbers of types that clients send and ours stand for: name, bpchar, varchar and their arrays.
+/// OIDs of other types that clients send, and the types used for them: name, bpchar, varchar and their
+/// arrays.
 const OTHERS: [(u32, Type); 6] = [
     (19, Type::TEXT),
     (1042, Type::TEXT),
@@ -43,10 +44,10 @@ const OTHERS: [(u32, Type); 6] = [
     (1015, Type::Array(Scalar::Text)),
 ];
 
-/// Bytes of a value of an enum type, as PostgreSQL keeps it.
+/// Bytes of a value of an enum type, as in PostgreSQL.
 const ENUM_BYTES: i16 = 4;
 
-/// The number of a type.
+/// The OID of a type.
 pub(crate) fn oid_of(ty: Type) -> Oid {
     let (scalar, is_array) = match ty {
         Type::Scalar(scalar) => (scalar, false),
@@ -68,12 +69,12 @@ pub(crate) fn oid_of(ty: Type) -> Oid {
     if is_array { Oid { oid: array, bytes: -1, modifier } } else { Oid { oid, bytes, modifier } }
 }
 
-/// The number of oid, and of its arrays.
+/// The OID of oid, and of its arrays.
 pub(crate) const OID: u32 = 26;
 const OIDS: u32 = 1028;
 
-/// The number of a type of what is asked of the catalogs: numbers of objects are bigint there, and drivers that ask for arrays of
-/// them look out for PostgreSQL's type.
+/// The OID of a catalog column's type: object ids are bigint there, and drivers that query arrays of them
+/// expect PostgreSQL's oid type.
 pub(crate) fn oid_in_catalogs(ty: Type) -> Oid {
     match ty {
         Type::Array(Scalar::Int8) => Oid { oid: OIDS, bytes: -1, modifier: -1 },
@@ -81,8 +82,8 @@ pub(crate) fn oid_in_catalogs(ty: Type) -> Oid {
     }
 }
 
-/// The type that a client names; `None` for a number that stands for none of ours. Whether there is an enum type of a number is
-/// seen when the statement is planned.
+/// The type that a client names; `None` for an unknown OID. Whether an enum type of an OID exists is checked
+/// when the statement is planned.
 pub(crate) fn type_of(oid: u32) -> Option<Type> {
     let ours = SCALARS.iter().find_map(|(scalar, plain, array, _)| match oid {
         oid if oid == *plain => Some(Type::Scalar(*scalar)),
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_has_a_number_and_comes_back() {
+    fn every_type_has_an_oid_and_round_trips() {
         for (scalar, oid, array, bytes) in SCALARS {
             let ty = Type::Scalar(scalar);
             assert_eq!(oid_of(ty), Oid { oid, bytes, modifier: -1 });

@@ -8,7 +8,8 @@
 //! numeric   groups: u16, weight: i16, sign: u16, scale: u16, groups of four decimal digits: u16 …
 //! array     dimensions: i32 (0 or 1), has NULLs: i32, type of elements: u32, count: i32, first index: i32 (1), values …
 //! ```
-//! The binary formats are documented by PostgreSQL's functions `…_send` and `…_recv` alone; drivers rely on them all the same.
+//! The binary formats are documented only by PostgreSQL's functions `…_send` and `…_recv`; drivers rely on
+//! them all the same.
 
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 use ropewalk_sql::{SqlError, SqlState, Zone, from_text_in, state, to_text_in};
@@ -20,18 +21,19 @@ use crate::types::{OID, oid_of, type_of};
 const DAYS: i32 = 10_957;
 /// The same in microseconds.
 const MICROS: i64 = DAYS as i64 * 86_400_000_000;
-/// What the bytes of a jsonb begin with.
+/// Version byte at the start of a jsonb.
 const JSONB_VERSION: u8 = 1;
-/// Elements of an array in a parameter. A NULL takes four bytes, so a message bounds them anyway.
+/// Most elements of an array in a parameter. A NULL takes four bytes, so a message bounds them anyway.
 const ELEMENTS_MAX: usize = 1 << 22;
 
 pub(crate) const INVALID_BINARY: SqlState = SqlState("22P03");
 pub(crate) const NOT_IN_REPERTOIRE: SqlState = SqlState("22021");
 
-/// Writes a row, moments as text as the zone's clock shows them; with `are_oids` arrays of bigint are those of oids.
+/// Writes a row, timestamps with zone as local time of the zone; with `are_oids` arrays of bigint are those
+/// of oids.
 ///
 /// # Errors
-/// Damage in a stored array.
+/// Corruption of a stored array.
 pub(crate) fn put_row<'r>(
     out: &mut Out,
     values: impl ExactSizeIterator<Item = (&'r Value<'r>, Format)>,
@@ -68,7 +70,7 @@ fn put(body: &mut Body<'_>, value: &Value<'_>, format: Format, zone: &Zone) -> R
     })
 }
 
-/// What most values are needs no text in between.
+/// Most values are written without an intermediate string.
 fn put_text(out: &mut Vec<u8>, value: &Value<'_>, zone: &Zone) {
     match value {
         Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => out.extend_from_slice(text.as_bytes()),
@@ -80,7 +82,8 @@ fn damaged() -> SqlError {
     SqlError::new(state::DATA_CORRUPTED, "a stored array is damaged")
 }
 
-/// A number since 2000 of one since 1970; the greatest and the least stand for the infinities on both sides.
+/// Converts a number since 1970 to one since 2000; the greatest and the least are the infinities on both
+/// sides.
 macro_rules! since_2000 {
     ($value:expr, $kind:ty, $shift:expr) => {
         match $value {
@@ -193,7 +196,7 @@ fn put_numeric(out: &mut Vec<u8>, value: Numeric) {
 /// Reads a parameter as a value of type `ty`.
 ///
 /// # Errors
-/// What does not mean such a value.
+/// The bytes are not such a value.
 pub(crate) fn read(bytes: &[u8], format: Format, ty: Type, zone: &Zone) -> Result<Value<'static>, SqlError> {
     match format {
         Format::Text => from_text_in(text(bytes)?, ty, zone),
@@ -204,11 +207,11 @@ pub(crate) fn read(bytes: &[u8], format: Format, ty: Type, zone: &Zone) -> Resul
                 Type::Array(element) => read_array(&mut fields, element)?,
             };
             fields.end().map_err(incorrect)?;
-            // Labels stay text until the statement has them, which knows their type.
+            // Labels remain strings until the statement, which knows their type, gets them.
             if matches!(ty, Type::Scalar(Scalar::Enum(_)) | Type::Array(Scalar::Enum(_))) {
                 return Ok(value);
             }
-            // Limits of numerics, and that JSON is JSON.
+            // Checks the limits of numerics, and JSON syntax.
             value.assign(ty).map_err(|error| {
                 let state = match error {
                     ropewalk::tables::ValueError::Range { .. } => state::NUMERIC_VALUE_OUT_OF_RANGE,
@@ -335,7 +338,7 @@ fn plain(scalar: Scalar) -> Scalar {
     }
 }
 
-/// Groups of four digits before and behind the point that may hold 38 digits.
+/// Groups of four digits before and after the point that may hold 38 digits.
 const GROUPS_MAX: i32 = 11;
 
 fn read_numeric(fields: &mut Fields<'_>) -> Result<Numeric, SqlError> {
@@ -357,7 +360,7 @@ fn read_numeric(fields: &mut Fields<'_>) -> Result<Numeric, SqlError> {
     if scale > 38 || !groups.is_empty() && !(-GROUPS_MAX..GROUPS_MAX).contains(&weight) {
         return Err(too_great());
     }
-    // Digits up to the last that the scale shows, as text: what is wide enough for every number that fits.
+    // Digits up to the scale, as text: wide enough for every number that fits.
     let group = |place: i32| {
         let place = usize::try_from(weight - place).ok();
         place.and_then(|place| groups.get(place)).copied().unwrap_or(0)
@@ -384,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_comes_back_from_both_formats() {
+    fn every_type_round_trips_in_both_formats() {
         for (ty, texts) in [
             (Type::BOOL, vec!["t", "f"]),
             (Type::INT2, vec!["-32768", "7"]),
@@ -430,7 +433,7 @@ mod tests {
                 assert_eq!(to_text(&back), to_text(&value), "{ty} {text} {bytes:?}");
                 assert_eq!(to_text(&back).unwrap(), text);
                 for cut in 0..bytes.len() {
-                    // Bytes and texts may be cut anywhere; nothing else is a value then, and nothing panics.
+                    // Bytes and strings may be cut anywhere; no other cut value is valid, and nothing panics.
                     let cut = read(&bytes[..cut], Format::Binary, ty, &Zone::UTC);
                     assert!(cut.is_err() || matches!(ty, Type::TEXT | Type::BYTEA | Type::JSON));
                 }
@@ -439,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn known_bytes() {
+    fn binary_encoding_matches_known_bytes() {
         let number: Numeric = "12345.678".parse().unwrap();
         assert_eq!(binary(&Value::Numeric(number)), [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 0x09, 0x29, 0x1a, 0x7c]);
         assert_eq!(binary(&Value::Date(DAYS)), [0; 4]);
@@ -447,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_do_not_fit_are_refused() {
+    fn numbers_out_of_range_are_rejected() {
         let code = |bytes: &[u16]| {
             let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_be_bytes()).collect();
             read(&bytes, Format::Binary, Type::NUMERIC, &Zone::UTC).unwrap_err().state.0

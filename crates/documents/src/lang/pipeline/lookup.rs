@@ -323,7 +323,7 @@ impl GraphLookup {
         }
         let mut writer = Writer::array().bounded();
         found.iter().for_each(|doc| writer.put("", Value::Document(doc.doc())));
-        let array = writer.within("what $graphLookup finds")?.into_owned();
+        let array = writer.within("the result of $graphLookup")?.into_owned();
         let joined = with_field(doc, &self.as_path, array)?;
         if joined.bytes().len() > crate::lang::value::DOCUMENT_BYTES_MAX {
             return Err(lang_error!(BSONObjectTooLarge, "$graphLookup made a document above 16 MiB").into());

@@ -73,7 +73,7 @@ impl File for SwitchingFile {
     fn sync_data(&self) -> io::Result<()> {
         hint_switch();
         self.0.sync_data()?;
-        // What follows the sync must not rest on nothing having happened since.
+        // Code after the sync must tolerate changes made meanwhile.
         hint_switch();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the threads asked for and what they were answered, and what the database must hold because of it.
+//! Requests of the threads and their results, and the database contents that follow from them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use ropewalk_engine::{Durability, Engine, EngineError, Keyspace, ReadView};
 /// The key that a writer's commit writes, in both keyspaces.
 pub(super) type Name = (u8, u16);
 
-/// What became of a commit.
+/// Outcome of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Asked for, and not answered yet or answered with a failure: it may be there or not.
+    /// Submitted, and not completed yet or failed: it may be there or not.
     Unknown,
-    /// Answered as committed.
+    /// Committed.
     Acknowledged(Seq, Durability),
     /// Refused: it must not be there.
     Refused,
@@ -81,7 +81,7 @@ impl History {
         self.acknowledged(|durability| !matches!(durability, Durability::Async { .. }))
     }
 
-    /// The newest commit that was answered.
+    /// The newest acknowledged commit.
     pub(super) fn newest(&self) -> Seq {
         self.acknowledged(|_| true)
     }
@@ -94,7 +94,7 @@ impl History {
         at: Seq,
         when: &str,
     ) -> Result<(), EngineError> {
-        // Attempts before this are asked about; what is answered meanwhile may have been asked for later.
+        // Check only attempts before this; commits found meanwhile may have been submitted later.
         let attempts = self.attempts().clone();
         let mut counted = (0, 0);
         for (name, attempt) in attempts {
@@ -116,7 +116,7 @@ impl History {
             counted.1 += u64::from(attempt.counts && attempt.fate == Fate::Unknown);
         }
         let counter = counter(read, places)?;
-        // Of a commit that is not answered in the copy of the history the counter may know already.
+        // The counter may already include commits that are unacknowledged in the copy of the history.
         let most = counted.0 + counted.1;
         assert!(
             (counted.0..=most).contains(&counter),

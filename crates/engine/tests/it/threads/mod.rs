@@ -2,9 +2,9 @@
 //!
 //!   writers, readers, feed, flushers ─▶ engine ─▶ disk; every lock, atomic and disk call is a place to switch threads
 //!
-//! The seed of a run decides what is done, what fails and who runs when, so a failure is repeated by its number:
-//! `ROPEWALK_SEED=n`. `ROPEWALK_SEEDS=n` runs so many of each test. A run that hangs is a deadlock, or ends at
-//! [`STEPS_MAX`] switches of threads: every writer must come to its end before that.
+//! The seed of a run decides the operations, the faults and the schedule, so a failure is repeated by its
+//! number: `ROPEWALK_SEED=n`. `ROPEWALK_SEEDS=n` runs so many of each test. A run that hangs is a deadlock,
+//! or ends at [`STEPS_MAX`] switches of threads: every writer must finish before that.
 
 #![allow(clippy::panic)] // clippy.toml allows it in test functions, not in their helpers
 
@@ -46,7 +46,7 @@ fn first_failure(seeds: u64, body: fn(u64)) -> Option<u64> {
     (1..=seeds).find(|seed| catch_unwind(AssertUnwindSafe(|| run_seed(*seed, body))).is_err())
 }
 
-/// Runs the seeds of a test; `seeds` of them unless the environment says how many, or which.
+/// Runs the seeds of a test; `seeds` of them unless the environment sets their number, or one seed.
 fn run_seeds(test: &str, seeds: u64, body: fn(u64)) {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     if let Some(seed) = number("ROPEWALK_SEED") {
@@ -68,7 +68,7 @@ fn a_panicking_model_stops_the_engine_and_shows_no_half_transaction() {
     run_seeds("a_panicking_model_stops_the_engine", 1_000, panics::run);
 }
 
-/// The flusher of a stopped engine went round without a pause while a generation was frozen.
+/// The flusher of a stopped engine looped without a pause while a generation was frozen.
 #[test]
 fn flusher_of_a_stopped_engine_leaves_the_processor() {
     run_seeds("flusher_of_a_stopped_engine_leaves_the_processor", 90, story::stop_with_a_frozen_generation);

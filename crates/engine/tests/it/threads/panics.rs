@@ -1,5 +1,5 @@
-//! A model that panics at one step of one commit: nothing of that commit is seen, every waiter gets its answer, the engine
-//! stops, and reopening finds what was acknowledged.
+//! A model that panics at one step of one commit: nothing of that commit is visible, every waiter gets a
+//! result, the engine stops, and reopening finds the acknowledged commits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -116,7 +116,7 @@ fn operations(places: Places, name: (u8, u16), trap: Trap) -> Vec<Box<dyn Operat
     vec![Box::new(before), Box::new(trap), Box::new(after)]
 }
 
-/// Commits until the engine stops. A panic of the own commit, or of one that this thread leads, is caught.
+/// Commits until the engine stops. Catches a panic of this thread's commit, or of one that it leads.
 fn write(engine: &Engine, places: Places, history: &History, (seed, writer): (u64, u8), step: Step) {
     let dice = SeededRandom::new(seed * 10 + u64::from(writer));
     for number in 0..COMMITS {

@@ -1,4 +1,5 @@
-//! One run: threads that write, read, follow the feed and flush; an end that is clean or not; what is there afterwards.
+//! One run: threads that write, read, follow the feed and flush; a clean or unclean end; the state
+//! afterwards.
 
 use core::time::Duration;
 use std::path::Path;
@@ -23,7 +24,7 @@ const HUGE: usize = 300 << 10;
 /// Flushes, or attempts, that an engine may need for what a run has written.
 const FLUSHES_MAX: usize = 200;
 
-/// What goes wrong.
+/// The injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     None,
@@ -35,7 +36,7 @@ enum Trouble {
     Fault(DiskOp, u64),
 }
 
-/// What a seed stands for.
+/// A run's parameters, derived from a seed.
 pub(super) struct Plan {
     seed: u64,
     options: EngineOptions,
@@ -52,7 +53,8 @@ pub(super) struct Plan {
 struct Habits {
     sync_only: bool,
     huge: bool,
-    /// Who counts locks the counter first; otherwise the commit is refused when another one counted meanwhile.
+    /// Counting commits lock the counter first; otherwise the commit is refused when another one counted
+    /// meanwhile.
     locks: bool,
 }
 
@@ -98,7 +100,7 @@ impl Plan {
     }
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Stage {
     engine: Arc<Engine>,
     places: Places,
@@ -199,7 +201,7 @@ fn write(stage: &Stage, dice: &Dice, name: Name, habits: Habits) -> bool {
     let counts = dice.one_in(3);
     let Places { large, small } = stage.places;
     stage.history.begin(name, bytes, counts);
-    // Kept until the batch is judged: a flush may forget which commit wrote what no snapshot tells apart.
+    // Held until the batch is judged: a flush may forget which commit wrote what no snapshot distinguishes.
     let snapshot = stage.engine.snapshot();
     let counting = match (counts, habits.locks) {
         (false, _) => Ok(KvBatch::new()),
@@ -265,7 +267,7 @@ fn count_locked(stage: &Stage) -> Result<KvBatch, EngineError> {
     Ok(transaction.into_batch())
 }
 
-/// Snapshots hold what was answered before, and stay what they are.
+/// Snapshots hold the commits acknowledged before, and do not change.
 fn read(stage: &Stage) -> Seq {
     while !stage.is_over.load(Ordering::SeqCst) {
         if let Err(error) = read_once(stage) {
@@ -307,7 +309,7 @@ fn follow(stage: &Stage) -> Seq {
             }
             Err(error @ EngineError::Record { .. }) => panic!("{error}"),
             Err(_) if stage.is_troubled => return delivered,
-            // Segments are given up while the feed looks for its place.
+            // Segments are trimmed while the feed searches its place.
             Err(EngineError::Log(error)) if matches!(*error, LogError::Trimmed { .. }) => {
                 let Ok(again) = stage.engine.changes(next) else { return delivered };
                 feed = again;
@@ -341,7 +343,7 @@ fn flush(stage: &Stage) -> Seq {
     Seq::ZERO
 }
 
-/// Ends the first life; answers the commit up to which the next must have everything.
+/// Ends the first life; returns the commit up to which the next must have everything.
 fn end(plan: &Plan, disk: &FaultyVfs, engine: Engine, history: &History) -> Seq {
     let stopped = engine.stopped().is_some();
     let floor = match plan.trouble {
@@ -387,7 +389,8 @@ fn check_upkeep(engine: &Engine, places: Places) {
     assert!(files <= most, "{files} runs hold {bytes} bytes in {} rows", rows.len());
 }
 
-/// The log fails while a generation waits for its flush. That the engine's threads go round for ever shows at [`super::STEPS_MAX`].
+/// The log fails while a generation waits for its flush. An endless loop of the engine's threads is detected
+/// at [`super::STEPS_MAX`].
 pub(super) fn stop_with_a_frozen_generation(seed: u64) {
     let mut plan = Plan::new(seed);
     plan.options.background = Background::Threads;

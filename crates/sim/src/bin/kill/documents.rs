@@ -1,9 +1,9 @@
 //! Documents under unique, multikey, compound and partial indexes: puts, updates through an index, deletes, inserts of several,
 //! transactions over two documents, and a counter that all threads raise.
 //!
-//! Every thread has slots of its own and says what it is about to do before it does it. So the parent knows what each
-//! slot must hold, but for the one write of each thread that the kill cut off, which may have happened, as a whole, or
-//! not. The bytes of a document follow from its slot and version.
+//! Every thread has separate slots and announces each operation before it does it. So the parent knows the
+//! contents of each slot, except for the one write of each thread that the kill cut off, which may have
+//! happened, completely, or not. The bytes of a document follow from its slot and version.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -27,10 +27,10 @@ type Version = u64;
 enum Kind {
     /// Puts documents, in one transaction.
     Put,
-    /// Changes a document that is there.
+    /// Changes an existing document.
     Update,
     Delete,
-    /// Inserts documents that are not there.
+    /// Inserts new documents.
     Insert,
     /// Raises the counter.
     Count,
@@ -80,7 +80,7 @@ fn document(put: impl FnOnce(&mut Writer)) -> DocBuf {
     out.finish()
 }
 
-/// What a slot holds under a version, without the `_id`.
+/// Contents of a slot under a version, without the `_id`.
 fn put_fields(slot: Slot, version: Version, out: &mut Writer) {
     let random = SeededRandom::new(slot << 40 ^ version);
     out.put("version", Value::Int64(version.cast_signed()));
@@ -110,7 +110,7 @@ fn spec(filter: Filter, update: &DocBuf) -> Result<UpdateSpec, DocumentsError> {
     Ok(UpdateSpec::new(filter, Update::parse(Value::Document(update.doc()), None, &Language::default())?))
 }
 
-/// Collections and indexes; what is there already stays.
+/// Creates collections and indexes; existing ones stay.
 pub(crate) fn define(db: &Database) -> Result<(), Error> {
     let collection = db.collection("documents")?;
     let grouped = document(|out| {
@@ -181,7 +181,7 @@ fn perform(db: &Database, collection: &Collection, task: &Task) -> Result<(), Er
     Ok(())
 }
 
-/// What one thread does until the process is killed.
+/// Writes in one thread until the process is killed.
 pub(crate) fn write_on(
     db: &Database,
     (round, thread): (u64, u64),
@@ -189,7 +189,7 @@ pub(crate) fn write_on(
 ) -> Result<(), Error> {
     let collection = db.collection("documents")?;
     let random = SeededRandom::new(round << 8 | thread);
-    // One write call, so that a line is whole or absent; without a reader there is nobody to write for.
+    // One write call, so that a line is complete or absent; without a reader the thread ends.
     let say = |line: &str| {
         let mut out = out.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_ok()
@@ -219,7 +219,7 @@ pub(crate) fn write_on(
     Ok(())
 }
 
-/// What the slots hold, and what is under way.
+/// Contents of the slots, and announced writes without an acknowledgement.
 #[derive(Default)]
 pub(crate) struct Acknowledged {
     slots: BTreeMap<Slot, Version>,

@@ -1,5 +1,5 @@
-//! Events in three stores, and a key that is written in the commit of an event: everything acknowledged is there with its
-//! bytes, in its place, once, batches are whole, and the keys say what the events say.
+//! Events in three stores, and a key that is written in the commit of an event: every acknowledged event is
+//! there with its bytes, in its place, once, batches are complete, and the keys match the events.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ fn last(db: &Database) -> Result<Keyspace, Error> {
     db.keyspace("last", KeyspaceOptions::default())
 }
 
-/// The payload that belongs to an id, so that a reader can tell every byte.
+/// The payload that belongs to an id, so that a reader can check every byte.
 fn payload(id: &str) -> Vec<u8> {
     let seed = id.bytes().fold(7_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     let random = SeededRandom::new(seed);
@@ -29,7 +29,7 @@ fn event(id: &str, thread: u64, batch: &str) -> Event {
     Event::new("Written").tag(format!("id:{id}")).tag(format!("thread:{thread}")).tag(batch).data(payload(id))
 }
 
-/// What one thread does until the process is killed.
+/// Writes in one thread until the process is killed.
 pub(crate) fn write_on(
     db: &Database,
     (round, thread): (u64, u64),
@@ -42,7 +42,7 @@ pub(crate) fn write_on(
         let batch = format!("batch:{}", ids.len());
         let events: Vec<Event> = ids.iter().map(|id| event(id, thread, &batch)).collect();
         let first = if n % 4 == 3 {
-            // Events and a key in one commit; nobody else writes the key.
+            // Events and a key in one commit; no other thread writes the key.
             let mut both = db.begin();
             both.append(&store, &events, AppendOptions::default())?;
             both.put(last, format!("thread{thread}").as_bytes(), format!("{round}-{n}").as_bytes());
@@ -62,7 +62,7 @@ pub(crate) fn write_on(
         if n % 4 == 3 {
             lines.push_str(&format!("key {thread} {round}-{n}\n"));
         }
-        // One write call, so that a line is whole or absent; without a reader there is nobody to write for.
+        // One write call, so that a line is complete or absent; without a reader the thread ends.
         let mut out = out.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if out.write_all(lines.as_bytes()).and_then(|()| out.flush()).is_err() {
             return Ok(());

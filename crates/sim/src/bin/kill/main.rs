@@ -1,12 +1,13 @@
-//! `kill`: a real process on the real disk, ended by SIGKILL in the middle of a write load, again and again in one directory.
+//! `kill`: a real process on the real disk, repeatedly ended by SIGKILL during a write load, in one
+//! directory.
 //!
 //!   parent ─ spawn ─▶ child: threads write; each acknowledgement goes down a pipe ─▶ SIGKILL after 20-300 ms
 //!     └─ open the same directory: everything acknowledged is there, and nothing is half there ─▶ next round
 //!
-//! `events` says what is written by default, `documents` and `series` what is written with `--documents` and `--series`.
+//! `events` defines the default workload, `documents` and `series` those of `--documents` and `--series`.
 //!
-//! This proves what the kernel's page cache outlives: the code's own order of writes, recovery, checkpoints and
-//! compaction in the middle of their work. Power cuts are for `sim`. The last line is `N passed, N failed`.
+//! This tests recovery with an intact page cache: the code's order of writes, recovery, checkpoints and
+//! compaction, each interrupted. Power cuts are for `sim`. The last line is `N passed, N failed`.
 #![allow(clippy::print_stdout)]
 
 mod documents;
@@ -24,26 +25,26 @@ use ropewalk::{Database, Env, Error, Options};
 use ropewalk_vfs::{Random, SeededRandom};
 
 const THREADS: u64 = 6;
-/// Between two looks at every checksum, and every index.
+/// Rounds between two checks of every checksum and every index.
 const VERIFY_EVERY: u64 = 10;
 
-/// What the parent knows of what the children write.
+/// Workload of the children, as known to the parent.
 trait Load {
-    /// A line that a child wrote.
+    /// Processes a line that a child wrote.
     fn take(&mut self, line: &str) -> Result<(), String>;
-    /// Compares an opened database with everything acknowledged so far; answers how much there is.
+    /// Compares an opened database with everything acknowledged so far; returns the number of entries.
     fn check(&mut self, db: &Database) -> Result<u64, String>;
-    /// Acknowledgements so far.
+    /// Number of acknowledgements so far.
     fn acknowledged(&self) -> usize;
 }
 
-/// Kills a writing process again and again and looks whether anything acknowledged is lost.
+/// Kills a writing process repeatedly and checks whether anything acknowledged is lost.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// How many times to kill.
     #[arg(long, default_value_t = 200)]
     rounds: u64,
-    /// The directory, kept afterwards. Default: a temporary one.
+    /// The directory, retained afterwards. Default: a temporary one.
     #[arg(long)]
     at: Option<PathBuf>,
     /// Chooses when to kill. Default: random.
@@ -55,13 +56,13 @@ struct Arguments {
     /// Writes samples of series instead.
     #[arg(long, conflicts_with = "documents")]
     series: bool,
-    /// The child's part: write until killed.
+    /// Run as the child: write until killed.
     #[arg(long, hide = true)]
     write: Option<u64>,
 }
 
 fn open(path: &Path) -> Result<Database, Error> {
-    // Small, so that segments, checkpoints and compactions come round many times.
+    // Small, so that segments, checkpoints and compactions occur many times.
     let mut options = Options::new().memory_budget(2 << 20).log_retention(256 << 10);
     options.engine_mut().log.segment_bytes_first = 64 << 10;
     options.engine_mut().log.segment_bytes_max = 512 << 10;
@@ -107,7 +108,8 @@ fn kill_one(
         .map_err(|e| e.to_string())?;
     let pipe = child.stdout.take().ok_or("the child has no pipe")?;
     let listener = std::thread::spawn(move || {
-        // A line without its end was cut by the kill; its commit was acknowledged all the same, but to nobody.
+        // A line without its end was cut by the kill; its commit was acknowledged, but the parent does not
+        // know.
         let mut lines = Vec::new();
         let mut reader = BufReader::new(pipe);
         let mut line = String::new();

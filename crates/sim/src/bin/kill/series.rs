@@ -1,8 +1,8 @@
 //! Samples: every batch is forty series of one thread with fifty samples each, so two thousand in one commit; batches come
 //! out of the order of time, some series are new, and what earlier rounds wrote is deleted again.
 //!
-//! Series, time and value follow from round, thread and number of the batch, so whatever is read says which batch it was in
-//! and what its value must be.
+//! Series, time and value follow from round, thread and number of the batch, so every sample read identifies
+//! its batch and its expected value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Stdout, Write};
@@ -17,14 +17,14 @@ use crate::{Load, THREADS};
 const SERIES: u64 = 40;
 /// Samples of each series in a batch.
 const SAMPLES: u64 = 50;
-/// In long batches, which travel as chunks.
+/// Samples of each series in long batches, which are encoded as chunks.
 const SAMPLES_LONG: u64 = 100;
-/// A round's samples live for so many rounds.
+/// Number of rounds after which a round's samples are deleted.
 const ROUNDS_KEPT: u64 = 12;
 /// Batches of a thread in a round, at most.
 const BATCHES_MAX: u64 = 1 << 20;
 
-/// Every so often a batch brings a series of its own.
+/// Every so often a batch creates a separate series.
 const FRESH_EVERY: u64 = 8;
 
 fn samples_of(batch: u64) -> u64 {
@@ -59,13 +59,13 @@ fn of_thread(name: &str, thread: u64) -> Result<[Matcher; 2], Error> {
     Ok([Matcher::equal("__name__", name)?, Matcher::equal("thread", thread.to_string())?])
 }
 
-/// Says whole lines in one write call. False when nobody listens any more.
+/// Writes complete lines in one write call. False when the reader is gone.
 fn say(out: &Mutex<Stdout>, lines: &str) -> bool {
     let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
     out.write_all(lines.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
-/// What one thread does until the process is killed.
+/// Writes in one thread until the process is killed.
 pub(crate) fn write_on(db: &Database, (round, thread): (u64, u64), out: &Mutex<Stdout>) -> Result<(), Error> {
     let store = db.series("kill")?;
     if let Some(old) = round.checked_sub(ROUNDS_KEPT) {
@@ -100,14 +100,14 @@ pub(crate) fn write_on(db: &Database, (round, thread): (u64, u64), out: &Mutex<S
     Ok(())
 }
 
-/// What was promised: by thread and round.
+/// Acknowledged changes, by thread and round.
 #[derive(Default)]
 pub(crate) struct Acknowledged {
-    /// How many batches were acknowledged.
+    /// Number of acknowledged batches.
     batches: BTreeMap<(u64, u64), u64>,
-    /// Whose samples a deletion was begun for.
+    /// Threads and rounds for which a deletion was begun.
     going: BTreeSet<(u64, u64)>,
-    /// Whose samples were deleted, with an acknowledgement.
+    /// Threads and rounds whose deletion was acknowledged.
     gone: BTreeSet<(u64, u64)>,
 }
 
@@ -143,13 +143,13 @@ impl Load for Acknowledged {
     }
 }
 
-/// What there is of a thread.
+/// Stored samples of a thread.
 #[derive(Default)]
 struct Found {
     samples: u64,
     /// By round and place: samples of all series together.
     batches: BTreeMap<(u64, u64), u64>,
-    /// Round and number of the batches with a series of their own.
+    /// Round and number of the batches with a separate series.
     fresh: BTreeSet<(u64, u64)>,
 }
 
@@ -188,7 +188,7 @@ fn found(db: &Database, store: &SeriesStore, thread: u64) -> Result<Result<Found
 }
 
 impl Acknowledged {
-    /// Whole batches only, no gap in their order, none missing that was acknowledged, none back that was deleted.
+    /// Complete batches only, no gap in their order, no acknowledged one missing, no deleted one back.
     fn judge(&self, thread: u64, found: &Found) -> Result<(), String> {
         for ((round, place), samples) in &found.batches {
             let n = place_of(*place);

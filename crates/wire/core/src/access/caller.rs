@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::scram::ScramVerifier;
 use crate::error::{Code, WireError};
 
-/// What somebody may do with a store.
+/// A right on a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Right {
@@ -15,12 +15,13 @@ pub enum Right {
     Read,
     /// Append events.
     Append,
-    /// Everything, creating and deleting the store included. On all stores: users, tokens and the server itself.
+    /// Everything, creating and deleting the store included. On all stores: users, tokens and the server
+    /// itself.
     Admin,
 }
 
 impl Right {
-    /// Its name in settings and messages.
+    /// The right's name in settings and messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -41,27 +42,27 @@ impl FromStr for Right {
     }
 }
 
-/// Stands for every store, present and future.
+/// Represents every store, present and future.
 pub(super) const ALL_STORES: &str = "*";
 
 /// Rights by store; `*` is every store.
 pub type Roles = BTreeMap<String, BTreeSet<Right>>;
 
-/// By what somebody was let in, so that it can be looked at again.
+/// How the caller was authenticated, so that it can be checked again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// Whoever can open the directory itself: the embedding program, the local socket.
+    /// A process that can open the directory itself: the embedding program, a client of the local socket.
     Trusted,
-    /// Nobody in particular, while the server is open.
+    /// An anonymous caller, while the server is open.
     Anonymous,
-    /// The user of the caller's name, with the password that it had when it was let in: a user who is created again or gets another
-    /// password is another identity.
+    /// The user of the caller's name, with the password at the login: a user who is created again or gets
+    /// another password is another identity.
     User { verifier: Arc<ScramVerifier> },
     /// A token.
     Token { id: Arc<str>, expires_micros: Option<i64> },
 }
 
-/// Who asks, and what they may do. Cheap to clone; made by [`crate::Access::authenticate`].
+/// The caller of an operation, with its rights. Cheap to clone; made by [`crate::Access::authenticate`].
 #[derive(Debug, Clone)]
 pub struct Caller {
     name: Arc<str>,
@@ -84,12 +85,13 @@ impl Caller {
         Self { name, identity, roles }
     }
 
-    /// A caller without a name who may do everything, whatever users there are: for whoever can open the directory itself.
+    /// A caller without a name who may do everything, even when there are users: for processes that can open
+    /// the directory itself.
     pub fn everybody() -> Self {
         Self::with_all_rights(Identity::Trusted)
     }
 
-    /// The same, while the server is open.
+    /// The same, only while the server is open.
     pub(super) fn anonymous() -> Self {
         Self::with_all_rights(Identity::Anonymous)
     }
@@ -98,12 +100,12 @@ impl Caller {
         &self.identity
     }
 
-    /// The user's or token's name; empty for nobody in particular.
+    /// The user's or token's name; empty for an anonymous caller.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// True for the user `name`; a token that is called so is another.
+    /// True for the user `name`; a token of the same name is not that user.
     pub(super) fn is_user(&self, name: &str) -> bool {
         matches!(self.identity, Identity::User { .. }) && *self.name == *name
     }
@@ -137,7 +139,7 @@ impl Caller {
         ))
     }
 
-    /// Refuses what the caller may not do.
+    /// Rejects an operation for which the caller lacks the right.
     ///
     /// # Errors
     /// [`Code::PermissionDenied`].
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_is_every_store() {
+    fn star_grants_rights_on_every_store() {
         let all = caller(&[("*", Right::Append)]);
         assert!(all.may(Right::Append, Some("x")) && all.may(Right::Append, None));
         assert!(!all.may(Right::Read, Some("x")) && !all.may(Right::Admin, None));

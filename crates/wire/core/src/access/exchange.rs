@@ -4,9 +4,9 @@
 //! client: n,,n=user,r=CNONCE                       server: r=CNONCE+SNONCE,s=SALT,i=ROUNDS
 //! client: c=biws,r=CNONCE+SNONCE,p=PROOF           server: v=SIGNATURE            or an error
 //! ```
-//! An unknown user gets a salt, too, one for each mechanism, derived from a secret in the database: like the salt of a user it
-//! stays the same over restarts, so that salts do not tell which users exist.
-//! Failures count where wrong passwords count. No channel binding, no other identity to act for.
+//! An unknown user gets a salt, too, one for each mechanism, derived from a secret in the database. Like the
+//! salt of a user it survives restarts, so that salts do not reveal which users exist. Failures count like
+//! wrong passwords. No channel binding, no authorization identity.
 //! Source: RFC 5802, sections 5 and 7.
 
 use base64::Engine as _;
@@ -18,7 +18,7 @@ use super::*;
 /// Longest message of an exchange, bytes: names and nonces are short.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
 
-/// Where the secret is stored: apart from users and tokens, whose keyspace holds nothing else.
+/// Location of the secret: apart from users and tokens, whose keyspace holds nothing else.
 const SECRET_KEYSPACE: &str = "sys.scram";
 const SECRET_KEY: &[u8] = b"salts of unknown users";
 
@@ -35,14 +35,14 @@ pub struct ScramExchange {
 }
 
 fn malformed() -> WireError {
-    WireError::invalid("this is no message of a SCRAM exchange")
+    WireError::invalid("invalid message of a SCRAM exchange")
 }
 
 fn wrong() -> WireError {
     WireError::new(Code::Unauthenticated, "unknown user or wrong password")
 }
 
-/// A user's name as it stands in a message: `=2C` is a comma, `=3D` an equals sign.
+/// Decodes a user's name in a message: `=2C` is a comma, `=3D` an equals sign.
 fn decode_name(encoded: &str) -> Result<String, WireError> {
     let mut parts = encoded.split('=');
     let mut name = parts.next().unwrap_or_default().to_owned();
@@ -59,11 +59,11 @@ fn decode_name(encoded: &str) -> Result<String, WireError> {
 }
 
 impl Access {
-    /// Begins an exchange with the client's first message; answers the server's.
+    /// Begins an exchange with the client's first message; returns the server's.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] for what is no such message; [`Code::ResourceExhausted`] with a pause after too many
-    /// wrong passwords.
+    /// [`Code::InvalidArgument`] for an invalid message; [`Code::ResourceExhausted`] with a pause after too
+    /// many wrong passwords.
     pub fn begin_scram(
         &self,
         first: &str,
@@ -72,7 +72,8 @@ impl Access {
         self.begin(Hash::Sha256, None, first, peer)
     }
 
-    /// As [`Access::begin_scram`], where the protocol has said before who the user is; the message's own name means nothing.
+    /// As [`Access::begin_scram`], where the protocol has already named the user; the name in the message is
+    /// ignored.
     ///
     /// # Errors
     /// As [`Access::begin_scram`].
@@ -85,8 +86,8 @@ impl Access {
         self.begin(Hash::Sha256, Some(user), first, peer)
     }
 
-    /// As [`Access::begin_scram`], for MongoDB clients that know SCRAM-SHA-1 alone. A user whose password was set before there was
-    /// a verifier for it looks like one who does not exist.
+    /// As [`Access::begin_scram`], for MongoDB clients that only support SCRAM-SHA-1. A user whose password
+    /// was set before there was a verifier for it is treated as unknown.
     ///
     /// # Errors
     /// As [`Access::begin_scram`].
@@ -113,13 +114,13 @@ impl Access {
         let (name, nonce) = bare.split_once(",r=").ok_or_else(malformed)?;
         let named = name.strip_prefix("n=").ok_or_else(malformed)?;
         let user = known.map_or_else(|| decode_name(named), |user| Ok(user.to_owned()))?;
-        // Extensions behind the nonce are not known to us; there are none that may be left aside.
+        // Extensions after the nonce are not supported, and none is optional.
         if nonce.is_empty() || nonce.contains(',') {
             return Err(malformed());
         }
         self.not_throttled(&Attempt::new(&user, peer))?;
         let kept = self.known().users.get(&user).and_then(|user| user.record.verifier(hash).cloned());
-        // Made for every user, so that the time does not tell who is unknown.
+        // Computed for every user, so that the time does not reveal unknown names.
         let unknown = ScramVerifier::of_unknown(hash, &self.salt_secret(), &user);
         let verifier = kept.unwrap_or(unknown);
         let nonce = format!("{nonce}{}", STANDARD.encode(random::<18>()?));
@@ -128,10 +129,11 @@ impl Access {
         Ok((ScramExchange { user, peer, hash, verifier, nonce, messages, header }, answer))
     }
 
-    /// The secret that salts of unknown users are derived from; one of this process while the database takes none.
+    /// The secret from which salts of unknown users are derived; a temporary one if the database accepts no
+    /// writes.
     fn salt_secret(&self) -> Vec<u8> {
         self.stored_secret().unwrap_or_else(|error| {
-            tracing::warn!(%error, "salts of unknown users change with the next start");
+            tracing::warn!(%error, "cannot store the salt secret; salts of unknown users will change on restart");
             self.0.recent.salt_of_nobody("")
         })
     }
@@ -152,10 +154,10 @@ impl Access {
         Ok(secret.to_vec())
     }
 
-    /// Ends an exchange with the client's last message; answers who the client is, and the server's last message.
+    /// Ends an exchange with the client's last message; returns the caller and the server's last message.
     ///
     /// # Errors
-    /// [`Code::Unauthenticated`]; [`Code::InvalidArgument`] for what is no such message.
+    /// [`Code::Unauthenticated`]; [`Code::InvalidArgument`] for an invalid message.
     pub fn end_scram(&self, exchange: ScramExchange, last: &str) -> Result<(Caller, String), WireError> {
         let attempt = Attempt::new(&exchange.user, exchange.peer);
         self.not_throttled(&attempt)?;
@@ -190,7 +192,7 @@ impl Access {
 }
 
 impl ScramExchange {
-    /// The user who wants to log in.
+    /// The user who logs in.
     pub fn user(&self) -> &str {
         &self.user
     }
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_knows_the_password_is_let_in_and_learns_that_the_server_knows_it_too() {
+    async fn correct_password_authenticates_client_and_server() {
         let access = access().await;
         let (exchange, answer) = access.begin_scram("n,,n=ann,r=abc", None).unwrap();
         assert!(answer.starts_with("r=abc"), "{answer}");
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn old_clients_show_the_digest_of_their_password() {
+    async fn old_clients_authenticate_with_their_password_digest() {
         let access = access().await;
         let begin = |user: &str| access.begin_scram_sha1(&format!("n,,n={user},r=abc"), None).unwrap();
         let (exchange, answer) = begin("ann");
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_wrong_password_and_a_user_who_does_not_exist_look_alike() {
+    async fn wrong_password_and_unknown_user_look_alike() {
         let access = access().await;
         for (user, password) in [("ann", "wrong"), ("nobody", "secret")] {
             let bare = format!("n={user},r=abc");
@@ -285,13 +287,13 @@ mod tests {
         let access = Access::open(db.clone(), false).unwrap();
         access.create_user(&Caller::everybody(), "ann", "secret", Roles::new()).await.unwrap();
         let before = salts(&access);
-        // As the next process has it, whose own secrets are others.
+        // As in the next process, which has other secrets.
         let access = Access::open(db, false).unwrap();
         assert_eq!(salts(&access), before);
     }
 
     #[test]
-    fn names_stand_in_messages_with_commas_and_equals_signs_replaced() {
+    fn commas_and_equals_signs_in_names_are_escaped() {
         for (encoded, name) in
             [("ann", Some("ann")), ("a=3Db=2Cc", Some("a=b,c")), ("a=", None), ("=2c", None)]
         {
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_is_no_message_is_refused() {
+    async fn invalid_messages_are_rejected() {
         let access = access().await;
         for first in [
             "",

@@ -12,7 +12,7 @@ use super::records::{self, TokenRecord, UserRecord, token_key, user_key};
 use super::*;
 
 const NAME_BYTES_MAX: usize = 64;
-/// Begins every token, so that scanners for leaked secrets find them.
+/// Prefix of every token, by which scanners for leaked secrets find them.
 const TOKEN_PREFIX: &str = "rw_";
 
 /// A user as listed.
@@ -26,12 +26,12 @@ pub struct UserInfo {
     pub created_micros: i64,
 }
 
-/// An API token as listed; the token itself is shown once, when it is created.
+/// An API token as listed; the token itself is returned once, when it is created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenInfo {
-    /// Names the token where it is dropped.
+    /// Identifies the token where it is dropped.
     pub id: String,
-    /// What its creator called it; the caller's name.
+    /// The name given by its creator; the caller's name.
     pub name: String,
     /// Rights by store.
     pub roles: Roles,
@@ -90,7 +90,7 @@ impl Access {
         Ok(tokens)
     }
 
-    /// What is kept of a user's password, for protocols that do their own exchange.
+    /// The stored verifier of a user's password, for protocols with a separate exchange.
     pub fn scram_verifier(&self, user: &str) -> Option<ScramVerifier> {
         Some(self.known().users.get(user)?.record.scram.clone())
     }
@@ -125,7 +125,7 @@ impl Access {
         .await
     }
 
-    /// Gives a user another password. A user may change their own.
+    /// Sets a user's password. A user may change their own.
     ///
     /// # Errors
     /// [`Code::NotFound`]; a password that is not allowed.
@@ -142,7 +142,7 @@ impl Access {
         .await
     }
 
-    /// Changes a user's roles and, if one is given, the password, at once.
+    /// Changes a user's roles and, if one is given, the password, atomically.
     ///
     /// # Errors
     /// [`Code::NotFound`]; a password or a role that is not allowed.
@@ -292,8 +292,8 @@ impl Access {
         .await
     }
 
-    /// Refuses a change that drops the last credential, which would open the server to everybody, or the last
-    /// administrator. `tx` holds the change.
+    /// Rejects a change that drops the last credential, which would open the server to every caller, or the
+    /// last administrator. `tx` holds the change.
     fn keep_administrator(&self, tx: &mut Transaction) -> Result<(), WireError> {
         let refuse = |what: &str| {
             let message = format!("this would remove the last {what}; create another administrator first");
@@ -319,7 +319,8 @@ impl Access {
         Ok(())
     }
 
-    /// Runs `change` in a transaction, commits, and reads everything again (invariant 1), all off the async threads.
+    /// Runs `change` in a transaction, commits, and reads everything again (invariant 1), all off the async
+    /// threads.
     async fn change(
         &self,
         change: impl FnOnce(&Self, &mut Transaction) -> Result<(), WireError> + Send + 'static,
@@ -340,7 +341,7 @@ impl Access {
     }
 }
 
-/// True when a caller with these roles administers the whole server.
+/// True when a caller with these roles administers the entire server.
 fn is_administrator(roles: &Roles) -> bool {
     roles.get(ALL_STORES).is_some_and(|rights| rights.contains(&Right::Admin))
 }

@@ -1,17 +1,18 @@
-//! Who may do what: users, API tokens, and the check of what a client shows.
+//! Access control: users, API tokens, and the check of credentials.
 //!
 //!   Basic user:password ─▶ recently right? ─no─▶ throttled? ─▶ a turn ─▶ PBKDF2 off the async threads ─▶ Caller
 //!   Bearer rw_…         ─▶ SHA-256 ─▶ known, not expired? ─▶ Caller
 //!
-//! While there is neither a user nor a token the server is open: everybody may do everything. The first one closes it.
+//! While there is neither a user nor a token the server is open: every caller may do everything. The first
+//! one closes it.
 //!
 //! Invariants
-//! 1. The database is the truth (`records`); what is in memory is read from it after every change.
-//! 2. No secret is stored, only what checks it. Comparisons of secrets take the same time wherever they differ.
-//! 3. A password was right "recently" only for the peer that showed it, for a minute, and while the user is unchanged.
+//! 1. The database is the truth (`records`); the copy in memory is read from it after every change.
+//! 2. No secret is stored, only its verifier. Secrets are compared in constant time.
+//! 3. A password was right "recently" only for the same peer, for a minute, and while the user is unchanged.
 //!
-//! Streams outlive the check at their beginning, so a subscription looks again before it delivers ([`Access::still`]): it
-//! ends with its user, its token or its right.
+//! Streams outlive the check at their beginning, so a subscription checks again before it delivers
+//! ([`Access::still`]): it ends with its user, its token or its right.
 
 mod caller;
 mod exchange;
@@ -46,7 +47,7 @@ use recent::Recent;
 use records::{TokenRecord, UserRecord};
 use throttle::{Attempt, Throttle};
 
-/// What a client shows to say who it is.
+/// Credentials of a request.
 #[derive(Clone, Copy)]
 pub enum Credentials<'a> {
     /// Nothing.
@@ -78,7 +79,7 @@ struct Shared {
     changing: Mutex<()>,
     throttle: Throttle,
     recent: Recent,
-    /// Password checks at the same time: they take a processor each.
+    /// Concurrent password checks: each occupies a processor.
     checks: Semaphore,
 }
 
@@ -116,11 +117,11 @@ impl Known {
 }
 
 impl Access {
-    /// The users and tokens of `db`. `insecure`: callers without credentials may do everything, although users or tokens
-    /// exist.
+    /// Loads the users and tokens of `db`. `insecure`: callers without credentials may do everything,
+    /// although users or tokens exist.
     ///
     /// # Errors
-    /// What is stored cannot be read.
+    /// The stored users and tokens cannot be read.
     pub fn open(db: Database, insecure: bool) -> Result<Self, WireError> {
         Self::counted(db, insecure, Arc::default())
     }
@@ -159,7 +160,8 @@ impl Access {
         self.0.insecure || self.is_open()
     }
 
-    /// Who the caller is. `peer` is the address at the other end of the connection, never one from a header.
+    /// Authenticates a caller. `peer` is the address at the other end of the connection, never one from a
+    /// header.
     ///
     /// # Errors
     /// [`Code::Unauthenticated`]; [`Code::ResourceExhausted`] with a pause after too many wrong passwords.
@@ -189,11 +191,11 @@ impl Access {
     }
 
     fn check_token(&self, known: &Known, token: &str) -> Result<Caller, WireError> {
-        // Whoever can choose the hash that is looked up knows the token, so the look-up's time tells nothing.
+        // A client that can choose the hash for the look-up knows the token, so its time reveals nothing.
         let found = known.tokens.get(Sha256::digest(token.as_bytes()).as_slice());
         let found = found.ok_or_else(|| {
             self.0.metrics.logins_failed.fetch_add(1, Ordering::Relaxed);
-            WireError::new(Code::Unauthenticated, "the token is not known")
+            WireError::new(Code::Unauthenticated, "unknown token")
         })?;
         self.not_expired(found.record.expires_micros)?;
         Ok(found.caller.clone())
@@ -206,11 +208,12 @@ impl Access {
         Ok(())
     }
 
-    /// Looks again at a caller who was let in when the count of changes was `seen`; brings both up to date. One atomic
-    /// load when nothing changed.
+    /// Checks again a caller who was admitted when the count of changes was `seen`; brings both up to date.
+    /// One atomic load when nothing changed.
     ///
     /// # Errors
-    /// [`Code::Unauthenticated`] when the user or token is gone, the password is another, or the server is open no more.
+    /// [`Code::Unauthenticated`] when the user or token is gone, the password has changed, or the server is
+    /// no longer open.
     pub fn still(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), WireError> {
         if let Identity::Token { expires_micros, .. } = caller.identity() {
             self.not_expired(*expires_micros)?;
@@ -251,7 +254,7 @@ impl Access {
         let attempt = Attempt::new(user, peer);
         self.not_throttled(&attempt)?;
         let _turn = self.0.checks.acquire().await.ok();
-        // While this one waited, another request may have checked the same password, or found it wrong.
+        // Meanwhile another request may have checked the same password, or found it wrong.
         if let Some(caller) = self.recently_right(user, &shown) {
             return Ok(caller);
         }
@@ -298,7 +301,7 @@ impl Access {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Cryptographically random bytes.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], WireError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| WireError::ours(Code::Internal, &error))?;

@@ -4,20 +4,20 @@
 //! request ─▶ row of its operation ─▶ Service::authorize(caller, needs, store) ─▶ body, handler ─▶ checks of finer objects
 //!               └─ none: not served
 //! ```
-//! Each protocol builds its dispatch from its rows, and exports them as [`Operation`]s. The tests of rights and `docs/rights.md` are
-//! generated from these.
+//! Each protocol builds its dispatch from its rows, and exports them as [`Operation`]s. The tests of rights
+//! and `docs/rights.md` are generated from these.
 
 use core::fmt;
 
 use super::caller::{Caller, Right};
 use crate::error::WireError;
 
-/// What an operation is about, as far as the request shows before its body is read.
+/// The object of an operation, as far as it is known before the body is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
     /// Nothing of the database. Callers without credentials are served.
     Public,
-    /// Nothing, or only what belongs to the caller. A login suffices.
+    /// Nothing, or only data of the caller. A login suffices.
     Caller,
     /// The store, or the database of documents, whose name is this part of the path.
     Path(&'static str),
@@ -59,9 +59,9 @@ impl fmt::Display for Resource {
 pub struct Needs {
     /// The rights. `admin` includes the others.
     pub rights: &'static [Right],
-    /// What they are needed on.
+    /// Object of the rights.
     pub resource: Resource,
-    /// What is checked later, once the request is decoded; empty: nothing.
+    /// Note on rights that are checked later, once the request is decoded; may be empty.
     pub later: &'static str,
 }
 
@@ -100,8 +100,8 @@ impl Needs {
         Self { later, ..self }
     }
 
-    /// Rejects a caller without the rights on the object. `store`: its name, where the object is a single store; without a name,
-    /// the rights are needed on all stores.
+    /// Rejects a caller without the rights on the object. `store`: its name, where the object is a single
+    /// store; without a name, the rights are needed on all stores.
     pub(crate) fn check(self, caller: &Caller, store: Option<&str>) -> Result<(), WireError> {
         self.rights.iter().try_for_each(|right| match self.resource {
             Resource::Public | Resource::Caller => Ok(()),
@@ -127,7 +127,7 @@ impl fmt::Display for Needs {
     }
 }
 
-/// An operation of a protocol with what it needs.
+/// An operation of a protocol with its rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// Its name in the protocol: a method and a path, a call, a command, a kind of statement.
@@ -168,7 +168,7 @@ mod tests {
         ] {
             assert_eq!(is_allowed(needs, &caller(store, rights)), allowed, "{needs:?} {store} {rights:?}");
         }
-        // An object without a name is one on which a right on all stores is needed.
+        // A missing name requires the right on all stores.
         assert!(Needs::read(Resource::Header).check(&caller("a", &both), None).is_err());
     }
 }

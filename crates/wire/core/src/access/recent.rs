@@ -1,4 +1,5 @@
-//! Passwords that were right a moment ago, so that Basic authentication of every request does not cost milliseconds each.
+//! Cache of recently verified passwords, so that Basic authentication does not cost milliseconds for each
+//! request.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ const ENTRIES_MAX: usize = 1_024;
 pub(super) struct Shown([u8; 32]);
 
 struct Entry {
-    /// The verifier that the password matched; another one means that the user was changed since.
+    /// The verifier that the password matched; a different one means that the user has changed since.
     stored_key: Vec<u8>,
     until: Instant,
 }
@@ -39,7 +40,7 @@ impl Recent {
 
     pub(super) fn key(&self, user: &str, password: &str, peer: Option<IpAddr>) -> Shown {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
-        // Lengths keep the parts apart.
+        // Lengths separate the parts.
         mac.update(&(user.len() as u64).to_le_bytes());
         mac.update(user.as_bytes());
         mac.update(&(password.len() as u64).to_le_bytes());
@@ -50,7 +51,7 @@ impl Recent {
         Shown(mac.finalize().into_bytes().into())
     }
 
-    /// The salt that a user who does not exist is said to have.
+    /// The salt of a user who does not exist.
     pub(super) fn salt_of_nobody(&self, user: &str) -> Vec<u8> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
         mac.update(b"salt of nobody\0");
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remembers_for_a_minute_the_same_peer_and_the_same_user() {
+    fn verified_password_is_cached_for_a_minute_per_peer_and_user() {
         let (recent, now) = (Recent::new().unwrap(), Instant::now());
         let verifier = |key: u8| ScramVerifier { stored_key: vec![key; 32], ..ScramVerifier::nobody() };
         let home = Some(IpAddr::from([127, 0, 0, 1]));

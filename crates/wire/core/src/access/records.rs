@@ -1,5 +1,6 @@
-//! Users and tokens as they are stored: JSON under `u` and the name, `t` and the id, in keyspace `sys.access`.
-//! Changing them is an ordinary transaction, so they are durable, and go where the database goes.
+//! Users and tokens as they are stored: JSON under `u` and the name, `t` and the id, in keyspace
+//! `sys.access`. Changing them is an ordinary transaction, so they are durable, and part of every backup of
+//! the database.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ pub(super) const KEYSPACE: &str = "sys.access";
 #[serde(deny_unknown_fields)]
 pub(super) struct UserRecord {
     pub(super) scram: ScramVerifier,
-    /// For old MongoDB clients; absent for passwords that were set before there was one.
+    /// For old MongoDB clients; absent for passwords that were set before this field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) scram_sha1: Option<ScramVerifier>,
     pub(super) roles: Roles,
@@ -26,12 +27,12 @@ pub(super) struct UserRecord {
 }
 
 impl UserRecord {
-    /// The identity of a session that the password opens.
+    /// The identity of a session opened with the password.
     pub(super) fn identity(&self) -> Identity {
         Identity::User { verifier: Arc::new(self.scram.clone()) }
     }
 
-    /// What checks a password by that hash.
+    /// The verifier for the mechanism with that hash.
     pub(super) fn verifier(&self, hash: Hash) -> Option<&ScramVerifier> {
         match hash {
             Hash::Sha256 => Some(&self.scram),
@@ -78,7 +79,7 @@ pub(super) fn load(db: &Database, keyspace: Keyspace) -> Result<Everything, Wire
     load_in(&mut db.begin(), keyspace)
 }
 
-/// As [`load`], as `tx` sees them.
+/// As [`load`], in the transaction `tx`.
 pub(super) fn load_in(tx: &mut Transaction, keyspace: Keyspace) -> Result<Everything, WireError> {
     let (mut users, mut tokens) = Everything::default();
     for (key, value) in tx.range(keyspace, b"", None, usize::MAX)? {

@@ -1,17 +1,19 @@
-//! SCRAM: what the server keeps of a password, and how it checks one.
+//! SCRAM: the stored verifier of a password, and its check.
 //!
 //! ```text
 //! SaltedPassword = PBKDF2-HMAC(password, salt, iterations)
 //! ClientKey = HMAC(SaltedPassword, "Client Key")     StoredKey = H(ClientKey)     ServerKey = HMAC(SaltedPassword, "Server Key")
 //! ```
-//! H is SHA-256. Beside it stands a verifier with SHA-1 for old MongoDB clients, which know no other mechanism; what they call the
-//! password is the MD5 of `user:mongo:password`. Nothing else is checked by it, and who can choose takes SHA-256.
+//! H is SHA-256. A second verifier with SHA-1 is stored for old MongoDB clients, which support no other
+//! mechanism; their password input is the MD5 of `user:mongo:password`. It is used for nothing else, and
+//! clients with a choice use SHA-256.
 //!
-//! Kept are salt, iterations, StoredKey and ServerKey: enough to check a password sent in clear (HTTP Basic over TLS) and
-//! to take part in the exchange of protocols that never send it; not enough to log in elsewhere.
+//! Stored are salt, iterations, StoredKey and ServerKey: enough to check a password sent in clear (HTTP Basic
+//! over TLS) and to take part in the exchange of protocols that never send it; not enough to log in
+//! elsewhere.
 //!
-//! Passwords are 1 to 256 printable ASCII characters. For these SASLprep is the identity, so that every client derives
-//! the same key whether it implements SASLprep or not.
+//! Passwords are 1 to 256 printable ASCII characters. For these SASLprep is the identity, so that every
+//! client derives the same key whether it implements SASLprep or not.
 //! Source: RFC 5802, RFC 7677.
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -25,16 +27,16 @@ use crate::error::WireError;
 
 use super::base64_bytes;
 
-/// What new passwords cost: MongoDB's default, well above RFC 7677's least (4,096); about 3 ms.
+/// Iterations for new passwords: MongoDB's default, well above RFC 7677's least (4,096); about 3 ms.
 const ITERATIONS: u32 = 15_000;
-/// What MongoDB takes for the mechanism with SHA-1.
+/// MongoDB's iterations for the mechanism with SHA-1.
 const SHA1_ITERATIONS: u32 = 10_000;
 const SHA1_SALT_BYTES: usize = 16;
 const PASSWORD_BYTES_MAX: usize = 256;
-/// MongoDB's; some of its clients take no other length for this mechanism.
+/// MongoDB's; some of its clients accept no other length for this mechanism.
 pub(super) const SALT_BYTES: usize = 28;
 
-/// What is kept of a password.
+/// Stored verifier of a password.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScramVerifier {
@@ -46,7 +48,7 @@ pub struct ScramVerifier {
     /// Hash of the client key.
     #[serde(with = "base64_bytes")]
     pub stored_key: Vec<u8>,
-    /// What the server proves itself with.
+    /// Key with which the server proves its identity.
     #[serde(with = "base64_bytes")]
     pub server_key: Vec<u8>,
 }
@@ -111,7 +113,7 @@ impl ScramVerifier {
         Ok(Self::derive(Hash::Sha256, password, &salt, ITERATIONS))
     }
 
-    /// The verifier for old MongoDB clients, of a password that [`ScramVerifier::new`] took.
+    /// The verifier for old MongoDB clients, for a password that [`ScramVerifier::new`] accepted.
     ///
     /// # Errors
     /// No randomness.
@@ -132,8 +134,8 @@ impl ScramVerifier {
         }
     }
 
-    /// A verifier that no password matches, which costs as much to check as a real one: whether a user exists shows in
-    /// nothing, not even in time.
+    /// A verifier that no password matches, which costs as much to check as a real one, so that neither
+    /// result nor time reveals whether a user exists.
     pub(crate) fn nobody() -> Self {
         Self {
             salt: vec![0; SALT_BYTES],
@@ -143,7 +145,7 @@ impl ScramVerifier {
         }
     }
 
-    /// The same for one mechanism, with a salt that the name and the mechanism give.
+    /// The same for one mechanism, with a salt derived from the name and the mechanism.
     pub(super) fn of_unknown(hash: Hash, secret: &[u8], user: &str) -> Self {
         let (mechanism, bytes, iterations) = match hash {
             Hash::Sha256 => ("SCRAM-SHA-256", SALT_BYTES, ITERATIONS),
@@ -163,8 +165,8 @@ impl ScramVerifier {
         derived.stored_key.ct_eq(&self.stored_key).into()
     }
 
-    /// True when `proof` shows that the client knows the password (`ClientProof` of the exchange whose messages are
-    /// `auth_message`).
+    /// True when `proof` proves that the client knows the password (`ClientProof` of the exchange whose
+    /// messages are `auth_message`).
     pub(super) fn accepts(&self, hash: Hash, auth_message: &[u8], proof: &[u8]) -> bool {
         let signature = hash.hmac(&self.stored_key, auth_message);
         if proof.len() != signature.len() {
@@ -174,7 +176,7 @@ impl ScramVerifier {
         hash.digest(&client_key).ct_eq(&self.stored_key).into()
     }
 
-    /// What the server sends to prove itself (`ServerSignature`).
+    /// The server's proof (`ServerSignature`).
     pub(super) fn signature(&self, hash: Hash, auth_message: &[u8]) -> Vec<u8> {
         hash.hmac(&self.server_key, auth_message)
     }
@@ -186,14 +188,14 @@ impl std::fmt::Debug for ScramVerifier {
     }
 }
 
-/// A client's two keys: its own, and what it checks the server by.
+/// A client's two keys: its own, and the one with which it checks the server.
 #[cfg(test)]
 pub(super) fn client_keys(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> (Vec<u8>, Vec<u8>) {
     let salted = hash.salted(password.as_bytes(), salt, iterations);
     (hash.hmac(&salted, b"Client Key"), hash.hmac(&salted, b"Server Key"))
 }
 
-/// What a client shows.
+/// The client's proof.
 #[cfg(test)]
 pub(super) fn client_proof(hash: Hash, client_key: &[u8], messages: &[u8]) -> Vec<u8> {
     let signature = hash.hmac(&hash.digest(client_key), messages);
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exchange_of_rfc_7677() {
+    fn rfc_7677_exchange_is_verified() {
         let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
         let verifier = ScramVerifier::derive(Hash::Sha256, "pencil", &salt, 4096);
         let nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0";
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exchange_of_rfc_5802() {
+    fn rfc_5802_exchange_is_verified() {
         let salt = STANDARD.decode("QSXCR+Q6sek8bf92").unwrap();
         let verifier = ScramVerifier::derive(Hash::Sha1, "pencil", &salt, 4096);
         let nonce = "fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j";
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn salts_differ_and_nobody_has_no_password() {
+    fn salts_differ_and_no_password_matches_unknown_user() {
         let (a, b) = (ScramVerifier::new("same").unwrap(), ScramVerifier::new("same").unwrap());
         assert_ne!(a.stored_key, b.stored_key);
         assert!(a.matches("same") && b.matches("same"));
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_that_clients_would_prepare_differently_are_refused() {
+    fn passwords_outside_printable_ascii_are_rejected() {
         for password in ["", "pässword", "tab\t", &"x".repeat(257)] {
             assert_eq!(ScramVerifier::new(password).unwrap_err().code, crate::Code::InvalidArgument);
         }

@@ -1,9 +1,10 @@
-//! Guessing passwords is slow: after a few failures each further attempt has to wait, ever longer.
+//! Throttling of password guesses: after a few failures each further attempt has to wait, with growing
+//! pauses.
 //!
-//! Counted are failures of (user, peer), of the peer, and of the user; each has its number of free failures, then a pause
-//! that doubles up to a minute. A success forgives the pair, and for a day the failures that others cause for the user do
-//! not delay this pair: other peers cannot lock a user out of a known address. Fifteen quiet minutes forgive everything. The tables
-//! are bounded: when one is full the older half goes.
+//! Failures are counted for (user, peer), for the peer, and for the user; each has a number of free failures,
+//! then a pause that doubles up to a minute. A success resets the pair. For a day after it, failures of other
+//! peers do not delay this pair, so they cannot lock a user out of a known address. Fifteen quiet minutes
+//! reset everything. The tables are bounded: when one is full the older half is dropped.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -16,9 +17,9 @@ use crate::newcomer::network;
 const ENTRIES_MAX: usize = 16 << 10;
 const FORGIVEN_AFTER: Duration = Duration::from_secs(15 * 60);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// A success of a pair counts for so long.
+/// A successful login of a pair counts for this long.
 const KNOWN_FOR: Duration = Duration::from_secs(24 * 3600);
-/// Longer names belong to nobody; cut, so that entries stay small.
+/// No user has a longer name; truncated, so that entries stay small.
 const NAME_CHARS_MAX: usize = 64;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -29,8 +30,8 @@ enum Key {
 }
 
 impl Key {
-    /// Failures without consequence: typing errors for a pair, an office behind one address for a peer; and so many for a
-    /// user that shutting somebody out takes an army.
+    /// Failures without consequence: typing errors for a pair, an office that shares one address for a peer;
+    /// so many for a user that locking a user out takes a botnet.
     fn free(&self) -> u32 {
         match self {
             Self::Pair(..) => 5,
@@ -148,7 +149,7 @@ mod tests {
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(throttle.pause(&attempt, now + PAUSE_MAX), None);
-        // Another peer's ann and this peer's bob are free.
+        // Another peer's ann and this peer's bob are not delayed.
         assert_eq!(throttle.pause(&Attempt::new("ann", peer(2)), now), None);
         assert_eq!(throttle.pause(&Attempt::new("bob", peer(1)), now), None);
         throttle.succeeded(&attempt, now);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_tries_many_names_is_slowed_down_too() {
+    fn peer_that_tries_many_names_is_throttled() {
         let (throttle, now) = (Throttle::default(), Instant::now());
         for i in 0..50 {
             throttle.failed(&Attempt::new(&format!("user{i}"), peer(1)), now);
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded() {
+    fn table_is_bounded() {
         let (throttle, mut now) = (Throttle::default(), Instant::now());
         for i in 0..2 * ENTRIES_MAX {
             now += Duration::from_micros(1);
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_one_owner_is_one_peer() {
+    fn ipv6_network_of_one_owner_is_one_peer() {
         let (throttle, now) = (Throttle::default(), Instant::now());
         let address = |last: u16| Some(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]));
         for i in 0..5 {

@@ -1,4 +1,4 @@
-//! Users and tokens: who gets in, what they may do, and what is remembered.
+//! Users and tokens: authentication, rights, and the password cache.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ async fn login(access: &Access, user: &str, password: &str) -> Result<Caller, Wi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_user_closes_the_server() {
+async fn first_user_ends_anonymous_access() {
     let service = service();
     let access = service.access();
     assert!(access.is_open());
@@ -44,7 +44,7 @@ async fn the_first_user_closes_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn users_are_kept_changed_and_dropped() {
+async fn users_are_stored_changed_and_dropped() {
     let db = Database::in_memory().unwrap();
     let access = Access::open(db.clone(), false).unwrap();
     let root = everybody();
@@ -54,7 +54,7 @@ async fn users_are_kept_changed_and_dropped() {
     let ann = login(&access, "ann", "first").await.unwrap();
     assert!(!ann.may(Right::Read, Some("default")));
     access.grant(&root, "ann", "default", Right::Append).await.unwrap();
-    // The rights come with the next request, also when the password was remembered.
+    // New rights apply from the next request, also with a cached password.
     assert!(login(&access, "ann", "first").await.unwrap().may(Right::Append, Some("default")));
     access.set_password(&ann, "ann", "second").await.unwrap();
     assert_eq!(login(&access, "ann", "first").await.unwrap_err().code, Code::Unauthenticated);
@@ -93,7 +93,7 @@ async fn h11_last_credential_and_last_administrator_cannot_be_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_are_shown_once_and_expire() {
+async fn tokens_are_returned_once_and_expire() {
     let db = Database::in_memory().unwrap();
     let access = Access::open(db.clone(), false).unwrap();
     let root = everybody();
@@ -107,7 +107,7 @@ async fn tokens_are_shown_once_and_expire() {
         let refused = access.authenticate(Credentials::Token(wrong), None).await.unwrap_err();
         assert_eq!(refused.code, Code::Unauthenticated);
     }
-    // What is stored does not contain the token.
+    // The stored record does not contain the token.
     let keyspace = db.keyspace("sys.access", Default::default()).unwrap();
     let snapshot = db.snapshot();
     let stored = snapshot.get(keyspace, format!("t{}", info.id).as_bytes()).unwrap().unwrap();
@@ -128,11 +128,11 @@ async fn tokens_are_shown_once_and_expire() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guessing_is_slowed_down_and_a_remembered_login_is_not() {
+async fn password_guessing_is_throttled_and_a_cached_login_is_not() {
     let access = Access::open(Database::in_memory().unwrap(), false).unwrap();
     access.create_user(&everybody(), "ann", "right", Roles::new()).await.unwrap();
     login(&access, "ann", "right").await.unwrap();
-    // All at once: not more get a try than when they come one by one, but for those that run together.
+    // Concurrent attempts get no more tries than successive ones, except those that run together.
     let guesses = (0..40).map(|i| {
         let access = access.clone();
         tokio::spawn(async move { login(&access, "ann", &format!("guess{i}")).await.unwrap_err() })
@@ -155,7 +155,7 @@ async fn guessing_is_slowed_down_and_a_remembered_login_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn insecure_lets_strangers_in_but_not_liars() {
+async fn insecure_admits_anonymous_callers_but_not_wrong_credentials() {
     let settings = ServiceSettings { insecure: true, ..ServiceSettings::default() };
     let service = Service::new(Database::in_memory().unwrap(), settings).unwrap();
     let access = service.access();
@@ -167,7 +167,7 @@ async fn insecure_lets_strangers_in_but_not_liars() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscription_ends_with_its_user_its_token_or_its_right() {
+async fn subscription_ends_with_its_user_token_or_right() {
     let service = service();
     let (access, root) = (service.access(), everybody());
     let read = roles("default", &[Right::Read]);
@@ -177,7 +177,7 @@ async fn a_subscription_ends_with_its_user_its_token_or_its_right() {
     for name in ["ann", "bob", "eve"] {
         access.create_user(&root, name, "secret", read.clone()).await.unwrap();
     }
-    // Long enough for all that comes before, on a loaded machine, too.
+    // Long enough for all that precedes it, on a loaded machine, too.
     let expires = service.database().engine().env().clock.wall_micros() + 3_000_000;
     let (dropped, secret) = access.create_token(&root, "t", read.clone(), None).await.unwrap();
     let (_, short) = access.create_token(&root, "s", read, Some(expires)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Live subscriptions: each event once, in order, whoever follows and however slowly.
+//! Live subscriptions: each event once, in order, for any number of followers, fast or slow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use ropewalk_wire::{Code, Followed, Following, Frame, Limits, Service, ServiceSe
 
 use crate::{append, event, everybody, service};
 
-/// Long enough that only a hang meets it.
+/// Long enough that only a hang exceeds it.
 const LONG: Duration = Duration::from_secs(60);
 
 fn follow(service: &Service, query: Query, after: Option<u64>) -> Following {
@@ -52,7 +52,7 @@ async fn catches_up_then_goes_live() {
     append(&service, &[event("B", &[])]).await;
     append(&service, &[event("A", &[]), event("B", &[]), event("A", &[])]).await;
     assert_eq!(live(&mut following).await, [1502, 1504]);
-    // A position in the future is waited for.
+    // A subscription waits for a position in the future.
     let mut later = follow(&service, Query::all(), Some(1505));
     assert_eq!(until_caught_up(&mut later).await, (vec![], 1504));
     append(&service, &vec![event("A", &[]); 3]).await;
@@ -69,7 +69,7 @@ async fn followers_of_one_filter_share_a_batch_and_its_frame() {
     for following in [&mut one, &mut two, &mut everything] {
         assert_eq!(until_caught_up(following).await, (vec![], 0));
     }
-    // Joins happen with the first wait; let both stand there before the append.
+    // Joins happen with the first wait; let both wait before the append.
     let encoded = AtomicUsize::new(0);
     let take = async |following: &mut Following| match next(following).await {
         Followed::Events(batch) => {
@@ -94,11 +94,11 @@ async fn followers_of_one_filter_share_a_batch_and_its_frame() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_follower_falls_behind_and_loses_nothing() {
+async fn slow_follower_catches_up_without_losing_events() {
     let service = service();
     let mut slow = follow(&service, Query::all(), None);
     until_caught_up(&mut slow).await;
-    // It is a member of its group from its first wait on.
+    // It joins its group with its first wait.
     assert!(tokio::time::timeout(Duration::from_millis(1), slow.next()).await.is_err());
     let big = vec![7_u8; 64 << 10];
     for _ in 0..40 {
@@ -138,7 +138,7 @@ async fn a_thousand_followers_of_ten_filters_each_get_exactly_theirs() {
         .map(|i| {
             let (service, mut last) = (service.clone(), last.subscribe());
             tokio::spawn(async move {
-                // Some join while it goes on, some begin in the middle, some leave and come back.
+                // Some join during the appends, some begin in the middle, some leave and come back.
                 if i % 7 == 0 {
                     tokio::time::sleep(Duration::from_millis(i % 50)).await;
                 }
@@ -157,13 +157,13 @@ async fn a_thousand_followers_of_ten_filters_each_get_exactly_theirs() {
                             }
                             Followed::CaughtUp { .. } | Followed::FellBehind { .. } => {}
                         },
-                        // Everything is written: what follows until caught up is all there will ever be.
+                        // Everything is written: the batches until caught up are the last ones.
                         _ = last.wait_for(Option::is_some) => break,
                     }
                 }
                 let resume = seen.last().copied().unwrap_or(after);
                 let mut rest = follow(&service, query(i % 10), Some(resume));
-                // What was not taken before the end comes by resuming, which must fit without a gap or a repetition.
+                // The rest is read by resuming, which must fit without a gap or a repetition.
                 seen.extend(until_caught_up(&mut rest).await.0);
                 (i % 10, after, seen)
             })
@@ -235,7 +235,7 @@ async fn stopping_and_deleting_end_subscriptions() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_that_stops_ends_them_and_nobody_left_lets_the_database_go() {
+async fn stopped_engine_ends_subscriptions_and_last_follower_releases_database() {
     let db = Database::in_memory().unwrap();
     let limits = Limits { subscriptions: 1, ..Limits::default() };
     let service = Service::new(db.clone(), ServiceSettings { limits, ..Default::default() }).unwrap();

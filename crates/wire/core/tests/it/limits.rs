@@ -1,4 +1,4 @@
-//! At a limit there is an answer at once; below it everything goes through.
+//! At a limit a call fails at once; below it everything succeeds.
 
 use ropewalk::{AppendOptions, Database, Event, Options, Query, ReadOptions};
 use ropewalk_wire::{Code, Limits, Service, ServiceSettings};
@@ -11,7 +11,7 @@ fn limited(limits: Limits) -> Service {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_append_that_is_too_large() {
+async fn too_large_append_is_rejected() {
     let service = limited(Limits { append_events: 3, request_bytes: 1000, ..Limits::default() });
     let everybody = everybody();
     let refuse = async |events: &[Event]| {
@@ -27,7 +27,7 @@ async fn one_append_that_is_too_large() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_many_appends_at_once_are_told_to_come_back() {
+async fn too_many_concurrent_appends_get_retry_after() {
     for limits in [
         Limits { appends_in_flight: 8, ..Limits::default() },
         Limits { append_bytes_in_flight: 8 * 1100, ..Limits::default() },
@@ -51,7 +51,7 @@ async fn too_many_appends_at_once_are_told_to_come_back() {
             }
         }
         assert_eq!(service.head(&everybody(), "default").await.unwrap().map(|head| head.0), Some(taken));
-        // Nothing is held for ever: now there is room again.
+        // No permit is held for ever: the next append succeeds.
         append(&service, &[Event::new("A").data(vec![0; 1000])]).await;
     }
 }
@@ -70,7 +70,7 @@ async fn open_reads_are_counted_until_they_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_small_memory_budget_slows_writers_down_and_refuses_none() {
+async fn small_memory_budget_slows_writers_without_errors() {
     let env = Database::in_memory().unwrap().engine().env().clone();
     let db = Options::new().env(env).memory_budget(1 << 20).open("/small").unwrap();
     let service = Service::new(db, ServiceSettings::default()).unwrap();

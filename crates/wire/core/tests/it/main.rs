@@ -1,4 +1,4 @@
-//! Behaviour of what the protocols share.
+//! Tests of the shared parts of the protocols.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod access;

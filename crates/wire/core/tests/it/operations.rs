@@ -1,4 +1,4 @@
-//! Append, read, count and the rest: what they answer and what they refuse.
+//! Append, read, count and the other operations: results and errors.
 
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query, QueryItem, ReadOptions};
 use ropewalk_wire::{Code, Conflict};
@@ -6,7 +6,7 @@ use ropewalk_wire::{Code, Conflict};
 use crate::{append, event, everybody, service};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_appended_is_read_in_batches() {
+async fn appended_events_are_read_in_batches() {
     let service = service();
     let events: Vec<Event> = (0..1000).map(|i| event(if i % 2 == 0 { "A" } else { "B" }, &[])).collect();
     assert_eq!(append(&service, &events).await, 1000);
@@ -27,7 +27,7 @@ async fn what_was_appended_is_read_in_batches() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_conflict_says_where() {
+async fn conflict_reports_its_position() {
     let service = service();
     append(&service, &[event("A", &["t:1"]), event("B", &["t:2"])]).await;
     let query = Query::from_types(["C"]).or(QueryItem::new(["B"], ["t:2"]));
@@ -39,7 +39,7 @@ async fn a_conflict_says_where() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn counts_heads_and_the_last_event() {
+async fn count_head_and_last_match_the_appends() {
     let service = service();
     let everybody = everybody();
     assert_eq!(service.head(&everybody, "default").await.unwrap(), None);
@@ -57,7 +57,7 @@ async fn counts_heads_and_the_last_event() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stores_are_created_listed_and_missed() {
+async fn stores_are_created_listed_and_reported_missing() {
     let service = service();
     let everybody = everybody();
     let missing = service.head(&everybody, "orders").await.unwrap_err();
@@ -81,20 +81,20 @@ async fn stores_are_created_listed_and_missed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopping_service_takes_nothing_new() {
+async fn stopping_service_rejects_new_operations() {
     let service = service();
     append(&service, &[event("A", &[])]).await;
     let mut open = service.read(&everybody(), "default", Query::all(), ReadOptions::default()).unwrap();
     service.stop().begin();
     let refused = service.append(&everybody(), "default", &[event("A", &[])], AppendOptions::default()).await;
     assert_eq!(refused.unwrap_err().code, Code::Stopping);
-    // What was begun goes on.
+    // An operation that has begun continues.
     let mut seen = 0;
     assert!(!open.next(10, 1 << 20, |_| seen += 1).await.unwrap());
     assert_eq!(seen, 1);
 }
 
-/// Enough that a batch takes longer than an async thread may be kept.
+/// Enough that a batch takes longer than it may occupy an async thread.
 async fn long_reads_give_the_same_answers() {
     let service = service();
     let events: Vec<Event> = (0..10_000).map(|i| event("A", &[if i % 2 == 0 { "x" } else { "y" }])).collect();
@@ -122,7 +122,7 @@ async fn long_reads_give_the_same_answers() {
     }
 }
 
-/// Runs all of them at once.
+/// Runs all of them concurrently.
 async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|context| {

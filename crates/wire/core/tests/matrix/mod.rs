@@ -1,4 +1,5 @@
-//! The authorisation matrix: every operation of a protocol is tried by each of these callers. Shared by the tests of the protocols.
+//! The authorization matrix: every operation of a protocol is tried by each of these callers. Shared by the
+//! tests of the protocols.
 #![allow(dead_code, clippy::print_stdout, clippy::unwrap_used)] // each protocol uses a part
 
 use std::collections::BTreeSet;
@@ -61,7 +62,7 @@ impl MatrixCaller {
         Some(access.authenticate(credentials, None).await.unwrap())
     }
 
-    /// What the table says about this caller and an operation on [`STORE`].
+    /// Whether the table allows this caller an operation on [`STORE`].
     pub(crate) fn is_allowed(&self, needs: Needs) -> bool {
         let Some(roles) = &self.roles else { return needs.resource == Resource::Public };
         let places: &[&str] = if needs.resource == Resource::AllStores { &["*"] } else { &["*", STORE] };
@@ -85,7 +86,7 @@ impl Matrix {
         Self { protocol, operations: BTreeSet::new(), cells: 0, wrong: Vec::new() }
     }
 
-    /// Notes whether an operation was refused for lack of a permission, and what it came to.
+    /// Records whether an operation was rejected for lack of a permission, and its outcome.
     pub(crate) fn note(
         &mut self,
         operation: &str,

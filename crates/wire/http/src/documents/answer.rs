@@ -1,4 +1,5 @@
-//! Documents on their way out: a cursor becomes chunks of JSON as fast as the client takes them, as in [`crate::stream`].
+//! Responses with documents: a cursor becomes chunks of JSON as fast as the client reads them, as in
+//! [`crate::stream`].
 
 use axum::body::{Body, Bytes};
 use axum::http::HeaderMap;
@@ -21,22 +22,22 @@ use crate::stream::NDJSON;
 const BATCH_DOCUMENTS: usize = 1_000;
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Which of the forms of Extended JSON is wanted.
+/// The requested form of Extended JSON.
 pub(super) fn form(canonical: bool) -> Form {
     if canonical { Form::Canonical } else { Form::Relaxed }
 }
 
-/// True when the client likes lines better than one object.
+/// True when the client prefers lines to one object.
 pub(super) fn lines(headers: &HeaderMap) -> Result<bool, Problem> {
     Ok(accept::choose(headers, &["application/json", NDJSON])? == NDJSON)
 }
 
-/// A JSON object, written by hand.
+/// A response with a serialized JSON object.
 pub(super) fn json(text: Vec<u8>) -> Response {
     ([(CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// Memory of an answer that is built as a whole: it counts until the client has taken it.
+/// Memory of a response that is built completely: it counts until the client has read it.
 pub(super) struct Memory(Reservation);
 
 impl Memory {
@@ -47,14 +48,14 @@ impl Memory {
     /// Covers so many bytes of documents and text.
     ///
     /// # Errors
-    /// The answers of the server hold too much.
+    /// The responses of the server hold too much.
     pub(super) fn cover(&mut self, bytes: usize) -> Result<(), DocumentsError> {
         self.0.try_cover(bytes).map_err(|error| {
             DocumentsError::Interrupted(LangError::new(LangCode::ExceededMemoryLimit, error.message))
         })
     }
 
-    /// The answer.
+    /// The response.
     ///
     /// # Errors
     /// As [`Memory::cover`].
@@ -86,7 +87,7 @@ pub(super) fn listed<'v>(name: &str, values: impl IntoIterator<Item = Value<'v>>
     out
 }
 
-/// A result on its way out.
+/// A result being sent.
 pub(super) struct Answer {
     cursor: DocumentCursor,
     service: Service,
@@ -134,7 +135,7 @@ impl Answer {
         Ok(out.into())
     }
 
-    /// Whole when it is short, as a stream when it is long; a stream that cannot go on breaks off.
+    /// Responds completely if the result is short, else as a stream; a stream that fails is cut off.
     pub(super) async fn send(mut self) -> Result<Response, Problem> {
         let begin = if self.lines { Vec::new() } else { b"{\"documents\":[".to_vec() };
         let first = self.chunk(begin).await?;

@@ -1,5 +1,5 @@
-//! What requests about documents say, and what is made of it. Documents, filters and updates are Extended JSON; they pass
-//! through as raw text until they become BSON.
+//! Request bodies about documents, and their parsing. Documents, filters and updates are Extended JSON; they
+//! pass through as raw text until they become BSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::refused;
 use crate::json::{DurabilityIn, Object};
 use crate::problem::Problem;
 
-/// A document that stands in `field`.
+/// Parses the document in `field`.
 pub(super) fn document(field: &str, text: &str) -> Result<DocBuf, Problem> {
     extjson::parse(text).map_err(|error| Problem::from(error).within(field))
 }
@@ -62,7 +62,7 @@ pub(super) fn number(field: &str, number: u64) -> Result<usize, Problem> {
     usize::try_from(number).map_err(|_| Problem::invalid(format!("{field}: {number} is too large")))
 }
 
-/// The texts of a query, from a body or from an address.
+/// The texts of a query, from a body or from a query string.
 #[derive(Default)]
 pub(super) struct FindTexts<'a> {
     pub(super) filter: Option<&'a str>,
@@ -120,7 +120,7 @@ pub(crate) struct FindIn<'a> {
     skip: Option<u64>,
     /// At most so many.
     limit: Option<u64>,
-    /// Shows every type as it is, numbers too.
+    /// Writes every type in its canonical form, numbers too.
     #[serde(default)]
     pub(super) canonical: bool,
 }
@@ -150,7 +150,7 @@ pub(crate) struct CountIn<'a> {
     pub(super) filter: Option<&'a RawValue>,
 }
 
-/// Of which field the values are wanted.
+/// A request for the distinct values of a field.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = DistinctRequest)]
@@ -177,7 +177,7 @@ pub(crate) struct AggregateIn<'a> {
     #[serde(borrow, default, rename = "let")]
     #[schema(value_type = Option<Object>)]
     variables: Option<&'a RawValue>,
-    /// Shows every type as it is, numbers too.
+    /// Writes every type in its canonical form, numbers too.
     #[serde(default)]
     pub(super) canonical: bool,
 }
@@ -224,7 +224,7 @@ pub(crate) struct UpdateIn<'a> {
     #[serde(borrow)]
     #[schema(value_type = serde_json::Value, example = json!({"$inc": {"age": 1}}))]
     update: &'a RawValue,
-    /// Conditions on elements that `$[name]` stands for.
+    /// Conditions on the elements that `$[name]` represents.
     #[serde(borrow, default)]
     #[schema(value_type = Option<Vec<Object>>)]
     array_filters: Option<&'a RawValue>,
@@ -316,14 +316,14 @@ pub(crate) struct ModifyIn<'a> {
     #[serde(borrow)]
     #[schema(value_type = Object)]
     filter: &'a RawValue,
-    /// What becomes of it. Absent: it is deleted, if `delete` says so.
+    /// The change to it. Absent: it is deleted, if `delete` says so.
     #[serde(borrow, default)]
     #[schema(value_type = Option<serde_json::Value>)]
     update: Option<&'a RawValue>,
     /// Deletes it.
     #[serde(default)]
     delete: bool,
-    /// Conditions on elements that `$[name]` stands for.
+    /// Conditions on the elements that `$[name]` represents.
     #[serde(borrow, default)]
     #[schema(value_type = Option<Vec<Object>>)]
     array_filters: Option<&'a RawValue>,
@@ -338,7 +338,7 @@ pub(crate) struct ModifyIn<'a> {
     /// Inserts a document when none matches.
     #[serde(default)]
     upsert: bool,
-    /// Shows it as it is afterwards.
+    /// Returns it as it is afterwards.
     #[serde(default)]
     after: bool,
     /// By this index.
@@ -389,7 +389,7 @@ pub(crate) struct IndexIn<'a> {
     /// Leaves out documents that have none of the fields.
     #[serde(default)]
     sparse: bool,
-    /// Kept, and not used by queries.
+    /// Maintained, but not used by queries.
     #[serde(default)]
     hidden: bool,
     /// Leaves out documents that do not match this filter.
@@ -418,7 +418,7 @@ pub(super) fn fields(fields: &[IndexField]) -> Vec<String> {
     fields.iter().map(text).collect()
 }
 
-/// What happens to documents whose reference is deleted.
+/// Effect on documents whose reference is deleted.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = OnDelete)]
@@ -438,12 +438,12 @@ enum OnDeleteIn {
 struct ReferenceIn {
     /// The collection, of the same database.
     collection: String,
-    /// What happens when the document there is deleted.
+    /// Effect of the deletion of the document there.
     #[schema(inline)]
     on_delete: OnDeleteIn,
 }
 
-/// What a collection asks of its documents.
+/// Requirements of a collection on its documents.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = CollectionRequest)]
@@ -452,10 +452,10 @@ pub(crate) struct CollectionIn<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<Object>)]
     validator: Option<&'a RawValue>,
-    /// Documents that break the validator already may be changed as anybody likes.
+    /// Documents that already violate the validator may be changed in any way.
     #[serde(default)]
     moderate: bool,
-    /// The validator can be neither replaced nor taken away.
+    /// The validator can be neither replaced nor removed.
     #[serde(default)]
     protected: bool,
     /// Expressions in CEL by operation: `read`, `list`, `create`, `update`, `delete`, `write`. They see `request.auth.uid`,

@@ -4,8 +4,8 @@
 //! body ─▶ parse ─▶ read, change ─▶ response            one budget, one deadline (`limits.request_time`)
 //!                               └▶ chunks of a stream  a deadline for each
 //! ```
-//! All evaluation of a request happens within [`Bounds::run`], so that filters, expressions, updates and pipelines count in one
-//! budget and end with the request's time or with the server.
+//! All evaluation of a request happens within [`Bounds::run`], so that filters, expressions, updates and
+//! pipelines count in one budget and end with the request's time or with the server.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;

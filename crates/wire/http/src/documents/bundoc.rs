@@ -1,14 +1,16 @@
-//! The paths of Bundoc's server, for its clients: `/v1/projects/{project}/databases/(default)/…`. A project is a database.
+//! The paths of Bundoc's server, for its clients: `/v1/projects/{project}/databases/(default)/…`. A project
+//! is a database.
 //!
 //! | path | |
 //! |---|---|
-//! | `collections`, `collections/{name}`, `…/rules`, `…/indexes/{field}` | list, make, look at, change, drop |
+//! | `collections`, `collections/{name}`, `…/rules`, `…/indexes/{field}` | list, create, get, change, drop |
 //! | `documents/{collection}`, `documents/{collection}/{id}` | insert, list, get, merge, delete; names of collections may hold slashes |
 //! | `documents/query` | `{collection, query, skip, limit, sortField, sortDesc, fields}` |
-//! | `indexes` | list, make, drop |
+//! | `indexes` | list, create, drop |
 //!
-//! What is different: callers are users and tokens of the server, never headers that anybody can write; filters are MongoDB's, and
-//! `$gte`, `$lte` and `$in` mean something; a duplicate `_id` is refused; errors are problem documents. Ids are texts, as there.
+//! Differences from Bundoc: callers are users and tokens of the server, never headers that any client can
+//! write; filters are MongoDB's, and `$gte`, `$lte` and `$in` are supported; a duplicate `_id` is rejected;
+//! errors are problem documents. Ids are texts, as there.
 
 use std::sync::Arc;
 
@@ -37,7 +39,7 @@ use crate::params::Params;
 use crate::problem::Problem;
 use crate::routes::Route;
 
-/// Documents of a list, when nobody says how many.
+/// Documents of a list by default.
 const LIST: u64 = 100;
 const ROOT: &str = "/v1/projects/{project}/databases/(default)";
 
@@ -115,7 +117,7 @@ impl InDatabase for At {
     }
 }
 
-/// The collection with the longest name that the path begins with, and what is left: the `_id` of a document.
+/// The collection with the longest name that is a prefix of the path, and the rest: the `_id` of a document.
 fn resolved(desk: &Desk, path: &str) -> Result<Option<(Collection, String)>, Problem> {
     let mut name = path;
     loop {
@@ -164,7 +166,7 @@ fn separated(fields: Option<String>) -> Vec<String> {
     fields.split(',').map(str::trim).filter(|field| !field.is_empty()).map(str::to_owned).collect()
 }
 
-/// An `_id` as nobody has given it: time and chance, 24 hexadecimal digits.
+/// A unique `_id`: time and chance, 24 hexadecimal digits.
 fn new_id(desk: &Desk) -> String {
     let env = desk.service.database().engine().env();
     let seconds = env.clock.wall_micros().div_euclid(1_000_000) as u32;
@@ -191,8 +193,8 @@ async fn insert(
     Ok((StatusCode::CREATED, put(&document)).into_response())
 }
 
-/// `GET documents/{collection}/{id}`: a document. `GET documents/{collection}?skip&limit&fields`: a list. With a `*` in the path:
-/// the documents of all collections that match, `?field=value` chooses among them.
+/// `GET documents/{collection}/{id}`: a document. `GET documents/{collection}?skip&limit&fields`: a list.
+/// With a `*` in the path: the documents of all matching collections, filtered by `?field=value`.
 async fn read(
     Place { desk, name: At { path, .. } }: Place<At>,
     RawQuery(query): RawQuery,
@@ -233,7 +235,7 @@ const GROUP_BYTES_MAX: usize = 64 << 20;
 async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Problem> {
     let mut filter = Writer::new();
     for (name, value) in params.rest() {
-        // What reads as JSON is that value; all else is a text.
+        // A value that parses as JSON is that value; any other is a text.
         match extjson::parse_value(&value) {
             Ok(parsed) => filter.put(&name, parsed.value()),
             Err(_) => filter.put(&name, Value::String(&value)),
@@ -272,7 +274,8 @@ async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Prob
     memory.json(answer::listed("documents", values, Form::Relaxed))
 }
 
-/// `PATCH documents/{collection}/{id}`: the fields of the body take the place of those that are there. Answers the body.
+/// `PATCH documents/{collection}/{id}`: the fields of the body replace those of the document. Returns the
+/// body.
 async fn merge(
     Place { desk, name: At { path, .. } }: Place<At>,
     body: JsonText,
@@ -377,7 +380,7 @@ async fn collections(
     Ok(Json(json!({ "collections": names })))
 }
 
-/// The options that a JSON Schema comes to: what it asks of values, and the references in it.
+/// The options for a JSON Schema: its requirements on values, and its references.
 fn options_of(schema: Option<Schema>, protected: bool) -> Result<CollectionOptions, Problem> {
     let mut references = Vec::new();
     let validator = match schema {
@@ -390,8 +393,8 @@ fn options_of(schema: Option<Schema>, protected: bool) -> Result<CollectionOptio
     Ok(CollectionOptions { validator, protected, references, ..CollectionOptions::default() })
 }
 
-/// A schema in MongoDB's words: `$schema` names the dialect and asks nothing, whole numbers are `integer` there, and
-/// `x-bundoc-ref` makes a reference.
+/// Translates a schema to MongoDB's: `$schema` names the dialect and requires nothing, whole numbers are
+/// `integer` there, and `x-bundoc-ref` makes a reference.
 fn translated(schema: Schema, path: &str, references: &mut Vec<Reference>) -> Result<Schema, Problem> {
     let Schema::Object(mut fields) = schema else { return Ok(schema) };
     fields.remove("$schema");

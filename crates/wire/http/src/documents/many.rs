@@ -25,7 +25,7 @@ use crate::params::Params;
 use crate::problem::{Problem, ProblemBody};
 use crate::routes::{DATABASE, Route};
 
-/// Documents of one insert, or bytes of it, that are short work.
+/// Most documents, or bytes, of an insert that is short work.
 const SHORT: usize = 16;
 const SHORT_BYTES: usize = 64 << 10;
 
@@ -109,24 +109,24 @@ struct CountOut {
     count: u64,
 }
 
-/// What an update did.
+/// Result of an update.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Updated)]
 #[allow(dead_code)] // only its schema is used: the `_id` is written by hand
 struct UpdatedOut {
     /// Documents that matched.
     matched: u64,
-    /// Documents that are different now.
+    /// Documents that were changed.
     modified: u64,
     /// The `_id` of the document that was inserted because none matched; null if none was.
     upserted: Option<serde_json::Value>,
 }
 
-/// What a deletion did.
+/// Result of a deletion.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Deleted)]
 struct DeletedOut {
-    /// Documents that are gone.
+    /// Deleted documents.
     deleted: u64,
 }
 
@@ -185,7 +185,7 @@ async fn find(desk: Desk, collection: &str, find: &Find, form: (bool, Form)) -> 
 
 /// The documents that match, as JSON or, with `Accept: application/x-ndjson`, one per line.
 ///
-/// The answer is a stream that shows one moment, whatever is written meanwhile.
+/// The response is a stream of one snapshot, whatever is written meanwhile.
 #[utoipa::path(
     get, path = "/v1/databases/{database}/collections/{collection}/documents", operation_id = "list_documents", tag = "documents",
     params(
@@ -220,7 +220,7 @@ async fn list(
     find(desk, &name.collection, &wanted, (lines, form)).await
 }
 
-/// The documents that match, asked for by a body.
+/// The documents that match, requested by a body.
 #[utoipa::path(
     post, path = "/v1/databases/{database}/collections/{collection}/documents:query", operation_id = "query_documents", tag = "documents",
     params(CollectionName),
@@ -245,7 +245,7 @@ async fn query(
     find(desk, &name.collection, &wanted, (lines, form)).await
 }
 
-/// How many documents match.
+/// The number of documents that match.
 #[utoipa::path(
     post, path = "/v1/databases/{database}/collections/{collection}/documents:count", operation_id = "count_documents", tag = "documents",
     params(CollectionName),
@@ -266,7 +266,7 @@ async fn count(
     Ok(Json(CountOut { count }))
 }
 
-/// The different values of a field, elements of arrays one by one, in the order of values.
+/// The distinct values of a field, elements of arrays one by one, in the order of values.
 #[utoipa::path(
     post, path = "/v1/databases/{database}/collections/{collection}/documents:distinct", operation_id = "distinct", tag = "documents",
     params(CollectionName),
@@ -286,14 +286,15 @@ async fn distinct(Place { desk, name }: Place<CollectionName>, body: JsonText) -
     memory.json(answer::listed("values", found.iter().map(Owned::value), Form::Relaxed))
 }
 
-/// What a pipeline makes of the documents. One that ends with `$out` or `$merge` writes, in one commit, and answers no documents.
+/// The result of a pipeline over the documents. One that ends with `$out` or `$merge` writes, in one commit,
+/// and returns no documents.
 #[utoipa::path(
     post, path = "/v1/databases/{database}/collections/{collection}/documents:aggregate", operation_id = "aggregate", tag = "documents",
     params(CollectionName),
     request_body = AggregateIn<'static>,
     responses(
-        (status = 200, description = "What comes out, at most 100 MiB.", body = DocumentsOut),
-        (status = 409, description = "What `$out` or `$merge` writes breaks a unique index: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 200, description = "The result, at most 100 MiB.", body = DocumentsOut),
+        (status = 409, description = "A document written by `$out` or `$merge` violates a unique index: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
 async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
@@ -310,7 +311,7 @@ async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) 
         let target = output.database.as_deref().unwrap_or(&desk.database);
         desk.service.check(&desk.caller, Right::Append, target)?;
         if !matches!(output.mode, OutputMode::Replace) {
-            // What `$merge` does depends on the documents that are there.
+            // The effect of `$merge` depends on the existing documents.
             desk.service.check(&desk.caller, Right::Read, target)?;
         }
         let asked = desk.asked_in(Some(target));
@@ -324,7 +325,7 @@ async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) 
     memory.json(answer::listed("documents", values, form))
 }
 
-/// What comes out of a pipeline that writes nothing.
+/// The result of a pipeline without `$out` or `$merge`.
 fn aggregated(
     desk: &Desk,
     collection: &ropewalk::documents::Collection,
@@ -332,7 +333,7 @@ fn aggregated(
     memory: &mut answer::Memory,
 ) -> Result<Vec<DocBuf>, DocumentsError> {
     if let Some(asked) = desk.asked() {
-        // Rules are asked within transactions; this one has nothing to commit.
+        // Rules are checked within transactions; this one has nothing to commit.
         let mut transaction = desk.service.database().begin();
         let mut documents = transaction.documents();
         documents.act_for(Some(asked));
@@ -355,7 +356,7 @@ fn aggregated(
     Ok(documents)
 }
 
-/// How a query is run, and what that takes.
+/// The plan of a query, and its cost.
 #[utoipa::path(
     post, path = "/v1/databases/{database}/collections/{collection}/documents:explain", operation_id = "explain", tag = "documents",
     params(CollectionName),
@@ -434,7 +435,7 @@ async fn delete(
     Ok(Json(DeletedOut { deleted: deleted.await? }))
 }
 
-/// Changes or deletes one document and shows it, as it was before or as it is after.
+/// Changes or deletes one document and returns it, as it was before or as it is after.
 #[utoipa::path(
     post, path = "/v1/databases/{database}/collections/{collection}/documents:modify", operation_id = "modify_document", tag = "documents",
     params(CollectionName),

@@ -1,14 +1,15 @@
-//! Documents over HTTP: databases, collections and their indexes; documents by `_id` and by query; transactions; change streams.
+//! Documents over HTTP: databases, collections and their indexes; documents by `_id` and by query;
+//! transactions; change streams.
 //!
 //! ```text
 //! JSON ─▶ BSON (Extended JSON) ─▶ filter, update, … ─▶ one commit, awaited ─▶ JSON
 //!                                                  └─▶ cursor ─▶ chunks as fast as the client takes them
 //! ```
-//! Read `one` for single documents, `many` for queries, `transaction`, `watch`; `asked` has the bodies, `bundoc` the paths of
-//! Bundoc's server.
+//! `one` has single documents, `many` queries, then `transaction` and `watch`; `asked` has the bodies,
+//! `bundoc` the paths of Bundoc's server.
 //!
-//! A database of documents is to users and tokens what a store of events is: `read`, `append` and `admin` on its name. Rules of
-//! collections are asked about everybody but those who may administer the database.
+//! For users and tokens a database of documents is like a store of events: `read`, `append` and `admin` on
+//! its name. Rules of collections apply to every caller who may not administer the database.
 
 mod answer;
 mod asked;
@@ -42,9 +43,9 @@ use crate::problem::{Problem, Refusal};
 use crate::routes::Route;
 use bounds::Bounds;
 
-/// Attempts at a write that others get in the way of.
+/// Attempts at a write that conflicts with others.
 const ATTEMPTS: usize = 1000;
-/// Longest wait for the commit that was in the way.
+/// Longest wait for the conflicting commit.
 const CONFLICT_WAIT: Duration = Duration::from_secs(1);
 
 /// Routes whose responses end.
@@ -57,7 +58,7 @@ pub(crate) fn routes() -> Vec<Route> {
     routes
 }
 
-/// Routes whose responses may go on without end.
+/// Routes whose responses may never end.
 pub(crate) fn live() -> Vec<Route> {
     watch::routes()
 }
@@ -67,7 +68,7 @@ trait InDatabase: DeserializeOwned + Send {
     fn database(&self) -> &str;
 }
 
-/// What every request begins with: the caller at the database that the path names, and the path's other names.
+/// Context of every request: the caller at the database in the path, and the path's other names.
 struct Place<N> {
     desk: Desk,
     name: N,
@@ -87,7 +88,7 @@ impl<N: InDatabase> FromRequestParts<App> for Place<N> {
     }
 }
 
-/// A caller at the documents of one database.
+/// Request context: a caller at the documents of one database.
 pub(crate) struct Desk {
     service: Service,
     caller: Caller,
@@ -110,17 +111,17 @@ impl Desk {
         body.parse(move |text| bounds.run(|| build(text))).await
     }
 
-    /// Evaluates within the bounds of the request, where that may take long.
+    /// Evaluates within the bounds of the request, as blocking work.
     async fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
         self.service.in_turn(|| self.bounds.run(work)).await
     }
 
-    /// Lets a read begin; hold what it gives until the read is answered.
+    /// Admits a read; hold the permit until the read has been sent.
     fn reading(&self) -> Result<OwnedSemaphorePermit, Problem> {
         Ok(self.service.admit_read(&self.caller, &self.database)?)
     }
 
-    /// Refuses a name that no database may have.
+    /// Rejects a name that no database may have.
     fn named(&self) -> Result<(), Problem> {
         self.collection("any").map(drop)
     }
@@ -142,7 +143,7 @@ impl Desk {
         Ok((collection, definition))
     }
 
-    /// Reads a collection that exists, as of one moment and in the caller's name.
+    /// Reads an existing collection at one snapshot and with the caller's rights.
     async fn look<R>(
         &self,
         collection: &str,
@@ -160,12 +161,13 @@ impl Desk {
         self.in_turn(work).await.map_err(refused)
     }
 
-    /// Whom rules of collections are asked about.
+    /// The caller to whom rules of collections apply.
     fn asked(&self) -> Option<Asked> {
         self.asked_in(None)
     }
 
-    /// The same for what also touches another database: rules hold unless the caller may administer both.
+    /// The same for a request that also touches another database: rules apply unless the caller may
+    /// administer both.
     fn asked_in(&self, other: Option<&str>) -> Option<Asked> {
         let may_administer = |database| self.caller.may(Right::Admin, Some(database));
         if may_administer(&self.database) && other.is_none_or(may_administer) {
@@ -176,14 +178,14 @@ impl Desk {
         Some(Asked { auth: Some(auth.finish()) })
     }
 
-    /// Whether rules of this collection are asked about the caller.
+    /// Whether rules of this collection apply to the caller.
     fn ruled(&self, collection: &Collection) -> Result<bool, Problem> {
         let definition = collection.definition().map_err(refused)?;
         let ruled = definition.is_some_and(|definition| definition.options().rules.is_some());
         Ok(ruled && self.asked().is_some())
     }
 
-    /// What parsers need to know.
+    /// Options for parsers.
     fn options(&self) -> Options {
         let env = self.service.database().engine().env();
         Options {
@@ -194,8 +196,8 @@ impl Desk {
         }
     }
 
-    /// Does `work` in a transaction of its own until no other commit gets in its way. While the disk writes, no thread waits.
-    /// `long`: it may take longer than an answer takes to send.
+    /// Runs `work` in a transaction, retried until it commits without conflict. No thread waits for the disk
+    /// write. `long`: it may take longer than sending a response.
     async fn change<R: Unpin + Send>(
         &self,
         size: (usize, bool),
@@ -205,7 +207,7 @@ impl Desk {
         self.change_for(self.asked(), size, durability, work).await
     }
 
-    /// The same in the name of `asked`.
+    /// The same with the rights of `asked`.
     async fn change_for<R: Unpin + Send>(
         &self,
         asked: Option<Asked>,
@@ -241,7 +243,7 @@ impl Desk {
     }
 }
 
-/// What documents refuse, as HTTP answers it.
+/// Converts an error of the documents crate to a problem.
 fn refused(error: DocumentsError) -> Problem {
     let code = match &error {
         DocumentsError::Validation { .. } | DocumentsError::Reference { .. } => {

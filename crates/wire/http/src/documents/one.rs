@@ -1,7 +1,8 @@
 //! Single documents by their `_id`.
 //!
-//! An `ETag` names the bytes of a document. `If-Match` makes a write depend on them, in the same commit: the document is still that
-//! one, or nothing is written. So two clients that read, change and write back do not undo each other's work.
+//! An `ETag` identifies the bytes of a document. `If-Match` makes a write conditional, in the same commit:
+//! the document is unchanged, or nothing is written. So two clients that read, change and write back do not
+//! undo each other's work.
 
 use axum::extract::RawQuery;
 use axum::http::header::{CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
@@ -42,7 +43,7 @@ pub(super) struct DocumentName {
     /// The collection; a slash in its name is written `%2F`.
     #[param(min_length = 1, max_length = 255)]
     pub(super) collection: String,
-    /// The document's `_id`: a text, or what the parameter `id` says.
+    /// The document's `_id`: a text, or as the parameter `id` says.
     #[param(min_length = 1)]
     pub(super) id: String,
 }
@@ -53,7 +54,7 @@ impl InDatabase for DocumentName {
     }
 }
 
-/// What the address says besides: what kind of `_id` the path holds, and the form of the answer.
+/// Query parameters: the kind of `_id` in the path, and the form of the response.
 struct Address {
     id: Owned,
     form: Form,
@@ -88,7 +89,7 @@ fn tag(document: &DocBuf) -> String {
     format!("\"{hex}\"")
 }
 
-/// What a header lists, weak tags like strong ones.
+/// Whether a header lists a tag; weak tags count like strong ones.
 fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     values
@@ -97,7 +98,7 @@ fn lists(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
         .any(|given| given == "*" || given.strip_prefix("W/").unwrap_or(given) == wanted)
 }
 
-/// Refuses a write whose headers expect another document, or none.
+/// Rejects a write whose headers expect another document, or none.
 fn expected(headers: &HeaderMap, current: Option<&DocBuf>) -> Result<(), Problem> {
     let refuse = |what: &str| Err(Problem::refused(Refusal::Precondition, what));
     match current {
@@ -111,7 +112,7 @@ fn expected(headers: &HeaderMap, current: Option<&DocBuf>) -> Result<(), Problem
             }
             Ok(())
         }
-        None if headers.contains_key(IF_MATCH) => refuse("there is no document, which If-Match asks for"),
+        None if headers.contains_key(IF_MATCH) => refuse("there is no document, which If-Match requires"),
         None => Ok(()),
     }
 }
@@ -144,7 +145,7 @@ pub(super) fn with_id(id: Value<'_>, document: &DocBuf) -> Result<DocBuf, Proble
     Ok(out.finish())
 }
 
-/// The document as it is stored, whatever rules say: for what a write depends on.
+/// The stored document, regardless of rules: for the preconditions of a write.
 fn stored(
     tx: &mut DocumentsTx<'_>,
     desk: &Desk,
@@ -159,12 +160,12 @@ fn stored(
 
 /// A document.
 ///
-/// With `If-None-Match` it answers 304 as long as the document is the one that the tag names.
+/// With `If-None-Match` it responds with 304 as long as the document has that tag.
 #[utoipa::path(
     get, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "get_document", tag = "documents",
     params(
         DocumentName,
-        ("id" = Option<String>, Query, description = "What the path holds: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
+        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
         ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
         ("if-none-match" = Option<String>, Header, description = "The `ETag` of an earlier answer."),
     ),
@@ -195,17 +196,17 @@ async fn get(
     Ok(answer(StatusCode::OK, &document, form))
 }
 
-/// Puts a whole document: a new one, or in the place of the one that is there.
+/// Stores a complete document: a new one, or in place of the existing one.
 ///
-/// `If-Match` with an `ETag` replaces only that document, `If-None-Match: *` only makes a new one.
+/// `If-Match` with an `ETag` replaces only that document, `If-None-Match: *` only creates a new one.
 #[utoipa::path(
     put, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "put_document", tag = "documents",
     params(
         DocumentName,
-        ("id" = Option<String>, Query, description = "What the path holds: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
+        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
         ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
         ("if-match" = Option<String>, Header, description = "Only in place of the document with this `ETag`."),
-        ("if-none-match" = Option<String>, Header, description = "`*`: only if there is none."),
+        ("if-none-match" = Option<String>, Header, description = "`*`: only if no document has this `_id`."),
     ),
     request_body = Object,
     responses(
@@ -243,12 +244,13 @@ async fn put(
     Ok(answer(status, &document, form))
 }
 
-/// Changes a document by operators, `{"$set": {"age": 42}}`, or by stages of a pipeline, and shows it as it is then.
+/// Changes a document by operators, `{"$set": {"age": 42}}`, or by stages of a pipeline, and returns the
+/// result.
 #[utoipa::path(
     patch, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "patch_document", tag = "documents",
     params(
         DocumentName,
-        ("id" = Option<String>, Query, description = "What the path holds: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
+        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
         ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
         ("if-match" = Option<String>, Header, description = "Only the document with this `ETag`."),
     ),
@@ -289,7 +291,7 @@ async fn patch(
     delete, path = "/v1/databases/{database}/collections/{collection}/documents/{id}", operation_id = "delete_document", tag = "documents",
     params(
         DocumentName,
-        ("id" = Option<String>, Query, description = "What the path holds: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
+        ("id" = Option<String>, Query, description = "Type of the identifier in the path: `text` (default), `oid` (an ObjectId in hex), `json` (any type, in Extended JSON)."),
         ("if-match" = Option<String>, Header, description = "Only the document with this `ETag`."),
     ),
     responses((status = 204, description = "Deleted.")),

@@ -1,4 +1,4 @@
-//! Where documents are: databases, collections, indexes.
+//! Databases, collections and indexes.
 
 use axum::Json;
 use axum::extract::{Extension, RawQuery, State};
@@ -34,7 +34,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Needs::read(DATABASE), routes!(indexes)),
         Route::new(Needs::admin(DATABASE), routes!(drop_database)),
         Route::new(Needs::admin(DATABASE), routes!(create, drop_collection)),
-        // A user who fills a database does not say how much it may hold.
+        // Users who fill a database must not choose its quota.
         Route::new(Needs::admin(Resource::AllStores), routes!(put_quota)),
         Route::new(Needs::append(DATABASE), routes!(create_index)),
         Route::new(Needs::append(DATABASE), routes!(drop_index)),
@@ -190,7 +190,7 @@ async fn database(Place { desk, .. }: Place<DatabaseName>) -> Result<Json<Databa
     Ok(Json(DatabaseOut { name: desk.database, collections, bytes, quota }))
 }
 
-/// Says how many bytes of documents a database may hold. What it holds already may be more, and shrink.
+/// Limits the bytes of documents of a database. It may already hold more, and shrink.
 #[utoipa::path(
     put, path = "/v1/databases/{database}/quota", operation_id = "put_quota", tag = "documents",
     params(DatabaseName),
@@ -283,7 +283,7 @@ fn described(collection: &Collection, definition: &Definition) -> Result<Vec<u8>
     Ok(text)
 }
 
-/// A collection: how much it holds, and what it asks of its documents.
+/// A collection: its size, and its requirements on documents.
 #[utoipa::path(
     get, path = "/v1/databases/{database}/collections/{collection}", operation_id = "get_collection", tag = "documents",
     params(CollectionName),
@@ -296,7 +296,7 @@ async fn look(Place { desk, name }: Place<CollectionName>) -> Result<Response, P
     Ok(answer::json(text))
 }
 
-/// Makes a collection, or gives the one that is there these rules. Documents that are there are not looked at.
+/// Creates a collection, or replaces the rules of an existing one. Existing documents are not checked.
 #[utoipa::path(
     put, path = "/v1/databases/{database}/collections/{collection}", operation_id = "put_collection", tag = "documents",
     params(CollectionName),
@@ -394,7 +394,7 @@ struct IndexOut {
     name: String,
 }
 
-/// Makes an index while others read and write; answered when it is complete.
+/// Creates an index while others read and write; responds when it is complete.
 #[utoipa::path(
     post, path = "/v1/databases/{database}/collections/{collection}/indexes", operation_id = "create_index", tag = "documents",
     params(CollectionName),

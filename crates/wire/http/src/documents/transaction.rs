@@ -23,7 +23,7 @@ use crate::routes::{DATABASE, Route};
 
 /// Most operations of one transaction.
 const OPERATIONS_MAX: usize = 10_000;
-/// Most bytes of documents in its answer.
+/// Most bytes of documents in its response.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 pub(super) fn routes() -> Vec<Route> {
@@ -53,7 +53,8 @@ struct OperationIn<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<FindIn<'a>>)]
     find: Option<Object<FindIn<'a>>>,
-    /// How many documents it has to match, delete or find: otherwise the whole transaction is refused (412).
+    /// How many documents it has to match, delete or find: otherwise the entire transaction is rejected
+    /// (412).
     expect: Option<u64>,
 }
 
@@ -62,7 +63,7 @@ struct OperationIn<'a> {
 #[serde(deny_unknown_fields)]
 #[schema(as = TransactionRequest)]
 struct TransactionIn<'a> {
-    /// In this order; each sees what those before it wrote.
+    /// In this order; each sees the writes of those before it.
     #[serde(borrow)]
     #[schema(value_type = Vec<OperationIn<'a>>)]
     operations: Vec<Object<OperationIn<'a>>>,
@@ -72,7 +73,7 @@ struct TransactionIn<'a> {
     durability: DurabilityIn,
 }
 
-/// What each operation answers, as its own route does.
+/// The result of each operation, as its own route returns it.
 #[derive(Serialize, ToSchema)]
 #[schema(as = TransactionResults)]
 #[allow(dead_code)] // only its schema is used: the results are written by hand
@@ -126,7 +127,7 @@ fn parsed(desk: &Desk, asked: &OperationIn<'_>) -> Result<Operation, Problem> {
 }
 
 impl Operation {
-    /// Does it; writes what it answers, and tells how many documents it concerned.
+    /// Runs the operation; writes its result, and returns how many documents it concerned.
     fn run(
         &self,
         tx: &mut DocumentsTx<'_>,
@@ -182,11 +183,11 @@ impl Operation {
     }
 }
 
-/// Does all of the operations, in one commit, or none.
+/// Runs all of the operations, in one commit, or none.
 ///
-/// Each reads what those before it wrote, and nothing that they rest on has changed when they are committed: a transaction that
-/// others get in the way of is run again by the server. With `expect` an operation refuses the whole when it is not about so many
-/// documents.
+/// Each reads the writes of those before it. Nothing that they have read has changed at the commit: the
+/// server retries a transaction that conflicts with others. With `expect` an operation fails the entire
+/// transaction when it does not concern so many documents.
 #[utoipa::path(
     post, path = "/v1/databases/{database}/transaction", operation_id = "transaction", tag = "documents",
     params(DatabaseName),
@@ -227,7 +228,7 @@ async fn transaction(Place { desk, .. }: Place<DatabaseName>, body: JsonText) ->
             if let Some(expected) = operation.expect.filter(|expected| *expected != count) {
                 let what = format!("it is about {count} documents, {expected} are expected");
                 stopped = Some(Problem::refused(Refusal::Precondition, &what));
-                // Whatever error this is, it undoes what was done; the other one is answered.
+                // Any error rolls the transaction back; the other one is reported.
                 return Err(DocumentsError::InvalidOptions { what });
             }
         }

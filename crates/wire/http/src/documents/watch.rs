@@ -1,12 +1,12 @@
-//! Change streams over HTTP: what happens to documents, as server-sent events or NDJSON.
+//! Change streams over HTTP: changes of documents, as server-sent events or NDJSON.
 //!
 //! ```text
 //! id: 00000000000000070000000000000000        {"_id":{"_data":"0000…"},"operationType":"insert",…}
 //! event: insert
 //! data: {"_id":{"_data":"0000…"},"operationType":"insert",…}
 //! ```
-//! The id is the token to resume behind; a browser sends it back by itself as `Last-Event-ID`. A stream reads the log, so nothing is
-//! kept for it, and while nothing happens it holds no thread.
+//! The id is the token to resume after; a browser sends it back automatically as `Last-Event-ID`. A stream
+//! reads the log, so it has no buffer, and while it waits it holds no thread.
 
 use std::convert::Infallible;
 use std::str::FromStr as _;
@@ -37,12 +37,12 @@ use crate::routes::{DATABASE, Route};
 use crate::stream::NDJSON;
 use crate::subscribe::{Frames, SSE, frames};
 
-/// Bytes of one chunk, about.
+/// Approximate bytes of one chunk.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Events looked at before others have their turn.
+/// Events read before other work may run.
 const CHUNK_EVENTS: usize = 1_000;
 
-/// Rules are about documents, and events show them.
+/// Rules apply to documents, and events contain them.
 const RULES: &str = "a collection with rules: `admin`";
 
 pub(super) fn routes() -> Vec<Route> {
@@ -52,7 +52,7 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// Watches a database: every change of every collection, from now on or from a place in the past.
+/// Watches a database: every change of every collection, from now on or from a position in the past.
 ///
 /// Server-sent events by default (`Accept: text/event-stream` or `format=sse`), NDJSON by `Accept: application/x-ndjson`
 /// or `format=ndjson`. Nothing is skipped or repeated for a client that resumes by `Last-Event-ID`.
@@ -60,7 +60,7 @@ pub(super) fn routes() -> Vec<Route> {
     get, path = "/v1/databases/{database}/watch", operation_id = "watch_database", tag = "documents",
     params(
         DatabaseName,
-        ("after" = Option<String>, Query, description = "Goes on behind the event with this token. 404 when the log no longer holds it."),
+        ("after" = Option<String>, Query, description = "Resumes after the event with this token. 404 when the log no longer holds it."),
         ("from" = Option<u64>, Query, description = "Instead of `after`: begins with this commit."),
         ("full_document" = Option<bool>, Query, description = "Updates carry the document, as it was in its commit."),
         ("pipeline" = Option<String>, Query, description = "Stages over the events, as JSON."),
@@ -89,7 +89,7 @@ async fn database(
     get, path = "/v1/databases/{database}/collections/{collection}/watch", operation_id = "watch_collection", tag = "documents",
     params(
         CollectionName,
-        ("after" = Option<String>, Query, description = "Goes on behind the event with this token. 404 when the log no longer holds it."),
+        ("after" = Option<String>, Query, description = "Resumes after the event with this token. 404 when the log no longer holds it."),
         ("from" = Option<u64>, Query, description = "Instead of `after`: begins with this commit."),
         ("full_document" = Option<bool>, Query, description = "Updates carry the document, as it was in its commit."),
         ("pipeline" = Option<String>, Query, description = "Stages over the events, as JSON."),
@@ -132,7 +132,7 @@ async fn open(
     live.send(app.settings.heartbeat).await
 }
 
-/// Where the stream begins, and what becomes of its events.
+/// The start of the stream, and its options.
 fn wanted(
     desk: &Desk,
     params: &mut Params,
@@ -161,7 +161,7 @@ fn wanted(
     Ok((Watch { after: resumed.or(after), from, full_document, expanded: false }, pipeline))
 }
 
-/// Rules are about documents, and events show them to whoever watches.
+/// Rules apply to documents, and events show them to every watcher.
 fn not_ruled(desk: &Desk, target: &Target) -> Result<(), Problem> {
     let names = match target {
         Target::Collection { name, .. } => vec![name.clone()],
@@ -170,20 +170,20 @@ fn not_ruled(desk: &Desk, target: &Target) -> Result<(), Problem> {
     for name in names {
         if desk.ruled(&desk.collection(&name)?)? {
             let what =
-                format!("collection {name:?} has rules; whoever may administer the database may watch it");
+                format!("collection {name:?} has rules; only administrators of the database may watch it");
             return Err(Problem::new(Code::PermissionDenied, what));
         }
     }
     Ok(())
 }
 
-/// A stream on its way out.
+/// A change stream being sent.
 struct Live {
     stream: ChangeStream,
     desk: Desk,
     frames: Frames,
     form: Form,
-    /// Changes of users and tokens when the caller was looked at last.
+    /// Version of users and tokens when the caller was last checked.
     seen: u64,
     ended: bool,
     _permit: OwnedSemaphorePermit,
@@ -193,7 +193,7 @@ struct Live {
 fn put(out: &mut Vec<u8>, event: &ChangeEvent, frames: Frames, form: Form) {
     if frames == Frames::Sse {
         let kind = event.document.doc().get("operationType").and_then(Value::as_str);
-        // A pipeline may have made anything of it; what is no word names no event.
+        // A pipeline may have changed the kind; an invalid word is not sent as an event name.
         let kind = kind.filter(|kind| kind.bytes().all(|byte| byte.is_ascii_alphanumeric()));
         out.extend_from_slice(format!("id: {}\n", event.token).as_bytes());
         if let Some(kind) = kind {
@@ -206,7 +206,7 @@ fn put(out: &mut Vec<u8>, event: &ChangeEvent, frames: Frames, form: Form) {
 }
 
 impl Live {
-    /// What happened since, up to a chunk.
+    /// The next events, up to a chunk.
     async fn chunk(&mut self) -> Result<Vec<u8>, WireError> {
         let mut out = Vec::new();
         let (service, frames, form) = (self.desk.service.clone(), self.frames, self.form);
@@ -234,13 +234,13 @@ impl Live {
         Ok(out)
     }
 
-    /// The next frame: events, or a sign of life.
+    /// The next frame: events, or a heartbeat.
     async fn frame(&mut self, heartbeat: Duration) -> Result<Option<Bytes>, WireError> {
         loop {
             if self.ended {
                 return Ok(None);
             }
-            // Whatever comes behind this one wakes us.
+            // Any later commit wakes us.
             let seen = self.desk.service.database().seq();
             let out = self.chunk().await?;
             if !out.is_empty() {
@@ -260,7 +260,7 @@ impl Live {
         }
     }
 
-    /// The first look is before the status, so that a place that is lost has one of its own.
+    /// The first read precedes the status, so that a lost position gets an error status.
     async fn send(mut self, heartbeat: Duration) -> Result<Response, Problem> {
         let first = self.chunk().await?;
         let (frames, kind) = (self.frames, if self.frames == Frames::Sse { SSE } else { NDJSON });
@@ -273,7 +273,7 @@ impl Live {
             }
         });
         let first = stream::iter((!first.is_empty()).then(|| Bytes::from(first)));
-        // Fused: who takes the stream may ask again after its end.
+        // Fused: the body may be polled again after its end.
         let body = Body::from_stream(first.chain(rest).map(Ok::<_, Infallible>).fuse());
         let headers = [
             (CONTENT_TYPE, HeaderValue::from_static(kind)),

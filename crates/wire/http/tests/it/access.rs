@@ -1,4 +1,4 @@
-//! Who may call. What users and tokens are is told in `ropewalk-wire`; here is how HTTP carries them.
+//! Authentication over HTTP. `ropewalk-wire` documents users and tokens; here is how HTTP carries them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -32,7 +32,7 @@ async fn append(server: &Server, authorization: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn users_and_tokens_may_what_their_roles_say() {
+async fn users_and_tokens_have_the_rights_of_their_roles() {
     let (server, token) = closed().await;
     let (ann, token) = (basic("ann", "correct horse"), format!("Bearer {token}"));
     get(&server, "/v1/stores/s/head", &ann).await.ok();
@@ -48,14 +48,14 @@ async fn users_and_tokens_may_what_their_roles_say() {
         .refused(403, "permission_denied");
     let listed = get(&server, "/v1/stores", &ann).await.ok();
     assert_eq!(listed["stores"].as_array().unwrap().len(), 1);
-    // The compatible surfaces are no way around.
+    // The compatible interfaces do not bypass authentication.
     server.get("/read?query=%7B%7D").await.refused(401, "unauthenticated");
     get(&server, "/read?query=%7B%7D", &ann).await.refused(403, "permission_denied");
     server.post("/append", json!({ "events": { "type": "A" } })).await.refused(401, "unauthenticated");
 }
 
 #[tokio::test]
-async fn what_is_no_login_is_refused() {
+async fn invalid_credentials_are_rejected() {
     let (server, token) = closed().await;
     let wrong = [
         "Digest x",
@@ -78,14 +78,14 @@ async fn what_is_no_login_is_refused() {
     server.get("/v1/nothing").await.refused(401, "unauthenticated");
     let twice = [("authorization", "Bearer a"), ("authorization", "Bearer b")];
     server.request("GET", "/v1/stores", &twice, b"").await.refused(401, "unauthenticated");
-    // These say that the process lives, to whoever asks.
+    // Probes say that the process lives, to any client.
     for path in ["/health", "/ready", "/openapi.json"] {
         assert_eq!(get(&server, path, "Bearer rw_unknown").await.status, 200);
     }
 }
 
 #[tokio::test]
-async fn guessing_is_slowed_down_by_the_connection_and_not_by_a_header() {
+async fn password_guessing_is_throttled_by_peer_address_not_by_header() {
     let (server, _) = closed().await;
     let mut statuses = Vec::new();
     for n in 0..50 {

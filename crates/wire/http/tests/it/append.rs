@@ -8,7 +8,7 @@ use crate::client::Server;
 const EVENTS: &str = "/v1/stores/s/events";
 
 #[tokio::test]
-async fn events_come_back_as_they_were_given() {
+async fn events_round_trip() {
     let server = Server::start().await;
     let id = "0193e8a5-0000-7000-8000-000000000001";
     // Written by hand: the order inside data and metadata is part of the promise.
@@ -46,7 +46,7 @@ async fn events_come_back_as_they_were_given() {
 }
 
 #[tokio::test]
-async fn payloads_keep_their_spelling() {
+async fn payloads_preserve_their_spelling() {
     let server = Server::start().await;
     let body = r#"{"events":[{"type":"A","data":{"n":1.0e2,"big":123456789012345678901234567890,"n":[1,
         2]}}]}"#;
@@ -58,7 +58,7 @@ async fn payloads_keep_their_spelling() {
 }
 
 #[tokio::test]
-async fn a_failed_condition_says_which_and_where() {
+async fn failed_condition_reports_condition_and_position() {
     let server = Server::start().await;
     server.append("s", json!([{ "type": "A", "tags": ["x"] }, { "type": "B", "tags": ["y"] }])).await;
     let conditions = json!([
@@ -115,7 +115,7 @@ async fn retries_and_tracking() {
 }
 
 #[tokio::test]
-async fn every_durability_is_taken() {
+async fn every_durability_is_accepted() {
     let server = Server::start().await;
     for durability in ["sync", "buffered", "async:5"] {
         server.post(EVENTS, json!({ "events": [{ "type": "A" }], "durability": durability })).await.ok();
@@ -129,7 +129,7 @@ async fn every_durability_is_taken() {
 }
 
 #[tokio::test]
-async fn what_breaks_a_rule_is_refused_by_name() {
+async fn invalid_appends_are_rejected_by_name() {
     let server = Server::start().await;
     let long = "t".repeat(65_536);
     let wrong = [
@@ -174,7 +174,7 @@ async fn what_breaks_a_rule_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_in_the_middle_leaves_no_half_append() {
+async fn disconnect_during_append_leaves_no_partial_append() {
     let server = Server::start().await;
     server.append("s", json!([{ "type": "A" }])).await;
     let body = json!({ "events": [{ "type": "B" }, { "type": "B" }] }).to_string();
@@ -188,7 +188,7 @@ async fn a_client_that_leaves_in_the_middle_leaves_no_half_append() {
         socket.write_all(&body.as_bytes()[..sent]).await.unwrap();
         drop(socket);
     }
-    // Appends that were read whole may have happened, as wholes; the server goes on.
+    // Completely received appends may have happened, each atomically; the server continues.
     server.append("s", json!([{ "type": "C" }])).await;
     let count = server.get("/v1/stores/s/events:count?type=B").await.ok()["count"].as_u64().unwrap();
     assert!(count == 0 || count == 2, "{count}");

@@ -1,4 +1,4 @@
-//! Backups over HTTP: below one directory, for administrators of everything.
+//! Backups over HTTP: inside one directory, for administrators of everything.
 
 use ropewalk::Database;
 use ropewalk_http::HttpSettings;
@@ -19,7 +19,7 @@ fn copy(server: &Server, name: &str) -> Database {
 }
 
 #[tokio::test]
-async fn a_copy_is_made_under_a_name_of_its_own_or_of_the_clients() {
+async fn backup_gets_a_generated_name_or_the_clients() {
     let server = server().await;
     server.append("s", json!([{ "type": "A" }])).await;
     let made = server.request("POST", "/v1/backups", &[], b"").await;
@@ -42,7 +42,7 @@ async fn a_copy_is_made_under_a_name_of_its_own_or_of_the_clients() {
 }
 
 #[tokio::test]
-async fn no_name_leads_out_of_the_directory() {
+async fn backup_names_cannot_leave_the_directory() {
     let server = server().await;
     for name in ["..", "%2e%2e", "a%2Fb", "%2Ftmp%2Fa", ".a", "a.partial", "a%00"] {
         let path = format!("/v1/backups/{name}");
@@ -52,7 +52,7 @@ async fn no_name_leads_out_of_the_directory() {
 }
 
 #[tokio::test]
-async fn without_a_directory_there_are_none() {
+async fn backups_without_a_directory_are_rejected() {
     let server = Server::start().await;
     let refused = server.request("POST", "/v1/backups", &[], b"").await;
     refused.refused(400, "invalid_argument");
@@ -60,7 +60,7 @@ async fn without_a_directory_there_are_none() {
 }
 
 #[tokio::test]
-async fn whoever_administers_one_store_only_may_not_copy_them_all() {
+async fn backup_requires_admin_on_all_stores() {
     let server = server().await;
     for (user, roles) in
         [("root", json!({ "*": ["admin"] })), ("ann", json!({ "s": ["admin"], "*": ["read"] }))]

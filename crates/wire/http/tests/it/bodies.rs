@@ -45,7 +45,7 @@ async fn other_types_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_refused_with_its_place() {
+async fn invalid_json_is_rejected_with_its_position() {
     let server = Server::start().await;
     let wrong: [(&[u8], &str); 9] = [
         (b"", "line 1 column 0"),
@@ -72,12 +72,12 @@ async fn what_is_not_json_is_refused_with_its_place() {
 }
 
 #[tokio::test]
-async fn large_bodies_are_refused_before_and_while_they_come() {
+async fn large_bodies_are_rejected_before_and_while_they_arrive() {
     let server = small().await;
     let event = |bytes: usize| json!({ "events": [{ "type": "A", "data": "x".repeat(bytes) }] });
     server.post(EVENTS, event(9_000)).await.ok();
     server.post(EVENTS, event(20_000)).await.refused(413, "too_large");
-    // Announced too large: answered without a byte of the body.
+    // Announced too large: rejected without a byte of the body.
     let announced = format!(
         "POST {EVENTS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999999\r\n\r\n"
     );
@@ -142,7 +142,7 @@ async fn large_bodies_are_parsed_off_the_async_threads() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_ends_the_request() {
+async fn missing_body_ends_the_request() {
     let limits = Limits { request_time: Duration::from_millis(200), ..Limits::default() };
     let server = Server::with(limits, HttpSettings::default()).await;
     let head = format!(
@@ -152,7 +152,7 @@ async fn a_body_that_does_not_come_ends_the_request() {
 }
 
 #[tokio::test]
-async fn a_hundred_continue_is_asked_for_only_when_the_body_is_wanted() {
+async fn continue_is_sent_only_when_the_body_is_wanted() {
     let server = small().await;
     let mut socket = server.connect().await;
     let body = r#"{"events":[{"type":"A"}]}"#;

@@ -1,4 +1,5 @@
-//! Requests over documents have a budget of memory and time; what a pipeline writes elsewhere needs the rights there.
+//! Requests over documents have a budget of memory and time; what a pipeline writes elsewhere needs the
+//! rights there.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn steps(n: u32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_every_request_over_documents_ends_with_its_time() {
+async fn c_document_requests_end_at_their_deadline() {
     let limits = Limits { request_time: Duration::from_millis(300), ..Limits::default() };
     let mut documents = vec![json!({ "_id": "a", "n": 1 })];
     documents.extend((0..300).map(|n| json!({ "_id": n })));
@@ -74,7 +75,7 @@ async fn c_requests_over_documents_have_a_budget_of_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c_answers_share_memory_until_they_are_taken() {
+async fn c_responses_share_memory_until_they_are_read() {
     let text = "x".repeat(1 << 20);
     let server = with_documents(Limits::default(), json!([{ "_id": "a", "text": text }])).await;
     let memory = server.service.answer_memory();
@@ -145,7 +146,7 @@ async fn c_output_into_another_database_needs_its_rights_and_obeys_its_rules() {
     denied(write(append, merge("free")).await);
     write(append, out("free")).await.ok();
     write(both, merge("free")).await.ok();
-    // The rules of the target hold for an administrator of the source.
+    // The rules of the target apply to an administrator of the source.
     denied(write(both, out("ruled")).await);
     denied(write(both, merge("ruled")).await);
     write(admin, merge("ruled")).await.ok();

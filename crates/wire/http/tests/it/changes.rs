@@ -13,7 +13,7 @@ fn lines(text: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn commits_come_in_order_and_whole() {
+async fn commits_arrive_in_order_and_complete() {
     let server = Server::start().await;
     let first = server.append("s", json!([{ "type": "A", "data": 1 }, { "type": "B" }])).await["seq"]
         .as_u64()
@@ -33,7 +33,7 @@ async fn commits_come_in_order_and_whole() {
     assert_eq!(limited, commits[..1]);
     assert!(lines(server.get("/v1/changes").await.text()).ends_with(&commits));
     assert_eq!(server.get(&format!("/v1/changes?from={}", first + 2)).await.text(), "");
-    // A client that takes compressed answers gets the same.
+    // A client that accepts compression gets the same.
     let gzip = [("accept-encoding", "gzip")];
     assert_eq!(lines(server.request("GET", "/v1/changes?last=1", &gzip, b"").await.text()), newest);
     server.get("/v1/changes?from=1&last=1").await.refused(400, "invalid_argument");
@@ -45,7 +45,7 @@ async fn commits_come_in_order_and_whole() {
 }
 
 #[tokio::test]
-async fn documents_series_and_tables_are_told_of() {
+async fn writes_to_documents_series_and_tables_are_reported() {
     use ropewalk::series::{Labels, SampleBatch};
     use ropewalk::tables::{ColumnDef, TableDef, Type};
     let server = Server::start().await;
@@ -73,7 +73,7 @@ async fn documents_series_and_tables_are_told_of() {
     told.sort();
     told.dedup();
     assert_eq!(told, ["documents", "tables", "time series"]);
-    // Who reads events alone sees what it saw before.
+    // A reader of events alone sees the same as before.
     assert!(commits.last().unwrap().get("others").is_none());
 }
 
@@ -101,7 +101,7 @@ async fn a_follower_sees_new_commits_heartbeats_and_the_stop() {
 }
 
 #[tokio::test]
-async fn it_is_for_administrators_and_shows_no_values() {
+async fn feed_requires_admin_and_contains_no_values() {
     let server = Server::start().await;
     let (access, admin) = (server.service.access(), Caller::everybody());
     let roles = |right| Roles::from([("*".to_owned(), [right].into())]);

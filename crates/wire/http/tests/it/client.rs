@@ -1,4 +1,4 @@
-//! A server on a port of its own, and a small HTTP/1.1 client that can also say things no client should.
+//! A server on a free port, and a small HTTP/1.1 client that can also send invalid requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// The code of a problem, after a look at its form.
+    /// The code of a problem, after a check of its form.
     pub(crate) fn problem(&self) -> (u16, String) {
         let json = self.json();
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{json}");
@@ -119,10 +119,10 @@ impl Server {
         self.raw(&raw).await
     }
 
-    /// Sends bytes as they are and reads the answer to its end.
+    /// Sends bytes unchanged and reads the response to its end.
     pub(crate) async fn raw(&self, bytes: &[u8]) -> Reply {
         let mut socket = self.connect().await;
-        // The server may answer and close before it has read everything.
+        // The server may respond and close before it has read everything.
         let _ = socket.write_all(bytes).await;
         let mut answer = Vec::new();
         let read = async {
@@ -210,7 +210,7 @@ fn parse(answer: &[u8]) -> Reply {
     Reply { status, headers, body }
 }
 
-/// Takes one chunk off; `None` when it is not whole, or the last.
+/// Splits one chunk off; `None` when it is incomplete, or the last.
 fn chunk<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let line = find(rest, b"\r\n")?;
     let size = usize::from_str_radix(std::str::from_utf8(&rest[..line]).ok()?, 16).ok()?;
@@ -223,7 +223,7 @@ fn chunk<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(chunk)
 }
 
-/// An answer that is read as it comes.
+/// A response that is read as it arrives.
 pub(crate) struct Stream {
     socket: TcpStream,
     raw: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The surfaces of the DCB k6 suite and of go-crablet, request by request and answer by answer.
+//! The interfaces of the DCB k6 suite and of go-crablet, request by request and response by response.
 
 use ropewalk_http::HttpSettings;
 use ropewalk_wire::Limits;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Reply, Server};
 
-/// Checks an answer of `/append` and takes the time out of it, which nothing can fix.
+/// Checks a response of `/append` and removes the duration, which varies.
 #[track_caller]
 fn appended(reply: Reply, condition_failed: bool) {
     let json = reply.ok();
@@ -101,7 +101,7 @@ async fn crablet_appends_one_or_many_and_counts() {
 }
 
 #[tokio::test]
-async fn isolation_headers_are_honoured_or_refused() {
+async fn isolation_headers_are_honoured_or_rejected() {
     let server = Server::start().await;
     let body = json!({ "events": { "type": "A", "data": "", "tags": [] } }).to_string();
     for (header, level) in [
@@ -136,7 +136,7 @@ async fn d1_20_fields_of_an_append_that_are_unknown_are_ignored() {
 }
 
 #[tokio::test]
-async fn a_header_names_another_store() {
+async fn header_selects_another_store() {
     let server = Server::start().await;
     let headers = [("content-type", "application/json"), ("x-store", "other")];
     let body = json!({ "events": { "type": "A" } }).to_string();
@@ -146,7 +146,7 @@ async fn a_header_names_another_store() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_a_problem_and_not_a_failed_condition() {
+async fn invalid_append_is_a_problem_and_not_a_failed_condition() {
     let server = Server::start().await;
     let wrong = [
         (json!({ "events": [] }), "at least one event"),
@@ -169,7 +169,7 @@ async fn what_is_wrong_is_a_problem_and_not_a_failed_condition() {
 }
 
 #[tokio::test]
-async fn cleanup_is_there_for_developers_only() {
+async fn cleanup_requires_the_setting_dev() {
     let closed = Server::start().await;
     closed.request("POST", "/cleanup", &[], b"").await.refused(404, "no_such_route");
     let settings = HttpSettings { dev: true, ..HttpSettings::default() };

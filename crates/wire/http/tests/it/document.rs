@@ -6,9 +6,9 @@ use crate::client::Server;
 
 const COMMITTED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/openapi.json");
 
-/// To write the file anew: `UPDATE_OPENAPI=1 cargo test -p ropewalk-http document`.
+/// `UPDATE_OPENAPI=1 cargo test -p ropewalk-http document` rewrites the file.
 #[test]
-fn the_committed_document_is_what_the_code_says() {
+fn committed_openapi_document_matches_the_code() {
     let generated = ropewalk_http::openapi_json();
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
         std::fs::write(COMMITTED, &generated).unwrap();
@@ -18,7 +18,7 @@ fn the_committed_document_is_what_the_code_says() {
 }
 
 #[tokio::test]
-async fn it_is_served() {
+async fn openapi_document_is_served() {
     let server = Server::start().await;
     let reply = server.get("/openapi.json").await;
     assert_eq!(reply.header("content-type"), Some("application/json"));
@@ -26,7 +26,7 @@ async fn it_is_served() {
 }
 
 #[test]
-fn every_operation_documents_every_refusal_and_all_references_lead_somewhere() {
+fn every_operation_documents_every_failure_and_all_references_resolve() {
     let document: Value = serde_json::from_str(&ropewalk_http::openapi_json()).unwrap();
     let mut operations = 0;
     for (path, item) in document["paths"].as_object().unwrap() {

@@ -31,7 +31,7 @@ async fn ids(server: &Server, query: Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_document_keeps_types_and_the_order_of_its_fields() {
+async fn document_preserves_types_and_field_order() {
     let server = Server::start().await;
     let text = r#"{"z":1,"l":9007199254740993,"d":2.0,"at":{"$date":"2026-11-22T00:00:00Z"},"a":{"y":[1,null,true],"b":{"$numberDecimal":"1.50"}}}"#;
     let path = format!("{PEOPLE}/documents/ann");
@@ -53,7 +53,7 @@ async fn a_document_keeps_types_and_the_order_of_its_fields() {
 }
 
 #[tokio::test]
-async fn tags_keep_two_writers_apart() {
+async fn etags_prevent_lost_updates() {
     let server = people().await;
     let path = format!("{PEOPLE}/documents/ann");
     let first = server.get(&path).await;
@@ -161,7 +161,7 @@ async fn updates_and_deletions_of_one_and_of_many() {
 }
 
 #[tokio::test]
-async fn inserts_are_all_or_nothing_and_say_which_one_was_in_the_way() {
+async fn inserts_are_atomic_and_report_the_conflict() {
     let server = people().await;
     let refused = server
         .post(&format!("{PEOPLE}/documents"), json!({ "documents": [{ "_id": "eve" }, { "_id": "ann" }] }))
@@ -172,7 +172,7 @@ async fn inserts_are_all_or_nothing_and_say_which_one_was_in_the_way() {
 }
 
 #[tokio::test]
-async fn what_breaks_a_rule_is_refused_by_name() {
+async fn invalid_documents_are_rejected_by_name() {
     let server = people().await;
     let cases = [
         ("documents", json!({ "documents": [] }), "at least one"),
@@ -206,7 +206,7 @@ async fn what_breaks_a_rule_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_database_holds_no_more_than_its_quota() {
+async fn database_size_is_limited_by_quota() {
     let server = people().await;
     let held = server.get("/v1/databases/shop").await.ok();
     assert_eq!(held["quota"], Value::Null);
@@ -222,7 +222,7 @@ async fn a_database_holds_no_more_than_its_quota() {
     for bad in ["{}", r#"{"bytes":-1}"#, r#"{"bytes":1,"more":1}"#] {
         send(&server, "PUT", quota, &[], bad).await.refused(400, "invalid_argument");
     }
-    // Who may administer a database may not say how large it may be.
+    // Administrators of a database may not change its quota.
     let roles = Roles::from([("shop".to_owned(), [Right::Admin].into())]);
     server.service.access().create_user(&Caller::everybody(), "ann", "secret", roles).await.unwrap();
     let basic = ("authorization", "Basic YW5uOnNlY3JldA==");
@@ -274,7 +274,7 @@ async fn collections_and_their_indexes() {
 }
 
 #[tokio::test]
-async fn a_transaction_is_one_commit_or_nothing() {
+async fn transaction_is_one_commit_or_nothing() {
     let server = people().await;
     let transact = |operations: Value| {
         let server = &server;
@@ -320,7 +320,7 @@ async fn a_transaction_is_one_commit_or_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transfers_at_once_lose_nothing() {
+async fn concurrent_transfers_lose_no_update() {
     let server = std::sync::Arc::new(Server::start().await);
     let accounts: Vec<Value> = (0..4).map(|n| json!({ "_id": n, "money": 100 })).collect();
     server.post("/v1/databases/bank/collections/a/documents", json!({ "documents": accounts })).await.ok();
@@ -347,7 +347,7 @@ async fn transfers_at_once_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_change_stream_tells_what_happens_and_goes_on_behind_any_event() {
+async fn change_stream_delivers_events_and_resumes_after_any() {
     let server = people().await;
     let watch = format!("{PEOPLE}/watch?full_document=true");
     let mut stream = server.follow(&format!("{watch}&from=1"), &[]).await;
@@ -371,7 +371,7 @@ async fn a_change_stream_tells_what_happens_and_goes_on_behind_any_event() {
         assert_eq!(resumed.event().await.unwrap().1, expected);
     }
     assert!(resumed.event().await.is_none());
-    // The same as lines, chosen by a pipeline, of the whole database.
+    // The same as lines, filtered by a pipeline, of the entire database.
     let pipeline = "%5B%7B%22$match%22:%7B%22operationType%22:%22delete%22%7D%7D%5D";
     let path = format!("/v1/databases/shop/watch?from=1&format=ndjson&pipeline={pipeline}");
     let mut lines = server.follow(&path, &[]).await;
@@ -382,7 +382,7 @@ async fn a_change_stream_tells_what_happens_and_goes_on_behind_any_event() {
 }
 
 #[tokio::test]
-async fn users_may_what_their_roles_and_the_rules_say() {
+async fn users_are_limited_by_roles_and_rules() {
     let server = people().await;
     let rules =
         r#"{"rules":{"read":"true","list":"resource.city == 'Oslo'","write":"request.auth.uid == 'ann'"}}"#;

@@ -37,7 +37,7 @@ fn positions(taken: &Value) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn events_are_taken_acknowledged_tried_again_and_parked() {
+async fn events_are_taken_acknowledged_retried_and_parked() {
     let server = filled(group_of_a()).await;
     let taken = post(&server, "take", json!({ "max": 2 })).await;
     assert_eq!((positions(&taken), &taken["lease"]), (vec![2, 4], &json!(1)));
@@ -52,7 +52,7 @@ async fn events_are_taken_acknowledged_tried_again_and_parked() {
     assert_eq!((positions(&taken), taken["events"][0]["tries"].as_u64()), (vec![4, 6], Some(2)));
     let extended = post(&server, "extend", json!({ "lease": 2, "lease_ms": 60_000 })).await;
     assert_eq!(extended["done"], 2);
-    // The last try: what asks for another is parked.
+    // An event is parked when its last try asks for a retry.
     let last = post(&server, "retry", json!({ "lease": 2, "positions": [4], "reason": "no again" })).await;
     assert_eq!(last, json!({ "done": 0, "parked": 1, "lost": [] }));
     let parked = post(&server, "park", json!({ "lease": 2, "reason": "poison" })).await;
@@ -72,7 +72,7 @@ async fn events_are_taken_acknowledged_tried_again_and_parked() {
 }
 
 #[tokio::test]
-async fn a_take_waits_for_what_comes_and_for_what_is_due() {
+async fn take_waits_for_new_and_for_retried_events() {
     let server = filled(group_of_a()).await;
     post(&server, "take", json!({ "lease_ms": 60_000 })).await;
     let waiting = async { post(&server, "take", json!({ "wait_ms": 20_000 })).await };
@@ -83,13 +83,13 @@ async fn a_take_waits_for_what_comes_and_for_what_is_due() {
     let (taken, ()) = tokio::join!(waiting, appending);
     assert_eq!(positions(&taken), [8]);
     post(&server, "retry", json!({ "lease": taken["lease"], "pause_ms": 30 })).await;
-    // Nobody commits anything; the pause ends all the same.
+    // No commit arrives; the pause ends all the same.
     assert_eq!(positions(&post(&server, "take", json!({ "wait_ms": 20_000 })).await), [8]);
     assert_eq!(positions(&post(&server, "take", json!({ "wait_ms": 1 })).await), [0; 0]);
 }
 
 #[tokio::test]
-async fn a_waiting_take_ends_with_the_server() {
+async fn waiting_take_ends_on_shutdown() {
     let server = filled(json!({ "query": { "items": [{ "types": ["C"] }] } })).await;
     let path = format!("{GROUP}/take");
     let waiting = server.post(&path, json!({ "wait_ms": 20_000 }));
@@ -102,7 +102,7 @@ async fn a_waiting_take_ends_with_the_server() {
 }
 
 #[tokio::test]
-async fn groups_are_made_shown_changed_and_deleted() {
+async fn groups_are_created_read_changed_and_deleted() {
     let server = filled(group_of_a()).await;
     let group = server.get(GROUP).await.ok();
     let expected = json!({
@@ -156,7 +156,7 @@ async fn d1_19_lease_that_was_never_handed_out_is_not_found() {
 }
 
 #[tokio::test]
-async fn what_breaks_a_rule_is_refused_by_name() {
+async fn invalid_group_requests_are_rejected_by_name() {
     let server = filled(group_of_a()).await;
     for (path, body) in [
         ("take", json!({ "max": 1_001 })),
@@ -175,7 +175,7 @@ async fn what_breaks_a_rule_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn readers_consume_and_administrators_make() {
+async fn readers_consume_and_administrators_create_groups() {
     let server = filled(group_of_a()).await;
     let (access, admin) = (server.service.access(), Caller::everybody());
     let mut tokens = Vec::new();
@@ -199,7 +199,7 @@ async fn readers_consume_and_administrators_make() {
 }
 
 #[tokio::test]
-async fn checkpoints_are_kept_and_subscriptions_begin_there() {
+async fn checkpoints_are_stored_and_subscriptions_start_there() {
     let server = filled(group_of_a()).await;
     let path = "/v1/stores/s/checkpoints/mailer";
     assert_eq!(server.get(path).await.ok(), json!({ "consumer": "mailer", "position": null }));

@@ -1,4 +1,4 @@
-//! The HTTP surface over real sockets.
+//! The HTTP interface over real sockets.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod access;

@@ -9,7 +9,7 @@ use crate::client::Server;
 
 const PAGE: &str = include_str!("../../../../../docs/http.md");
 
-/// Commands and what they print.
+/// Commands and their output.
 fn examples() -> Vec<(String, String)> {
     let mut examples: Vec<(String, String)> = Vec::new();
     for block in PAGE.split("```console\n").skip(1) {
@@ -39,7 +39,7 @@ fn examples() -> Vec<(String, String)> {
     examples
 }
 
-/// What no two runs have in common: times.
+/// Removes times, which differ between runs.
 fn without_times(text: &str) -> String {
     let mut rest = text;
     let mut out = String::new();
@@ -54,7 +54,7 @@ fn without_times(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_example_prints_what_the_page_says() {
+async fn examples_print_the_documented_output() {
     // A pipe into `head` ends with the next write.
     let settings = HttpSettings { heartbeat: Duration::from_millis(50), ..HttpSettings::default() };
     let server = Server::with(Limits::default(), settings).await;

@@ -1,4 +1,4 @@
-//! Reads and questions.
+//! Reads, counts and other queries of events.
 
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ async fn queries_by_address_and_by_body_are_the_same() {
 }
 
 #[tokio::test]
-async fn lines_when_the_client_asks_for_them() {
+async fn ndjson_is_returned_on_request() {
     let server = filled().await;
     for (method, path, body) in [("GET", EVENTS, ""), ("POST", "/v1/stores/s/events:query", "{}")] {
         let headers = [("accept", "application/x-ndjson"), ("content-type", "application/json")];
@@ -81,7 +81,7 @@ async fn lines_when_the_client_asks_for_them() {
 }
 
 #[tokio::test]
-async fn every_byte_of_a_payload_arrives_when_it_is_asked_for() {
+async fn exact_payloads_preserve_every_byte() {
     let server = Server::start().await;
     let pretty = "ewogICJhIjogMQp9Cg=="; // an object over three lines, with a line break at its end
     server.append("s", json!([{ "type": "A", "data_base64": pretty }, { "type": "B" }])).await;
@@ -95,7 +95,7 @@ async fn every_byte_of_a_payload_arrives_when_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn questions_without_events() {
+async fn last_count_and_exists_return_no_event_list() {
     let server = filled().await;
     let even = json!({ "query": { "items": [{ "types": ["Even"] }] } });
     for reply in [
@@ -121,7 +121,7 @@ async fn questions_without_events() {
 }
 
 #[tokio::test]
-async fn the_head_has_an_etag() {
+async fn head_has_an_etag() {
     let server = Server::start().await;
     server.request("PUT", "/v1/stores/s", &[], b"").await;
     let empty = server.get("/v1/stores/s/head").await;
@@ -143,7 +143,7 @@ async fn the_head_has_an_etag() {
 }
 
 #[tokio::test]
-async fn bad_parameters_are_refused_by_name() {
+async fn invalid_parameters_are_rejected_by_name() {
     let server = filled().await;
     let wrong = [
         ("events?typo=1", "\"typo\""),
@@ -239,7 +239,7 @@ async fn a_large_result_is_a_stream_and_complete() {
     let reply = server.get(EVENTS).await;
     assert_eq!(reply.header("transfer-encoding"), Some("chunked"));
     assert_eq!(positions(&reply.ok()), (1..=5_000).collect::<Vec<_>>());
-    // A reader that takes its time and then leaves holds nothing up.
+    // A slow reader that then leaves blocks no other request.
     let mut slow = server.follow(EVENTS, &[("accept", "application/x-ndjson")]).await;
     for n in 1..=100 {
         assert_eq!(slow.line().await.unwrap()["position"], n);

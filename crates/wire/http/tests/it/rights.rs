@@ -28,7 +28,8 @@ fn address(path: &str, caller: &MatrixCaller) -> String {
     path.split('/').map(|part| if part.starts_with('{') { "x" } else { part }).collect::<Vec<_>>().join("/")
 }
 
-/// The status of a row's response to a caller. A refused caller never sends the body that its headers announce.
+/// The status of a row's response to a caller. A rejected caller never sends the body that its headers
+/// announce.
 async fn status(server: &Server, operation: &Operation, caller: &MatrixCaller, is_allowed: bool) -> u16 {
     let (method, path) = operation.name.split_once(' ').unwrap();
     let credentials = format!("Basic {}", STANDARD.encode(format!("{}:{PASSWORD}", caller.name)));
@@ -45,7 +46,7 @@ async fn status(server: &Server, operation: &Operation, caller: &MatrixCaller, i
 }
 
 #[tokio::test]
-async fn every_route_is_refused_exactly_without_its_rights() {
+async fn every_route_is_rejected_exactly_without_its_rights() {
     let operations = ropewalk_http::operations();
     let http = HttpSettings { dev: true, heartbeat: Duration::from_millis(10), ..HttpSettings::default() };
     let mut matrix = Matrix::new("http");
@@ -86,7 +87,7 @@ async fn every_documented_operation_has_a_row_and_paths_have_no_other_methods() 
 }
 
 #[tokio::test]
-async fn merge_into_another_database_takes_the_right_to_read_it() {
+async fn merge_into_another_database_requires_read_there() {
     let server = Server::start().await;
     server
         .post("/v1/databases/mine/collections/c/documents", json!({ "documents": [{ "_id": 1 }] }))
@@ -114,7 +115,7 @@ async fn merge_into_another_database_takes_the_right_to_read_it() {
 }
 
 #[test]
-fn operations_without_credentials_are_these() {
+fn public_operations_are_exactly_these() {
     let rows = ropewalk_http::operations().into_iter();
     let open: Vec<_> =
         rows.filter(|row| row.needs.resource == Resource::Public).map(|row| row.name).collect();

@@ -1,11 +1,11 @@
-//! Stores and figures.
+//! Stores and statistics of the engine.
 
 use serde_json::{Value, json};
 
 use crate::client::Server;
 
 #[tokio::test]
-async fn stores_are_created_listed_and_looked_at() {
+async fn stores_are_created_listed_and_read() {
     let server = Server::start().await;
     let created = server.request("PUT", "/v1/stores/a%20b", &[], b"").await;
     assert_eq!((created.status, created.json()), (201, json!({ "name": "a b", "head": null, "events": 0 })));
@@ -23,7 +23,7 @@ async fn stores_are_created_listed_and_looked_at() {
 }
 
 #[tokio::test]
-async fn the_engine_says_what_it_holds() {
+async fn stats_report_the_engines_state() {
     let server = Server::start().await;
     server.append("s", json!([{ "type": "A" }])).await;
     let stats = server.get("/v1/stats").await.ok();
@@ -32,7 +32,7 @@ async fn the_engine_says_what_it_holds() {
 }
 
 #[tokio::test]
-async fn a_deleted_store_is_gone_and_its_name_begins_anew() {
+async fn deleted_store_is_gone_and_its_name_starts_empty() {
     let server = Server::start().await;
     server.append("s", json!([{ "type": "A" }, { "type": "A" }])).await;
     let deleted = server.request("DELETE", "/v1/stores/s", &[], b"").await;

@@ -19,7 +19,7 @@ async fn filled(events: u64) -> Server {
 }
 
 #[tokio::test]
-async fn server_sent_events_catch_up_and_go_on_live() {
+async fn server_sent_events_catch_up_and_continue_live() {
     let server = filled(4).await;
     let mut stream =
         server.follow(&format!("{SUBSCRIBE}?type=Even"), &[("accept", "text/event-stream")]).await;
@@ -67,7 +67,7 @@ async fn a_resumed_stream_neither_skips_nor_repeats() {
     while seen.len() < 1_500 {
         let resume = [("last-event-id", last.as_str())];
         let headers = if last.is_empty() { &[][..] } else { &resume[..] };
-        // What the address says counts only for the first connection.
+        // The position in the URL counts only for the first connection.
         let mut stream = server.follow(&format!("{SUBSCRIBE}?after=0"), headers).await;
         for _ in 0..401 {
             let (id, event, data) = stream.event().await.unwrap();
@@ -84,7 +84,7 @@ async fn a_resumed_stream_neither_skips_nor_repeats() {
 }
 
 #[tokio::test]
-async fn lines_of_json() {
+async fn ndjson_subscription_delivers_lines() {
     let server = filled(2).await;
     for (path, headers) in [
         (format!("{SUBSCRIBE}?format=ndjson"), &[][..]),
@@ -107,7 +107,7 @@ async fn lines_of_json() {
 }
 
 #[tokio::test]
-async fn an_idle_stream_shows_that_it_lives() {
+async fn idle_stream_sends_heartbeats() {
     let settings = HttpSettings { heartbeat: Duration::from_millis(20), ..HttpSettings::default() };
     let server = Server::with(Limits::default(), settings).await;
     server.request("PUT", "/v1/stores/s", &[], b"").await;
@@ -126,7 +126,7 @@ async fn an_idle_stream_shows_that_it_lives() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_says_so_and_ends_its_streams() {
+async fn shutdown_is_announced_and_ends_streams() {
     let server = filled(1).await;
     let mut sse = server.follow(SUBSCRIBE, &[]).await;
     let mut lines = server.follow(&format!("{SUBSCRIBE}?format=ndjson"), &[]).await;
@@ -155,7 +155,7 @@ async fn followers_are_limited() {
     refused.refused(429, "resource_exhausted");
     assert_eq!(refused.header("retry-after"), Some("1"));
     drop(first);
-    // The place is free once the server has noticed; until then it keeps saying 429.
+    // The slot is free once the server has noticed; until then the response is 429.
     loop {
         let stream = server.follow(SUBSCRIBE, &[]).await;
         if stream.status == 200 {
@@ -167,7 +167,7 @@ async fn followers_are_limited() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_gets_everything_in_the_end() {
+async fn slow_reader_gets_everything() {
     let server = filled(1).await;
     let mut slow = server.follow(&format!("{SUBSCRIBE}?format=ndjson"), &[]).await;
     let text = "x".repeat(10_000);

@@ -1,4 +1,4 @@
-//! What every route has around it: unknown paths, methods, headers, compression, CORS, readiness, metrics.
+//! The layers around every route: unknown paths, methods, headers, compression, CORS, readiness, metrics.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::client::Server;
 
 #[tokio::test]
-async fn unknown_paths_and_methods() {
+async fn unknown_paths_and_methods_are_rejected() {
     let server = Server::start().await;
     for path in ["/", "/v2", "/v1/stores/s/nothing", "/v1/stores/s/events:nothing", "/cleanup"] {
         server.get(path).await.refused(404, "no_such_route");
@@ -29,7 +29,7 @@ async fn unknown_paths_and_methods() {
 }
 
 #[tokio::test]
-async fn headers_over_the_limit() {
+async fn headers_over_the_limit_are_rejected() {
     let server = Server::start().await;
     let long = "x".repeat(20_000);
     server.request("GET", "/health", &[("x-long", &long)], b"").await.refused(431, "headers_too_large");
@@ -37,7 +37,7 @@ async fn headers_over_the_limit() {
 }
 
 #[tokio::test]
-async fn long_answers_are_compressed_and_live_ones_are_not() {
+async fn long_responses_are_compressed_and_live_ones_are_not() {
     let server = Server::start().await;
     let events: Vec<Value> = (0..200).map(|n| json!({ "type": "A", "data": { "n": n } })).collect();
     server.append("s", events.into()).await;
@@ -97,14 +97,14 @@ async fn cors_is_off_unless_set() {
 }
 
 #[tokio::test]
-async fn a_database_that_writes_no_more_is_not_ready() {
+async fn database_that_rejects_writes_is_not_ready() {
     let server = Server::start().await;
     server.post("/v1/stores/s/events", json!({ "events": [{ "type": "A" }] })).await.ok();
     server.service.database().clone().close().unwrap();
     server.get("/ready").await.refused(500, "internal");
     let refused = server.post("/v1/stores/s/events", json!({ "events": [{ "type": "A" }] })).await;
     refused.refused(500, "internal");
-    assert!(refused.json()["detail"].as_str().unwrap().contains("writes nothing any more"));
+    assert!(refused.json()["detail"].as_str().unwrap().contains("rejects writes"));
     server.get("/health").await.ok();
     assert_eq!(server.get("/v1/stores/s/events:count").await.ok()["count"], 1);
 }
@@ -122,7 +122,7 @@ async fn readiness_ends_with_the_stop_and_liveness_does_not() {
 }
 
 #[tokio::test]
-async fn appends_over_the_limit_are_told_when_to_come_back() {
+async fn appends_over_the_limit_get_retry_after() {
     let limits = Limits { appends_in_flight: 0, ..Limits::default() };
     let server = Server::with(limits, HttpSettings::default()).await;
     let refused = server.post("/v1/stores/s/events", json!({ "events": [{ "type": "A" }] })).await;
@@ -147,7 +147,7 @@ async fn requests_are_counted_by_operation_and_outcome() {
 }
 
 #[tokio::test]
-async fn garbage_gets_an_answer_or_a_closed_connection() {
+async fn garbage_gets_a_response_or_a_closed_connection() {
     let server = Server::start().await;
     for bytes in [
         &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"[..],

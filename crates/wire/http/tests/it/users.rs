@@ -20,7 +20,7 @@ fn basic(user: &str, password: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_first_user_closes_the_server() {
+async fn first_user_ends_anonymous_access() {
     let server = Server::start().await;
     let root = json!({ "password": "correct horse", "roles": { "*": ["admin"] } });
     assert_eq!(call(&server, "PUT", "/v1/users/root", "", root.clone()).await.status, 201);
@@ -66,7 +66,7 @@ async fn the_first_user_closes_the_server() {
 }
 
 #[tokio::test]
-async fn tokens_are_shown_once() {
+async fn tokens_are_returned_once() {
     let server = Server::start().await;
     let chief = json!({ "name": "chief", "roles": { "*": ["admin"] } });
     let created = call(&server, "POST", "/v1/tokens", "", chief).await;

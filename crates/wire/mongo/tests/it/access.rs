@@ -1,4 +1,4 @@
-//! Logins, and what a user may do.
+//! Logins, and the rights of users.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -65,7 +65,7 @@ pub(crate) async fn login_as(client: &mut Client, user: &str, password: &str, sk
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_login_only_the_handshake_is_answered() {
+async fn without_login_only_the_handshake_is_allowed() {
     let mut client = server().await.connect();
     client.ok(doc! { "hello": 1 }).await;
     client.ok(doc! { "ping": 1 }).await;
@@ -80,7 +80,7 @@ async fn without_a_login_only_the_handshake_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_logs_in_and_may_do_what_the_rights_say() {
+async fn logged_in_user_is_limited_to_granted_rights() {
     let mut client = server().await.connect();
     let done = login(&mut client, "secret", true).await;
     assert!(done.get_bool("done").unwrap(), "{done}");
@@ -97,7 +97,7 @@ async fn a_user_logs_in_and_may_do_what_the_rights_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exchange_may_end_with_an_empty_message_or_begin_with_the_handshake() {
+async fn exchange_may_end_with_empty_message_or_begin_with_handshake() {
     let mut client = server().await.connect();
     let done = login(&mut client, "secret", false).await;
     assert!(!done.get_bool("done").unwrap());
@@ -128,7 +128,7 @@ async fn wrong_passwords_and_other_mechanisms_are_refused() {
     }
     let stray = doc! { "saslContinue": 1, "conversationId": 1, "payload": payload("x") };
     assert_eq!(client.refused(stray).await.0, 17);
-    // Whoever is dropped is out, also on a connection that is open.
+    // A dropped user is rejected, also on a connection that is open.
     let mut client = server.connect();
     login(&mut client, "secret", true).await;
     client.ok(doc! { "find": "c" }).await;
@@ -139,7 +139,7 @@ async fn wrong_passwords_and_other_mechanisms_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rules_are_asked_about_who_may_not_administer() {
+async fn rules_apply_to_callers_without_admin() {
     let server = server().await;
     let documents = server.service.database().documents();
     let rules = doc! { "read": "resource.owner == request.auth.uid", "create": "request.resource.owner == request.auth.uid" };
@@ -176,7 +176,7 @@ async fn rules_are_asked_about_who_may_not_administer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operations_of_others_are_for_administrators() {
+async fn operations_of_other_users_require_admin() {
     let server = server().await;
     let everybody = Caller::everybody();
     for (user, right) in [("bob", Right::Read), ("root", Right::Admin)] {
@@ -218,7 +218,7 @@ async fn operations_of_others_are_for_administrators() {
     assert_eq!(ann.refused(all.clone()).await.0, 13);
     assert_eq!(listed(ann.ok(own).await), [("ann".to_owned(), of_ann)]);
     let kill = |opid: i32| doc! { "killOp": 1, "op": opid, "$db": "admin" };
-    // What is not there is refused like what is another's.
+    // An operation that does not exist is rejected like another user's.
     assert_eq!(ann.refused(kill(of_bob)).await.0, 13);
     assert_eq!(ann.refused(kill(i32::MAX)).await.0, 13);
     let stages = |options: Document, more: Vec<Document>| {
@@ -243,7 +243,7 @@ async fn users_are_made_changed_and_dropped() {
     let server = Server::new();
     let mut first = server.connect();
     let roles = |roles: Vec<bson::Bson>| doc! { "createUser": "ann", "pwd": "secret", "roles": roles };
-    // What cannot be kept as it is asked is refused, and nothing is kept.
+    // Options that cannot be stored are rejected, and nothing is stored.
     for (refused, code) in [
         (roles(vec!["dbAdmin".into()]), 31),
         (roles(vec![doc! { "role": "root", "db": "app" }.into()]), 31),
@@ -259,7 +259,7 @@ async fn users_are_made_changed_and_dropped() {
         assert_eq!(first.refused(refused.clone()).await.0, code, "{refused}");
     }
     first.ok(roles(vec!["read".into(), doc! { "role": "root", "db": "admin" }.into()])).await;
-    // With the first user the server is closed.
+    // With the first user anonymous access ends.
     assert_eq!(first.refused(doc! { "find": "c" }).await.0, 13);
 
     let mut root = server.connect();
@@ -287,13 +287,13 @@ async fn users_are_made_changed_and_dropped() {
     root.ok(doc! { "grantRolesToUser": "bob", "roles": [{ "role": "dbOwner", "db": "own" }] }).await;
     root.ok(doc! { "revokeRolesFromUser": "bob", "roles": ["readWrite"] }).await;
     assert_eq!(listed(root.ok(doc! { "usersInfo": "bob" }).await), ["bob: dbOwner@own append@own"]);
-    // The last administrator stays one.
+    // The last administrator cannot be removed.
     let demoted = doc! { "updateUser": "ann", "pwd": "new", "roles": ["read"] };
     root.refused(demoted.clone()).await;
     let all = ropewalk_wire::Roles::from([("*".to_owned(), [ropewalk_wire::Right::Admin].into())]);
     server.service.access().create_token(&Caller::everybody(), "ci", all, None).await.unwrap();
     root.ok(demoted).await;
-    // Another password is another identity: connections that are open are logged in no more.
+    // A new password invalidates the login of open connections.
     assert_eq!(root.refused(doc! { "find": "c" }).await.0, 13);
     let mut root = server.connect();
     assert!(login(&mut root, "new", true).await.get_bool("done").unwrap());

@@ -1,4 +1,4 @@
-//! Bytes that are no messages: an answer that says so, or a closed connection; never a panic, never a wait without end.
+//! Invalid bytes: an error reply or a closed connection; never a panic, never an endless wait.
 
 use bson::doc;
 use proptest::prelude::*;
@@ -48,7 +48,7 @@ fn checksummed(payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_kind_of_message_is_read() {
+fn every_kind_of_message_is_decoded() {
     for bytes in samples() {
         let request = decode(&bytes).unwrap().unwrap();
         assert!(request.body().first().is_some());
@@ -60,11 +60,11 @@ fn every_kind_of_message_is_read() {
 }
 
 #[test]
-fn a_message_that_is_cut_anywhere_is_refused() {
+fn truncated_message_is_rejected() {
     for bytes in samples() {
         for end in HEADER_BYTES..bytes.len() {
             assert!(decode(&bytes[..end]).is_err(), "{end} of {}", bytes.len());
-            // The same with a length that fits.
+            // The same with a matching length.
             let mut shorter = bytes[..end].to_vec();
             shorter[..4].copy_from_slice(&(end as i32).to_le_bytes());
             let _ = decode(&shorter);
@@ -73,7 +73,7 @@ fn a_message_that_is_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn a_checksum_that_is_wrong_is_seen() {
+fn wrong_checksum_is_detected() {
     let bytes = checksummed(&message(0, &doc! { "ping": 1, "$db": "app" }));
     assert!(decode(&bytes).unwrap().is_some());
     for at in 4..bytes.len() {
@@ -84,7 +84,7 @@ fn a_checksum_that_is_wrong_is_seen() {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_refused_before_anything_is_read() {
+fn impossible_lengths_are_rejected_before_the_body_is_read() {
     for length in [i32::MIN, -1, 0, 15, 48_000_001, i32::MAX] {
         let mut bytes = framed(1, MSG, &[0; 8]);
         bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -93,7 +93,7 @@ fn lengths_that_cannot_be_are_refused_before_anything_is_read() {
 }
 
 #[test]
-fn what_is_compressed_twice_or_to_another_size_is_refused() {
+fn double_compression_and_wrong_size_are_rejected() {
     let inner = message(0, &doc! { "ping": 1 });
     for (opcode, size, compressor) in [
         (2012, inner.len() as i32, 1),
@@ -130,17 +130,17 @@ proptest! {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_is_no_document_is_answered_and_the_connection_goes_on() {
+async fn invalid_body_gets_error_reply_and_connection_stays_open() {
     let mut client = Server::new().connect();
     let mut payload = message(0, &doc! { "ping": 1, "$db": "app" });
-    payload[9] = 0x55; // no type
+    payload[9] = 0x55; // not a BSON type
     client.send(MSG, &payload).await;
     assert_eq!(client.answer().await.unwrap().document().get_i32("code").unwrap(), 22);
     client.ok(doc! { "ping": 1 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bytes_that_have_no_end_close_the_connection() {
+async fn incomplete_message_closes_the_connection() {
     for bytes in [
         framed(1, 7, &[]),
         framed(1, MSG, &[0; 3]),

@@ -19,7 +19,7 @@ async fn more(client: &mut Client, id: i64) -> (Vec<i32>, i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_capped_collection_is_made_told_of_and_changed() {
+async fn capped_collection_is_created_listed_and_resized() {
     let mut client = Server::new().connect();
     client.ok(doc! { "create": "c", "capped": true, "size": 5000, "max": 3 }).await;
     insert(&mut client, 0..5).await;
@@ -43,11 +43,11 @@ async fn a_capped_collection_is_made_told_of_and_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tailable_cursor_stays_open_and_goes_on() {
+async fn tailable_cursor_stays_open_and_resumes() {
     let mut client = Server::new().connect();
     client.ok(doc! { "create": "c", "capped": true, "size": 4096, "max": 4 }).await;
     let tail = doc! { "find": "c", "tailable": true };
-    // Without a document there is no place to stay at.
+    // Without a document there is no position to stay at.
     assert_eq!(cursor_id(&client.ok(tail.clone()).await), 0);
     insert(&mut client, 0..2).await;
     let first = client.ok(tail).await;
@@ -77,7 +77,7 @@ async fn a_tailable_cursor_stays_open_and_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_awaits_data_is_answered_when_it_comes() {
+async fn await_data_returns_when_a_document_arrives() {
     let server = Server::new();
     let (mut reader, mut writer) = (server.connect(), server.connect());
     writer.ok(doc! { "create": "c", "capped": true, "size": 4096 }).await;

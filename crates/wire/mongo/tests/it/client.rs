@@ -1,4 +1,4 @@
-//! The least of a driver: builds messages, sends them over a pipe, reads answers.
+//! A minimal driver: builds messages, sends them over a pipe, reads replies.
 
 use bson::{Document, doc};
 use ropewalk::Database;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 pub(crate) const MSG: i32 = 2013;
 
-/// A server over a database of its own.
+/// A server over a fresh database.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) service: Service,
@@ -70,7 +70,7 @@ pub(crate) fn sequence(name: &str, documents: &[Document]) -> Vec<u8> {
     section
 }
 
-/// What came back: opcode, its number, to which it responds, payload.
+/// A reply: opcode, its id, the id it responds to, payload.
 pub(crate) struct Answer {
     pub(crate) id: i32,
     pub(crate) opcode: i32,
@@ -91,7 +91,7 @@ impl Client {
         self.stream.write_all(&framed(self.id, opcode, payload)).await.unwrap();
     }
 
-    /// `None`: the server has hung up.
+    /// `None`: the server has disconnected.
     pub(crate) async fn answer(&mut self) -> Option<Answer> {
         let mut head = [0; 16];
         self.stream.read_exact(&mut head).await.ok()?;
@@ -119,7 +119,7 @@ impl Client {
         answer
     }
 
-    /// Runs a command that has to be refused; answers code and labels.
+    /// Runs a command that must be rejected; returns code and labels.
     pub(crate) async fn refused(&mut self, command: Document) -> (i32, Vec<String>) {
         let answer = self.run(command.clone()).await;
         assert_eq!(answer.get_f64("ok").unwrap(), 0.0, "{command}\n{answer}");
@@ -131,7 +131,7 @@ impl Client {
         (answer.get_i32("code").unwrap(), labels)
     }
 
-    /// All that a query finds.
+    /// All documents that a query finds.
     pub(crate) async fn find(&mut self, collection: &str, filter: Document) -> Vec<Document> {
         let answer = self.ok(doc! { "find": collection, "filter": filter }).await;
         batch(&answer, "firstBatch")

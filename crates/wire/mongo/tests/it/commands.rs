@@ -15,7 +15,7 @@ async fn with(documents: i32) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inserts_come_in_the_body_or_beside_it() {
+async fn inserts_come_in_the_body_or_in_a_document_sequence() {
     let mut client = with(1).await;
     let mut payload = message(0, &doc! { "insert": "c", "$db": "app" });
     payload.extend(sequence("documents", &[doc! { "_id": "a" }, doc! { "x": 1 }]));
@@ -28,18 +28,18 @@ async fn inserts_come_in_the_body_or_beside_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_wants_no_answer_gets_none() {
+async fn unacknowledged_write_gets_no_reply() {
     let mut client = with(1).await;
     let insert =
         doc! { "insert": "c", "documents": [{ "_id": 5 }], "writeConcern": { "w": 0 }, "$db": "app" };
     client.send(MSG, &message(2, &insert)).await;
-    // The next answer is to the next request.
+    // The next reply is to the next request.
     client.ok(doc! { "ping": 1 }).await;
     assert_eq!(client.find("c", doc! { "_id": 5 }).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_members_than_there_are_is_told_beside_what_was_done() {
+async fn unsatisfiable_write_concern_is_reported_with_the_result() {
     let mut client = with(1).await;
     for (n, w, code) in [(1, bson::Bson::from(3), 100), (2, bson::Bson::from("rome"), 79)] {
         let insert = doc! { "insert": "c", "documents": [{ "_id": n }], "writeConcern": { "w": w } };
@@ -53,7 +53,7 @@ async fn more_members_than_there_are_is_told_beside_what_was_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn duplicates_are_told_one_by_one() {
+async fn duplicate_keys_are_reported_one_by_one() {
     let mut client = with(3).await;
     let documents = [doc! { "_id": 7 }, doc! { "_id": 1 }, doc! { "_id": 8 }, doc! { "_id": 2 }];
     let answer = client.ok(doc! { "insert": "c", "documents": documents.to_vec(), "ordered": false }).await;
@@ -71,7 +71,7 @@ async fn duplicates_are_told_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn updates_and_deletes_say_what_they_did() {
+async fn updates_and_deletes_report_counts() {
     let mut client = with(30).await;
     let answer = client
         .ok(doc! { "update": "c", "updates": [
@@ -92,7 +92,7 @@ async fn updates_and_deletes_say_what_they_did() {
         ] })
         .await;
     assert_eq!(answer.get_i32("n").unwrap(), 11);
-    // A statement that makes no sense is one that fails.
+    // An invalid statement is reported as a failed one.
     let answer = client.ok(doc! { "update": "c", "updates": [
         { "q": { "_id": 0 }, "u": { "$fly": { "n": 1 } } }, { "q": { "_id": 0 }, "u": { "$set": { "n": 1 } } },
     ], "ordered": false }).await;
@@ -104,7 +104,7 @@ async fn updates_and_deletes_say_what_they_did() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_document_is_changed_and_shown() {
+async fn find_and_modify_changes_and_returns_document() {
     let mut client = with(10).await;
     let change = doc! { "findAndModify": "c", "query": { "n": { "$gt": 4 } }, "sort": { "n": -1 },
     "update": { "$set": { "seen": true } }, "new": true, "fields": { "seen": 1 } };
@@ -119,7 +119,7 @@ async fn a_document_is_changed_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cursor_gives_batches_on_any_connection_and_ends() {
+async fn cursor_returns_batches_on_any_connection_and_ends() {
     let server = Server::new();
     let mut client = server.connect();
     let all: Vec<_> = (0..250).map(|n| doc! { "_id": n }).collect();
@@ -127,7 +127,7 @@ async fn a_cursor_gives_batches_on_any_connection_and_ends() {
     let answer = client.ok(doc! { "find": "c", "sort": { "_id": 1 } }).await;
     let (mut seen, id) = (batch(&answer, "firstBatch").len(), cursor_id(&answer));
     assert!(seen == 101 && id > 0);
-    // What is written later is not seen.
+    // Later writes are not seen.
     client.ok(doc! { "insert": "c", "documents": [{ "_id": 1000 }] }).await;
     let mut other = server.connect();
     assert_eq!(other.refused(doc! { "getMore": id, "collection": "d" }).await.0, 13);
@@ -172,7 +172,7 @@ async fn batches_stay_below_the_size_of_a_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn counts_values_and_pipelines() {
+async fn count_distinct_and_aggregate_return_results() {
     let mut client = with(45).await;
     let n = |answer: Document| answer.get_i32("n").unwrap();
     assert_eq!(n(client.ok(doc! { "count": "c" }).await), 45);
@@ -208,7 +208,7 @@ async fn counts_values_and_pipelines() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn collections_are_made_listed_renamed_and_dropped() {
+async fn collections_are_created_listed_renamed_and_dropped() {
     let mut client = with(1).await;
     client.ok(doc! { "create": "ruled", "validator": { "age": { "$gt": 0 } } }).await;
     let refused = client.ok(doc! { "insert": "ruled", "documents": [{ "age": -1 }] }).await;
@@ -238,7 +238,7 @@ async fn collections_are_made_listed_renamed_and_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn indexes_are_made_used_changed_and_dropped() {
+async fn indexes_are_created_used_changed_and_dropped() {
     let mut client = with(20).await;
     let made = client.ok(doc! { "createIndexes": "c", "indexes": [
         { "key": { "tens": 1, "n": -1 }, "name": "both" }, { "key": { "n": 1 }, "name": "n", "unique": true },
@@ -271,7 +271,7 @@ async fn indexes_are_made_used_changed_and_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_known_or_not_offered_is_refused_by_number() {
+async fn invalid_and_unsupported_commands_fail_with_mongodbs_codes() {
     let mut client = with(1).await;
     for (command, code) in [
         (doc! { "find": "c", "colour": 1 }, 40415),
@@ -304,16 +304,16 @@ async fn what_is_not_known_or_not_offered_is_refused_by_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_that_is_up_ends_a_query() {
+async fn deadline_ends_a_query() {
     let mut client = with(1).await;
     let all: Vec<_> = (0..20_000).map(|n| doc! { "_id": n + 10, "x": n }).collect();
     client.ok(doc! { "insert": "c", "documents": all }).await;
-    // A millisecond is enough for a query, and for this one it may be; both answers are right, a hang is not.
+    // A millisecond may be enough for this query; success and timeout are both correct, a hang is not.
     let answer = client.run(doc! { "find": "c", "batchSize": 20_000, "maxTimeMS": 1 }).await;
     assert!(answer.get_f64("ok").unwrap() == 1.0 || answer.get_i32("code").unwrap() == 50);
 }
 
-/// A pipeline that would run for days and show nothing.
+/// A pipeline that would run for days without a result.
 fn endless(last: &[Document]) -> Document {
     let mut stages = Vec::new();
     for _ in 0..4 {
@@ -325,7 +325,7 @@ fn endless(last: &[Document]) -> Document {
     doc! { "aggregate": "c", "pipeline": stages, "cursor": {} }
 }
 
-/// The same in a transaction, with and without another collection, and where it is to write.
+/// The same in a transaction, with and without another collection, and with output into a collection.
 fn endless_in_every_way() -> Vec<Document> {
     let inside = |mut command: Document, number: u8| {
         let session =
@@ -343,7 +343,7 @@ fn endless_in_every_way() -> Vec<Document> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_that_is_up_ends_a_pipeline_that_shows_nothing() {
+async fn deadline_ends_a_pipeline_without_results() {
     let mut client = with(1).await;
     for mut command in endless_in_every_way() {
         command.insert("maxTimeMS", 50);
@@ -352,7 +352,7 @@ async fn time_that_is_up_ends_a_pipeline_that_shows_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pipeline_ends_when_its_client_goes() {
+async fn pipeline_ends_when_client_disconnects() {
     let server = Server::new();
     server.connect().ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] }).await;
     for mut command in endless_in_every_way() {
@@ -361,12 +361,12 @@ async fn a_pipeline_ends_when_its_client_goes() {
         let mongo = server.mongo.clone();
         let connection = tokio::spawn(async move { mongo.serve(theirs, None, None).await });
         ours.write_all(&framed(1, MSG, &message(0, &command))).await.unwrap();
-        // It has begun, or will look before it does.
+        // It has begun, or will check before it does.
         tokio::time::sleep(Duration::from_millis(300)).await;
         drop(ours);
         let ended = tokio::time::timeout(Duration::from_secs(60), connection).await;
         if ended.is_err() {
-            // What runs on would keep the test from ending.
+            // A command that runs on would keep the test from ending.
             server.service.stop().begin();
             panic!("it runs on: {command}");
         }
@@ -375,7 +375,7 @@ async fn a_pipeline_ends_when_its_client_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pipeline_writes_into_collections() {
+async fn out_and_merge_write_into_collections() {
     let mut client = Server::new().connect();
     client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "n": 1 }, { "_id": 2, "n": 2 }] }).await;
     let run =
@@ -388,7 +388,7 @@ async fn a_pipeline_writes_into_collections() {
     assert_eq!(batch(&there, "firstBatch").len(), 2);
     let fail = doc! { "$merge": { "into": "made", "whenMatched": "fail" } };
     assert_eq!(client.refused(run(vec![fail])).await.0, 11000);
-    // Nothing of a pipeline that fails stays.
+    // A pipeline that fails writes nothing.
     assert_eq!(client.find("made", doc! {}).await.len(), 1);
     let mut linearizable = run(vec![doc! { "$out": "made" }]);
     linearizable.insert("readConcern", doc! { "level": "linearizable" });
@@ -396,7 +396,7 @@ async fn a_pipeline_writes_into_collections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn administrators_may_write_what_does_not_fit_a_validator() {
+async fn administrators_may_bypass_validation() {
     let mut client = Server::new().connect();
     client.ok(doc! { "create": "c", "validator": { "n": { "$gt": 0 } } }).await;
     let insert = doc! { "insert": "c", "documents": [{ "_id": 1, "n": 0 }] };
@@ -439,7 +439,7 @@ async fn collections_are_validated_and_sessions_and_users_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_that_reads_or_looks_for_documents_is_explained() {
+async fn every_command_with_a_query_is_explained() {
     let mut client = Server::new().connect();
     client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "a": 1 }] }).await;
     client.ok(doc! { "createIndexes": "c", "indexes": [{ "key": { "a": 1 }, "name": "a_1" }] }).await;
@@ -460,7 +460,7 @@ async fn every_command_that_reads_or_looks_for_documents_is_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn batches_come_one_after_another_to_whoever_allows_it() {
+async fn exhaust_cursor_sends_batches_without_requests() {
     let mut client = Server::new().connect();
     let documents: Vec<_> = (0..10).map(|n| doc! { "_id": n }).collect();
     client.ok(doc! { "insert": "c", "documents": documents }).await;
@@ -482,7 +482,7 @@ async fn batches_come_one_after_another_to_whoever_allows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_is_come_back_to() {
+async fn snapshot_is_read_again_at_its_cluster_time() {
     let mut client = Server::new().connect();
     client.ok(doc! { "insert": "c", "documents": [{ "_id": 1, "n": 1 }] }).await;
     let read = |mut command: Document, at: Option<bson::Bson>| {
@@ -515,7 +515,7 @@ async fn a_snapshot_is_come_back_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_statement_has_fails_the_command_and_strict_clients_get_what_they_declared() {
+async fn unknown_statement_field_fails_command_and_api_strict_is_enforced() {
     let mut client = with(1).await;
     let update = doc! { "q": {}, "u": { "$set": { "a": 1 } }, "sort": { "_id": 1 } };
     assert_eq!(client.refused(doc! { "update": "c", "updates": [update] }).await.0, 40415);

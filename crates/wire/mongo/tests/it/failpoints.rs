@@ -1,4 +1,4 @@
-//! Failures to order, as the test suites of drivers order them.
+//! Injected failures, as the test suites of drivers configure them.
 
 use bson::{Document, doc};
 use ropewalk::Database;
@@ -29,7 +29,7 @@ fn insert(id: i32) -> Document {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_test_commands_there_are_none() {
+async fn fail_points_require_test_commands() {
     let mut client = Server::new().connect();
     let order = doc! { "configureFailPoint": "failCommand", "mode": "alwaysOn", "data": { "failCommands": ["ping"] } };
     assert_eq!(client.refused(order).await.0, 59);
@@ -39,7 +39,7 @@ async fn without_test_commands_there_are_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_fail_as_often_as_was_ordered_with_the_labels_of_their_codes() {
+async fn commands_fail_as_often_as_configured_with_the_labels_of_their_codes() {
     let mut client = with_test_commands().connect();
     fail(&mut client, doc! { "times": 2 }, doc! { "failCommands": ["insert"], "errorCode": 10107 }).await;
     assert_eq!(client.refused(insert(1)).await, (10107, vec![]));
@@ -64,7 +64,7 @@ async fn commands_fail_as_often_as_was_ordered_with_the_labels_of_their_codes() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_concern_that_is_not_met_is_told_beside_what_was_done() {
+async fn injected_write_concern_error_is_reported_with_the_result() {
     let mut client = with_test_commands().connect();
     let data = doc! { "failCommands": ["insert"], "writeConcernError": { "code": 91, "errmsg": "stopping" } };
     fail(&mut client, doc! { "times": 1 }, data).await;
@@ -75,7 +75,7 @@ async fn a_concern_that_is_not_met_is_told_beside_what_was_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_are_cut_before_a_command_or_behind_it_for_one_application() {
+async fn fail_points_disconnect_before_or_after_a_command_of_one_application() {
     let server = with_test_commands();
     let mut client = server.connect();
     let data = doc! { "failCommands": ["insert"], "closeConnection": true, "appName": "sick" };
@@ -98,13 +98,13 @@ async fn connections_are_cut_before_a_command_or_behind_it_for_one_application()
     command.insert("$db", "app");
     cut.send(MSG, &message(0, &command)).await;
     assert!(cut.answer().await.is_none());
-    // It was done, and is not done again.
+    // The write was executed, and is not executed again.
     assert_eq!(client.ok(retryable(insert(3), 1)).await.get_i32("n").unwrap(), 1);
     assert_eq!(client.find("c", doc! {}).await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cursor_may_get_lost() {
+async fn injected_failure_removes_the_cursor() {
     let mut client = with_test_commands().connect();
     let open = doc! { "aggregate": "c", "pipeline": [{ "$changeStream": {} }], "cursor": {} };
     let id = cursor_id(&client.ok(open).await);
@@ -119,7 +119,7 @@ async fn a_cursor_may_get_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_order_is_refused() {
+async fn invalid_fail_points_are_rejected() {
     let mut client = with_test_commands().connect();
     for order in [
         doc! { "configureFailPoint": "unknown", "mode": "off" },

@@ -1,4 +1,4 @@
-//! What drivers learn first.
+//! The handshake of drivers.
 
 use bson::doc;
 use ropewalk_mongo::Compressor;
@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use crate::client::{Client, MSG, Server, message};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hello_says_that_this_is_a_replica_set_of_one() {
+async fn hello_reports_a_replica_set_of_one() {
     let mut client = Server::new().connect();
     let hello =
         client.ok(doc! { "hello": 1, "helloOk": true, "client": { "driver": { "name": "test" } } }).await;
@@ -36,7 +36,7 @@ async fn old_drivers_open_with_a_query() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn compression_is_agreed_on_and_answers_come_as_requests_do() {
+async fn compression_is_negotiated_and_replies_use_that_of_the_request() {
     let mut client = Server::new().connect();
     let hello = client.ok(doc! { "hello": 1, "compression": ["zstd", "lz77", "snappy"] }).await;
     let agreed: Vec<_> =
@@ -62,7 +62,7 @@ async fn waiting(client: &mut Client, flags: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hello_that_waits_is_answered_when_its_time_is_over() {
+async fn awaitable_hello_replies_after_its_wait_time() {
     let mut client = Server::new().connect();
     waiting(&mut client, 0).await;
     let answer = client.answer().await.unwrap();
@@ -72,7 +72,7 @@ async fn a_hello_that_waits_is_answered_when_its_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hello_that_may_be_answered_often_is() {
+async fn exhaust_hello_is_replied_to_repeatedly() {
     let server = Server::new();
     let mut client = server.connect();
     waiting(&mut client, 1 << 16).await;
@@ -80,16 +80,16 @@ async fn a_hello_that_may_be_answered_often_is() {
     for _ in 0..3 {
         let answer = client.answer().await.unwrap();
         assert_eq!((answer.to, answer.payload[0]), (to, 2));
-        // Each responds to the one before.
+        // Each responds to the previous one.
         to = answer.id;
     }
-    // The server's end is the end of the answers.
+    // The replies end when the server stops.
     server.service.stop().begin();
     while client.answer().await.is_some() {}
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shells_ask_about_the_server() {
+async fn commands_of_shells_describe_the_server() {
     let mut client = Server::new().connect();
     for command in [
         "buildInfo",
@@ -114,7 +114,7 @@ async fn shells_ask_about_the_server() {
     assert_eq!(client.refused(doc! { "ping": 1, "colour": 1 }).await.0, 40415);
 }
 
-/// The header of a compressed message of 47 MB, and what it inflates to.
+/// The header of a compressed message of 47 MB, and its decompressed content.
 fn announced() -> Vec<u8> {
     let mut message = Vec::new();
     for word in [47_000_000_i32, 1, 0, 2012, 2013, 47_000_000] {
@@ -140,7 +140,7 @@ async fn c2_announced_length_reserves_nothing() {
     assert!(free - memory.available_bytes() <= 9 * (64 << 10));
     let large = doc! { "insert": "c", "documents": [{ "a": "x".repeat(100_000) }] };
     server.connect().ok(large).await;
-    // One deadline for all of a message.
+    // One deadline for the complete message.
     for client in &mut hostile {
         assert!(client.answer().await.is_none());
     }

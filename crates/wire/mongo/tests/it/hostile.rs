@@ -1,5 +1,5 @@
-//! Commands that no driver would send: every one is answered, with ok or a number that is not ours to be ashamed of, and the
-//! connection and what is stored stay as they were.
+//! Commands that no driver would send: each gets ok or an error that is not an internal one, and the
+//! connection and the stored data are unaffected.
 
 use bson::{Bson, Document, doc};
 
@@ -7,7 +7,7 @@ use crate::client::{Client, MSG, Server, framed, lsid, message, sequence};
 use ropewalk_mongo::Compressor;
 use tokio::io::AsyncWriteExt as _;
 
-/// Commands with the fields that they take, each as it could be meant.
+/// Commands with their fields, each with a valid value.
 fn commands() -> Vec<Document> {
     vec![
         doc! { "find": "c", "filter": {}, "sort": { "a": 1 }, "projection": { "a": 1 }, "skip": 1, "limit": 1, "batchSize": 1, "hint": "_id_", "let": {}, "singleBatch": true, "maxTimeMS": 1000 },
@@ -44,7 +44,7 @@ fn commands() -> Vec<Document> {
     ]
 }
 
-/// Values of other types than were meant, and extremes of the same.
+/// Values of wrong types, and extremes of valid ones.
 fn values() -> Vec<Bson> {
     let mut deep = Bson::Int32(1);
     for _ in 0..90 {
@@ -78,7 +78,7 @@ async fn is_answered(client: &mut Client, command: &Document) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_field_may_hold_anything() {
+async fn fields_of_any_type_never_cause_internal_errors() {
     let mut client = Server::new().connect();
     client.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] }).await;
     for command in commands() {
@@ -149,7 +149,7 @@ async fn an_update_that_no_commit_can_hold_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_sequence_is_left_out() {
+async fn unknown_document_sequences_are_rejected() {
     let mut client = Server::new().connect();
     let one = |name: &str, id: i32| sequence(name, &[doc! { "_id": id }]);
     for (command, sequences, code) in [
@@ -167,7 +167,7 @@ async fn no_sequence_is_left_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nesting_has_an_end() {
+async fn nesting_depth_is_limited() {
     let mut client = Server::new().connect();
     for (open, close) in
         [("$and", true), ("$nor", true), ("x", false), ("$elemMatch", false), ("$not", false)]
@@ -218,7 +218,7 @@ async fn broken_messages_over_a_connection_never_stop_the_server() {
     compressed.extend((insert.len() as i32).to_le_bytes());
     compressed.push(Compressor::Zstd.number());
     compressed.extend(Compressor::Zstd.compress(&insert).unwrap());
-    // A generator of its own, so that a failure can be seen again.
+    // A separate seeded generator, so that a failure can be reproduced.
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -232,7 +232,7 @@ async fn broken_messages_over_a_connection_never_stop_the_server() {
                 bytes[at] = random(256) as u8;
             }
             let mut client = server.connect();
-            // The server may hang up before all is written.
+            // The server may disconnect before everything is written.
             let _ = client.stream.write_all(&bytes).await;
             let _ = client.stream.shutdown().await;
             while client.answer().await.is_some() {}

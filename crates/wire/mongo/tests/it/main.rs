@@ -1,4 +1,4 @@
-//! The protocol from its bytes on, over a database in memory.
+//! The protocol at the level of bytes, over a database in memory.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod access;

@@ -1,4 +1,4 @@
-//! What runs, how it is listed, and how it is ended: by its time, by its client, by others, by the server.
+//! Running operations: listed, and ended by deadline, disconnect, `killOp` and shutdown.
 
 use bson::{Bson, Document, doc};
 use tokio::io::AsyncWriteExt as _;
@@ -8,7 +8,7 @@ use crate::client::{Client, MSG, Server, batch, cursor_id, framed, lsid, message
 
 const DOCUMENTS: i32 = 20_000;
 
-/// A filter that takes its time for each document, and finds none or all.
+/// A filter that is slow for each document, and matches none or all.
 fn slow(finds: bool) -> Document {
     taking(finds, 5000)
 }
@@ -34,7 +34,7 @@ fn inside(mut command: Document, number: u8) -> Document {
     command
 }
 
-/// Commands that walk over everything.
+/// Commands that scan everything.
 fn walks(filter: &Document) -> Vec<Document> {
     let set = doc! { "$set": { "x": 1 } };
     let find = doc! { "find": "c", "filter": filter.clone() };
@@ -58,18 +58,18 @@ fn walks(filter: &Document) -> Vec<Document> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_that_is_up_ends_a_walk_that_finds_nothing() {
+async fn deadline_ends_a_scan_without_matches() {
     let mut client = server().await.connect();
     for mut command in walks(&taking(false, 500)) {
         command.insert("maxTimeMS", 1);
         assert_eq!(client.refused(command).await.0, 50);
     }
-    // Nothing stays of what was ended, and what follows goes on.
+    // Nothing remains of the ended commands, and later commands succeed.
     assert_eq!(client.ok(doc! { "count": "c", "query": { "x": 1 } }).await.get_i32("n").unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_ends_when_its_client_goes() {
+async fn write_ends_when_client_disconnects() {
     let server = server().await;
     let mut command = doc! {
         "update": "c", "updates": [{ "q": slow(true), "u": { "$set": { "x": 1 } }, "multi": true }]
@@ -87,7 +87,7 @@ async fn a_write_ends_when_its_client_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_walk_ends_when_the_server_stops() {
+async fn scan_ends_when_the_server_stops() {
     let server = server().await;
     let mut watching = server.connect();
     let running = in_background(server.connect(), doc! { "find": "c", "filter": slow(false) });
@@ -107,7 +107,7 @@ async fn listed(client: &mut Client, filter: Document) -> Vec<Document> {
     answer.get_array("inprog").unwrap().iter().map(|op| op.as_document().unwrap().clone()).collect()
 }
 
-/// Waits until an operation of that kind runs, and answers what is told of it.
+/// Waits until an operation of that kind runs, and returns its entry.
 async fn operation(client: &mut Client, kind: &str) -> Document {
     loop {
         if let Some(found) = listed(client, doc! { "op": kind }).await.pop() {
@@ -122,7 +122,7 @@ fn kill(number: impl Into<Bson>) -> Document {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_runs_is_listed_and_ended() {
+async fn running_operations_are_listed_and_killed() {
     let server = server().await;
     let mut admin = server.connect();
     let commands = [
@@ -150,14 +150,14 @@ async fn what_runs_is_listed_and_ended() {
         assert_eq!(ended.get_i32("code").unwrap(), 11_601, "{ended}");
         assert_eq!(ended.get_str("codeName").unwrap(), "Interrupted");
     }
-    // An operation that is over cannot be ended any more, and the next one of the connection has another number.
+    // A completed operation cannot be killed any more, and the next one of the connection has another id.
     admin.ok(kill(1)).await;
     let left = admin.ok(doc! { "count": "c", "query": { "_id": { "$gte": 0 } } }).await;
     assert_eq!(left.get_i32("n").unwrap(), DOCUMENTS);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_lists_chooses_what() {
+async fn current_op_options_select_operations() {
     let server = Server::new();
     let (mut client, mut idle) = (server.connect(), server.connect());
     idle.ok(doc! { "ping": 1 }).await;
@@ -184,7 +184,7 @@ async fn who_lists_chooses_what() {
     let shown = told[0].get_document("command").unwrap().get_array("pipeline").unwrap();
     assert!(shown[0].as_document().unwrap().contains_key("$currentOp"));
 
-    // Long commands are told by their names.
+    // Long commands are truncated to their names.
     let long = "x".repeat(2000);
     let mut command = stage(doc! { "truncateOps": true }, vec![]);
     command.insert("comment", &long);
@@ -212,7 +212,7 @@ async fn who_lists_chooses_what() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_for_events_can_be_ended() {
+async fn waiting_get_more_can_be_killed() {
     let server = Server::new();
     let mut admin = server.connect();
     for number in 0..3_u8 {

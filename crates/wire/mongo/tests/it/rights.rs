@@ -1,4 +1,4 @@
-//! The rights that commands take: every command is run with every set of rights.
+//! The rights that commands need: every command is run with every set of rights.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const ADMIN: Needs = Needs::admin(Resource::Database);
 const READ_EVERYWHERE: Needs = Needs::read(Resource::AllStores);
 const ADMIN_EVERYWHERE: Needs = Needs::admin(Resource::AllStores);
 
-/// Commands with all that they need: a command without a row fails the test.
+/// Commands with all rights that they need: a command without a row fails the test.
 fn rights_of_commands() -> Vec<(Needs, Document)> {
     let admin = |mut command: Document| {
         command.insert("$db", "admin");
@@ -94,7 +94,7 @@ fn rights_of_commands() -> Vec<(Needs, Document)> {
     ]
 }
 
-/// Stages of pipelines that take more than to read the collection.
+/// Stages of pipelines that need more than to read the collection.
 fn rights_of_stages() -> Vec<(Needs, Document)> {
     let of = |collection: bson::Bson, stage: Document, database: &str| doc! { "aggregate": collection, "pipeline": [stage], "cursor": {}, "$db": database };
     vec![
@@ -111,7 +111,7 @@ fn rights_of_stages() -> Vec<(Needs, Document)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_is_refused_exactly_without_its_rights() {
+async fn every_command_is_rejected_exactly_without_its_rights() {
     let server = Server::new();
     matrix::create_users(server.service.access()).await;
     let table = ropewalk_mongo::operations();

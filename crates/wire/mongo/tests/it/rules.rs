@@ -1,4 +1,4 @@
-//! Rules of collections and withdrawn rights: what callers learn whom rules bind.
+//! Rules of collections and withdrawn rights: what bound callers can learn.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,8 @@ fn insert(server: &Server, document: Document) {
     notes.insert_one(&document.to_vec().unwrap(), Durability::Sync).unwrap();
 }
 
-/// A collection `notes` with a document that rules hide from ann, and a client of hers who may read and append.
+/// A collection `notes` with a document that rules hide from ann, and a client of hers who may read and
+/// append.
 async fn hidden() -> (Server, Client) {
     let server = Server::new();
     insert(&server, doc! { "_id": 1, "owner": "ann", "secret": "mine" });
@@ -56,7 +57,7 @@ async fn ann(server: &Server) -> Client {
     client
 }
 
-/// What a client learns from an answer.
+/// The parts of a reply that can reveal something to a client.
 fn told(answer: &Document) -> Document {
     let mut told = answer.clone();
     for field in ["$clusterTime", "operationTime"] {
@@ -66,14 +67,14 @@ fn told(answer: &Document) -> Document {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m4_filter_on_hidden_values_tells_nothing() {
+async fn m4_filter_on_hidden_values_reveals_nothing() {
     let (server, mut client) = hidden().await;
     let index = doc! { "createIndexes": "notes", "indexes": [{ "key": { "secret": 1 }, "name": "secret" }] };
     for indexed in [false, true] {
         if indexed {
             client.ok(index.clone()).await;
         }
-        // The first of two guesses is right.
+        // Of two guesses the first is right.
         let guess = |pin: &str| doc! { "_id": { "$gte": 2 }, "secret": { "$regex": format!("^pin-{pin}") } };
         let fails_if = |pin: &str| {
             let divisor = doc! { "$cond": [{ "$eq": ["$secret", format!("pin-{pin}")] }, 0, 1] };
@@ -102,12 +103,12 @@ async fn m4_filter_on_hidden_values_tells_nothing() {
             }
         }
     }
-    // The order of hidden documents is not told, either.
+    // The order of hidden documents is not revealed, either.
     for limit in [1, 2] {
         let first = doc! { "find": "notes", "sort": { "secret": -1 }, "limit": limit };
         assert_eq!(batch(&client.ok(first).await, "firstBatch").len(), 1);
     }
-    // Queries that depend on ids alone are refused: ids are no secret.
+    // Queries that depend on ids alone are rejected: ids are no secret.
     for filter in [doc! {}, doc! { "_id": 2 }] {
         assert_eq!(client.refused(doc! { "find": "notes", "filter": filter }).await.0, 13);
     }
@@ -116,7 +117,7 @@ async fn m4_filter_on_hidden_values_tells_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h4_duplicates_do_not_tell_hidden_values() {
+async fn h4_duplicate_errors_do_not_reveal_hidden_values() {
     let (server, mut client) = hidden().await;
     insert(&server, doc! { "_id": 3, "owner": "bob", "secret": "pin-5838" });
     let unique = |name: &str| {
@@ -134,7 +135,7 @@ async fn h4_duplicates_do_not_tell_hidden_values() {
         assert_eq!(error.get_i32("code").unwrap(), 11_000);
         assert!(error.get_document("keyValue").unwrap().is_empty(), "{error}");
     }
-    // Who may not create a document does not learn whether it is there.
+    // A caller who may not create a document does not learn whether it exists.
     let answer = client.ok(doc! { "insert": "notes", "documents": [{ "_id": 4, "owner": "bob" }] }).await;
     assert_eq!(
         answer.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("code").unwrap(),
@@ -145,7 +146,7 @@ async fn h4_duplicates_do_not_tell_hidden_values() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn l4_counts_of_collections_with_rules_take_admin() {
+async fn l4_counts_of_collections_with_rules_require_admin() {
     let (server, mut client) = hidden().await;
     let commands = [
         doc! { "collStats": "notes" },
@@ -187,7 +188,7 @@ async fn seen(client: &mut Client, stream: (i64, &str, &str)) -> Vec<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h2_stream_over_everything_leaves_ruled_documents_out() {
+async fn h2_stream_over_everything_omits_ruled_documents() {
     let (server, mut client) = hidden().await;
     set_roles(&server, &[("*", &[Right::Read])]).await;
     let mut root = server.connect();
@@ -198,7 +199,7 @@ async fn h2_stream_over_everything_leaves_ruled_documents_out() {
         |id: i32| plain.insert_one(&doc! { "_id": id }.to_vec().unwrap(), Durability::Sync).unwrap();
     insert_plain(1);
     assert_eq!(seen(&mut client, stream).await, [1]);
-    // Rules that come after the event hide it, too; a collection that is gone is as it was.
+    // Rules added after the event hide it, too; a dropped collection keeps its last rules.
     insert_plain(2);
     let options = |rules: Option<Document>| CollectionOptions {
         rules: rules.map(|rules| DocBuf::check(rules.to_vec().unwrap()).unwrap()),
@@ -250,13 +251,13 @@ async fn m3_withdrawn_right_ends_cursors_and_streams() {
     assert_eq!(answer.get_i32("code").ok(), Some(13), "{answer}");
     for (id, collection) in cursors {
         assert_eq!(client.refused(doc! { "getMore": id, "collection": collection }).await.0, 13);
-        // It is gone for good.
+        // The cursor is removed permanently.
         set_roles(&server, &[("app", &[Right::Read])]).await;
         assert_eq!(client.refused(doc! { "getMore": id, "collection": collection }).await.0, 43);
         set_roles(&server, &[("app", &[Right::Append])]).await;
     }
     assert_eq!(client.refused(more(stream)).await.0, 13);
-    // The cursor of an administrator is not for one whom rules bind.
+    // An administrator's cursor cannot be used by a caller bound by rules.
     set_roles(&server, &[("app", &[Right::Admin])]).await;
     let id = cursor_id(&client.ok(find).await);
     set_roles(&server, &[("app", &[Right::Read])]).await;

@@ -1,4 +1,4 @@
-//! Bounds of what one command may take: regular expressions, updates.
+//! Resource limits of one command: regular expressions, updates.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ async fn h10_padding_counts_over_the_whole_update() {
         let error = answer.get_array("writeErrors").unwrap()[0].as_document().unwrap();
         assert_eq!(error.get_i32("code").unwrap(), code, "{}", error.get_str("errmsg").unwrap());
     }
-    // One array may be padded as far as before.
+    // One array may be padded as far as with the old limit.
     let one =
         doc! { "update": "c", "updates": [{ "q": { "_id": 0 }, "u": { "$set": { "a0.1000000": 1 } } }] };
     assert_eq!(client.ok(one).await.get_i32("nModified").unwrap(), 1);
@@ -145,7 +145,7 @@ async fn c_command_without_max_time_ends_with_that_of_the_server() {
     without.insert("maxTimeMS", 0);
     assert_eq!(client.refused(without).await.0, 50);
     assert_eq!(client.refused(doc! { "delete": "c", "deletes": [{ "q": filter, "limit": 0 }] }).await.0, 50);
-    // Streams wait as long as their clients ask, not as long as a command may take.
+    // Streams wait as long as their clients request, not as long as a command may take.
     let stages = vec![doc! { "$changeStream": {} }];
     let opened = client.ok(doc! { "aggregate": "c", "pipeline": stages, "cursor": {} }).await;
     let id = opened.get_document("cursor").unwrap().get_i64("id").unwrap();

@@ -29,7 +29,7 @@ async fn count(client: &mut Client) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_is_seen_as_a_whole_or_not_at_all() {
+async fn transaction_is_visible_completely_or_not_at_all() {
     let server = Server::new();
     let (mut ann, mut bob) = (server.connect(), server.connect());
     ann.ok(insert(0)).await;
@@ -38,7 +38,7 @@ async fn a_transaction_is_seen_as_a_whole_or_not_at_all() {
     let own = ann.ok(part(doc! { "find": "c", "sort": { "_id": 1 } }, 1, 1, false)).await;
     assert_eq!((batch(&own, "firstBatch").len(), count(&mut bob).await), (2, 1));
     ann.ok(end("commitTransaction", 1, 1)).await;
-    // Sent again it is the same.
+    // A retry has the same result.
     ann.ok(end("commitTransaction", 1, 1)).await;
     assert_eq!(count(&mut bob).await, 2);
     assert_eq!(ann.refused(end("abortTransaction", 1, 1)).await.0, 256);
@@ -51,7 +51,7 @@ async fn a_transaction_is_seen_as_a_whole_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_that_change_the_same_document_the_second_is_told_to_try_again() {
+async fn second_transaction_to_change_a_document_gets_a_transient_error() {
     let server = Server::new();
     let (mut ann, mut bob) = (server.connect(), server.connect());
     ann.ok(insert(0)).await;
@@ -67,7 +67,7 @@ async fn of_two_that_change_the_same_document_the_second_is_told_to_try_again() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_ends_the_transaction() {
+async fn failure_ends_the_transaction() {
     let mut client = Server::new().connect();
     client.ok(insert(0)).await;
     client.ok(part(insert(1), 1, 1, true)).await;
@@ -81,7 +81,7 @@ async fn a_failure_ends_the_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_of_transactions_rise() {
+async fn transaction_numbers_must_increase() {
     let mut client = Server::new().connect();
     client.ok(part(insert(1), 1, 5, true)).await;
     assert_eq!(client.refused(part(insert(2), 1, 4, true)).await.0, 225);
@@ -89,18 +89,18 @@ async fn numbers_of_transactions_rise() {
     assert_eq!(client.refused(part(insert(2), 1, 5, true)).await.0, 117);
     assert_eq!(client.refused(part(insert(2), 1, 6, false)).await.0, 251);
     assert_eq!(client.refused(part(insert(2), 9, 1, false)).await.0, 251);
-    // A higher number ends the one before.
+    // A higher number ends the previous transaction.
     client.ok(part(insert(7), 1, 7, true)).await;
     client.ok(end("commitTransaction", 1, 7)).await;
     assert_eq!(client.find("c", doc! {}).await, [doc! { "_id": 7, "n": 0 }]);
-    // Sessions end with what is in them.
+    // Sessions end with their transactions.
     client.ok(part(insert(8), 1, 8, true)).await;
     client.ok(doc! { "endSessions": [lsid(1)] }).await;
     assert_eq!(client.refused(end("commitTransaction", 1, 8)).await.0, 251);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_that_is_sent_again_is_answered_and_not_done_again() {
+async fn retried_write_returns_the_stored_result() {
     let mut client = Server::new().connect();
     client.ok(insert(0)).await;
     let retry = |number: i64, mut command: Document| {
@@ -116,7 +116,7 @@ async fn a_write_that_is_sent_again_is_answered_and_not_done_again() {
     let first = client.ok(retry(2, modify.clone())).await;
     let again = client.ok(retry(2, modify)).await;
     assert_eq!(first.get_document("value").unwrap(), again.get_document("value").unwrap());
-    // Failures are told again, too.
+    // Failures are reported again, too.
     let twice = doc! { "insert": "c", "documents": [{ "_id": 5 }, { "_id": 0 }] };
     let first = client.ok(retry(3, twice.clone())).await;
     let again = client.ok(retry(3, twice)).await;
@@ -127,7 +127,7 @@ async fn a_write_that_is_sent_again_is_answered_and_not_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_committed_is_known_after_a_restart() {
+async fn retried_commit_is_recognized_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path()).unwrap();
     let server = Server::over(db.clone());
@@ -141,7 +141,7 @@ async fn what_was_committed_is_known_after_a_restart() {
     drop((client, server));
     db.close().unwrap();
 
-    // The server's side of the connection ends soon after its client, and lets go of the directory then.
+    // The server's side of the connection ends soon after its client, and releases the directory then.
     let db = loop {
         match Database::open(dir.path()) {
             Err(Error::Engine(EngineError::Locked { .. })) => {
@@ -159,7 +159,7 @@ async fn what_was_committed_is_known_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cursor_belongs_to_its_session_and_transaction() {
+async fn cursor_belongs_to_its_session_and_transaction() {
     let mut client = Server::new().connect();
     let all: Vec<_> = (0..10).map(|n| doc! { "_id": n }).collect();
     client.ok(doc! { "insert": "c", "documents": all }).await;
@@ -174,7 +174,7 @@ async fn a_cursor_belongs_to_its_session_and_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_made_kept_and_ended() {
+async fn sessions_are_started_refreshed_and_ended() {
     let mut client = Server::new().connect();
     let made = client.ok(doc! { "startSession": 1 }).await;
     let id = made.get_document("id").unwrap().clone();
@@ -190,7 +190,7 @@ async fn sessions_are_made_kept_and_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commits_that_are_sent_at_once_are_one() {
+async fn concurrent_commits_of_one_transaction_commit_once() {
     let server = Server::new();
     let mut first = server.connect();
     for number in 1..=50 {
@@ -249,7 +249,7 @@ async fn h9_open_transactions_share_one_memory_limit() {
     }
     assert_eq!((refused.0, session), (365, 5), "256 MiB hold four transactions of 60 MiB and a document");
     assert_eq!(refused.1, ["TransientTransactionError"]);
-    // What the refused transaction held is free, and an abort frees more.
+    // The memory of the rejected transaction is free, and an abort frees more.
     client.ok(part(insert(1), 6, 1, true)).await;
     client.ok(end("abortTransaction", 1, 1)).await;
     for n in 0..4 {

@@ -29,7 +29,7 @@ fn kinds(events: &[Document]) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_hears_what_happens() {
+async fn waiting_get_more_returns_events() {
     let server = Server::new();
     let (mut watcher, mut writer) = (server.connect(), server.connect());
     writer.ok(doc! { "insert": "c", "documents": [{ "_id": 0 }] }).await;
@@ -56,7 +56,7 @@ async fn whoever_waits_hears_what_happens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_goes_on_behind_its_token_and_chooses_by_its_pipeline() {
+async fn stream_resumes_after_its_token_and_applies_its_pipeline() {
     let mut client = Server::new().connect();
     client.ok(doc! { "create": "c" }).await;
     let (id, token) = open(&mut client, 1, doc! {}, &[]).await;
@@ -92,7 +92,7 @@ async fn a_stream_goes_on_behind_its_token_and_chooses_by_its_pipeline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_makes_no_sense_is_refused() {
+async fn invalid_change_streams_are_rejected() {
     let mut client = Server::new().connect();
     for (spec, stage, code) in [
         (doc! { "resumeAfter": { "_data": "nonsense" } }, None, 260),
@@ -106,7 +106,7 @@ async fn what_makes_no_sense_is_refused() {
         let command = doc! { "aggregate": "c", "pipeline": pipeline, "cursor": {} };
         assert_eq!(client.refused(command.clone()).await.0, code, "{command}");
     }
-    // A pipeline that takes the token away ends the stream.
+    // A pipeline that removes the token ends the stream.
     let (id, _) = open(&mut client, "c", doc! {}, &[doc! { "$project": { "_id": 0 } }]).await;
     client.ok(doc! { "insert": "c", "documents": [{}] }).await;
     assert_eq!(client.refused(doc! { "getMore": id, "collection": "c" }).await.0, 280);
@@ -114,21 +114,21 @@ async fn what_makes_no_sense_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_is_told_when_the_server_stops() {
+async fn waiting_get_more_ends_when_the_server_stops() {
     let server = Server::new();
     let mut client = server.connect();
     let (id, _) = open(&mut client, "c", doc! {}, &[]).await;
     let more = doc! { "getMore": id, "collection": "c", "maxTimeMS": 60_000, "$db": "app" };
     client.send(MSG, &message(0, &more)).await;
     server.service.stop().begin();
-    // If the server has not begun to read it hangs up, which drivers take in the same way.
+    // If the server has not begun to read it disconnects, which drivers treat in the same way.
     if let Some(answer) = client.answer().await {
         assert_eq!(answer.document().get_i32("code").unwrap(), 91);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_of_a_database_ends_with_it_and_can_be_begun_behind_its_end() {
+async fn database_stream_ends_with_drop_and_can_start_after_it() {
     let mut client = Server::new().connect();
     let (id, _) = open(&mut client, 1, doc! {}, &[]).await;
     client.ok(doc! { "insert": "c", "documents": [{ "_id": 1 }] }).await;
@@ -151,7 +151,7 @@ async fn a_stream_of_a_database_ends_with_it_and_can_be_begun_behind_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_wants_to_know_more_hears_of_collections_and_indexes() {
+async fn expanded_events_cover_collections_and_indexes() {
     let mut client = Server::new().connect();
     let (id, _) = open(&mut client, 1, doc! { "showExpandedEvents": true }, &[]).await;
     client.ok(doc! { "create": "c" }).await;
@@ -187,7 +187,7 @@ async fn whoever_wants_to_know_more_hears_of_collections_and_indexes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happened_before_a_rename_is_told_by_the_old_name() {
+async fn events_before_a_rename_have_the_old_name() {
     let mut client = Server::new().connect();
     client.ok(doc! { "create": "c" }).await;
     let (id, _) = open(&mut client, "c", doc! {}, &[]).await;

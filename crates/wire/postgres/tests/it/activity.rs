@@ -1,4 +1,4 @@
-//! `pg_stat_activity`, and who cancels and ends whom by number.
+//! `pg_stat_activity`, and cancelling and terminating other connections by number.
 
 use crate::client::{Client, Server, bind, execute, framed, parse, startup, sync, texts};
 
@@ -11,7 +11,7 @@ async fn tell(watcher: &mut Client, columns: &str, of: &str) -> String {
     watcher.query(&format!("SELECT {columns} FROM pg_stat_activity WHERE pid = {of}")).await.remove(0)
 }
 
-/// Waits until another client sees it in this state.
+/// Waits until another client sees this state.
 async fn until(watcher: &mut Client, columns: &str, of: &str, wanted: &str) {
     while tell(watcher, columns, of).await != wanted {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -27,7 +27,7 @@ async fn heard(client: &mut Client) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_shown() {
+async fn sessions_are_listed_with_their_state() {
     let server = Server::new();
     let mut ann = server.connect().await;
     let mut bob = server.dial();
@@ -43,13 +43,13 @@ async fn sessions_are_shown() {
         .await,
         "ropewalk|bob|shop|127.0.0.1|5|client backend|idle|SELECT pg_backend_pid()"
     );
-    // One sees oneself at work.
+    // A session sees itself as active.
     let own = "SELECT state, query FROM pg_stat_activity WHERE pid = pg_backend_pid()";
     assert_eq!(ann.query(own).await[0], format!("active|{own}"));
     let lines = ann.lines(&[parse("", own), bind("", "", &[]), execute("", 0), sync()].concat()).await;
     assert_eq!(lines[2], format!("active|{own}"));
     assert_eq!(tell(&mut bob, "state, query", &of_ann).await, format!("idle|{own}"));
-    // A name that changes is told; that of a transaction that is taken back is not.
+    // A changed name is reported; a change that is rolled back is not.
     bob.query("SET application_name = 'till'").await;
     bob.query("BEGIN; SET application_name = 'never'; ROLLBACK").await;
     assert_eq!(tell(&mut ann, "application_name", &of_bob).await, "till");
@@ -63,11 +63,11 @@ async fn sessions_are_shown() {
     assert_eq!(tell(&mut ann, state, &of_bob).await, "idle in transaction (aborted)|t|t|t|t");
     bob.query("ROLLBACK").await;
     assert_eq!(tell(&mut ann, "state, xact_start, wait_event", &of_bob).await, "idle|NULL|NULL");
-    // A long text is cut.
+    // A long text is truncated.
     let long = format!("SELECT '{}'", "x".repeat(2_000));
     bob.query(&long).await;
     assert_eq!(tell(&mut ann, "query", &of_bob).await, long[..1023]);
-    // Who has gone is shown no more.
+    // A closed session is no longer listed.
     drop(bob);
     while ann.query("SELECT count(*) FROM pg_stat_activity").await[0] != "1" {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -75,7 +75,7 @@ async fn sessions_are_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_who_waits_for_a_row_is_shown_and_cancelled() {
+async fn row_waiter_is_listed_and_cancelled() {
     let server = Server::new();
     let (mut ann, mut bob) = (server.connect().await, server.connect().await);
     for client in [&mut ann, &mut bob] {
@@ -89,10 +89,10 @@ async fn one_who_waits_for_a_row_is_shown_and_cancelled() {
     assert_eq!(ann.query(&format!("SELECT pg_cancel_backend({of_bob})")).await[0], "t");
     assert_eq!(heard(&mut bob).await, ["ERROR 57014: canceling statement due to user request", "ready I"]);
     assert_eq!(tell(&mut ann, "state, wait_event", &of_bob).await, "idle|NULL");
-    // A request that meets nothing to cancel is forgotten.
+    // A request without a statement to cancel has no effect.
     ann.query(&format!("SELECT pg_cancel_backend({of_bob})")).await;
     assert_eq!(bob.query("SELECT v FROM t").await, ["0", "SELECT 1", "ready I"]);
-    // By a query over all of them, oneself among them.
+    // By a query over all of them, including itself.
     let all = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_cancel%'";
     assert_eq!(ann.query(all).await, ["ERROR 57014: canceling statement due to user request", "ready E"]);
     ann.query("ROLLBACK").await;
@@ -100,7 +100,7 @@ async fn one_who_waits_for_a_row_is_shown_and_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_ended_wherever_they_stand() {
+async fn sessions_are_terminated_in_any_state() {
     let ended = "ERROR 57P01: terminating connection due to administrator command";
     let server = Server::new();
     let mut ann = server.connect().await;
@@ -111,14 +111,14 @@ async fn sessions_are_ended_wherever_they_stand() {
         if !begun.is_empty() {
             bob.query(begun).await;
         }
-        // With a time to wait, it is gone when this answers.
+        // With a timeout, the session is gone when this returns.
         let end = format!("SELECT pg_terminate_backend({of_bob}, 60000)");
         assert_eq!(ann.query(&end).await[0], "t");
         let last = bob.last().await;
         assert_eq!((last.line().as_str(), last.field(b'S').as_deref()), (ended, Some("FATAL")));
         assert_eq!(ann.query("SELECT count(*) FROM pg_stat_activity").await[0], "1");
     }
-    // What runs, waits or copies hears nothing else.
+    // A running, waiting or copying session gets no other error.
     for running in ["SELECT pg_sleep(600)", "UPDATE t SET v = 2", "COPY t FROM STDIN"] {
         let mut bob = server.connect().await;
         let of_bob = number(&mut bob).await;
@@ -150,7 +150,7 @@ async fn sessions_are_ended_wherever_they_stand() {
         ann.query("SELECT pg_terminate_backend(99, -1)").await[0],
         "ERROR 22003: \"timeout\" must not be negative"
     );
-    // One may end oneself.
+    // A session may terminate itself.
     say(&mut ann, "SELECT pg_terminate_backend(pg_backend_pid())").await;
     assert_eq!(ann.answer().await.unwrap().line(), ended);
     assert_eq!(ann.answer().await, None);

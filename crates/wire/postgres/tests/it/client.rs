@@ -1,11 +1,11 @@
-//! The least of a driver: builds messages, sends them over a pipe, reads answers.
+//! A minimal driver: builds messages, sends them over a pipe, reads replies.
 
 use ropewalk::Database;
 use ropewalk_postgres::{Postgres, PostgresSettings};
 use ropewalk_wire::{Service, ServiceSettings};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-/// A server over a database of its own.
+/// A server over a fresh database.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) service: Service,
@@ -30,7 +30,7 @@ impl Server {
         Self { postgres: Postgres::new(service.clone(), settings), service }
     }
 
-    /// A connection that has said nothing.
+    /// A connection that has sent nothing.
     pub(crate) fn dial(&self) -> Client {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let postgres = self.postgres.clone();
@@ -38,7 +38,7 @@ impl Server {
         Client { stream: ours }
     }
 
-    /// A connection that is in.
+    /// A connection after login.
     pub(crate) async fn connect(&self) -> Client {
         let mut client = self.dial();
         client.start(&[("user", "ann")]).await;
@@ -87,7 +87,7 @@ impl Answer {
         values
     }
 
-    /// A line that a reader can follow.
+    /// A readable line.
     pub(crate) fn line(&self) -> String {
         let text = || String::from_utf8_lossy(&self.body).trim_end_matches('\0').to_owned();
         match self.tag {
@@ -184,7 +184,7 @@ impl Client {
         self.send(&startup(settings)).await;
     }
 
-    /// `None`: the server has hung up.
+    /// `None`: the server has disconnected.
     pub(crate) async fn answer(&mut self) -> Option<Answer> {
         let mut head = [0; 5];
         self.stream.read_exact(&mut head).await.ok()?;
@@ -205,7 +205,7 @@ impl Client {
         }
     }
 
-    /// Sends messages that end with one that is answered by ReadyForQuery; answers lines.
+    /// Sends messages that end with one replied to by ReadyForQuery; returns lines.
     pub(crate) async fn lines(&mut self, bytes: &[u8]) -> Vec<String> {
         self.send(bytes).await;
         self.until_ready().await.iter().map(Answer::line).collect()
@@ -217,7 +217,7 @@ impl Client {
         lines.into_iter().filter(|line| line != "columns" && !line.starts_with("setting")).collect()
     }
 
-    /// The last message that the server says.
+    /// The last message of the server.
     pub(crate) async fn last(&mut self) -> Answer {
         let mut last = None;
         while let Some(answer) = self.answer().await {

@@ -14,7 +14,7 @@ fn query(sql: &str) -> Vec<u8> {
 
 const IN: &str = "COPY t FROM STDIN";
 
-/// A server with the table, and one client who has begun to copy into it.
+/// A server with the table, and one client that has begun to copy into it.
 async fn copying() -> (Server, Client) {
     let server = Server::new();
     let mut client = server.connect().await;
@@ -26,7 +26,7 @@ async fn copying() -> (Server, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_come_in_pieces_of_any_size() {
+async fn copy_accepts_chunks_of_any_size() {
     let (_, mut client) = copying().await;
     let rows: String = (0..20_000).map(|id| format!("{id}\tname {id}\n")).collect();
     for piece in rows.as_bytes().chunks(777) {
@@ -34,7 +34,7 @@ async fn rows_come_in_pieces_of_any_size() {
     }
     assert_eq!(client.lines(&done()).await, ["COPY 20000", "ready I"]);
     assert_eq!(client.query("SELECT count(*), max(name) FROM t").await[0], "20000|name 9999");
-    // And go out again: a message for each row.
+    // And out again: a message for each row.
     client.send(&query("COPY (SELECT * FROM t WHERE id < 3 ORDER BY id) TO STDOUT")).await;
     let answers = client.until_ready().await;
     assert_eq!((answers[0].tag, answers[0].body.as_slice()), ('H', [0, 0, 2, 0, 0, 0, 0].as_slice()));
@@ -48,7 +48,7 @@ async fn rows_come_in_pieces_of_any_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fails_leaves_nothing_and_the_rest_is_passed_over() {
+async fn failed_copy_copies_nothing_and_skips_the_rest() {
     let (_, mut client) = copying().await;
     client.send(&data(b"1\tone\n")).await;
     let lines = client.lines(&framed(b'f', &texts(&["no more"]))).await;
@@ -58,7 +58,7 @@ async fn what_fails_leaves_nothing_and_the_rest_is_passed_over() {
     let answers = client.until_ready().await;
     assert_eq!(answers[0].field(b'C').as_deref(), Some("22P02"));
     assert_eq!(client.query("SELECT count(*) FROM t").await, ["0", "SELECT 1", "ready I"]);
-    // Another statement in the middle is none of a COPY.
+    // Another statement during a COPY does not belong to it.
     client.send(&[query(IN), query("SELECT 1")].concat()).await;
     assert_eq!(client.answer().await.unwrap().tag, 'G');
     assert!(client.until_ready().await[0].line().starts_with("ERROR 08P01"));
@@ -74,18 +74,18 @@ async fn what_fails_leaves_nothing_and_the_rest_is_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_extended_protocol_copies_too() {
+async fn copy_works_in_the_extended_protocol() {
     let server = Server::new();
     let mut client = server.connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY, name text)").await;
-    // As libpq does it: a Sync behind the Execute, and another behind the data.
+    // As libpq does it: a Sync after the Execute, and another after the data.
     client.send(&[parse("", IN), bind("", "", &[]), execute("", 0), sync()].concat()).await;
     for tag in ['1', '2', 'G'] {
         assert_eq!(client.answer().await.unwrap().tag, tag);
     }
     let lines = client.lines(&[data(b"1\tone\n"), done(), sync()].concat()).await;
     assert_eq!(lines, ["COPY 1", "ready I"]);
-    // An error: everything is passed over until Sync.
+    // After an error messages are skipped until Sync.
     client.send(&[parse("", IN), bind("", "", &[]), execute("", 0), sync()].concat()).await;
     for tag in ['1', '2', 'G'] {
         assert_eq!(client.answer().await.unwrap().tag, tag);
@@ -102,7 +102,7 @@ async fn the_extended_protocol_copies_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_is_killed_in_a_copy_has_copied_nothing() {
+async fn client_killed_during_copy_has_copied_nothing() {
     let (server, mut client) = copying().await;
     for id in 0..1000 {
         client.send(&data(format!("{id}\t{}\n", "x".repeat(200)).as_bytes())).await;
@@ -111,7 +111,7 @@ async fn a_client_that_is_killed_in_a_copy_has_copied_nothing() {
     let mut other = server.connect().await;
     assert_eq!(other.query("SELECT count(*) FROM t").await[0], "0");
     assert_eq!(other.query("INSERT INTO t VALUES (1, 'there is room')").await[0], "INSERT 0 1");
-    // Nor does one that reads nothing hold anybody up.
+    // A client that reads nothing blocks no other one.
     let rows: Vec<String> = (2..40_000).map(|id| format!("({id}, '{}')", "x".repeat(100))).collect();
     other.query(&format!("INSERT INTO t VALUES {}", rows.join(","))).await;
     let mut deaf = Vec::new();

@@ -1,9 +1,9 @@
-//! What errors say for programs.
+//! The machine-readable fields of errors.
 
 use crate::client::{Server, framed, texts};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d1_17_errors_name_what_they_are_about_and_where() {
+async fn d1_17_errors_name_object_and_position() {
     let server = Server::new();
     let mut client = server.connect().await;
     for sql in [

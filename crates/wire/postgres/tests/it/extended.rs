@@ -22,7 +22,7 @@ async fn parse_bind_describe_execute() {
     .await;
     let expected = ["parsed", "parameters", "columns", "bound", "columns", "one|1", "SELECT 1", "ready I"];
     assert_eq!(found, expected);
-    // It may be run again, with other parameters, without a word about it.
+    // It may be run again with other parameters, without another description.
     let again = [bind("", "s", &[Some("2")]), execute("", 0), bind("", "s", &[None]), execute("", 0), sync()];
     assert_eq!(lines(&mut client, &again).await, ["bound", "SELECT 0", "bound", "SELECT 0", "ready I"]);
     let closed = [framed(b'C', b"Ss\0"), framed(b'C', b"Snever\0"), bind("", "s", &[Some("1")]), sync()];
@@ -32,7 +32,7 @@ async fn parse_bind_describe_execute() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_description_tells_types() {
+async fn describe_reports_types() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id bigint PRIMARY KEY, price numeric(10,2), tags text[])").await;
     let sql = "SELECT id, price, tags FROM t WHERE id = $1 AND price > $2";
@@ -50,7 +50,7 @@ async fn the_description_tells_types() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn portals_give_some_rows_at_a_time() {
+async fn portals_return_rows_in_batches() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2), (3), (4), (5)").await;
     client.query("BEGIN").await;
@@ -75,7 +75,7 @@ async fn open_portals_hold_no_more_than_work_mem_together() {
         let opened = lines(&mut client, &open(name)).await;
         assert_eq!(opened[3..], ["suspended", "ready T"], "{}", opened[2].get(..100).unwrap_or(&opened[2]));
     }
-    // Rows that were fetched count no longer.
+    // Fetched rows no longer count.
     let fetched = lines(&mut client, &[execute("a", 0), sync()]).await;
     assert_eq!(fetched[1..], ["SELECT 1", "ready T"]);
     let opened = lines(&mut client, &open("c")).await;
@@ -91,7 +91,7 @@ async fn open_portals_hold_no_more_than_work_mem_together() {
         let opened = lines(&mut client, &open(name)).await;
         assert_eq!(opened[3..], ["suspended", "ready T"]);
     }
-    // So do parameters of portals with names.
+    // Parameters of named portals count, too.
     let large = "y".repeat(6_000_000);
     let refused =
         lines(&mut client, &[parse("", "SELECT $1::text"), bind("c", "", &[Some(&large)]), sync()]).await;
@@ -99,7 +99,7 @@ async fn open_portals_hold_no_more_than_work_mem_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cursors_are_described_as_portals_are() {
+async fn cursors_are_described_like_portals() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 1000)").await;
     client.query("BEGIN").await;
@@ -129,7 +129,7 @@ async fn cursors_are_described_as_portals_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_lies_between_two_syncs_is_one_transaction() {
+async fn statements_between_two_syncs_are_one_transaction() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY)").await;
     let insert = |id: &str| [bind("", "s", &[Some(id)]), execute("", 0)].concat();
@@ -138,7 +138,7 @@ async fn what_lies_between_two_syncs_is_one_transaction() {
     let found = lines(&mut client, &messages).await;
     assert_eq!(found[..6], ["parsed", "bound", "INSERT 0 1", "bound", "INSERT 0 1", "bound"]);
     assert!(found[6].starts_with("ERROR 23505"), "{found:?}");
-    // The rest was passed over.
+    // The rest was skipped.
     assert_eq!(found[7..], ["ready I"]);
     assert_eq!(client.query("SELECT count(*) FROM t").await[0], "0");
     let found = lines(&mut client, &[insert("1"), insert("2"), sync()]).await;
@@ -147,7 +147,7 @@ async fn what_lies_between_two_syncs_is_one_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pipeline_of_many_syncs_is_answered_in_order() {
+async fn pipeline_of_many_syncs_is_answered_in_order() {
     let mut client = Server::new().connect().await;
     let mut messages = vec![parse("s", "SELECT $1::int + 1")];
     for id in 0..500 {
@@ -178,7 +178,7 @@ async fn parameters_and_results_in_binary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn labels_of_enums_go_in_both_formats() {
+async fn enum_labels_work_in_both_formats() {
     let mut client = Server::new().connect().await;
     client
         .query(
@@ -190,7 +190,7 @@ async fn labels_of_enums_go_in_both_formats() {
     let answers = client.until_ready().await;
     let number = |at: usize| u32::from_be_bytes(answers[1].body[at..at + 4].try_into().unwrap());
     let (mood, moods) = (number(2), number(6));
-    // A text in both formats, an array of one element in binary.
+    // A string in both formats, an array of one element in binary.
     let mut array = Vec::new();
     for number in [1, 0, mood, 1, 1, 3] {
         array.extend(number.to_be_bytes());
@@ -211,11 +211,11 @@ async fn labels_of_enums_go_in_both_formats() {
     assert_eq!(client.query(&asked).await[..2], ["_mood|b", "mood|e"]);
     let found = lines(&mut client, &[bind("", "s", &[Some("fine"), None]), execute("", 0), sync()]).await;
     assert!(found[1].starts_with("ERROR 22P02"), "{found:?}");
-    // A parameter of a type that is none.
+    // A parameter of an unknown type.
     let none = [texts(&["", "SELECT $1"]), vec![0, 1], (mood + 100).to_be_bytes().to_vec()].concat();
     let found = lines(&mut client, &[framed(b'P', &none), sync()]).await;
     assert!(found[0].starts_with("ERROR 42704"), "{found:?}");
-    // A prepared statement learns of a new label.
+    // A prepared statement accepts a new label.
     client.query("ALTER TYPE mood ADD VALUE 'fine'; DELETE FROM t").await;
     let found =
         lines(&mut client, &[bind("", "s", &[Some("fine"), Some("{fine,NULL}")]), execute("", 0), sync()])
@@ -256,7 +256,7 @@ async fn wrong_counts_formats_and_values_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plan_follows_the_definitions_unless_its_result_changes() {
+async fn plan_follows_definitions_unless_its_result_changes() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY, a int); INSERT INTO t VALUES (1, 2)").await;
     let messages = [parse("s", "SELECT * FROM t"), parse("n", "SELECT a FROM t"), sync()];
@@ -266,7 +266,7 @@ async fn a_plan_follows_the_definitions_unless_its_result_changes() {
     assert_eq!(found, ["bound", "2", "SELECT 1", "ready I"]);
     let found = lines(&mut client, &[bind("", "s", &[]), execute("", 0), sync()]).await;
     assert_eq!(found[1], "ERROR 0A000: cached plan must not change result type");
-    // What is parsed again is planned again.
+    // A text that is parsed again is planned again.
     let found =
         lines(&mut client, &[parse("", "SELECT * FROM t"), bind("", "", &[]), execute("", 0), sync()]).await;
     assert_eq!(found[2], "1|2|NULL");
@@ -276,7 +276,7 @@ async fn a_plan_follows_the_definitions_unless_its_result_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deallocate_knows_what_the_protocol_prepared() {
+async fn deallocate_drops_statements_prepared_by_the_protocol() {
     let mut client = Server::new().connect().await;
     lines(&mut client, &[parse("s", "SELECT 1"), parse("t", "SELECT 1"), sync()]).await;
     assert_eq!(client.query("DEALLOCATE s").await, ["DEALLOCATE", "ready I"]);

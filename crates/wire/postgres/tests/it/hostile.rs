@@ -21,10 +21,10 @@ async fn absurd_lengths_end_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_that_mean_nothing_are_passed_over() {
+async fn invalid_messages_are_skipped() {
     let mut client = Server::new().connect().await;
     for tag in 0..=255_u8 {
-        // Queries, the end, and what asks for an answer of its own are tested elsewhere.
+        // Queries, Terminate, and messages with individual replies are tested elsewhere.
         if b"QXSH".contains(&tag) {
             continue;
         }
@@ -37,7 +37,7 @@ async fn messages_that_mean_nothing_are_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_clients() {
+async fn a_thousand_clients_write_at_once() {
     let server = Server::new();
     let mut first = server.connect().await;
     first.query("CREATE TABLE t (id int PRIMARY KEY)").await;
@@ -55,7 +55,7 @@ async fn a_thousand_clients() {
     assert_eq!(first.query("SELECT count(*) FROM t").await[0], "1000");
 }
 
-/// Messages of which each is right or nearly so.
+/// Messages each of which is valid or nearly so.
 fn messages() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let one = prop_oneof![
         any::<Vec<u8>>().prop_map(|bytes| framed(b'B', &bytes)),
@@ -95,7 +95,7 @@ proptest! {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_file_is_named_within_the_database() {
+async fn corrupt_file_is_named_relative_to_the_database() {
     let dir = tempfile::tempdir().unwrap();
     let fill = "INSERT INTO t SELECT i, repeat('x' || i, 60) FROM generate_series(1, 2000) AS i";
     {

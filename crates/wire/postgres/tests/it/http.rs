@@ -101,7 +101,7 @@ async fn rights_are_those_of_the_caller_and_answers_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_ends_with_the_time_of_its_request_whatever_it_sets() {
+async fn request_deadline_ends_text_regardless_of_its_settings() {
     let limits = Limits { request_time: Duration::from_millis(200), ..Limits::default() };
     let service = ServiceSettings { limits, ..ServiceSettings::default() };
     let server = Server::with_service(Database::in_memory().unwrap(), service, PostgresSettings::default());
@@ -133,7 +133,7 @@ async fn c_answers_of_statements_share_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_statement_whose_answer_is_too_large_is_not_committed() {
+async fn statement_with_too_large_result_is_not_committed() {
     let server = Server::new();
     ask(&server, json!({ "sql": "CREATE TABLE t (id int PRIMARY KEY)" })).await;
     // A control character is six in JSON.

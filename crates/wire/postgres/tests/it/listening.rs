@@ -5,7 +5,7 @@ use ropewalk_postgres::PostgresSettings;
 use crate::client::{Server, bind, execute, framed, parse, startup, sync, texts};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn notifications_reach_who_listens() {
+async fn notifications_reach_listeners() {
     let server = Server::new();
     let (mut ann, mut bob) = (server.connect().await, server.connect().await);
     assert_eq!(ann.query("LISTEN orders").await, ["LISTEN", "ready I"]);
@@ -15,15 +15,15 @@ async fn notifications_reach_who_listens() {
     let numbers = [ann.query("SELECT pg_backend_pid()").await, bob.query("SELECT pg_backend_pid()").await];
     assert_ne!(numbers[0], numbers[1]);
     assert_eq!(bob.query("NOTIFY orders, 'one'").await, ["NOTIFY", "ready I"]);
-    // It comes without a question.
+    // It arrives without a query.
     assert_eq!(ann.answer().await.unwrap().line(), "heard orders one");
-    // What a transaction says is heard at its commit; what it takes back never was said.
+    // Notifications are sent at commit; those rolled back are never sent.
     bob.query("BEGIN; NOTIFY orders, 'two'; SAVEPOINT s; NOTIFY orders, 'never'; ROLLBACK TO s").await;
     assert_eq!(ann.query("SELECT 1").await, ["1", "SELECT 1", "ready I"]);
     bob.query("COMMIT").await;
     assert_eq!(ann.answer().await.unwrap().line(), "heard orders two");
     bob.query("BEGIN; NOTIFY orders, 'lost'; ROLLBACK").await;
-    // In a transaction of its own nobody is disturbed.
+    // Inside a transaction notifications are delayed.
     ann.query("BEGIN").await;
     bob.lines(
         &[
@@ -39,7 +39,7 @@ async fn notifications_reach_who_listens() {
     let lines = ann.query("COMMIT").await;
     assert_eq!(lines, ["COMMIT", "ready I"]);
     assert_eq!(ann.answer().await.unwrap().line(), "heard orders three");
-    // One hears oneself.
+    // A connection receives its own notifications.
     let lines = ann.query("NOTIFY orders, 'mine'").await;
     assert_eq!(lines, ["NOTIFY", "ready I"]);
     assert_eq!(ann.answer().await.unwrap().line(), "heard orders mine");
@@ -58,7 +58,7 @@ async fn a_sleeping_statement_is_cancelled() {
     assert_eq!(client.query("SELECT pg_sleep(0.01)").await, ["", "SELECT 1", "ready I"]);
     client.send(&framed(b'Q', &texts(&["SELECT pg_sleep(600)"]))).await;
     let cancelled = async {
-        // Somebody else asks again and again, since the statement may not have begun.
+        // Another client retries the cancel, since the statement may not have begun.
         loop {
             let mut canceller = server.dial();
             canceller
@@ -74,7 +74,7 @@ async fn a_sleeping_statement_is_cancelled() {
         () = cancelled => {}
     }
     assert_eq!(client.query("SET statement_timeout = '50ms'; SELECT pg_sleep(600)").await.len(), 3);
-    // While somebody sleeps others are served.
+    // While one statement sleeps other clients are served.
     let mut sleepers = Vec::new();
     for _ in 0..4 {
         let mut sleeper = server.dial();
@@ -89,7 +89,7 @@ async fn a_sleeping_statement_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_speak_and_are_heard_in_the_order_of_commits() {
+async fn concurrent_notifications_arrive_in_commit_order() {
     const SPEAKERS: usize = 8;
     const TURNS: usize = 25;
     let server = Server::new();
@@ -104,7 +104,7 @@ async fn many_speak_and_are_heard_in_the_order_of_commits() {
         tokio::spawn(async move {
             client.query("SET default_transaction_isolation = 'read committed'").await;
             for _ in 0..TURNS {
-                // The row is handed from commit to commit, so its number is the order of them.
+                // The row is passed from commit to commit, so its number is their order.
                 client.query("BEGIN").await;
                 let counted = client.query("UPDATE said SET v = v + 1 WHERE n = 1 RETURNING v").await;
                 client.query(&format!("NOTIFY c, '{}'", counted[0])).await;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::client::{Answer, Client, Server, describe, framed, parse, startup, sync, texts};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_client_hears_first() {
+async fn startup_reports_settings_and_key_data() {
     let mut client = Server::new().dial();
     client.start(&[("user", "ann"), ("application_name", "psql"), ("database", "ropewalk")]).await;
     let answers = client.until_ready().await;
@@ -26,7 +26,7 @@ async fn what_a_client_hears_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_beginnings_are_refused() {
+async fn invalid_startup_messages_are_rejected() {
     for (settings, code) in [
         (vec![("user", "ann"), ("database", "elsewhere")], "3D000"),
         (vec![("database", "ropewalk")], "28000"),
@@ -42,7 +42,7 @@ async fn bad_beginnings_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn encryption_that_is_not_there_is_declined() {
+async fn encryption_without_a_certificate_is_declined() {
     let mut client = Server::new().dial();
     for code in [80_877_103_i32, 80_877_104] {
         client.send(&[8_i32.to_be_bytes(), code.to_be_bytes()].concat()).await;
@@ -53,7 +53,7 @@ async fn encryption_that_is_not_there_is_declined() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_newer_protocol_is_talked_down() {
+async fn newer_protocol_is_negotiated_down() {
     let mut client = Server::new().dial();
     let mut message = startup(&[("user", "ann"), ("_pq_.new", "1")]);
     message[4..8].copy_from_slice(&((3_i32 << 16) + 2).to_be_bytes());
@@ -69,7 +69,7 @@ fn keyed(key: &[u8], message: &[u8]) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// A login as libpq does it; answers what the server says to it.
+/// A login as by libpq; returns the server's last reply.
 pub(crate) async fn login(client: &mut Client, user: &str, password: &str) -> Answer {
     client.start(&[("user", user)]).await;
     let asked = client.answer().await.unwrap();
@@ -114,7 +114,7 @@ async fn passwords_and_rights() {
         let roles = Roles::from([("*".to_owned(), rights.into_iter().collect())]);
         access.create_user(&all, name, "secret", roles).await.unwrap();
     }
-    // Whoever came while there were no users is nobody now.
+    // Anonymous connections lose access once there are users.
     assert!(owner.query("SELECT 1").await[0].starts_with("ERROR 28P01"));
     let mut wrong = server.dial();
     let refused = login(&mut wrong, "reader", "guess").await;
@@ -140,14 +140,14 @@ async fn passwords_and_rights() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_ends_where_it_costs_something() {
+async fn silent_clients_are_disconnected_unless_idle() {
     let settings = PostgresSettings {
         opening_time: Duration::from_secs(5),
         transaction_idle_time: Duration::from_secs(5),
         ..PostgresSettings::default()
     };
     let server = Server::with(settings);
-    // Before it has said who it is.
+    // Before login.
     let mut silent = server.dial();
     assert_eq!(silent.stream.read(&mut [0; 1]).await.unwrap(), 0);
     // In the middle of a message.
@@ -165,7 +165,7 @@ async fn silence_ends_where_it_costs_something() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_stops_says_so() {
+async fn shutdown_is_reported_to_clients() {
     let server = Server::new();
     let mut client = server.connect().await;
     server.service.stop().begin();
@@ -174,7 +174,7 @@ async fn a_server_that_stops_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_many_clients_are_told() {
+async fn clients_beyond_the_limit_get_an_error() {
     let server = Server::new();
     let (mut ours, theirs) = tokio::io::duplex(1 << 16);
     let postgres = server.postgres.clone();
@@ -197,14 +197,14 @@ async fn c3_announced_length_before_login_reserves_nothing() {
         let mut client = server.dial();
         client.start(&[("user", "ann")]).await;
         client.send(ANNOUNCED).await;
-        // More than a login needs: the server hangs up.
+        // More than a login needs: the server disconnects.
         while client.answer().await.is_some_and(|answer| answer.tag == 'R') {}
         assert_eq!(memory.available_bytes(), free);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn m6_message_has_one_deadline_for_all_of_its_bytes() {
+async fn m6_message_has_one_deadline() {
     let server = Server::new();
     let mut slow = server.connect().await;
     slow.send(b"Q\0\0\x10\0SELECT").await;
@@ -276,7 +276,7 @@ async fn l2_rights_are_checked_before_parse_and_describe() {
     let mut writer = logged_in(&server, "writer").await;
     assert_eq!(writer.query("INSERT INTO t VALUES (1)").await[0], "INSERT 0 1");
     assert!(writer.query("UPDATE t SET id = id RETURNING *").await[0].starts_with("ERROR 42501"));
-    // A right that is taken away counts for the statements that are there.
+    // A withdrawn right also affects existing statements.
     writer.query("PREPARE p AS INSERT INTO t VALUES (2)").await;
     access.update_user(&all, "writer", None, |roles| roles.clear()).await.unwrap();
     assert!(writer.query("EXECUTE p").await[0].starts_with("ERROR 42501"));

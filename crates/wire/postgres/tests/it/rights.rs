@@ -1,4 +1,5 @@
-//! A statement of every kind, by every caller of the matrix. `ropewalk_sql` has a test of many statements of each kind.
+//! A statement of every kind, by every caller of the matrix. `ropewalk_sql` has a test of many statements of
+//! each kind.
 
 use ropewalk_sql::StatementKind;
 use ropewalk_wire::{Needs, Operation, Resource};
@@ -79,7 +80,7 @@ async fn state(client: &mut Client, sql: &str) -> Option<String> {
     }
 }
 
-/// The caller's connection; `None` when the login was refused.
+/// The caller's connection; `None` when the login was rejected.
 async fn connected(server: &Server, caller: &MatrixCaller) -> Option<Client> {
     let mut client = server.dial();
     let password = if caller.roles.is_some() { PASSWORD } else { "" };
@@ -92,7 +93,7 @@ async fn connected(server: &Server, caller: &MatrixCaller) -> Option<Client> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_statement_kind_is_refused_exactly_without_its_rights() {
+async fn every_statement_kind_is_rejected_exactly_without_its_rights() {
     let operations = ropewalk_postgres::operations();
     let mut matrix = Matrix::new("postgres");
     for caller in matrix::callers() {
@@ -103,7 +104,7 @@ async fn every_statement_kind_is_refused_exactly_without_its_rights() {
         let mut client = connected(&server, &caller).await;
         for (kind, Operation { name, needs }) in StatementKind::ALL.iter().zip(&operations) {
             let outcome = match &mut client {
-                // The login was refused.
+                // The login was rejected.
                 None => Some("28P01".to_owned()),
                 Some(client) => {
                     let outcome = state(client, statement(*kind)).await;
@@ -111,7 +112,7 @@ async fn every_statement_kind_is_refused_exactly_without_its_rights() {
                     outcome
                 }
             };
-            // What is prepared reads.
+            // The prepared statement reads.
             let prepares = *kind == StatementKind::Prepare;
             let needs = if prepares { Needs::read(Resource::AllStores) } else { *needs };
             let is_refused = ["42501", "28P01"].iter().any(|state| outcome.as_deref() == Some(state));

@@ -35,7 +35,7 @@ async fn several_statements_are_one_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transactions_show_in_the_status() {
+async fn ready_for_query_reports_transaction_status() {
     let server = Server::new();
     let (mut client, mut other) = (server.connect().await, server.connect().await);
     client.query("CREATE TABLE t (id int PRIMARY KEY)").await;
@@ -51,13 +51,13 @@ async fn transactions_show_in_the_status() {
     assert_eq!(client.query("COMMIT").await, ["ROLLBACK", "ready I"]);
     assert_eq!(client.query("SELECT * FROM t").await, ["SELECT 0", "ready I"]);
     client.query("BEGIN; INSERT INTO t VALUES (2)").await;
-    // A client that goes leaves nothing behind.
+    // A client that disconnects leaves no transaction open.
     drop(client);
     assert_eq!(other.query("INSERT INTO t VALUES (2)").await, ["INSERT 0 1", "ready I"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_says_where_it_belongs() {
+async fn errors_have_severity_sqlstate_and_message() {
     let mut client = Server::new().connect().await;
     client.send(&framed(b'Q', &texts(&["SELECT 1/0"]))).await;
     let answers = client.until_ready().await;
@@ -74,7 +74,7 @@ async fn an_error_says_where_it_belongs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn writers_that_meet_are_run_again() {
+async fn conflicting_writers_are_retried() {
     let server = Server::new();
     let mut client = server.connect().await;
     client
@@ -90,7 +90,7 @@ async fn writers_that_meet_are_run_again() {
             let mut done = 0;
             while done < 20 {
                 let lines = client.query("UPDATE counters SET n = n + 1 WHERE id = 1").await;
-                // After so many attempts it may be told to try again by itself.
+                // After many attempts a conflict error is allowed.
                 assert!(lines[0] == "UPDATE 1" || lines[0].starts_with("ERROR 40001"), "{lines:?}");
                 done += i32::from(lines[0] == "UPDATE 1");
             }
@@ -103,7 +103,7 @@ async fn writers_that_meet_are_run_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_that_change_are_told() {
+async fn changed_settings_are_reported() {
     let mut client = Server::new().connect().await;
     let lines = client.lines(&framed(b'Q', &texts(&["SET application_name = 'shop'"]))).await;
     assert_eq!(lines, ["SET", "setting application_name=shop", "ready I"]);
@@ -112,7 +112,7 @@ async fn settings_that_change_are_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn great_answers_come_as_a_whole() {
+async fn large_results_arrive_completely() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY, filler text)").await;
     let rows: Vec<String> = (0..5000).map(|id| format!("({id}, '{}')", "x".repeat(100))).collect();
@@ -122,9 +122,9 @@ async fn great_answers_come_as_a_whole() {
     assert!(lines[4999].starts_with("4999|xxx"));
 }
 
-/// Texts that differ in their numbers have one plan, which nobody can tell.
+/// Texts that differ only in their numbers share one plan, with the same results.
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_in_texts_are_what_they_are() {
+async fn automatic_parameters_preserve_results() {
     let mut client = Server::new().connect().await;
     client.query("CREATE TABLE t (id int PRIMARY KEY, n bigint, s smallint, w text, x numeric)").await;
     for id in 1..=3 {
@@ -150,7 +150,7 @@ async fn numbers_in_texts_are_what_they_are() {
     }
     let lines = client.query("SELECT w FROM t WHERE w = 5").await;
     assert!(lines[0].starts_with("ERROR 42883"), "{lines:?}");
-    // A transaction that has failed stays so, and the next one goes on.
+    // A failed transaction stays failed, and the next one works.
     client.query("BEGIN").await;
     assert!(client.query("INSERT INTO t (id) VALUES (1)").await[0].starts_with("ERROR 23505"));
     assert!(client.query("SELECT n FROM t WHERE id = 2").await[0].starts_with("ERROR 25P02"));
@@ -164,9 +164,9 @@ async fn numbers_in_texts_are_what_they_are() {
     assert!(client.query("SELECT s FROM t WHERE id = 2").await[0].starts_with("ERROR 42P01"));
 }
 
-/// How many bytes of columns stay in memory is a setting.
+/// The memory for cached columns is a setting.
 #[tokio::test(flavor = "multi_thread")]
-async fn columns_take_the_memory_they_are_given() {
+async fn column_memory_limit_is_respected() {
     for column_memory in [0, 64 << 20] {
         let server = Server::with(PostgresSettings { column_memory, ..PostgresSettings::default() });
         let mut client = server.connect().await;

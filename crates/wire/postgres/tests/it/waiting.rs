@@ -1,4 +1,4 @@
-//! Clients that wait for each other's rows.
+//! Clients that wait for each other's row locks.
 
 use crate::client::{Client, Server, framed, texts};
 
@@ -16,9 +16,9 @@ async fn reader_committed(server: &Server) -> Client {
     client
 }
 
-/// Far more than there are threads, of which the owner needs one to go on.
+/// Far more waiters than threads, of which the owner needs one to continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hundreds_wait_for_one_row_and_its_owner_goes_on() {
+async fn hundreds_wait_for_one_row_while_its_owner_continues() {
     const CLIENTS: usize = 300;
     let server = Server::new();
     let mut owner = reader_committed(&server).await;
@@ -50,7 +50,7 @@ async fn hundreds_wait_for_one_row_and_its_owner_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_goes_lets_the_next_one_in() {
+async fn disconnect_releases_row_to_next_waiter() {
     let server = Server::new();
     let (mut ann, mut bob) = (reader_committed(&server).await, reader_committed(&server).await);
     ann.query("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0)").await;
@@ -63,7 +63,7 @@ async fn a_client_that_goes_lets_the_next_one_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_has_its_time_and_the_transaction_fails() {
+async fn row_wait_times_out_and_fails_the_transaction() {
     let server = Server::new();
     let (mut ann, mut bob) = (reader_committed(&server).await, reader_committed(&server).await);
     ann.query("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0)").await;

@@ -263,7 +263,7 @@ impl<'de> Visitor<'de> for Content<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "what the field {} holds", self.field.name)
+        write!(f, "the value of the field {}", self.field.name)
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
