@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use ropewalk_bench::ordered::{OrderedReader, OrderedStore, touch};
-use ropewalk_bench::rows::{Rows, VALUE_BYTES};
+use ropewalk_bench::workloads::kernel::ordered::{OrderedReader, OrderedStore, touch};
+use ropewalk_bench::workloads::kernel::rows::{Rows, VALUE_BYTES};
 
 /// `u64` key → 100 bytes inline.
 pub(crate) struct Map(BTreeMap<u64, [u8; VALUE_BYTES]>);

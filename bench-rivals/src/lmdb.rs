@@ -11,11 +11,11 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithTls};
-use ropewalk_bench::commit::DurableStore;
-use ropewalk_bench::omendb::{IntegerRows, value};
-use ropewalk_bench::ordered::{OrderedReader, OrderedStore, touch};
-use ropewalk_bench::rows::{Order, Rows, VALUE_BYTES, unsigned};
-use ropewalk_bench::ycsb::{Session, SharedStore};
+use ropewalk_bench::workloads::kernel::commit::DurableStore;
+use ropewalk_bench::workloads::kernel::ordered::{OrderedReader, OrderedStore, touch};
+use ropewalk_bench::workloads::kernel::rows::{Order, Rows, VALUE_BYTES, unsigned};
+use ropewalk_bench::workloads::omendb::run::{IntegerRows, value};
+use ropewalk_bench::workloads::ycsb::run::{Session, SharedStore};
 
 const MAP_BYTES: usize = 16 << 30;
 const ROWS_PER_COMMIT: usize = 1_000_000;

@@ -18,9 +18,15 @@ mod umadb;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use ropewalk_bench::counting::CountingAllocator;
-use ropewalk_bench::worker::{Group, Outcome, Task};
-use ropewalk_bench::{accounts, append, bundoc, commit, copying, omendb, ordered, queries, tpcb, ycsb};
+use ropewalk_bench::harness::counting::CountingAllocator;
+use ropewalk_bench::harness::worker::{Group, Outcome, Task};
+use ropewalk_bench::workloads::bundoc::run as bundoc;
+use ropewalk_bench::workloads::events::{append, queries};
+use ropewalk_bench::workloads::kernel::{commit, ordered};
+use ropewalk_bench::workloads::omendb::run as omendb;
+use ropewalk_bench::workloads::sql::copying;
+use ropewalk_bench::workloads::tpcb::{accounts, run as tpcb};
+use ropewalk_bench::workloads::ycsb::run as ycsb;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

@@ -9,11 +9,11 @@ use redb::{
     Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata,
     TableDefinition,
 };
-use ropewalk_bench::commit::DurableStore;
-use ropewalk_bench::omendb::{IntegerRows, value};
-use ropewalk_bench::ordered::{OrderedReader, OrderedStore, touch};
-use ropewalk_bench::rows::{Order, Rows, VALUE_BYTES, signed};
-use ropewalk_bench::ycsb::{Session, SharedStore};
+use ropewalk_bench::workloads::kernel::commit::DurableStore;
+use ropewalk_bench::workloads::kernel::ordered::{OrderedReader, OrderedStore, touch};
+use ropewalk_bench::workloads::kernel::rows::{Order, Rows, VALUE_BYTES, signed};
+use ropewalk_bench::workloads::omendb::run::{IntegerRows, value};
+use ropewalk_bench::workloads::ycsb::run::{Session, SharedStore};
 
 const TABLE: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("rows");
 const ROWS_PER_COMMIT: u64 = 1_000_000;

@@ -15,11 +15,11 @@ use std::ptr;
 use std::slice;
 
 use anyhow::{Context, Result, bail};
-use ropewalk_bench::commit::DurableStore;
-use ropewalk_bench::omendb::{IntegerRows, value};
-use ropewalk_bench::ordered::{OrderedReader, OrderedStore, touch};
-use ropewalk_bench::rows::{Order, Rows, VALUE_BYTES, unsigned};
-use ropewalk_bench::ycsb::{Session, SharedStore};
+use ropewalk_bench::workloads::kernel::commit::DurableStore;
+use ropewalk_bench::workloads::kernel::ordered::{OrderedReader, OrderedStore, touch};
+use ropewalk_bench::workloads::kernel::rows::{Order, Rows, VALUE_BYTES, unsigned};
+use ropewalk_bench::workloads::omendb::run::{IntegerRows, value};
+use ropewalk_bench::workloads::ycsb::run::{Session, SharedStore};
 
 const CACHE_BYTES: usize = 3 << 30;
 const REPORT_CACHE_BYTES: usize = 512 << 20;

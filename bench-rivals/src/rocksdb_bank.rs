@@ -12,7 +12,7 @@ use std::ptr;
 use std::slice;
 
 use anyhow::{Context, Result, bail};
-use ropewalk_bench::tpcb::{BRANCHES, Bank as Shape, TELLERS, Teller, Transfer};
+use ropewalk_bench::workloads::tpcb::run::{BRANCHES, Bank as Shape, TELLERS, Teller, Transfer};
 
 use crate::rocksdb::rocksdb_writeoptions_set_sync;
 use crate::rocksdb::{Object, Settings, checked, options, rocksdb_free, rocksdb_options_destroy};

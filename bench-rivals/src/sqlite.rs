@@ -16,12 +16,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use ropewalk_bench::commit::DurableStore;
-use ropewalk_bench::omendb::{IntegerRows, value};
-use ropewalk_bench::ordered::{OrderedReader, OrderedStore, touch};
-use ropewalk_bench::rows::{Order, Rows, VALUE_BYTES, signed};
-use ropewalk_bench::tpcb::{BRANCHES, Bank as BankShape, TELLERS, Teller, Transfer};
-use ropewalk_bench::ycsb::{Session, SharedStore};
+use ropewalk_bench::workloads::kernel::commit::DurableStore;
+use ropewalk_bench::workloads::kernel::ordered::{OrderedReader, OrderedStore, touch};
+use ropewalk_bench::workloads::kernel::rows::{Order, Rows, VALUE_BYTES, signed};
+use ropewalk_bench::workloads::omendb::run::{IntegerRows, value};
+use ropewalk_bench::workloads::tpcb::run::{BRANCHES, Bank as BankShape, TELLERS, Teller, Transfer};
+use ropewalk_bench::workloads::ycsb::run::{Session, SharedStore};
 use rusqlite::{Connection, OptionalExtension, Statement, TransactionBehavior};
 
 const TABLE: &str = "CREATE TABLE rows (key INTEGER PRIMARY KEY, value BLOB NOT NULL)";

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ropewalk_bench::bundoc::{DocumentSession, DocumentStore, Field, Fields};
+use ropewalk_bench::workloads::bundoc::run::{DocumentSession, DocumentStore, Field, Fields};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS docs (id TEXT PRIMARY KEY, doc TEXT NOT NULL) WITHOUT ROWID";

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use ropewalk_bench::accounts::{Accounts, Client, TABLE, name};
-use ropewalk_bench::copying::{Copies, PIECE_BYTES, TABLE as LINES};
+use ropewalk_bench::workloads::sql::copying::{Copies, PIECE_BYTES, TABLE as LINES};
+use ropewalk_bench::workloads::tpcb::accounts::{Accounts, Client, TABLE, name};
 use rusqlite::Connection;
 
 const GET: &str = "SELECT balance, name FROM accounts WHERE id = ?1";

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ropewalk_bench::event_store::{Direction, Event, EventStore, Flush, Query, Visitor};
+use ropewalk_bench::workloads::events::event_store::{Direction, Event, EventStore, Flush, Query, Visitor};
 use umadb_core::db::UmaDb;
 use umadb_core::mvcc::{Mvcc, StorageOptions};
 use umadb_dcb::{

@@ -10,17 +10,24 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
-use ropewalk_bench::counting::CountingAllocator;
 use ropewalk_bench::harness::Harness;
-use ropewalk_bench::plan::Plan;
-use ropewalk_bench::report::{OURS, Report};
-use ropewalk_bench::table::Style;
-use ropewalk_bench::worker::Task;
-use ropewalk_bench::{
-    bundoc_plan, copy_plan, crablet_plan, events_plan, figures, kernel_plan, mytsdb_plan, omendb_plan,
-    opossum_plan, probe, series_plan, sql_analytic_plan, sql_point_plan, table, tpcb_plan, wire_plan,
-    ycsb_plan,
-};
+use ropewalk_bench::harness::counting::CountingAllocator;
+use ropewalk_bench::harness::plan::Plan;
+use ropewalk_bench::harness::report::{OURS, Report};
+use ropewalk_bench::harness::table::Style;
+use ropewalk_bench::harness::worker::Task;
+use ropewalk_bench::harness::{figures, probe, table};
+use ropewalk_bench::workloads::bundoc::plan as bundoc_plan;
+use ropewalk_bench::workloads::crablet::plan as crablet_plan;
+use ropewalk_bench::workloads::events::{plan as events_plan, wire_plan};
+use ropewalk_bench::workloads::kernel::plan as kernel_plan;
+use ropewalk_bench::workloads::mytsdb::plan as mytsdb_plan;
+use ropewalk_bench::workloads::omendb::plan as omendb_plan;
+use ropewalk_bench::workloads::opossum::plan as opossum_plan;
+use ropewalk_bench::workloads::series::plan as series_plan;
+use ropewalk_bench::workloads::sql::{copy_plan, sql_analytic_plan, sql_point_plan};
+use ropewalk_bench::workloads::tpcb::plan as tpcb_plan;
+use ropewalk_bench::workloads::ycsb::plan as ycsb_plan;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;

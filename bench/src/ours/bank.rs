@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use ropewalk::tables::{ColumnDef, KeyRange, Row, Table, TableDef, TablesError, Type, Value};
 use ropewalk::{Database, Isolation, Options};
-use ropewalk_bench::tpcb::{BRANCHES, Bank as Shape, TELLERS, Teller, Transfer};
+use ropewalk_bench::workloads::tpcb::run::{BRANCHES, Bank as Shape, TELLERS, Teller, Transfer};
 
 const MEMORY_BYTES: u64 = 3 << 30;
 const ATTEMPTS: usize = 100_000;

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use ropewalk::documents::lang::{Doc, Filter, Options as Language, Update, Value, Writer};
 use ropewalk::documents::{Collection, UpdateSpec};
 use ropewalk::{Database, Durability, Options};
-use ropewalk_bench::bundoc::{DocumentSession, DocumentStore, Field, Fields};
+use ropewalk_bench::workloads::bundoc::run::{DocumentSession, DocumentStore, Field, Fields};
 
 /// The collection `docs`.
 pub(crate) struct Store {

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use ropewalk::tables::{KeyRange, Table, Value};
 use ropewalk::{Database, Durability, Isolation, Options};
-use ropewalk_bench::ordered::touch;
-use ropewalk_bench::random::SplitMix;
-use ropewalk_bench::rows::{Order, Rows, VALUE_BYTES, signed, value};
-use ropewalk_bench::worker::{Figure, Latencies, Outcome, Task};
+use ropewalk_bench::harness::random::SplitMix;
+use ropewalk_bench::harness::worker::{Figure, Latencies, Outcome, Task};
+use ropewalk_bench::workloads::kernel::ordered::touch;
+use ropewalk_bench::workloads::kernel::rows::{Order, Rows, VALUE_BYTES, signed, value};
 
 /// Small enough that a load of some seconds is flushed and merged many times.
 const MEMORY_BYTES: u64 = 256 << 20;

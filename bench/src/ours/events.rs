@@ -7,7 +7,7 @@ use ropewalk::{
     AppendCondition, AppendOptions, Database, Durability, EventStore as Events, EventsError, QueryItem,
     ReadOptions, SequencedEvent,
 };
-use ropewalk_bench::event_store::{Direction, Event, EventStore, Flush, Query, Visitor};
+use ropewalk_bench::workloads::events::event_store::{Direction, Event, EventStore, Flush, Query, Visitor};
 
 /// A database and its one event store.
 pub(crate) struct Store {
@@ -47,8 +47,9 @@ impl EventStore for Store {
     }
 
     fn filter(query: &Query) -> ropewalk::Query {
-        let item =
-            |item: &ropewalk_bench::event_store::Item| QueryItem::new(item.kinds.clone(), item.tags.clone());
+        let item = |item: &ropewalk_bench::workloads::events::event_store::Item| {
+            QueryItem::new(item.kinds.clone(), item.tags.clone())
+        };
         ropewalk::Query::from_items(query.items.iter().map(item))
     }
 

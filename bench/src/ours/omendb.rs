@@ -6,11 +6,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use ropewalk::tables::{ColumnDef, PointGet, Table, TableDef, Type, Value};
 use ropewalk::{Database, Options};
-use ropewalk_bench::omendb::{IntegerRows, value};
-use ropewalk_bench::ordered::touch;
-use ropewalk_bench::random::SplitMix;
-use ropewalk_bench::rows::Order;
-use ropewalk_bench::worker::{Figure, Outcome, Task};
+use ropewalk_bench::harness::random::SplitMix;
+use ropewalk_bench::harness::worker::{Figure, Outcome, Task};
+use ropewalk_bench::workloads::kernel::ordered::touch;
+use ropewalk_bench::workloads::kernel::rows::Order;
+use ropewalk_bench::workloads::omendb::run::{IntegerRows, value};
 
 const MEMORY_BYTES: u64 = 3 << 30;
 const MANY: usize = 32;

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use ropewalk::{Database, Durability, FilterPolicy, Keyspace, KeyspaceOptions, Options, Snapshot};
-use ropewalk_bench::commit::DurableStore;
-use ropewalk_bench::ordered::{OrderedReader, OrderedStore, Workload, touch};
-use ropewalk_bench::rows::{Rows, VALUE_BYTES, scramble, value};
-use ropewalk_bench::worker::{Figure, Latencies, Outcome, Task};
+use ropewalk_bench::harness::worker::{Figure, Latencies, Outcome, Task};
+use ropewalk_bench::workloads::kernel::commit::DurableStore;
+use ropewalk_bench::workloads::kernel::ordered::{OrderedReader, OrderedStore, Workload, touch};
+use ropewalk_bench::workloads::kernel::rows::{Rows, VALUE_BYTES, scramble, value};
 
 const MEMORY_BYTES: u64 = 3 << 30;
 const ROWS_PER_BATCH: u64 = 10_000;

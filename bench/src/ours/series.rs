@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use ropewalk::series::{Labels, Matcher, SampleBatch, Samples, SeriesStore};
 use ropewalk::{Database, Durability, Options};
-use ropewalk_bench::random::SplitMix;
-use ropewalk_bench::worker::{Figure, Latencies, Outcome, Task};
+use ropewalk_bench::harness::random::SplitMix;
+use ropewalk_bench::harness::worker::{Figure, Latencies, Outcome, Task};
 
 /// A scrape every fifteen seconds.
 const STEP_MS: i64 = 15_000;

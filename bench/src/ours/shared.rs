@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 use ropewalk::tables::{ColumnDef, KeyRange, PointGet, Table, TableDef, TablesError, Type, Value};
 use ropewalk::{Database, Durability, Isolation, Options, Transaction};
-use ropewalk_bench::ordered::touch;
-use ropewalk_bench::rows::{Rows, VALUE_BYTES, signed};
-use ropewalk_bench::ycsb::{Session, SharedStore};
+use ropewalk_bench::workloads::kernel::ordered::touch;
+use ropewalk_bench::workloads::kernel::rows::{Rows, VALUE_BYTES, signed};
+use ropewalk_bench::workloads::ycsb::run::{Session, SharedStore};
 
 const MEMORY_BYTES: u64 = 3 << 30;
 /// Maximum attempts of a transaction with conflicts.

@@ -8,10 +8,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use ropewalk::tables::Value;
 use ropewalk::{Database, Options};
-use ropewalk_bench::accounts::{Accounts, Client, TABLE, name};
-use ropewalk_bench::copying::{Copies, PIECE_BYTES, TABLE as LINES};
-use ropewalk_bench::tpch::{self, TABLES, Tables, questions};
-use ropewalk_bench::worker::{Figure, Outcome, Task};
+use ropewalk_bench::harness::worker::{Figure, Outcome, Task};
+use ropewalk_bench::workloads::sql::copying::{Copies, PIECE_BYTES, TABLE as LINES};
+use ropewalk_bench::workloads::sql::tpch;
+use ropewalk_bench::workloads::sql::tpch::{TABLES, Tables, questions};
+use ropewalk_bench::workloads::tpcb::accounts::{Accounts, Client, TABLE, name};
 use ropewalk_sql::{Prepared, Session, SqlError, state, to_text};
 
 const MEMORY_BYTES: u64 = 3 << 30;

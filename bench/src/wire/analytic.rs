@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use ropewalk_bench::tpch::{TABLES, Tables, questions};
-use ropewalk_bench::worker::{Outcome, Task};
+use ropewalk_bench::harness::worker::{Outcome, Task};
+use ropewalk_bench::workloads::sql::tpch::{TABLES, Tables, questions};
 use serde::Serialize;
 
 use super::servers::peers;

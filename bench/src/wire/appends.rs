@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ropewalk_bench::event_store::{Direction, Event, Query};
-use ropewalk_bench::random::SplitMix;
-use ropewalk_bench::worker::{Figure, Group, Latencies, Outcome, Task};
+use ropewalk_bench::harness::random::SplitMix;
+use ropewalk_bench::harness::worker::{Figure, Group, Latencies, Outcome, Task};
+use ropewalk_bench::workloads::events::event_store::{Direction, Event, Query};
 use tokio::sync::Barrier;
 
 use super::client::{self, Client};

@@ -2,7 +2,7 @@
 //! each client, window sizes as in UmaDB's own client.
 
 use anyhow::{Context, Result, ensure};
-use ropewalk_bench::event_store::{Answer, Direction, Event, Query, Visitor};
+use ropewalk_bench::workloads::events::event_store::{Answer, Direction, Event, Query, Visitor};
 use ropewalk_grpc::proto::umadb::v1::{self as proto, dcb_client::DcbClient};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use ropewalk_bench::copying::{TABLE, digest, rate, write};
-use ropewalk_bench::worker::{Outcome, Task};
+use ropewalk_bench::harness::worker::{Outcome, Task};
+use ropewalk_bench::workloads::sql::copying::{TABLE, digest, rate, write};
 
 use super::pgbench::{psql, with_server};
 

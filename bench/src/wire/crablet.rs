@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use ropewalk_bench::report::OURS;
-use ropewalk_bench::worker::{Figure, Group, Outcome, Task};
+use ropewalk_bench::harness::report::OURS;
+use ropewalk_bench::harness::worker::{Figure, Group, Outcome, Task};
 use serde::Deserialize;
 
 use super::postgres::{CRABLET, Crablet};

@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ropewalk_bench::dataset::Dataset;
-use ropewalk_bench::event_store::Query;
-use ropewalk_bench::worker::{Figure, Group, Latencies, Outcome, Task};
+use ropewalk_bench::harness::worker::{Figure, Group, Latencies, Outcome, Task};
+use ropewalk_bench::workloads::events::dataset::Dataset;
+use ropewalk_bench::workloads::events::event_store::Query;
 
 use super::appends::drive;
 use super::client::{self, Client};

@@ -22,7 +22,7 @@ mod reads;
 mod servers;
 
 use anyhow::{Result, bail};
-use ropewalk_bench::worker::{Group, Outcome, Task};
+use ropewalk_bench::harness::worker::{Group, Outcome, Task};
 
 use servers::Server;
 

@@ -12,13 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ropewalk_bench::machine::disk_bytes;
-use ropewalk_bench::mytsdb_data::{
-    self as data, MytsdbQuery, SAMPLES_PER_REQUEST, STEPS_PER_REQUEST, Writer,
-};
-use ropewalk_bench::random::SplitMix;
-use ropewalk_bench::report::OURS;
-use ropewalk_bench::worker::{Figure, Latencies, Outcome, Task};
+use ropewalk_bench::harness::machine::disk_bytes;
+use ropewalk_bench::harness::random::SplitMix;
+use ropewalk_bench::harness::report::OURS;
+use ropewalk_bench::harness::worker::{Figure, Latencies, Outcome, Task};
+use ropewalk_bench::workloads::mytsdb::data;
+use ropewalk_bench::workloads::mytsdb::data::{MytsdbQuery, SAMPLES_PER_REQUEST, STEPS_PER_REQUEST, Writer};
 
 use super::http::{Http, escaped};
 use super::mytsdb_answers::Answers;

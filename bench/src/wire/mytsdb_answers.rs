@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ropewalk_bench::mytsdb_data::{MytsdbQuery, Writer};
+use ropewalk_bench::workloads::mytsdb::data::{MytsdbQuery, Writer};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use ropewalk_bench::report::OURS;
-use ropewalk_bench::sql_point_plan::{ACCOUNTS, Load, loads};
-use ropewalk_bench::worker::{Figure, Outcome, Task};
+use ropewalk_bench::harness::report::OURS;
+use ropewalk_bench::harness::worker::{Figure, Outcome, Task};
+use ropewalk_bench::workloads::sql::sql_point_plan::{ACCOUNTS, Load, loads};
 
 use super::postgres::{Cluster, PROGRAMS};
 use super::servers::{Server, free_port};

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use ropewalk_bench::dataset::{ACCOUNT_EVENTS, Dataset, REGION_EVENTS};
-use ropewalk_bench::event_store::Direction::{self, Backward, Forward};
-use ropewalk_bench::event_store::Query;
-use ropewalk_bench::worker::{Figure, Latencies, Outcome, Task};
+use ropewalk_bench::harness::worker::{Figure, Latencies, Outcome, Task};
+use ropewalk_bench::workloads::events::dataset::{ACCOUNT_EVENTS, Dataset, REGION_EVENTS};
+use ropewalk_bench::workloads::events::event_store::Direction;
+use ropewalk_bench::workloads::events::event_store::Direction::{Backward, Forward};
+use ropewalk_bench::workloads::events::event_store::Query;
 
 use super::client::{self, Client};
 use super::servers::Server;

@@ -38,7 +38,7 @@ impl Server {
     /// Starts `system` with its data in `dir`, and waits until it is ready.
     pub(crate) fn start(system: &str, dir: &Path) -> Result<Self> {
         match system {
-            ropewalk_bench::report::OURS => Self::ours(dir),
+            ropewalk_bench::harness::report::OURS => Self::ours(dir),
             UMADB => Self::umadb(dir),
             PROMETHEUS => Self::prometheus(dir),
             VICTORIAMETRICS => Self::victoriametrics(dir),

@@ -9,29 +9,17 @@
 //! `settings` defines the options, `server` the life of the process, `connection` the handling of one client.
 #![deny(missing_docs)]
 
-mod connection;
-mod direct;
-mod lanes;
-mod listen;
-mod logs;
-mod mongo;
-mod notify;
-mod pages;
-mod patient;
-mod place;
-mod postgres;
+mod config;
+mod net;
+mod process;
 mod server;
-mod settings;
-mod spans;
-mod tls;
-mod turns;
-mod units;
+mod workers;
 
-pub use listen::{SOCKET_NAME, connect_local};
-pub use server::{Address, ServeError, serve};
-pub use settings::{
+pub use config::settings::{
     DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory, MongoDb,
     Origin, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
 };
-pub use tls::{Certificates, TlsError};
-pub use units::{ByteSize, Every, Listen, Period, StoreListen};
+pub use config::units::{ByteSize, Every, Listen, Period, StoreListen};
+pub use net::listen::{SOCKET_NAME, connect_local};
+pub use net::tls::{Certificates, TlsError};
+pub use server::{Address, ServeError, serve};

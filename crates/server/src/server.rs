@@ -30,15 +30,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::connection::{Port, Protocol, Room};
-use crate::lanes::{Lanes, STACK_BYTES, Threads};
-use crate::listen::{Listener, LocalSocket};
-use crate::mongo::MongoPort;
-use crate::notify::ServiceManager;
-use crate::postgres::PostgresPort;
-use crate::settings::{Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
-use crate::tls::{Certificates, TlsError};
-use crate::units::{Every, Listen, Period, Share, StoreListen};
+use crate::config::settings::{Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
+use crate::config::units::{Every, Listen, Period, Share, StoreListen};
+use crate::net::connection::{Port, Protocol, Room};
+use crate::net::listen::{Listener, LocalSocket};
+use crate::net::tls::{Certificates, TlsError};
+use crate::process::notify::ServiceManager;
+use crate::workers::mongo::MongoPort;
+use crate::workers::postgres::PostgresPort;
+use crate::workers::{Lanes, STACK_BYTES, Threads};
 
 /// Pause between two applications of the rules of series stores.
 const SERIES_RULES_PAUSE: Duration = Duration::from_secs(60);
@@ -118,7 +118,7 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let settings = &effective.settings;
     // Before any thread starts. A kernel that does not know the option has nothing to switch off.
-    let small = crate::pages::stay_small();
+    let small = crate::process::huge_pages::stay_small();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_stack_size(STACK_BYTES)
         .enable_all()
@@ -126,7 +126,7 @@ pub fn serve(
         .map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
     let logs = {
         let _inside = runtime.enter();
-        crate::logs::start(&settings.log)?
+        crate::process::logs::start(&settings.log)?
     };
     for name in &effective.unknown_variables {
         tracing::warn!(name, "unknown setting in the environment; ignored");
@@ -395,7 +395,7 @@ impl Running {
         let router = events.merge(prometheus.calls().layer(known));
         let store: Arc<str> = store.unwrap_or(self.service.default_store()).into();
         router.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
-            crate::spans::name_store(&request, &store);
+            crate::process::spans::name_store(&request, &store);
             next.run(request)
         }))
     }

@@ -18,33 +18,19 @@
 //! stay bounded.
 //! Source: deterministic simulation as in FoundationDB (Zhou et al., SIGMOD 2021) and TigerBeetle.
 
-mod actors;
-mod backups;
-mod boots;
-mod bounds;
-mod consumers;
-mod dice;
-mod documents;
-mod exhaust;
-mod nemesis;
-mod oracle;
-mod readers;
-mod rot;
-mod series;
-mod tables;
-mod transactions;
-mod words;
-mod world;
+mod events;
+mod models;
+mod runs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use consumers::run_consumers;
-pub use documents::{exhaust_documents, run_documents};
-pub use exhaust::{Exhausted, exhaust};
-pub use series::run_series;
-pub use tables::run_tables;
-pub use world::Counts;
-use world::{Bug, Check, End, World};
+pub use events::scenario::Counts;
+use events::scenario::{Bug, Check, End, World};
+pub use models::consumers::run_consumers;
+pub use models::documents::{exhaust_documents, run_documents};
+pub use models::series::run_series;
+pub use models::tables::run_tables;
+pub use runs::crash_everywhere::{Exhausted, exhaust};
 
 /// Settings of a run.
 #[derive(Debug, Clone, Copy)]

@@ -10,40 +10,28 @@
 #![deny(missing_docs)]
 
 mod access;
-mod backups;
-mod body;
+mod calls;
 mod error;
 pub mod extjson;
-mod feed;
-mod follow;
-mod groups;
-mod hub;
-mod index;
-mod limits;
-mod memory;
+mod live;
 mod metrics;
-mod newcomer;
-mod processor;
-mod reading;
-mod service;
-mod stop;
-mod turn;
+mod request;
 
 pub use access::{
     Access, Caller, Credentials, Needs, Operation, Resource, Right, Roles, ScramExchange, ScramVerifier,
     TokenInfo, UserInfo,
 };
-pub use backups::NamedBackup;
-pub use body::{BodyBounds, BodyError, inflated_bytes_max, receive_body};
+pub use calls::backups::NamedBackup;
+pub use calls::blocking::{blocking, committed};
+pub use calls::groups::{TAKE_MAX, TAKE_WAIT_MAX};
+pub use calls::processor::{Processors, stay_on};
+pub use calls::reading::Reading;
+pub use calls::{AskedStore, InFlight, Service, StoreInfo};
 pub use error::{Code, Conflict, WireError};
-pub use follow::{EncodedBatch, Followed, Following, Frame};
-pub use groups::{TAKE_MAX, TAKE_WAIT_MAX};
-pub use limits::{Limits, ServiceSettings};
-pub use memory::{ConnectionMemory, RequestMemory, Reservation};
+pub use live::follow::{EncodedBatch, Followed, Following, Frame};
 pub use metrics::{Metrics, RequestTimer, Requests};
-pub use newcomer::{Newcomer, Newcomers};
-pub use processor::{Processors, stay_on};
-pub use reading::Reading;
-pub use service::{AskedStore, InFlight, Service, StoreInfo};
-pub use stop::Stop;
-pub use turn::{blocking, committed};
+pub use request::body::{BodyBounds, BodyError, inflated_bytes_max, receive_body};
+pub use request::limits::{Limits, ServiceSettings};
+pub use request::memory::{ConnectionMemory, RequestMemory, Reservation};
+pub use request::newcomer::{Newcomer, Newcomers};
+pub use request::stop::Stop;

@@ -11,37 +11,21 @@
 //! [`axum::extract::ConnectInfo`]`<`[`std::net::SocketAddr`]`>`.
 #![deny(missing_docs)]
 
-mod accept;
-mod auth;
-mod backups;
-mod body;
-mod changes;
-mod checkpoints;
-mod compatible;
+mod admin;
+mod consumers;
 mod documents;
-mod encode;
 mod events;
-mod groups;
-mod hosts;
-mod json;
-mod layers;
+mod kit;
 mod openapi;
-mod params;
-mod path;
-mod problem;
 mod routes;
 mod settings;
-mod stores;
-mod stream;
-mod subscribe;
-mod users;
 
 use std::sync::Arc;
 
+pub use admin::hosts::{Hosts, InvalidHost};
 use axum::Router;
 use axum::http::HeaderName;
 use axum::middleware::from_fn_with_state;
-pub use hosts::{Hosts, InvalidHost};
 use ropewalk_wire::{Operation, Service};
 pub use settings::{Cors, HttpSettings, InvalidOrigin};
 
@@ -71,16 +55,16 @@ pub fn router_with(service: Service, settings: HttpSettings, others: Router, oth
     // Compression would delay live streams, and cost memory for each idle subscription.
     let router = finite
         .merge(others.with_state(()))
-        .layer(layers::compression())
+        .layer(kit::layers::compression())
         .merge(live)
-        .fallback(layers::no_route)
-        .layer(from_fn_with_state(app.clone(), layers::limit_time))
+        .fallback(kit::layers::no_route)
+        .layer(from_fn_with_state(app.clone(), kit::layers::limit_time))
         .merge(unhurried)
-        .layer(from_fn_with_state(app.clone(), auth::authenticate))
+        .layer(from_fn_with_state(app.clone(), admin::auth::authenticate))
         .merge(open)
         .merge(others_open.with_state(()))
-        .method_not_allowed_fallback(layers::other_methods)
-        .layer(from_fn_with_state(app.clone(), layers::enter));
+        .method_not_allowed_fallback(kit::layers::other_methods)
+        .layer(from_fn_with_state(app.clone(), kit::layers::enter));
     let router = match cors {
         Some(cors) => router.layer(cors),
         None => router,

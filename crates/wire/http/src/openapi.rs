@@ -12,7 +12,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, Secur
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{OpenApi, ToSchema};
 
-use crate::problem::ProblemBody;
+use crate::kit::problem::ProblemBody;
 use crate::routes;
 
 #[derive(OpenApi)]

@@ -16,11 +16,12 @@ use ropewalk_wire::{Caller, Code, Needs, Operation, Resource};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
-use crate::problem::Problem;
-use crate::{
-    App, backups, changes, checkpoints, compatible, documents, events, groups, layers, openapi, stores,
-    subscribe, users,
-};
+use crate::admin::{backups, users};
+use crate::consumers::{changes, checkpoints, groups};
+use crate::events::{compat_crablet, stores, subscribe};
+use crate::kit::layers;
+use crate::kit::problem::Problem;
+use crate::{App, documents, events, openapi};
 
 /// The store that the path names.
 pub(crate) const STORE: Resource = Resource::Path("store");
@@ -101,7 +102,7 @@ fn finite(dev: bool) -> Vec<Route> {
     routes.extend(documents::routes());
     routes.extend(stores::routes());
     routes.extend(users::routes());
-    routes.extend(compatible::routes(dev));
+    routes.extend(compat_crablet::routes(dev));
     routes.extend(layers::routes());
     routes
 }
@@ -186,7 +187,7 @@ impl Guard {
                 let names = names.map_err(|rejection| Problem::invalid(rejection.body_text()))?;
                 names.iter().find(|(name, _)| *name == wanted).map(|(_, store)| store.to_owned())
             }
-            Resource::Header => Some(compatible::store(&self.app, &parts.headers)?),
+            Resource::Header => Some(compat_crablet::store(&self.app, &parts.headers)?),
             _ => None,
         };
         let caller = parts.extensions.get::<Caller>();

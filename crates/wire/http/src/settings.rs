@@ -6,7 +6,7 @@ use axum::http::{HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::HEAD;
-use crate::hosts::Hosts;
+use crate::admin::hosts::Hosts;
 
 /// Settings of [`crate::router`].
 #[derive(Debug, Clone)]

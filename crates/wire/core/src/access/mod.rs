@@ -41,7 +41,7 @@ pub use scram::ScramVerifier;
 
 use crate::error::{Code, WireError};
 use crate::metrics::Metrics;
-use crate::newcomer;
+use crate::request::newcomer;
 use caller::Identity;
 use recent::Recent;
 use records::{TokenRecord, UserRecord};

@@ -5,19 +5,19 @@
 //! JSON ─▶ BSON (Extended JSON) ─▶ filter, update, … ─▶ one commit, awaited ─▶ JSON
 //!                                                  └─▶ cursor ─▶ chunks as fast as the client takes them
 //! ```
-//! `one` has single documents, `many` queries, then `transaction` and `watch`; `asked` has the bodies,
-//! `bundoc` the paths of Bundoc's server.
+//! `document` has single documents, `queries` queries, then `transaction` and `watch`; `requests` has the bodies,
+//! `compat_bundoc` the paths of Bundoc's server.
 //!
 //! For users and tokens a database of documents is like a store of events: `read`, `append` and `admin` on
 //! its name. Rules of collections apply to every caller who may not administer the database.
 
-mod answer;
-mod asked;
 mod bounds;
-mod bundoc;
-mod many;
-mod one;
-mod places;
+mod collections;
+mod compat_bundoc;
+mod document;
+mod queries;
+mod requests;
+mod responses;
 mod transaction;
 mod watch;
 
@@ -37,9 +37,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::App;
-use crate::body::JsonText;
-use crate::path::Named;
-use crate::problem::{Problem, Refusal};
+use crate::kit::body::JsonText;
+use crate::kit::path::Named;
+use crate::kit::problem::{Problem, Refusal};
 use crate::routes::Route;
 use bounds::Bounds;
 
@@ -50,11 +50,11 @@ const CONFLICT_WAIT: Duration = Duration::from_secs(1);
 
 /// Routes whose responses end.
 pub(crate) fn routes() -> Vec<Route> {
-    let mut routes = places::routes();
-    routes.extend(one::routes());
-    routes.extend(many::routes());
+    let mut routes = collections::routes();
+    routes.extend(document::routes());
+    routes.extend(queries::routes());
     routes.extend(transaction::routes());
-    routes.extend(bundoc::routes());
+    routes.extend(compat_bundoc::routes());
     routes
 }
 
@@ -207,7 +207,7 @@ impl Desk {
         self.change_for(self.asked(), size, durability, work).await
     }
 
-    /// The same with the rights of `asked`.
+    /// The same with the rights of `requests`.
     async fn change_for<R: Unpin + Send>(
         &self,
         asked: Option<Asked>,

@@ -12,13 +12,13 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::asked::{self, DeleteIn, FindIn, UpdateIn};
-use super::many::put_updated;
-use super::places::DatabaseName;
-use super::{Desk, Place, answer};
-use crate::body::{JsonText, from_json};
-use crate::json::{DurabilityIn, Object};
-use crate::problem::{Problem, ProblemBody, Refusal};
+use super::collections::DatabaseName;
+use super::queries::put_updated;
+use super::requests::{self, DeleteIn, FindIn, UpdateIn};
+use super::{Desk, Place, responses};
+use crate::kit::body::{JsonText, from_json};
+use crate::kit::json::{DurabilityIn, Object};
+use crate::kit::problem::{Problem, ProblemBody, Refusal};
 use crate::routes::{DATABASE, Route};
 
 /// Most operations of one transaction.
@@ -105,7 +105,7 @@ fn parsed(desk: &Desk, asked: &OperationIn<'_>) -> Result<Operation, Problem> {
     }
     let mut works = Vec::new();
     if let Some(text) = asked.insert {
-        works.push(Work::Insert(asked::document("insert", text.get())?));
+        works.push(Work::Insert(requests::document("insert", text.get())?));
     }
     if let Some(Object(update)) = &asked.update {
         works.push(Work::Update(update.spec(&options)?, update.many));
@@ -118,7 +118,7 @@ fn parsed(desk: &Desk, asked: &OperationIn<'_>) -> Result<Operation, Problem> {
         works.push(Work::Get(id));
     }
     if let Some(Object(find)) = &asked.find {
-        works.push(Work::Find(find.find(&options)?, answer::form(find.canonical)));
+        works.push(Work::Find(find.find(&options)?, responses::form(find.canonical)));
     }
     let work = works.pop().filter(|_| works.is_empty());
     let work =
@@ -132,13 +132,13 @@ impl Operation {
         &self,
         tx: &mut DocumentsTx<'_>,
         out: &mut Vec<u8>,
-        memory: &mut answer::Memory,
+        memory: &mut responses::Memory,
     ) -> Result<u64, DocumentsError> {
         let collection = &self.collection;
         match &self.work {
             Work::Insert(document) => {
                 let id = tx.insert_one(collection, document.bytes())?;
-                out.extend_from_slice(&answer::named("id", Some(id.value()), Form::Relaxed));
+                out.extend_from_slice(&responses::named("id", Some(id.value()), Form::Relaxed));
                 Ok(1)
             }
             Work::Update(spec, many) => {
@@ -157,7 +157,7 @@ impl Operation {
             Work::Get(id) => {
                 let found = tx.get(collection, id.value())?;
                 let document = found.as_ref().map(|found| Value::Document(found.doc()));
-                out.extend_from_slice(&answer::named("document", document, Form::Relaxed));
+                out.extend_from_slice(&responses::named("document", document, Form::Relaxed));
                 Ok(u64::from(found.is_some()))
             }
             Work::Find(find, form) => {
@@ -176,7 +176,7 @@ impl Operation {
                     Ok(true)
                 })?;
                 let values = found.iter().map(|document| Value::Document(document.doc()));
-                out.extend_from_slice(&answer::listed("documents", values, *form));
+                out.extend_from_slice(&responses::listed("documents", values, *form));
                 Ok(found.len() as u64)
             }
         }
@@ -215,7 +215,7 @@ async fn transaction(Place { desk, .. }: Place<DatabaseName>, body: JsonText) ->
     };
     let (operations, durability, bytes) = desk.parse(body, parse).await?;
     let (mut stopped, mut place) = (None, 0);
-    let mut memory = answer::Memory::new(&desk.service);
+    let mut memory = responses::Memory::new(&desk.service);
     let done = desk.change((bytes, true), durability, |tx| {
         stopped = None;
         let mut out = b"{\"results\":[".to_vec();

@@ -27,15 +27,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::routes;
 
 use super::bounds::Bounds;
-use super::many::CollectionName;
-use super::places::DatabaseName;
-use super::{Desk, Place, answer, asked, refused};
+use super::collections::DatabaseName;
+use super::queries::CollectionName;
+use super::{Desk, Place, refused, requests, responses};
 use crate::App;
-use crate::params::Params;
-use crate::problem::{Problem, ProblemBody};
+use crate::events::subscribe::{Frames, SSE, frames};
+use crate::kit::params::Params;
+use crate::kit::problem::{Problem, ProblemBody};
+use crate::kit::stream::NDJSON;
 use crate::routes::{DATABASE, Route};
-use crate::stream::NDJSON;
-use crate::subscribe::{Frames, SSE, frames};
 
 /// Approximate bytes of one chunk.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -123,7 +123,7 @@ async fn open(
     let mut params = Params::parse(query)?;
     let frames = frames(&mut params, headers)?;
     let (watch, pipeline) = wanted(&desk, &mut params, headers)?;
-    let form = answer::form(params.flag("canonical")?);
+    let form = responses::form(params.flag("canonical")?);
     params.finish()?;
     not_ruled(&desk, &target)?;
     let permit = desk.service.admit_stream()?;
@@ -153,7 +153,7 @@ fn wanted(
     }
     let full_document = params.flag("full_document")?;
     let pipeline = params.one("pipeline")?;
-    let parse = |text: String| desk.bounds.run(|| asked::pipeline(&text, &desk.options()));
+    let parse = |text: String| desk.bounds.run(|| requests::pipeline(&text, &desk.options()));
     let pipeline = pipeline.map(parse).transpose()?;
     if pipeline.as_ref().is_some_and(|pipeline| pipeline.output().is_some()) {
         return Err(Problem::invalid("pipeline: a change stream writes nothing"));

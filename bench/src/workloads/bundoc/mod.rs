@@ -1,0 +1,4 @@
+//! Bundoc's report.
+
+pub mod plan;
+pub mod run;

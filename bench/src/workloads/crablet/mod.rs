@@ -1,0 +1,3 @@
+//! go-crablet's report.
+
+pub mod plan;

@@ -1,0 +1,13 @@
+//! One folder for each workload: rows, tasks, data.
+
+pub mod bundoc;
+pub mod crablet;
+pub mod events;
+pub mod kernel;
+pub mod mytsdb;
+pub mod omendb;
+pub mod opossum;
+pub mod series;
+pub mod sql;
+pub mod tpcb;
+pub mod ycsb;

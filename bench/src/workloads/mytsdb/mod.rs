@@ -1,0 +1,4 @@
+//! mytsdb's report.
+
+pub mod data;
+pub mod plan;

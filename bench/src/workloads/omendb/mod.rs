@@ -1,0 +1,4 @@
+//! OmenDB's report.
+
+pub mod plan;
+pub mod run;

@@ -1,0 +1,5 @@
+//! Opossum's report.
+
+pub mod data;
+pub mod plan;
+pub mod run;

@@ -1,0 +1,3 @@
+//! Time series in the process.
+
+pub mod plan;

@@ -1,0 +1,4 @@
+//! YCSB over typed tables.
+
+pub mod plan;
+pub mod run;

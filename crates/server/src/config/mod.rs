@@ -1,0 +1,4 @@
+//! Settings of the server: names, sources, units.
+
+pub(crate) mod settings;
+pub(crate) mod units;

@@ -1,0 +1,7 @@
+//! Listening sockets, TLS, and the handling of one connection.
+
+pub(crate) mod connection;
+pub(crate) mod http1_timeouts;
+pub(crate) mod listen;
+pub(crate) mod timeout_stream;
+pub(crate) mod tls;

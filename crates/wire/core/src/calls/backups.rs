@@ -1,0 +1,109 @@
+//! Backups requested by clients: always inside the directory that the settings name, under names without
+//! paths.
+
+use std::sync::Arc;
+
+use ropewalk::{Backup, EngineError, Error};
+use tokio::sync::Semaphore;
+
+use crate::access::{Caller, Right, random};
+use crate::calls::Service;
+use crate::error::{Code, WireError};
+
+const NAME_BYTES_MAX: usize = 128;
+
+/// A completed backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedBackup {
+    /// The directory inside that of all backups.
+    pub name: String,
+    /// Its description.
+    pub backup: Backup,
+}
+
+/// Permit for one backup at a time: a second one would only make both slower.
+#[derive(Debug, Clone)]
+pub(crate) struct Turn(Arc<Semaphore>);
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Service {
+    /// Copies the database, as [`ropewalk::Database::backup`] does, into a directory of this name, or of one
+    /// made of the time and chance, such as `20261121T143651Z-2be650b6d019eb54`. Needs the right `admin` on
+    /// every store, since it copies them all. It continues if the caller stops waiting.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] for an invalid name, and where the settings name no directory;
+    /// [`Code::AlreadyExists`]; [`Code::ResourceExhausted`] while another one is made; [`Code::Io`].
+    pub async fn backup(&self, caller: &Caller, name: Option<&str>) -> Result<NamedBackup, WireError> {
+        self.begin(caller, Right::Admin, None)?;
+        let Some(dir) = self.backups() else {
+            return Err(WireError::invalid(
+                "this server makes no backups; its setting `backups` names no directory",
+            ));
+        };
+        let name = match name {
+            Some(name) => checked(name)?.to_owned(),
+            None => self.new_name()?,
+        };
+        let turn = self.backup_turn().0.clone().try_acquire_owned();
+        let turn = turn.map_err(|_| WireError::exhausted("another backup is being made"))?;
+        let (db, target) = (self.database().clone(), dir.join(&name));
+        let work = tokio::task::spawn_blocking(move || {
+            let done = db.backup(target);
+            drop(turn);
+            done
+        });
+        match work.await {
+            Ok(Ok(backup)) => Ok(NamedBackup { name, backup }),
+            Ok(Err(Error::Engine(EngineError::BackupTarget { .. }))) => {
+                Err(WireError::new(Code::AlreadyExists, format!("the name {name:?} is already in use")))
+            }
+            Ok(Err(Error::Engine(EngineError::Locked { .. }))) => {
+                Err(WireError::exhausted(format!("another process is making the backup {name:?}")))
+            }
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(WireError::new(Code::Internal, "the backup failed")),
+        }
+    }
+
+    fn new_name(&self) -> Result<String, WireError> {
+        let micros = self.database().engine().env().clock.wall_micros();
+        let time = jiff::Timestamp::from_microsecond(micros).unwrap_or_default().strftime("%Y%m%dT%H%M%SZ");
+        Ok(format!("{time}-{:016x}", u64::from_be_bytes(random()?)))
+    }
+}
+
+/// Accepts a single path segment without special characters for shells that is not an unfinished backup.
+fn checked(name: &str) -> Result<&str, WireError> {
+    let allowed = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+    let begins = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    if allowed && begins && name.len() <= NAME_BYTES_MAX && !name.ends_with(".partial") {
+        return Ok(name);
+    }
+    Err(WireError::invalid(format!(
+        "{name:?} is not a valid backup name: a letter or digit, then letters, digits, `.`, `_`, `-`; at most {NAME_BYTES_MAX}, not ending with .partial"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_the_directory() {
+        for name in ["a", "nightly-2026.11.22_1", "7"] {
+            assert_eq!(checked(name), Ok(name));
+        }
+        let long = "a".repeat(NAME_BYTES_MAX + 1);
+        for name in
+            ["", ".", "..", "../a", "a/b", "/a", "a\\b", "-a", ".a", "a b", "a\0", "é", "a.partial", &long]
+        {
+            assert_eq!(checked(name).map_err(|error| error.code), Err(Code::InvalidArgument), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Work that occupies a thread of the runtime for a while.
+
+use ropewalk::Committing;
+
+use crate::calls::processor::roaming;
+
+/// Runs work that may wait or take long, without blocking other tasks. A pinned thread may leave its
+/// processor meanwhile.
+pub fn blocking<R>(work: impl FnOnce() -> R) -> R {
+    waiting(|| roaming(work))
+}
+
+/// Runs work that may wait, without blocking other tasks.
+fn waiting<R>(work: impl FnOnce() -> R) -> R {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        // With a single thread the work blocks; tests run so.
+        _ => work(),
+    }
+}
+
+/// Awaits a commit. A lone one is written by this thread, which saves two thread switches; many share one
+/// write of the log.
+pub async fn committed<C: Committing + Unpin>(mut commit: C) -> C::Output {
+    if commit.is_lone() {
+        waiting(|| commit.drive());
+    }
+    commit.await
+}

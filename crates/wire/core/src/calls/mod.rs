@@ -1,0 +1,597 @@
+//! The operations that protocols offer: each checks the caller's right and the limits, then executes.
+
+pub(crate) mod backups;
+pub(crate) mod blocking;
+pub(crate) mod groups;
+pub(crate) mod processor;
+pub(crate) mod reading;
+
+use core::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use ropewalk::documents::lang::SharedMemory;
+use ropewalk::{
+    AppendOptions, Appended, Database, EngineStats, Event, EventStore, EventsError, Position, Query,
+    QueryItem, ReadOptions, Room, SequencedEvent,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::access::{Access, Caller, Needs, Right};
+use crate::calls::backups::Turn;
+use crate::calls::blocking::committed;
+use crate::calls::reading::{INLINE, Reading, off_thread};
+use crate::error::{Code, WRITES_NOTHING, WireError};
+use crate::live::follow::Following;
+use crate::live::hub::Hub;
+use crate::metrics::Metrics;
+use crate::request::limits::{Limits, ServiceSettings};
+use crate::request::memory::RequestMemory;
+use crate::request::stop::Stop;
+
+/// An event store that a request reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AskedStore<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// A store that does not exist is [`Code::NotFound`]. Otherwise it reads as empty.
+    pub must_exist: bool,
+}
+
+impl<'a> From<&'a str> for AskedStore<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, must_exist: true }
+    }
+}
+
+impl<'a> From<&'a String> for AskedStore<'a> {
+    fn from(name: &'a String) -> Self {
+        name.as_str().into()
+    }
+}
+
+/// The database as protocols use it. Cheap to clone.
+#[derive(Clone)]
+pub struct Service(Arc<Shared>);
+
+struct Shared {
+    db: Database,
+    access: Access,
+    metrics: Arc<Metrics>,
+    stop: Stop,
+    limits: Limits,
+    request_memory: RequestMemory,
+    answer_memory: RequestMemory,
+    commands: Arc<SharedMemory>,
+    default_store: String,
+    backups: Option<PathBuf>,
+    backup_turn: Turn,
+    reads: Arc<Semaphore>,
+    long_reads: Arc<Semaphore>,
+    subscriptions: Arc<Semaphore>,
+    hub: Hub,
+}
+
+/// An event store as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreInfo {
+    /// Its name.
+    pub name: String,
+    /// Its last position, which is also the number of its events.
+    pub head: Option<Position>,
+}
+
+/// Approximate bytes of the largest HTTP response that is built completely.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Memory of all document commands and of the sorted results of their cursors.
+const COMMANDS_BYTES_MAX: u64 = 1 << 30;
+/// Types and tags of one query that are looked up on the caller's thread; each costs about a microsecond.
+const INLINE_TERMS_MAX: usize = 500;
+/// Positions that an intersection without a match may scan on the caller's thread: at worst about a
+/// millisecond.
+const INLINE_POSITIONS_MAX: u64 = 200_000;
+/// How long an append waits for a flush before it fails with a suggested pause.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Interval of its checks.
+const ROOM_LOOK: Duration = Duration::from_millis(10);
+
+/// Permit of an unfinished append.
+pub struct InFlight<'a> {
+    metrics: &'a Metrics,
+    bytes: u64,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.metrics.appends_in_flight.fetch_sub(1, Relaxed);
+        self.metrics.append_bytes_in_flight.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+impl Service {
+    /// Creates the service of `db`.
+    ///
+    /// # Errors
+    /// The stored users cannot be read; the name of the default store is invalid.
+    pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
+        let ServiceSettings { limits, insecure, default_store, backups } = settings;
+        db.events(&default_store)?.create()?;
+        let metrics = Arc::new(Metrics::default());
+        Ok(Self(Arc::new(Shared {
+            access: Access::counted(db.clone(), insecure, metrics.clone())?,
+            metrics,
+            stop: Stop::new(),
+            reads: Arc::new(Semaphore::new(limits.reads.min(Semaphore::MAX_PERMITS))),
+            long_reads: Arc::new(Semaphore::new(limits.long_reads.clamp(1, Semaphore::MAX_PERMITS))),
+            subscriptions: Arc::new(Semaphore::new(limits.subscriptions.min(Semaphore::MAX_PERMITS))),
+            hub: Hub::default(),
+            answer_memory: RequestMemory::new(limits.answer_memory, ANSWER_BYTES_MAX / 2),
+            request_memory: RequestMemory::new(limits.request_memory, limits.request_bytes),
+            commands: SharedMemory::new(COMMANDS_BYTES_MAX),
+            limits,
+            default_store,
+            backups,
+            backup_turn: Turn::default(),
+            db,
+        })))
+    }
+
+    /// Memory for HTTP responses that are built completely.
+    pub fn answer_memory(&self) -> &RequestMemory {
+        &self.0.answer_memory
+    }
+
+    /// Memory that document commands of every protocol share.
+    pub fn commands(&self) -> &Arc<SharedMemory> {
+        &self.0.commands
+    }
+
+    /// The database underneath.
+    pub fn database(&self) -> &Database {
+        &self.0.db
+    }
+
+    /// Users and tokens.
+    pub fn access(&self) -> &Access {
+        &self.0.access
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    /// Whether requests that write can succeed.
+    ///
+    /// # Errors
+    /// The server is shutting down, or the database rejects writes until it is opened again.
+    pub fn readiness(&self) -> Result<(), WireError> {
+        if self.stop().stopping() {
+            return Err(WireError::stopping());
+        }
+        self.database().stopped().map_or(Ok(()), |_| Err(WireError::new(Code::Internal, WRITES_NOTHING)))
+    }
+
+    /// The shutdown signal.
+    pub fn stop(&self) -> &Stop {
+        &self.0.stop
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// Memory for requests that are being received.
+    pub fn request_memory(&self) -> &RequestMemory {
+        &self.0.request_memory
+    }
+
+    /// The store that protocols without store names use.
+    pub fn default_store(&self) -> &str {
+        &self.0.default_store
+    }
+
+    pub(crate) fn long_reads(&self) -> &Semaphore {
+        &self.0.long_reads
+    }
+
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.0.hub
+    }
+
+    pub(crate) fn backups(&self) -> Option<&Path> {
+        self.0.backups.as_deref()
+    }
+
+    pub(crate) fn backup_turn(&self) -> &Turn {
+        &self.0.backup_turn
+    }
+
+    pub(crate) fn begin(&self, caller: &Caller, right: Right, store: Option<&str>) -> Result<(), WireError> {
+        if self.0.stop.stopping() {
+            return Err(WireError::stopping());
+        }
+        caller.check(right, store)
+    }
+
+    pub(crate) fn asked(
+        &self,
+        caller: &Caller,
+        right: Right,
+        store: AskedStore<'_>,
+    ) -> Result<EventStore, WireError> {
+        let AskedStore { name, must_exist } = store;
+        self.begin(caller, right, Some(name))?;
+        Ok(if must_exist { self.0.db.existing_events(name)? } else { self.0.db.events(name)? })
+    }
+
+    fn enter_append(&self, bytes: usize) -> Result<InFlight<'_>, WireError> {
+        let (limits, metrics) = (&self.0.limits, &*self.0.metrics);
+        let count = metrics.appends_in_flight.fetch_add(1, Relaxed);
+        let before = metrics.append_bytes_in_flight.fetch_add(bytes as u64, Relaxed);
+        let entered = InFlight { metrics, bytes: bytes as u64 };
+        // An append larger than the limit may run alone.
+        let full = before > 0 && before + bytes as u64 > limits.append_bytes_in_flight as u64;
+        if count >= limits.appends_in_flight as u64 || full {
+            return Err(WireError::exhausted("too many appends are in progress"));
+        }
+        Ok(entered)
+    }
+
+    /// Appends `events` atomically; returns when they have the requested durability. The first append creates
+    /// its store.
+    ///
+    /// # Errors
+    /// [`crate::Code::ConditionFailed`] with the conflict, and the other codes of appends;
+    /// [`crate::Code::TooLarge`]; [`crate::Code::ResourceExhausted`] when there are too many unfinished
+    /// appends.
+    pub async fn append(
+        &self,
+        caller: &Caller,
+        store: &str,
+        events: &[Event],
+        options: AppendOptions,
+    ) -> Result<Appended, WireError> {
+        self.begin(caller, Right::Append, Some(store))?;
+        let limits = &self.0.limits;
+        if events.len() > limits.append_events {
+            return Err(WireError::too_large("events in one append", events.len(), limits.append_events));
+        }
+        let bytes: usize = events.iter().map(event_bytes).sum();
+        if bytes > limits.request_bytes {
+            return Err(WireError::too_large("bytes in one append", bytes, limits.request_bytes));
+        }
+        let _in_flight = self.enter_append(bytes)?;
+        self.room().await?;
+        let store = self.0.db.events(store)?;
+        let mut long = false;
+        for condition in &options.conditions {
+            long |= may_be_long(&store, &condition.fail_if_events_match, condition.after)?;
+        }
+        let pending = if long {
+            off_thread(&self.0.long_reads, || store.try_submit(events, options)).await?
+        } else {
+            store.try_submit(events, options)?
+        };
+        let appended = committed(pending).await?;
+        self.0.metrics.events_appended.fetch_add(events.len() as u64, Relaxed);
+        Ok(appended)
+    }
+
+    /// Admits a write of about `bytes` to `store`: checks the caller's right, the limit of unfinished writes,
+    /// and memory. For protocols whose models have no call here; hold the permit until the write is
+    /// acknowledged.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`]; [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
+    pub async fn admit(&self, caller: &Caller, store: &str, bytes: usize) -> Result<InFlight<'_>, WireError> {
+        self.begin(caller, Right::Append, Some(store))?;
+        let in_flight = self.enter_append(bytes)?;
+        self.room().await?;
+        Ok(in_flight)
+    }
+
+    /// Rejects a caller without the right on `store`, and every call once the server stops.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
+    pub fn check(&self, caller: &Caller, right: Right, store: &str) -> Result<(), WireError> {
+        self.begin(caller, right, Some(store))
+    }
+
+    /// Rejects a caller without the rights of an operation, and operations on single stores once the server
+    /// stops. `store`: its name, where the object is a single store.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`]; [`crate::Code::Stopping`].
+    pub fn authorize(&self, caller: &Caller, needs: Needs, store: Option<&str>) -> Result<(), WireError> {
+        if self.0.stop.stopping() && needs.resource.is_store() {
+            return Err(WireError::stopping());
+        }
+        needs.check(caller, store)
+    }
+
+    /// Admits a read of `store`, for models that have no call here; hold the permit until the read is
+    /// complete.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`]; [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
+    pub fn admit_read(&self, caller: &Caller, store: &str) -> Result<OwnedSemaphorePermit, WireError> {
+        self.begin(caller, Right::Read, Some(store))?;
+        let permit = self.0.reads.clone().try_acquire_owned();
+        permit.map_err(|_| WireError::exhausted("too many reads are open"))
+    }
+
+    /// Admits a live stream; the right to it was already checked. Hold the permit as long as it lives.
+    ///
+    /// # Errors
+    /// [`crate::Code::ResourceExhausted`].
+    pub fn admit_stream(&self) -> Result<OwnedSemaphorePermit, WireError> {
+        let permit = self.0.subscriptions.clone().try_acquire_owned();
+        permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))
+    }
+
+    /// Runs `work`, which may take long, as blocking work, a bounded number at once.
+    pub async fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
+        off_thread(&self.0.long_reads, work).await
+    }
+
+    /// Waits while the memory budget is tight; the engine's own wait would block an async thread.
+    ///
+    /// # Errors
+    /// [`crate::Code::ResourceExhausted`] when it stays spent.
+    pub async fn room(&self) -> Result<(), WireError> {
+        let until = Instant::now() + ROOM_WAIT_MAX;
+        loop {
+            match self.0.db.room() {
+                Room::Free => return Ok(()),
+                Room::Tight(pause) => {
+                    tokio::time::sleep(pause).await;
+                    return Ok(());
+                }
+                Room::Spent if Instant::now() >= until => {
+                    return Err(WireError::exhausted(
+                        "the memory budget is spent and flushing does not keep up",
+                    ));
+                }
+                Room::Spent => tokio::time::sleep(ROOM_LOOK).await,
+            }
+        }
+    }
+
+    /// Opens a read of the matching events at the current snapshot.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query; [`crate::Code::ResourceExhausted`].
+    pub fn read<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+        query: Query,
+        options: ReadOptions,
+    ) -> Result<Reading, WireError> {
+        let store = self.asked(caller, Right::Read, store.into())?;
+        let permit = self.0.reads.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| WireError::exhausted("too many reads are open"))?;
+        let reader = store.read(&query, options)?;
+        self.0.metrics.reads.fetch_add(1, Relaxed);
+        let (turns, metrics) = (self.0.long_reads.clone(), self.0.metrics.clone());
+        Ok(Reading { reader, turns, metrics, long: query.has_prefixes(), _permit: permit })
+    }
+
+    /// The newest matching event.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query.
+    pub async fn last<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+        query: &Query,
+    ) -> Result<Option<SequencedEvent>, WireError> {
+        let store = self.asked(caller, Right::Read, store.into())?;
+        if may_be_long(&store, query, None)? {
+            return Ok(off_thread(&self.0.long_reads, || store.read_last(query)).await?);
+        }
+        Ok(store.read_last(query)?)
+    }
+
+    /// Number of matching events.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query.
+    pub async fn count<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+        query: &Query,
+    ) -> Result<u64, WireError> {
+        let store = self.asked(caller, Right::Read, store.into())?;
+        let head = store.head()?.unwrap_or(Position::ZERO);
+        if query.is_all() {
+            return Ok(head.0);
+        }
+        let until = Instant::now() + INLINE;
+        let mut count = Count { at: Position::ZERO, found: 0, ended: false };
+        if !query.has_prefixes() {
+            count.go_on(&store, query, head, Some(until))?;
+        }
+        if !count.ended {
+            off_thread(&self.0.long_reads, || count.go_on(&store, query, head, None)).await?;
+        }
+        Ok(count.found)
+    }
+
+    /// True when an event after `after` matches.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query.
+    pub async fn exists<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+        query: &Query,
+        after: Option<Position>,
+    ) -> Result<bool, WireError> {
+        let store = self.asked(caller, Right::Read, store.into())?;
+        if may_be_long(&store, query, after)? {
+            return Ok(off_thread(&self.0.long_reads, || store.exists(query, after)).await?);
+        }
+        Ok(store.exists(query, after)?)
+    }
+
+    /// The last position; `None` for an empty store.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`].
+    pub async fn head<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+    ) -> Result<Option<Position>, WireError> {
+        Ok(self.asked(caller, Right::Read, store.into())?.head()?)
+    }
+
+    /// Highest upstream position stored for `source`.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`] for an unknown store.
+    pub async fn tracking<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+        source: &str,
+    ) -> Result<Option<u64>, WireError> {
+        Ok(self.asked(caller, Right::Read, store.into())?.tracking(source)?)
+    }
+
+    /// Follows the matching events from after `after` (`None`: from the first) for ever.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`]; an invalid query; [`crate::Code::ResourceExhausted`].
+    pub fn follow<'s>(
+        &self,
+        caller: &Caller,
+        store: impl Into<AskedStore<'s>>,
+        query: Query,
+        after: Option<Position>,
+    ) -> Result<Following, WireError> {
+        let store = self.asked(caller, Right::Read, store.into())?;
+        let permit = self.0.subscriptions.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| WireError::exhausted("too many subscriptions are open"))?;
+        // Rejects an invalid query before the stream begins.
+        store.subscribe(&query, after)?;
+        Ok(Following::new(
+            self.clone(),
+            caller.clone(),
+            store,
+            query,
+            after.unwrap_or(Position::ZERO),
+            permit,
+        ))
+    }
+
+    /// The stores that the caller may read, by name.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub fn stores(&self, caller: &Caller) -> Result<Vec<StoreInfo>, WireError> {
+        let names = self.0.db.event_stores();
+        let mut stores = Vec::new();
+        for name in names.into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
+            let head = self.0.db.events(&name)?.head()?;
+            stores.push(StoreInfo { name, head });
+        }
+        Ok(stores)
+    }
+
+    /// Creates an empty store; false when it exists.
+    ///
+    /// # Errors
+    /// A name that is not allowed.
+    pub async fn create_store(&self, caller: &Caller, name: &str) -> Result<bool, WireError> {
+        self.begin(caller, Right::Admin, Some(name))?;
+        let store = self.0.db.events(name)?;
+        off_thread(&self.0.long_reads, || Ok(store.create()?)).await
+    }
+
+    /// Deletes a store with everything in it.
+    ///
+    /// # Errors
+    /// [`crate::Code::NotFound`].
+    pub async fn delete_store(&self, caller: &Caller, name: &str) -> Result<(), WireError> {
+        let store = self.asked(caller, Right::Admin, name.into())?;
+        let deleted = off_thread(&self.0.long_reads, || store.delete()).await?;
+        let missing = || EventsError::UnknownStore { name: name.to_owned() };
+        if deleted { Ok(()) } else { Err(missing().into()) }
+    }
+
+    /// State and sizes of the engine.
+    ///
+    /// # Errors
+    /// [`crate::Code::PermissionDenied`].
+    pub fn stats(&self, caller: &Caller) -> Result<EngineStats, WireError> {
+        caller.check(Right::Read, None)?;
+        Ok(self.0.db.stats())
+    }
+}
+
+/// True when the first match of `query` after `after` may take long to find: many terms, or an intersection
+/// over many positions.
+fn may_be_long(store: &EventStore, query: &Query, after: Option<Position>) -> Result<bool, WireError> {
+    let terms: usize = query.items.iter().map(|item| item.types.len() + item.tags.len()).sum();
+    let meets =
+        |item: &QueryItem| item.has_prefixes() || item.tags.len() + usize::from(!item.types.is_empty()) > 1;
+    if terms > INLINE_TERMS_MAX {
+        return Ok(true);
+    }
+    if !query.items.iter().any(meets) {
+        return Ok(false);
+    }
+    let head = store.head()?.map_or(0, |head| head.0);
+    Ok(head.saturating_sub(after.map_or(0, |after| after.0)) > INLINE_POSITIONS_MAX)
+}
+
+/// Approximate bytes of an event in a log record.
+fn event_bytes(event: &Event) -> usize {
+    let tags: usize = event.tags.iter().map(|tag| tag.len() + 2).sum();
+    let metadata: usize = event.metadata.iter().map(|(key, value)| key.len() + value.len() + 4).sum();
+    event.event_type.len() + event.data.len() + tags + metadata + 24
+}
+
+/// A count that can be interrupted. Events never change, so continuing at a later snapshot up to the same
+/// head gives the same count.
+struct Count {
+    at: Position,
+    found: u64,
+    ended: bool,
+}
+
+impl Count {
+    fn go_on(
+        &mut self,
+        store: &EventStore,
+        query: &Query,
+        head: Position,
+        until: Option<Instant>,
+    ) -> Result<(), WireError> {
+        let options = ReadOptions::default().after(self.at).before(head.next());
+        store.scan(query, options, |scan| {
+            loop {
+                let Some(position) = scan.next_position()? else {
+                    self.ended = true;
+                    return Ok(());
+                };
+                self.at = position;
+                self.found += 1;
+                if self.found.is_multiple_of(256) && until.is_some_and(|until| Instant::now() > until) {
+                    return Ok(());
+                }
+            }
+        })?;
+        Ok(())
+    }
+}

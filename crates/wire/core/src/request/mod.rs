@@ -1,0 +1,7 @@
+//! Bodies, memory and limits of requests.
+
+pub(crate) mod body;
+pub(crate) mod limits;
+pub(crate) mod memory;
+pub(crate) mod newcomer;
+pub(crate) mod stop;

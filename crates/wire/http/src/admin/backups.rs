@@ -1,0 +1,97 @@
+//! Backups of the complete database into the directory that the server's settings name.
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use ropewalk_wire::{Caller, NamedBackup, Needs, Resource};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::kit::body::NoBody;
+use crate::kit::path::Named;
+use crate::kit::problem::{Problem, ProblemBody};
+use crate::routes::Route;
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::admin(Resource::AllStores), routes!(create)),
+        Route::new(Needs::admin(Resource::AllStores), routes!(create_named)),
+    ]
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct BackupName {
+    /// A letter or digit, then letters, digits, `.`, `_`, `-`; at most 128.
+    backup: String,
+}
+
+/// A backup.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Backup)]
+struct BackupOut {
+    /// Its directory inside that of all backups.
+    #[schema(example = "20261121T143651Z-2be650b6d019eb54")]
+    name: String,
+    /// The last commit in it.
+    seq: u64,
+    /// End of its log.
+    lsn: u64,
+    files: u64,
+    /// Lengths of its files.
+    bytes: u64,
+    /// Of these, bytes of files that it shares with the database.
+    linked_bytes: u64,
+}
+
+impl From<NamedBackup> for BackupOut {
+    fn from(NamedBackup { name, backup }: NamedBackup) -> Self {
+        Self {
+            name,
+            seq: backup.seq.0,
+            lsn: backup.lsn.0,
+            files: backup.files,
+            bytes: backup.bytes,
+            linked_bytes: backup.linked_bytes,
+        }
+    }
+}
+
+/// Copies the database into the server's directory of backups, under a name made of time and chance.
+///
+/// The backup contains everything acknowledged before the request, as of one commit; writers continue
+/// meanwhile. Needs the right `admin` on every store. Responds when the copy is durable, however long that
+/// takes.
+#[utoipa::path(
+    post, path = "/v1/backups", operation_id = "create_backup", tag = "backups",
+    responses((status = 201, description = "Made.", body = BackupOut)),
+)]
+async fn create(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    NoBody: NoBody,
+) -> Result<(StatusCode, Json<BackupOut>), Problem> {
+    let backup = app.service.backup(&caller, None).await?;
+    Ok((StatusCode::CREATED, Json(backup.into())))
+}
+
+/// As `POST /v1/backups`, under a name chosen by the client.
+#[utoipa::path(
+    put, path = "/v1/backups/{backup}", operation_id = "create_named_backup", tag = "backups",
+    params(BackupName),
+    responses(
+        (status = 201, description = "Made.", body = BackupOut),
+        (status = 409, description = "There is something of this name: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn create_named(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(BackupName { backup: name }): Named<BackupName>,
+    NoBody: NoBody,
+) -> Result<(StatusCode, Json<BackupOut>), Problem> {
+    let backup = app.service.backup(&caller, Some(&name)).await?;
+    Ok((StatusCode::CREATED, Json(backup.into())))
+}

@@ -1,0 +1,289 @@
+//! The change feed: every commit of the database in order, whatever store or keyspace it wrote. `ropewalk
+//! tail` displays it, and a replica of the database could read it.
+//!
+//! One line is one commit, so an interrupted reader resumes after the last complete line. The log is read
+//! where blocking is allowed; a follower that has everything waits without a thread.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{RawQuery, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use ropewalk::{Change, ChangeFeed, ChangedPart, EngineError, Error, KvWrite, Seq};
+use ropewalk_wire::{Caller, Code, Needs, Resource, Right, Service, Stop, WireError};
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::kit::encode::{
+    EXACT, Payload, exact_asked, put_base64, put_event_of, put_number, put_string, put_time,
+};
+use crate::kit::params::Params;
+use crate::kit::problem::Problem;
+use crate::kit::stream::NDJSON;
+use crate::routes::Route;
+
+/// Approximate bytes of one chunk.
+const CHUNK_BYTES: usize = 64 << 10;
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![Route::new(Needs::admin(Resource::AllStores), routes!(changes))]
+}
+
+/// Every commit in order, one per line. Needs the right `admin` on every store.
+///
+/// A line is
+/// `{"seq":9,"recorded_at":"…","appends":[{"store":"s","events":[…]}],"writes":[{"keyspace":3,"change":"put",
+/// "key_base64":"…"}]}`; a commit that deleted a store has `"deleted":true` in its part. Writes to other
+/// models are reported by their size: `"others":[{"model":"tables","bytes":61}]`, `documents` and `time
+/// series` likewise. With `follow=true` the stream continues with each new commit, and sends heartbeats
+/// (`{"control":"heartbeat"}`) in between.
+#[utoipa::path(
+    get, path = "/v1/changes", operation_id = "changes", tag = "stores",
+    params(
+        ("from" = Option<u64>, Query, description = "First commit. 404 when the log no longer holds it."),
+        ("last" = Option<u64>, Query, description = "Instead of `from`: the newest so many commits, as far as the log holds them."),
+        ("limit" = Option<u64>, Query, description = "Ends after so many commits."),
+        ("follow" = Option<bool>, Query, description = "Continues with new commits."),
+    ),
+    responses((status = 200, description = "Commits from the first that the log holds, or as asked.", body = String, content_type = "application/x-ndjson")),
+)]
+async fn changes(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let mut params = Params::parse(query.as_deref())?;
+    let (from, last) = (params.number("from")?, params.number("last")?);
+    let (limit, follow) = (params.number("limit")?, params.flag("follow")?);
+    params.finish()?;
+    if from.is_some() && last.is_some() {
+        return Err(Problem::invalid("the parameter from excludes last"));
+    }
+    let db = app.service.database();
+    let newest = db.seq();
+    let first = match (from, last) {
+        (Some(from), _) => from,
+        (None, Some(last)) => (newest.0 + 1).saturating_sub(last),
+        (None, None) => 1,
+    };
+    let first = Seq(first.max(1));
+    let stop = app.service.stop().clone();
+    let end = if follow { None } else { Some(newest) };
+    let feed = Feed {
+        feed: db.changes(first).map_err(WireError::from)?,
+        exactly: from.is_some(),
+        service: app.service.clone(),
+        caller,
+        access_seen: u64::MAX,
+        end,
+        left: limit.unwrap_or(u64::MAX),
+        payload: if exact_asked(&headers) { Payload::Exact } else { Payload::Json },
+    };
+    let (feed, begin) = feed.chunk().await?;
+    Ok(respond(feed, begin, stop, app.settings.heartbeat))
+}
+
+/// A position in the feed, and its end.
+struct Feed {
+    service: Service,
+    caller: Caller,
+    /// Changes of users and tokens at the last check of the caller.
+    access_seen: u64,
+    feed: ChangeFeed,
+    /// If the log no longer holds the first commit: true fails, false begins with the oldest one.
+    exactly: bool,
+    /// Last commit; `None`: the feed never ends.
+    end: Option<Seq>,
+    /// Commits remaining until the end.
+    left: u64,
+    payload: Payload,
+}
+
+impl Feed {
+    fn ended(&self) -> bool {
+        self.left == 0 || self.end.is_some_and(|end| self.feed.next_seq() > end)
+    }
+
+    /// Reads the available commits, up to a chunk. Fails when the caller's right was withdrawn.
+    async fn chunk(mut self) -> Result<(Self, Vec<u8>), WireError> {
+        let read = tokio::task::spawn_blocking(move || {
+            let mut out = Vec::new();
+            while !self.ended() && out.len() < CHUNK_BYTES && self.one(&mut out)? {}
+            Ok((self, out))
+        });
+        let (mut feed, out) = read
+            .await
+            .unwrap_or_else(|_| Err(WireError::new(Code::Internal, "the change feed could not be read")))?;
+        if !out.is_empty() {
+            // After the read: the commits may be newer than the withdrawal of a right.
+            feed.service.access().still(&mut feed.caller, &mut feed.access_seen)?;
+            feed.caller.check(Right::Admin, None)?;
+        }
+        Ok((feed, out))
+    }
+
+    fn one(&mut self, out: &mut Vec<u8>) -> Result<bool, WireError> {
+        match self.feed.next(Duration::ZERO) {
+            Ok(Some(change)) => put_change(out, &change, self.payload)?,
+            Ok(None) => return Ok(false),
+            Err(Error::Engine(EngineError::FeedTrimmed { oldest, .. })) if !self.exactly => {
+                self.feed = self.service.database().changes(oldest)?;
+                return Ok(true);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.left -= 1;
+        // From here on a missing commit would be a gap in the feed.
+        self.exactly = true;
+        Ok(true)
+    }
+}
+
+fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Response {
+    let payload = feed.payload;
+    let rest = stream::unfold(Some(feed), move |feed| {
+        let stop = stop.clone();
+        async move {
+            let mut feed = feed?;
+            loop {
+                let out;
+                (feed, out) = match feed.chunk().await {
+                    Ok(read) => read,
+                    Err(error) => return Some((broken(error), None)),
+                };
+                if !out.is_empty() {
+                    return Some((out.into(), Some(feed)));
+                }
+                if feed.ended() {
+                    return None;
+                }
+                let seen = Seq(feed.feed.next_seq().0.saturating_sub(1));
+                tokio::select! {
+                    news = feed.service.database().visible_beyond(seen) => {
+                        if let Err(error) = news {
+                            return Some((broken(error.into()), None));
+                        }
+                    }
+                    () = stop.wait() => return Some((broken(WireError::stopping()), None)),
+                    () = tokio::time::sleep(heartbeat) => {
+                        return Some((Bytes::from_static(b"{\"control\":\"heartbeat\"}\n"), Some(feed)));
+                    }
+                }
+            }
+        }
+    });
+    let begin = stream::iter((!begin.is_empty()).then(|| Bytes::from(begin)));
+    // Fused: the body may be polled again after its end.
+    let body = Body::from_stream(begin.chain(rest).map(Ok::<_, std::convert::Infallible>).fuse());
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static(if payload == Payload::Exact { EXACT } else { NDJSON })),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
+    (headers, body).into_response()
+}
+
+/// The last line of a feed that cannot continue.
+fn broken(error: WireError) -> Bytes {
+    let problem = serde_json::to_string(Problem::from(error).body()).unwrap_or_default();
+    format!("{{\"control\":\"error\",\"problem\":{problem}}}\n").into()
+}
+
+fn put_change(out: &mut Vec<u8>, change: &Change<'_>, payload: Payload) -> Result<(), WireError> {
+    out.extend_from_slice(b"{\"seq\":");
+    put_number(out, change.seq.0);
+    out.extend_from_slice(b",\"recorded_at\":\"");
+    put_time(out, change.time_micros);
+    out.extend_from_slice(b"\",\"appends\":[");
+    let mut separate = Separate::default();
+    for part in &change.parts {
+        let ChangedPart::Events { store, append } = part else { continue };
+        separate.before(out);
+        out.extend_from_slice(b"{\"store\":");
+        put_string(out, store);
+        if append.deletes {
+            out.extend_from_slice(b",\"deleted\":true");
+        }
+        if let Some((source, position)) = append.tracking {
+            out.extend_from_slice(b",\"tracking\":{\"source\":");
+            put_string(out, source);
+            out.extend_from_slice(b",\"position\":");
+            put_number(out, position);
+            out.push(b'}');
+        }
+        out.extend_from_slice(b",\"events\":[");
+        let mut separate = Separate::default();
+        for event in append.events() {
+            let (position, event) = event.map_err(|error| damaged(change, &error))?;
+            separate.before(out);
+            put_event_of(out, position, change.seq, change.time_micros, &event, payload);
+        }
+        out.extend_from_slice(b"]}");
+    }
+    out.extend_from_slice(b"],\"writes\":[");
+    let mut separate = Separate::default();
+    for part in &change.parts {
+        let ChangedPart::Keys(writes) = part else { continue };
+        for (keyspace, write) in writes {
+            separate.before(out);
+            out.extend_from_slice(b"{\"keyspace\":");
+            put_number(out, u64::from(keyspace.id()));
+            let (name, key, end) = match write {
+                KvWrite::Put(key, _) => ("put", key, None),
+                KvWrite::Delete(key) => ("delete", key, None),
+                KvWrite::DeleteRange(start, end) => ("delete_range", start, Some(end)),
+            };
+            out.extend_from_slice(b",\"change\":");
+            put_string(out, name);
+            put_base64(out, "key_base64", key);
+            if let Some(end) = end {
+                put_base64(out, "end_base64", end);
+            }
+            out.push(b'}');
+        }
+    }
+    out.push(b']');
+    put_others(out, change);
+    out.extend_from_slice(b"}\n");
+    Ok(())
+}
+
+/// Sizes of writes to other models, if any: their bytes are only for the log.
+fn put_others(out: &mut Vec<u8>, change: &Change<'_>) {
+    let mut separate = Separate::default();
+    for part in &change.parts {
+        let ChangedPart::Other(_, bytes) = part else { continue };
+        if !separate.0 {
+            out.extend_from_slice(b",\"others\":[");
+        }
+        separate.before(out);
+        out.extend_from_slice(b"{\"model\":");
+        put_string(out, part.model().unwrap_or("unknown"));
+        out.extend_from_slice(b",\"bytes\":");
+        put_number(out, bytes.len() as u64);
+        out.push(b'}');
+    }
+    if separate.0 {
+        out.push(b']');
+    }
+}
+
+/// Writes commas between elements.
+#[derive(Default)]
+struct Separate(bool);
+
+impl Separate {
+    fn before(&mut self, out: &mut Vec<u8>) {
+        if std::mem::replace(&mut self.0, true) {
+            out.push(b',');
+        }
+    }
+}
+
+fn damaged(change: &Change<'_>, error: &dyn std::error::Error) -> WireError {
+    WireError::new(Code::Corrupt, format!("commit {}: {error}", change.seq))
+}

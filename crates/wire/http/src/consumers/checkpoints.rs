@@ -1,0 +1,153 @@
+//! Checkpoints of consumers: the position that each has reported.
+
+use axum::Json;
+use axum::extract::{Extension, RawQuery, State};
+use axum::http::StatusCode;
+use ropewalk::{ConsumerCheckpoint, Position};
+use ropewalk_wire::{Caller, Needs, WireError};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::encode::time;
+use crate::kit::params::Params;
+use crate::kit::path::{Named, StoreAndConsumer, StoreName};
+use crate::kit::problem::Problem;
+use crate::routes::{Route, STORE};
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::read(STORE), routes!(list_checkpoints)),
+        // Consumers report how far they have read.
+        Route::new(Needs::read(STORE), routes!(get_checkpoint, put_checkpoint, delete_checkpoint)),
+    ]
+}
+
+/// Checkpoint of a consumer.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Checkpoint)]
+struct CheckpointOut {
+    #[schema(example = "mailer")]
+    consumer: String,
+    /// Every event up to here is processed; null for a consumer without a checkpoint.
+    #[schema(example = 42)]
+    position: Option<u64>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedCheckpoint)]
+struct ListedOut {
+    consumer: String,
+    position: u64,
+    /// Time of the report, RFC 3339, UTC.
+    #[schema(format = DateTime)]
+    set_at: String,
+}
+
+impl From<ConsumerCheckpoint> for ListedOut {
+    fn from(one: ConsumerCheckpoint) -> Self {
+        Self { consumer: one.name, position: one.position.0, set_at: time(one.time_micros) }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Checkpoints)]
+struct CheckpointsOut {
+    checkpoints: Vec<ListedOut>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = SetCheckpoint)]
+struct CheckpointIn {
+    /// Every event up to here is processed. At most the last position of the store.
+    position: u64,
+}
+
+/// The checkpoints of a store's consumers, by name.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/checkpoints", operation_id = "list_checkpoints", tag = "consumers",
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    responses((status = 200, description = "All of them.", body = CheckpointsOut)),
+)]
+async fn list_checkpoints(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
+) -> Result<Json<CheckpointsOut>, Problem> {
+    let all = app
+        .service
+        .checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?
+        .all()
+        .map_err(WireError::from)?;
+    Ok(Json(CheckpointsOut { checkpoints: all.into_iter().map(ListedOut::from).collect() }))
+}
+
+/// Checkpoint of a consumer.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "get_checkpoint", tag = "consumers",
+    params(
+        StoreAndConsumer,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    responses((status = 200, description = "Its last reported position.", body = CheckpointOut)),
+)]
+async fn get_checkpoint(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
+    RawQuery(asked): RawQuery,
+) -> Result<Json<CheckpointOut>, Problem> {
+    let position = app
+        .service
+        .checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?
+        .get(&consumer)
+        .map_err(WireError::from)?;
+    Ok(Json(CheckpointOut { consumer, position: position.map(|position| position.0) }))
+}
+
+/// Stores the checkpoint of a consumer. Responds when it is durable.
+#[utoipa::path(
+    put, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "set_checkpoint", tag = "consumers",
+    params(StoreAndConsumer),
+    request_body = CheckpointIn,
+    responses((status = 200, description = "Kept.", body = CheckpointOut)),
+)]
+async fn put_checkpoint(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
+    body: JsonText,
+) -> Result<Json<CheckpointOut>, Problem> {
+    let checkpoints = app.service.checkpoints(&caller, &store)?;
+    let CheckpointIn { position } = body.parse(|text| from_json(text)).await?;
+    app.service.write(|| checkpoints.set(&consumer, Position(position))).await?;
+    Ok(Json(CheckpointOut { consumer, position: Some(position) }))
+}
+
+/// Deletes the checkpoint of a consumer.
+#[utoipa::path(
+    delete, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "delete_checkpoint", tag = "consumers",
+    params(
+        StoreAndConsumer,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    responses((status = 204, description = "Deleted, or it did not exist.")),
+)]
+async fn delete_checkpoint(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
+    RawQuery(asked): RawQuery,
+    NoBody: NoBody,
+) -> Result<StatusCode, Problem> {
+    let checkpoints = app.service.checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?;
+    app.service.write(|| checkpoints.remove(&consumer)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

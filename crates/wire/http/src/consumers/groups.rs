@@ -1,0 +1,609 @@
+//! Consumer groups: take, acknowledge, retry and park (dead-letter) events; parked events; the groups
+//! themselves.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Extension, RawQuery, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use ropewalk::groups::{ConsumerGroup, GroupSettings, GroupStatus, Settled};
+use ropewalk::{Error, Position, Query, SequencedEvent};
+use ropewalk_wire::{AskedStore, Caller, Needs, Right, WireError};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::kit::body::{JsonText, NoBody, from_json};
+use crate::kit::encode::{put_event, put_number, put_string, put_time, time};
+use crate::kit::json::{EventOut, Object, QueryIn};
+use crate::kit::params::Params;
+use crate::kit::path::{Named, StoreAndGroup, StoreName};
+use crate::kit::problem::Problem;
+use crate::routes::{Route, STORE};
+
+/// Default number of events of one take, and of parked events in one response.
+const BATCH: usize = 100;
+/// Most parked events of one response.
+const PARKED_MAX: u64 = 1_000;
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::read(STORE), routes!(list_groups)),
+        Route::new(Needs::read(STORE), routes!(get_group)),
+        Route::new(Needs::admin(STORE), routes!(put_group, delete_group)),
+        // Consumers acknowledge the events that they read.
+        Route::new(Needs::read(STORE), routes!(take)),
+        Route::new(Needs::read(STORE), routes!(acknowledge)),
+        Route::new(Needs::read(STORE), routes!(retry)),
+        Route::new(Needs::read(STORE), routes!(park)),
+        Route::new(Needs::read(STORE), routes!(extend)),
+        Route::new(Needs::read(STORE), routes!(parked)),
+        Route::new(Needs::read(STORE), routes!(replay)),
+        Route::new(Needs::read(STORE), routes!(discard)),
+    ]
+}
+
+/// Settings of a group. Absent fields: the defaults.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = GroupRequest)]
+struct GroupIn {
+    /// The query for its events. Absent: every event.
+    #[serde(default)]
+    #[schema(value_type = QueryIn)]
+    query: Object<QueryIn>,
+    /// A new group begins after this position. Absent: with the first event.
+    after: Option<u64>,
+    /// Lease time of taken events. Default 30,000.
+    lease_ms: Option<u64>,
+    /// Pause before a retried event is handed out again. Default 1,000.
+    pause_ms: Option<u64>,
+    /// How often an event is handed out before it is parked. Default 10.
+    tries: Option<u32>,
+    /// Most leased events that are not yet settled. Default 1,000, at most 100,000.
+    pending: Option<u32>,
+    /// One batch at a time, so that events stay in order.
+    #[serde(default)]
+    in_order: bool,
+}
+
+impl GroupIn {
+    fn into_settings(self) -> GroupSettings {
+        let query: Query = self.query.0.into();
+        let defaults = GroupSettings::new(query);
+        GroupSettings {
+            lease: self.lease_ms.map_or(defaults.lease, Duration::from_millis),
+            pause: self.pause_ms.map_or(defaults.pause, Duration::from_millis),
+            tries_max: self.tries.unwrap_or(defaults.tries_max),
+            pending_max: self.pending.unwrap_or(defaults.pending_max),
+            in_order: self.in_order,
+            ..defaults
+        }
+    }
+}
+
+/// State of a group.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Group)]
+struct GroupOut {
+    #[schema(example = "mailers")]
+    name: String,
+    #[schema(value_type = QueryIn)]
+    query: QueryIn,
+    lease_ms: u64,
+    pause_ms: u64,
+    tries: u32,
+    in_order: bool,
+    /// Matching events up to here were handed out at least once.
+    cursor: u64,
+    /// Last position of the store; 0 while it is empty.
+    head: u64,
+    /// Matching events that were never handed out.
+    waiting: u64,
+    /// Events that were handed out and are not settled.
+    pending: u64,
+    /// Most of them.
+    pending_max: u32,
+    /// Pending events whose lease is running.
+    leased: u64,
+    /// Parked events, which are no longer handed out.
+    parked: u64,
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+impl GroupOut {
+    fn new(name: String, status: GroupStatus) -> Self {
+        let GroupStatus { settings, cursor, head, waiting, pending, leased, parked } = status;
+        let GroupSettings { query, lease, pause, tries_max, pending_max, in_order } = settings;
+        Self {
+            name,
+            query: query.into(),
+            lease_ms: millis(lease),
+            pause_ms: millis(pause),
+            tries: tries_max,
+            in_order,
+            cursor: cursor.0,
+            head: head.0,
+            waiting,
+            pending,
+            pending_max,
+            leased,
+            parked,
+        }
+    }
+
+    fn of(group: &ConsumerGroup) -> Result<Self, Error> {
+        Ok(Self::new(group.name().to_owned(), group.status()?))
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Groups)]
+struct GroupsOut {
+    groups: Vec<GroupOut>,
+}
+
+/// The store of a group, which may be older than the first event of the store.
+fn of_group(store: &str) -> AskedStore<'_> {
+    AskedStore { name: store, must_exist: false }
+}
+
+/// The consumer groups of a store, by name.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/groups", operation_id = "list_groups", tag = "consumers",
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    responses((status = 200, description = "All of them.", body = GroupsOut)),
+)]
+async fn list_groups(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
+) -> Result<Json<GroupsOut>, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let groups = app.service.groups(&caller, Right::Read, store)?;
+    let all = app.service.in_turn(|| {
+        let names = groups.names()?.into_iter();
+        names.map(|name| GroupOut::of(&groups.group(&name)?)).collect::<Result<_, Error>>()
+    });
+    Ok(Json(GroupsOut { groups: all.await.map_err(WireError::from)? }))
+}
+
+/// The state of a consumer group.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/groups/{group}", operation_id = "get_group", tag = "consumers",
+    params(StoreAndGroup),
+    responses((status = 200, description = "The group.", body = GroupOut)),
+)]
+async fn get_group(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+) -> Result<Json<GroupOut>, Problem> {
+    let group = app.service.group(&caller, of_group(&store), &group)?;
+    let status = app.service.in_turn(|| GroupOut::of(&group)).await;
+    Ok(Json(status.map_err(WireError::from)?))
+}
+
+/// Creates a consumer group, or changes the settings of an existing one, which keeps its position.
+#[utoipa::path(
+    put, path = "/v1/stores/{store}/groups/{group}", operation_id = "put_group", tag = "consumers",
+    params(
+        StoreAndGroup,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, the group waits for the first event."),
+    ),
+    request_body = GroupIn,
+    responses(
+        (status = 200, description = "It was there and has the settings now.", body = GroupOut),
+        (status = 201, description = "Created.", body = GroupOut),
+    ),
+)]
+async fn put_group(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    RawQuery(asked): RawQuery,
+    body: JsonText,
+) -> Result<(StatusCode, Json<GroupOut>), Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let groups = app.service.groups(&caller, Right::Admin, store)?;
+    let (settings, after) = body
+        .parse(|text| {
+            let asked = from_json::<GroupIn>(text)?;
+            let after = asked.after.map(Position);
+            Ok((asked.into_settings(), after))
+        })
+        .await?;
+    let write = || {
+        let created = groups.create(&group, settings, after)?;
+        Ok((created, GroupOut::of(&groups.group(&group)?)?))
+    };
+    let (created, status) = app.service.write(write).await?;
+    Ok((if created { StatusCode::CREATED } else { StatusCode::OK }, Json(status)))
+}
+
+/// Deletes a consumer group with what is pending and parked in it.
+#[utoipa::path(
+    delete, path = "/v1/stores/{store}/groups/{group}", operation_id = "delete_group", tag = "consumers",
+    params(StoreAndGroup),
+    responses((status = 204, description = "Deleted.")),
+)]
+async fn delete_group(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    NoBody: NoBody,
+) -> Result<StatusCode, Problem> {
+    let groups = app.service.groups(&caller, Right::Admin, of_group(&store))?;
+    let write = || {
+        groups.group(&group)?;
+        groups.delete(&group)
+    };
+    app.service.write(write).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How many events, and for how long.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = TakeRequest)]
+struct TakeIn {
+    /// At most so many events, up to 1,000. Default 100.
+    max: Option<usize>,
+    /// Lease time. Absent: that of the group.
+    lease_ms: Option<u64>,
+    /// Waits so long for the first event, up to 20,000. Default 0.
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+/// Events leased to a consumer. Only described here: written by hand, with the events as they are stored.
+#[derive(ToSchema)]
+#[schema(as = Lease)]
+#[allow(dead_code)]
+struct LeaseOut {
+    /// Id by which the events are settled; null when no event was taken.
+    #[schema(example = 7)]
+    lease: Option<u64>,
+    /// End of the lease, RFC 3339, UTC. Later another consumer may get the events.
+    #[schema(format = DateTime)]
+    until: Option<String>,
+    events: Vec<TakenOut>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = Taken)]
+#[allow(dead_code)]
+struct TakenOut {
+    /// Number of the try, from 1.
+    tries: u32,
+    event: EventOut,
+}
+
+fn put_owned(out: &mut Vec<u8>, event: &SequencedEvent) {
+    event.with_ref(|event| put_event(out, event));
+}
+
+fn json(body: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Takes events: retried events that are due first, then new ones. Each is this consumer's until the lease
+/// expires.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/groups/{group}/take", operation_id = "take", tag = "consumers",
+    params(StoreAndGroup),
+    request_body = TakeIn,
+    responses((status = 200, description = "The leased events, possibly none.", body = LeaseOut)),
+)]
+async fn take(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let group = app.service.group(&caller, of_group(&store), &group)?;
+    let asked: TakeIn = body.parse(|text| from_json(text)).await?;
+    let (lease, wait) = (asked.lease_ms.map(Duration::from_millis), Duration::from_millis(asked.wait_ms));
+    let taken = app.service.take(&group, asked.max.unwrap_or(BATCH), lease, wait).await?;
+    let mut out = Vec::new();
+    if taken.events.is_empty() {
+        out.extend_from_slice(b"{\"lease\":null,\"until\":null,\"events\":[");
+    } else {
+        out.extend_from_slice(b"{\"lease\":");
+        put_number(&mut out, taken.id);
+        out.extend_from_slice(b",\"until\":\"");
+        put_time(&mut out, taken.until_micros);
+        out.extend_from_slice(b"\",\"events\":[");
+    }
+    for (ordinal, one) in taken.events.iter().enumerate() {
+        out.extend_from_slice(if ordinal > 0 { b",{\"tries\":" } else { b"{\"tries\":" });
+        put_number(&mut out, one.tries.into());
+        out.extend_from_slice(b",\"event\":");
+        put_owned(&mut out, &one.event);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+    Ok(json(out))
+}
+
+/// Selects events of a lease.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = LeasedRequest)]
+struct LeasedIn {
+    /// The lease of the take.
+    lease: u64,
+    /// These events of it. Absent: all.
+    positions: Option<Vec<u64>>,
+}
+
+/// Selects events of a lease, and says why they failed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = RetryRequest)]
+struct RetryIn {
+    /// The lease of the take.
+    lease: u64,
+    /// These events of it. Absent: all.
+    positions: Option<Vec<u64>>,
+    /// They are handed out again after so long. Absent: as the group says.
+    pause_ms: Option<u64>,
+    /// Stored with the event, up to 1,024 bytes of it.
+    #[serde(default)]
+    reason: String,
+}
+
+/// Selects events of a lease, and says why they must not be handed out again.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ParkRequest)]
+struct ParkIn {
+    /// The lease of the take.
+    lease: u64,
+    /// These events of it. Absent: all.
+    positions: Option<Vec<u64>>,
+    /// Stored with the event, up to 1,024 bytes of it.
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ExtendRequest)]
+struct ExtendIn {
+    /// The lease of the take.
+    lease: u64,
+    /// New lease time from now on. Absent: that of the group.
+    lease_ms: Option<u64>,
+}
+
+/// Selects parked events.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ParkedRequest)]
+struct ParkedIn {
+    /// These. Absent: all.
+    positions: Option<Vec<u64>>,
+}
+
+/// Result of a call.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Settled)]
+struct SettledOut {
+    /// Events that the call affected.
+    done: u64,
+    /// Events that were parked, by the call or because this was their last try.
+    parked: u64,
+    /// Requested positions that the call no longer concerns.
+    lost: Vec<u64>,
+}
+
+impl From<Settled> for SettledOut {
+    fn from(settled: Settled) -> Self {
+        let lost = settled.lost.into_iter().map(|position| position.0).collect();
+        Self { done: settled.done, parked: settled.parked, lost }
+    }
+}
+
+fn positions(asked: Option<Vec<u64>>) -> Option<Vec<Position>> {
+    asked.map(|positions| positions.into_iter().map(Position).collect())
+}
+
+/// Acknowledges events of a lease as processed. They are not handed out again.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/groups/{group}/acknowledge", operation_id = "acknowledge", tag = "consumers",
+    params(StoreAndGroup),
+    request_body = LeasedIn,
+    responses((status = 200, description = "Durable.", body = SettledOut)),
+)]
+async fn acknowledge(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    body: JsonText,
+) -> Result<Json<SettledOut>, Problem> {
+    let group = app.service.group(&caller, of_group(&store), &group)?;
+    let asked: LeasedIn = body.parse(|text| from_json(text)).await?;
+    let which = positions(asked.positions);
+    let settled = app.service.write(|| group.acknowledge(asked.lease, which.as_deref())).await?;
+    Ok(Json(settled.into()))
+}
+
+/// Returns events of a lease, to be handed out again after a pause; those on their last try are parked.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/groups/{group}/retry", operation_id = "retry", tag = "consumers",
+    params(StoreAndGroup),
+    request_body = RetryIn,
+    responses((status = 200, description = "Durable.", body = SettledOut)),
+)]
+async fn retry(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    body: JsonText,
+) -> Result<Json<SettledOut>, Problem> {
+    let group = app.service.group(&caller, of_group(&store), &group)?;
+    let asked: RetryIn = body.parse(|text| from_json(text)).await?;
+    let (which, pause) = (positions(asked.positions), asked.pause_ms.map(Duration::from_millis));
+    let write = || group.retry(asked.lease, which.as_deref(), pause, &asked.reason);
+    Ok(Json(app.service.write(write).await?.into()))
+}
+
+/// Parks events of a lease: they are not handed out until they are replayed.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/groups/{group}/park", operation_id = "park", tag = "consumers",
+    params(StoreAndGroup),
+    request_body = ParkIn,
+    responses((status = 200, description = "Durable.", body = SettledOut)),
+)]
+async fn park(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    body: JsonText,
+) -> Result<Json<SettledOut>, Problem> {
+    let group = app.service.group(&caller, of_group(&store), &group)?;
+    let asked: ParkIn = body.parse(|text| from_json(text)).await?;
+    let which = positions(asked.positions);
+    let settled = app.service.write(|| group.park(asked.lease, which.as_deref(), &asked.reason)).await?;
+    Ok(Json(settled.into()))
+}
+
+/// The rest of a lease, and its end.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Extended)]
+struct ExtendedOut {
+    /// Events that are still held.
+    done: u64,
+    /// End of the lease, RFC 3339, UTC.
+    #[schema(format = DateTime)]
+    until: String,
+}
+
+/// Extends the rest of a lease.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/groups/{group}/extend", operation_id = "extend", tag = "consumers",
+    params(StoreAndGroup),
+    request_body = ExtendIn,
+    responses((status = 200, description = "Durable.", body = ExtendedOut)),
+)]
+async fn extend(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    body: JsonText,
+) -> Result<Json<ExtendedOut>, Problem> {
+    let group = app.service.group(&caller, of_group(&store), &group)?;
+    let asked: ExtendIn = body.parse(|text| from_json(text)).await?;
+    let lease_time = asked.lease_ms.map(Duration::from_millis);
+    let (settled, until) = app.service.write(|| group.extend(asked.lease, lease_time)).await?;
+    Ok(Json(ExtendedOut { done: settled.done, until: time(until) }))
+}
+
+/// Events that are no longer handed out. Only described here.
+#[derive(ToSchema)]
+#[schema(as = Parked)]
+#[allow(dead_code)]
+struct ParkedOut {
+    parked: Vec<ParkedEventOut>,
+}
+
+#[derive(ToSchema)]
+#[schema(as = ParkedEvent)]
+#[allow(dead_code)]
+struct ParkedEventOut {
+    /// How often it was handed out.
+    tries: u32,
+    /// When it was parked, RFC 3339, UTC.
+    #[schema(format = DateTime)]
+    parked_at: String,
+    /// Why.
+    reason: String,
+    event: EventOut,
+}
+
+/// The parked events of a group, by position.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/groups/{group}/parked", operation_id = "list_parked", tag = "consumers",
+    params(
+        StoreAndGroup,
+        ("after" = Option<u64>, Query, description = "Only events after this position."),
+        ("limit" = Option<u64>, Query, description = "At most so many, up to 1,000. Default 100."),
+    ),
+    responses((status = 200, description = "A page of them.", body = ParkedOut)),
+)]
+async fn parked(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let mut params = Params::parse(query.as_deref())?;
+    let after = params.number("after")?.map(Position);
+    let limit = params.number("limit")?.unwrap_or(BATCH as u64).min(PARKED_MAX);
+    params.finish()?;
+    let group = app.service.group(&caller, of_group(&store), &group)?;
+    let found = app.service.in_turn(|| group.parked(after, limit as usize)).await;
+    let mut out = b"{\"parked\":[".to_vec();
+    for (ordinal, one) in found.map_err(WireError::from)?.iter().enumerate() {
+        out.extend_from_slice(if ordinal > 0 { b",{\"tries\":" } else { b"{\"tries\":" });
+        put_number(&mut out, one.tries.into());
+        out.extend_from_slice(b",\"parked_at\":\"");
+        put_time(&mut out, one.time_micros);
+        out.extend_from_slice(b"\",\"reason\":");
+        put_string(&mut out, &one.reason);
+        out.extend_from_slice(b",\"event\":");
+        put_owned(&mut out, &one.event);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+    Ok(json(out))
+}
+
+/// Hands parked events out again, at once and with all their tries.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/groups/{group}/parked/replay", operation_id = "replay_parked", tag = "consumers",
+    params(StoreAndGroup),
+    request_body = ParkedIn,
+    responses((status = 200, description = "Durable.", body = SettledOut)),
+)]
+async fn replay(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    body: JsonText,
+) -> Result<Json<SettledOut>, Problem> {
+    let group = app.service.group(&caller, of_group(&store), &group)?;
+    let asked: ParkedIn = body.parse(|text| from_json(text)).await?;
+    let which = positions(asked.positions);
+    Ok(Json(app.service.write(|| group.replay(which.as_deref())).await?.into()))
+}
+
+/// Deletes parked events.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/groups/{group}/parked/discard", operation_id = "discard_parked", tag = "consumers",
+    params(StoreAndGroup),
+    request_body = ParkedIn,
+    responses((status = 200, description = "Durable.", body = SettledOut)),
+)]
+async fn discard(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    body: JsonText,
+) -> Result<Json<SettledOut>, Problem> {
+    let group = app.service.group(&caller, of_group(&store), &group)?;
+    let asked: ParkedIn = body.parse(|text| from_json(text)).await?;
+    let which = positions(asked.positions);
+    Ok(Json(app.service.write(|| group.discard(which.as_deref())).await?.into()))
+}

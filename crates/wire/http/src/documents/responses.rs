@@ -1,0 +1,158 @@
+//! Responses with documents: a cursor becomes chunks of JSON as fast as the client reads them, as in
+//! [`crate::kit::stream`].
+
+use axum::body::{Body, Bytes};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use ropewalk::documents::lang::{Code as LangCode, DocBuf, LangError, Value};
+use ropewalk::documents::{DocumentCursor, DocumentsError};
+use ropewalk_wire::extjson::{self, Form};
+use ropewalk_wire::{Code, Reservation, Service, WireError};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::bounds::Bounds;
+use super::refused;
+use crate::kit::accept;
+use crate::kit::problem::Problem;
+use crate::kit::stream::NDJSON;
+
+/// Most documents and bytes of one chunk.
+const BATCH_DOCUMENTS: usize = 1_000;
+const BATCH_BYTES: usize = 64 << 10;
+
+/// The requested form of Extended JSON.
+pub(super) fn form(canonical: bool) -> Form {
+    if canonical { Form::Canonical } else { Form::Relaxed }
+}
+
+/// True when the client prefers lines to one object.
+pub(super) fn lines(headers: &HeaderMap) -> Result<bool, Problem> {
+    Ok(accept::choose(headers, &["application/json", NDJSON])? == NDJSON)
+}
+
+/// A response with a serialized JSON object.
+pub(super) fn json(text: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// Memory of a response that is built completely: it counts until the client has read it.
+pub(super) struct Memory(Reservation);
+
+impl Memory {
+    pub(super) fn new(service: &Service) -> Self {
+        Self(service.answer_memory().connection().reservation())
+    }
+
+    /// Covers so many bytes of documents and text.
+    ///
+    /// # Errors
+    /// The responses of the server hold too much.
+    pub(super) fn cover(&mut self, bytes: usize) -> Result<(), DocumentsError> {
+        self.0.try_cover(bytes).map_err(|error| {
+            DocumentsError::Interrupted(LangError::new(LangCode::ExceededMemoryLimit, error.message))
+        })
+    }
+
+    /// The response.
+    ///
+    /// # Errors
+    /// As [`Memory::cover`].
+    pub(super) fn json(mut self, text: Vec<u8>) -> Result<Response, Problem> {
+        self.cover(text.len()).map_err(refused)?;
+        self.0.shrink_to(text.len());
+        Ok(([(CONTENT_TYPE, "application/json")], self.0.hold(text)).into_response())
+    }
+}
+
+/// `{"NAME":VALUE}`
+pub(super) fn named(name: &str, value: Option<Value<'_>>, form: Form) -> Vec<u8> {
+    let mut out = format!("{{\"{name}\":").into_bytes();
+    extjson::put_value(&mut out, value.unwrap_or(Value::Null), form);
+    out.push(b'}');
+    out
+}
+
+/// `{"NAME":[VALUE,…]}`
+pub(super) fn listed<'v>(name: &str, values: impl IntoIterator<Item = Value<'v>>, form: Form) -> Vec<u8> {
+    let mut out = format!("{{\"{name}\":[").into_bytes();
+    for (place, value) in values.into_iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        extjson::put_value(&mut out, value, form);
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+/// A result being sent.
+pub(super) struct Answer {
+    cursor: DocumentCursor,
+    service: Service,
+    lines: bool,
+    form: Form,
+    written: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Answer {
+    pub(super) fn new(
+        cursor: DocumentCursor,
+        service: Service,
+        permit: OwnedSemaphorePermit,
+        (lines, form): (bool, Form),
+    ) -> Self {
+        Self { cursor, service, lines, form, written: 0, _permit: permit }
+    }
+
+    fn put(&mut self, out: &mut Vec<u8>, batch: &[DocBuf]) {
+        for document in batch {
+            if self.written > 0 && !self.lines {
+                out.push(b',');
+            }
+            self.written += 1;
+            extjson::put_document(out, document.doc(), self.form);
+            if self.lines {
+                out.push(b'\n');
+            }
+        }
+    }
+
+    /// The next chunk.
+    async fn chunk(&mut self, mut out: Vec<u8>) -> Result<Bytes, Problem> {
+        let (service, cursor) = (self.service.clone(), &mut self.cursor);
+        // A stream lasts as long as its client reads; each chunk has the time of a request.
+        let bounds = Bounds::new(&service);
+        let look = || bounds.look();
+        let next = || bounds.run(|| cursor.next_batch_while(BATCH_DOCUMENTS, BATCH_BYTES, &look));
+        let batch = service.in_turn(next).await;
+        self.put(&mut out, &batch.map_err(refused)?);
+        if self.cursor.is_done() && !self.lines {
+            out.extend_from_slice(b"]}");
+        }
+        Ok(out.into())
+    }
+
+    /// Responds completely if the result is short, else as a stream; a stream that fails is cut off.
+    pub(super) async fn send(mut self) -> Result<Response, Problem> {
+        let begin = if self.lines { Vec::new() } else { b"{\"documents\":[".to_vec() };
+        let first = self.chunk(begin).await?;
+        let kind = if self.lines { NDJSON } else { "application/json" };
+        let body = if self.cursor.is_done() {
+            Body::from(first)
+        } else {
+            let rest = stream::try_unfold(self, |mut answer| async move {
+                if answer.cursor.is_done() {
+                    return Ok(None);
+                }
+                let broken = |problem: Problem| WireError::new(Code::Internal, problem.detail());
+                let chunk = answer.chunk(Vec::with_capacity(BATCH_BYTES)).await.map_err(broken)?;
+                Ok::<_, WireError>(Some((chunk, answer)))
+            });
+            Body::from_stream(stream::once(std::future::ready(Ok(first))).chain(rest))
+        };
+        Ok(([(CONTENT_TYPE, kind)], body).into_response())
+    }
+}

@@ -1,0 +1,387 @@
+//! The events of a store: append, read, and queries that return no events (count, exists).
+
+pub(crate) mod compat_crablet;
+pub(crate) mod stores;
+pub(crate) mod subscribe;
+
+use core::convert::Infallible;
+
+use axum::Json;
+use axum::extract::{Extension, FromRequestParts, RawQuery, State};
+use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use ropewalk::{Position, Query, QueryItem, ReadOptions};
+use ropewalk_wire::{AskedStore, Caller, Needs};
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::kit::accept;
+use crate::kit::body::{JsonText, from_json};
+use crate::kit::encode::exact_asked;
+use crate::kit::json::{
+    AppendIn, AppendedOut, AskIn, CountOut, EventsOut, ExistsIn, ExistsOut, HeadOut, LastOut, QueryIn, ReadIn,
+};
+use crate::kit::params::Params;
+use crate::kit::path::{Named, StoreName};
+use crate::kit::problem::Problem;
+use crate::kit::stream;
+use crate::kit::stream::{Form, NDJSON};
+use crate::routes::{Route, STORE};
+
+/// The header of that name. A copy of all headers would hold the buffer that they were read into.
+struct IdempotencyKey(Option<HeaderValue>);
+
+impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.headers.get("idempotency-key").cloned()))
+    }
+}
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::append(STORE), routes!(append)),
+        Route::new(Needs::read(STORE), routes!(get_events)),
+        Route::new(Needs::read(STORE), routes!(query_events)),
+        Route::new(Needs::read(STORE), routes!(last, get_last)),
+        Route::new(Needs::read(STORE), routes!(count, get_count)),
+        Route::new(Needs::read(STORE), routes!(exists, get_exists)),
+        Route::new(Needs::read(STORE), routes!(head)),
+    ]
+}
+
+/// Appends events together or not at all.
+///
+/// Conditions make it conditional: it fails with 409 when an existing event matches one of them. Responds
+/// when it is durable. With an idempotency key a repetition is safe: it writes nothing and gets the first
+/// result.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events", operation_id = "append", tag = "events",
+    params(StoreName, ("idempotency-key" = Option<String>, Header, description = "The same as the field of the body.")),
+    request_body = AppendIn<'static>,
+    responses(
+        (status = 200, description = "Appended.", body = AppendedOut),
+        (status = 409, description = "A condition failed, or the tracking position does not rise. Nothing was written.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
+        (status = 422, description = "The idempotency key was used for other events. Nothing was written.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn append(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    IdempotencyKey(key): IdempotencyKey,
+    body: JsonText,
+) -> Result<Json<AppendedOut>, Problem> {
+    let (events, mut options) = body.parse(|text| from_json::<AppendIn<'_>>(text)?.into_parts()).await?;
+    if let Some(key) = key {
+        let key = key.to_str().map_err(|_| Problem::invalid("the header Idempotency-Key is not ASCII"))?;
+        if options.idempotency_key.as_deref().is_some_and(|other| other != key) {
+            return Err(Problem::invalid("the header Idempotency-Key and the field idempotency_key differ"));
+        }
+        options.idempotency_key = Some(key.to_owned());
+    }
+    let appended = app.service.append(&caller, &store, &events, options).await?;
+    let position = |position: Position| (position.0 > 0).then_some(position.0);
+    Ok(Json(AppendedOut {
+        first: position(appended.first),
+        last: position(appended.last),
+        seq: appended.seq.0,
+    }))
+}
+
+/// Matching events of one snapshot, as JSON or, with `Accept: application/x-ndjson`, one per line. With
+/// `Accept: application/x-ndjson; payload=base64` every payload is base64: where it is JSON, white space
+/// between its tokens may change otherwise.
+///
+/// The response is a stream: a client may read a store of any size in little memory. It is one snapshot,
+/// whatever is appended meanwhile.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/events", operation_id = "read", tag = "events",
+    params(
+        StoreName,
+        ("query" = Option<String>, Query, description = "A query as JSON: `{\"items\":[{\"types\":[\"A\"],\"tags\":[\"x\"]}]}`."),
+        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
+        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ("from" = Option<u64>, Query, description = "First position to look at, inclusive, in the direction of reading."),
+        ("after" = Option<u64>, Query, description = "Only events after this position."),
+        ("before" = Option<u64>, Query, description = "Only events before this position."),
+        ("backwards" = Option<bool>, Query, description = "Newest first."),
+        ("limit" = Option<u64>, Query, description = "At most so many events."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    responses(
+        (status = 200, description = "Matching events.",
+            headers(("ropewalk-head" = u64, description = "Last position of the store at this moment; 0 when it is empty.")),
+            content((EventsOut = "application/json"), (String = "application/x-ndjson"))),
+        (status = 406, description = "There is JSON and NDJSON.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn get_events(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let form = form(&headers)?;
+    let mut params = Params::parse(query.as_deref())?;
+    let store = params.asked(&store)?;
+    let query = query_of(&mut params)?;
+    let options = ReadOptions {
+        from: params.number("from")?.map(Position),
+        after: params.number("after")?.map(Position),
+        before: params.number("before")?.map(Position),
+        backwards: params.flag("backwards")?,
+        limit: params.number("limit")?,
+    };
+    params.finish()?;
+    stream::answer(app.service.read(&caller, store, query, options)?, form).await
+}
+
+/// Matching events, requested by a body: for queries that are too long for a URL.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events:query", operation_id = "query", tag = "events",
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    request_body = ReadIn,
+    responses(
+        (status = 200, description = "Matching events.",
+            headers(("ropewalk-head" = u64, description = "Last position of the store at this moment; 0 when it is empty.")),
+            content((EventsOut = "application/json"), (String = "application/x-ndjson"))),
+        (status = 406, description = "There is JSON and NDJSON.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn query_events(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    headers: HeaderMap,
+    RawQuery(asked): RawQuery,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let form = form(&headers)?;
+    let (query, options) = body.parse(|text| Ok(from_json::<ReadIn>(text)?.into_parts())).await?;
+    stream::answer(app.service.read(&caller, store, query, options)?, form).await
+}
+
+/// The newest matching event. Its cost does not grow with the store.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/events:last", operation_id = "get_last", tag = "events",
+    params(
+        StoreName,
+        ("query" = Option<String>, Query, description = "A query as JSON."),
+        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
+        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    responses((status = 200, description = "The event, or null.", body = LastOut)),
+)]
+async fn get_last(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let (store, query) = only_query(query.as_deref(), &store)?;
+    stream::newest(app.service.read(&caller, store, query, ReadOptions::backwards().limit(1))?).await
+}
+
+/// The newest matching event, requested by a body.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events:last", operation_id = "last", tag = "events",
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    request_body = AskIn,
+    responses((status = 200, description = "The event, or null.", body = LastOut)),
+)]
+async fn last(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.0.into())).await?;
+    stream::newest(app.service.read(&caller, store, query, ReadOptions::backwards().limit(1))?).await
+}
+
+/// The number of matching events. The events themselves are not read.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/events:count", operation_id = "get_count", tag = "events",
+    params(
+        StoreName,
+        ("query" = Option<String>, Query, description = "A query as JSON."),
+        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
+        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    responses((status = 200, description = "Counted.", body = CountOut)),
+)]
+async fn get_count(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<CountOut>, Problem> {
+    let (store, query) = only_query(query.as_deref(), &store)?;
+    Ok(Json(CountOut { count: app.service.count(&caller, store, &query).await? }))
+}
+
+/// The number of matching events, requested by a body.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events:count", operation_id = "count", tag = "events",
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    request_body = AskIn,
+    responses((status = 200, description = "Counted.", body = CountOut)),
+)]
+async fn count(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
+    body: JsonText,
+) -> Result<Json<CountOut>, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let query: Query = body.parse(|text| Ok(from_json::<AskIn>(text)?.query.0.into())).await?;
+    Ok(Json(CountOut { count: app.service.count(&caller, store, &query).await? }))
+}
+
+/// Whether an event matches. Stops at the first.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/events:exists", operation_id = "get_exists", tag = "events",
+    params(
+        StoreName,
+        ("query" = Option<String>, Query, description = "A query as JSON."),
+        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
+        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ("after" = Option<u64>, Query, description = "Only events after this position."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    responses((status = 200, description = "Looked.", body = ExistsOut)),
+)]
+async fn get_exists(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<ExistsOut>, Problem> {
+    let mut params = Params::parse(query.as_deref())?;
+    let store = params.asked(&store)?;
+    let query = query_of(&mut params)?;
+    let after = params.number("after")?.map(Position);
+    params.finish()?;
+    Ok(Json(ExistsOut { exists: app.service.exists(&caller, store, &query, after).await? }))
+}
+
+/// Whether an event matches, requested by a body.
+#[utoipa::path(
+    post, path = "/v1/stores/{store}/events:exists", operation_id = "exists", tag = "events",
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    request_body = ExistsIn,
+    responses((status = 200, description = "Looked.", body = ExistsOut)),
+)]
+async fn exists(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    RawQuery(asked): RawQuery,
+    body: JsonText,
+) -> Result<Json<ExistsOut>, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let build = |text: &str| {
+        let asked: ExistsIn = from_json(text)?;
+        Ok((Query::from(asked.query.0), asked.after.map(Position)))
+    };
+    let (query, after) = body.parse(build).await?;
+    Ok(Json(ExistsOut { exists: app.service.exists(&caller, store, &query, after).await? }))
+}
+
+/// The last position of the store. With `If-None-Match` it responds with 304 as long as nothing was appended.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/head", operation_id = "head", tag = "events",
+    params(
+        StoreName,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+        ("if-none-match" = Option<String>, Header, description = "The `ETag` of an earlier answer."),
+    ),
+    responses(
+        (status = 200, description = "The last position.", body = HeadOut,
+            headers(("etag" = String, description = "Changes with every append."))),
+        (status = 304, description = "Nothing was appended since."),
+    ),
+)]
+async fn head(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    headers: HeaderMap,
+    RawQuery(asked): RawQuery,
+) -> Result<Response, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let head = app.service.head(&caller, store).await?.map(|head| head.0);
+    let tag = format!("\"{}\"", head.unwrap_or(0));
+    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let same = known.flat_map(|list| list.split(',')).any(|known| {
+        let known = known.trim();
+        known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag
+    });
+    let mut response =
+        if same { StatusCode::NOT_MODIFIED.into_response() } else { Json(HeadOut { head }).into_response() };
+    let fields = response.headers_mut();
+    fields.insert(ETAG, HeaderValue::from_str(&tag).expect("a number in quotes is a header value"));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Ok(response)
+}
+
+fn form(headers: &HeaderMap) -> Result<Form, Problem> {
+    let chosen = accept::choose(headers, &["application/json", NDJSON])?;
+    Ok(match chosen == NDJSON {
+        true if exact_asked(headers) => Form::ExactLines,
+        true => Form::Lines,
+        false => Form::Object,
+    })
+}
+
+/// The query of `query=<json>`, or of `type=` and `tag=`, which make one item.
+pub(crate) fn query_of(params: &mut Params) -> Result<Query, Problem> {
+    let query: Option<QueryIn> = params.json("query")?;
+    let (types, tags) = (params.all("type"), params.all("tag"));
+    let (type_prefixes, tag_prefixes) = (params.all("type_prefix"), params.all("tag_prefix"));
+    let item = QueryItem { types, tags, type_prefixes, tag_prefixes };
+    match query {
+        Some(_) if !item.is_empty() => Err(Problem::invalid("the parameter query excludes type and tag")),
+        Some(query) => Ok(query.into()),
+        None if !item.is_empty() => Ok(Query::from_items([item])),
+        None => Ok(Query::all()),
+    }
+}
+
+fn only_query<'a>(text: Option<&str>, store: &'a str) -> Result<(AskedStore<'a>, Query), Problem> {
+    let mut params = Params::parse(text)?;
+    let asked = (params.asked(store)?, query_of(&mut params)?);
+    params.finish()?;
+    Ok(asked)
+}

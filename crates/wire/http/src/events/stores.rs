@@ -1,0 +1,251 @@
+//! Stores: list, create, get, delete; their tracking positions; statistics of the engine.
+
+use axum::Json;
+use axum::extract::{Extension, RawQuery, State};
+use axum::http::StatusCode;
+use ropewalk::{EngineStats, Position};
+use ropewalk_wire::{Caller, Needs, Resource, StoreInfo};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::kit::body::NoBody;
+use crate::kit::json::TrackingOut;
+use crate::kit::params::Params;
+use crate::kit::path::{Named, StoreAndSource, StoreName};
+use crate::kit::problem::Problem;
+use crate::routes::{Route, STORE};
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::LOGIN.later("stores that the caller may not read are left out"), routes!(list)),
+        Route::new(Needs::admin(STORE), routes!(create, delete)),
+        Route::new(Needs::read(STORE), routes!(look)),
+        Route::new(Needs::read(STORE), routes!(tracking)),
+        Route::new(Needs::read(Resource::AllStores), routes!(stats)),
+    ]
+}
+
+/// An event store.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Store)]
+struct StoreOut {
+    #[schema(example = "courses")]
+    name: String,
+    /// Last position; null while it is empty.
+    #[schema(example = 42)]
+    head: Option<u64>,
+    /// Number of events.
+    #[schema(example = 42)]
+    events: u64,
+}
+
+impl From<StoreInfo> for StoreOut {
+    fn from(store: StoreInfo) -> Self {
+        Self::new(store.name, store.head)
+    }
+}
+
+impl StoreOut {
+    /// Positions have no gaps, so the last one is also the number of events.
+    fn new(name: String, head: Option<Position>) -> Self {
+        Self { name, head: head.map(|head| head.0), events: head.map_or(0, |head| head.0) }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Stores)]
+struct StoresOut {
+    stores: Vec<StoreOut>,
+}
+
+/// The stores that the caller may read, by name.
+#[utoipa::path(
+    get, path = "/v1/stores", operation_id = "list_stores", tag = "stores",
+    responses((status = 200, description = "All of them.", body = StoresOut)),
+)]
+async fn list(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<StoresOut>, Problem> {
+    let stores = app.service.stores(&caller)?;
+    Ok(Json(StoresOut { stores: stores.into_iter().map(StoreOut::from).collect() }))
+}
+
+/// Creates an empty store; does nothing when it exists. (The first append creates its store, too.)
+#[utoipa::path(
+    put, path = "/v1/stores/{store}", operation_id = "create_store", tag = "stores",
+    params(StoreName),
+    responses(
+        (status = 200, description = "It was there.", body = StoreOut),
+        (status = 201, description = "Created.", body = StoreOut),
+    ),
+)]
+async fn create(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    NoBody: NoBody,
+) -> Result<(StatusCode, Json<StoreOut>), Problem> {
+    if app.service.create_store(&caller, &store).await? {
+        return Ok((StatusCode::CREATED, Json(StoreOut::new(store, None))));
+    }
+    let head = app.service.head(&caller, &store).await?;
+    Ok((StatusCode::OK, Json(StoreOut::new(store, head))))
+}
+
+/// A store and the number of its events.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}", operation_id = "get_store", tag = "stores",
+    params(StoreName),
+    responses((status = 200, description = "The store.", body = StoreOut)),
+)]
+async fn look(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+) -> Result<Json<StoreOut>, Problem> {
+    let head = app.service.head(&caller, &store).await?;
+    Ok(Json(StoreOut::new(store, head)))
+}
+
+/// Deletes a store with everything in it.
+#[utoipa::path(
+    delete, path = "/v1/stores/{store}", operation_id = "delete_store", tag = "stores",
+    params(StoreName),
+    responses((status = 204, description = "Deleted.")),
+)]
+async fn delete(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    NoBody: NoBody,
+) -> Result<StatusCode, Problem> {
+    app.service.delete_store(&caller, &store).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How far an upstream source has been consumed, as stored by appends with `tracking`.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/tracking/{source}", operation_id = "tracking", tag = "events",
+    params(
+        StoreAndSource,
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+    ),
+    responses((status = 200, description = "The highest position stored.", body = TrackingOut)),
+)]
+async fn tracking(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreAndSource { store, source }): Named<StoreAndSource>,
+    RawQuery(asked): RawQuery,
+) -> Result<Json<TrackingOut>, Problem> {
+    let store = Params::only_asked(asked.as_deref(), &store)?;
+    let position = app.service.tracking(&caller, store, &source).await?;
+    Ok(Json(TrackingOut { source, position }))
+}
+
+/// State and sizes of the engine.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Stats)]
+struct StatsOut {
+    /// Newest visible commit.
+    seq: u64,
+    /// Commit that recovery would start after.
+    checkpoint: u64,
+    /// Bytes in memtables.
+    memtable_bytes: u64,
+    /// Bytes of memtables at which commits wait.
+    memtable_bytes_max: u64,
+    /// Memtables waiting for their flush.
+    memtables_frozen: u64,
+    /// Live snapshots of different commits.
+    snapshots: u64,
+    /// Why the last flush failed, if it did.
+    flush_error: Option<String>,
+    log: LogOut,
+    /// Bytes of decoded blocks in the cache.
+    cache_bytes: u64,
+    /// Bound of the cache.
+    cache_bytes_max: u64,
+    /// Memory that runs hold: cache, fences, models, filters.
+    run_memory_bytes: u64,
+    keyspaces: Vec<KeyspaceOut>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = LogStats)]
+struct LogOut {
+    appended_bytes: u64,
+    written_bytes: u64,
+    syncs: u64,
+    segments: u64,
+    spare_segments: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = KeyspaceStats)]
+struct KeyspaceOut {
+    name: String,
+    entries: u64,
+    raw_bytes: u64,
+    file_bytes: u64,
+    flushed_bytes: u64,
+    compacted_bytes: u64,
+    /// Runs and their bytes, level by level.
+    levels: Vec<LevelOut>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = LevelStats)]
+struct LevelOut {
+    runs: u64,
+    bytes: u64,
+}
+
+impl From<EngineStats> for StatsOut {
+    fn from(stats: EngineStats) -> Self {
+        let keyspaces = stats.store.keyspaces.into_iter().map(|keyspace| KeyspaceOut {
+            name: keyspace.name,
+            entries: keyspace.entries,
+            raw_bytes: keyspace.raw_bytes,
+            file_bytes: keyspace.file_bytes,
+            flushed_bytes: keyspace.flushed_bytes,
+            compacted_bytes: keyspace.compacted_bytes,
+            levels: keyspace.levels.iter().map(|l| LevelOut { runs: l.runs, bytes: l.bytes }).collect(),
+        });
+        Self {
+            seq: stats.seq.0,
+            checkpoint: stats.checkpoint.0,
+            memtable_bytes: stats.write_bytes,
+            memtable_bytes_max: stats.write_bytes_max,
+            memtables_frozen: stats.frozen as u64,
+            snapshots: stats.snapshots as u64,
+            flush_error: stats.flush_error,
+            log: LogOut {
+                appended_bytes: stats.log.appended_bytes,
+                written_bytes: stats.log.written_bytes,
+                syncs: stats.log.syncs,
+                segments: stats.log.segments,
+                spare_segments: stats.log.spare_segments,
+            },
+            cache_bytes: stats.store.cache_bytes,
+            cache_bytes_max: stats.store.cache_bytes_max,
+            run_memory_bytes: stats.store.memory_bytes,
+            keyspaces: keyspaces.collect(),
+        }
+    }
+}
+
+/// State and sizes of the engine. Needs the right to read every store.
+#[utoipa::path(
+    get, path = "/v1/stats", operation_id = "stats", tag = "stores",
+    responses((status = 200, description = "The current values.", body = StatsOut)),
+)]
+async fn stats(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<StatsOut>, Problem> {
+    Ok(Json(app.service.stats(&caller)?.into()))
+}

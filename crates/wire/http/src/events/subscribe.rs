@@ -1,0 +1,215 @@
+//! Live subscriptions as server-sent events or NDJSON.
+//!
+//! ```text
+//! id: 7                                       {"position":7,…}
+//! data: {"position":7,…}
+//!
+//! id: 9
+//! event: caught-up                            {"control":"caught-up","head":9}
+//! data: {"head":9}
+//!
+//! : heartbeat                                 {"control":"heartbeat"}
+//! ```
+//! The id is the position to resume after: everything up to it has been delivered or does not match. A
+//! browser sends it back automatically as `Last-Event-ID`. Subscriptions that follow the same query share the
+//! encoded bytes: a batch is encoded once, by the first subscription that needs it, and cached next to the
+//! events. Nothing is buffered for a slow reader; the database stores the events, and the reader its
+//! position.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, RawQuery, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use ropewalk::Position;
+use ropewalk_wire::{Caller, EncodedBatch, Followed, Following, Frame, Needs, WireError};
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::events::query_of;
+use crate::kit::accept;
+use crate::kit::encode::{put_event, put_number};
+use crate::kit::params::Params;
+use crate::kit::path::{Named, StoreName};
+use crate::kit::problem::Problem;
+use crate::kit::stream::NDJSON;
+use crate::routes::{Route, STORE};
+
+pub(crate) const SSE: &str = "text/event-stream";
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![Route::new(Needs::read(STORE), routes!(subscribe))]
+}
+
+/// Follows matching events for ever: existing ones, then each new one as soon as it is durable.
+///
+/// Server-sent events by default (`Accept: text/event-stream` or `format=sse`), NDJSON by `Accept:
+/// application/x-ndjson` or `format=ndjson`. Besides events there are `caught-up` (everything up to `head`
+/// has been delivered; the following events are live), `fell-behind` (the reader is slower than the writers),
+/// heartbeats, and `error`, after which the stream ends. Nothing is skipped or repeated for a client that
+/// resumes by `Last-Event-ID`. A store that does not exist yet is caught up with at once; its first events
+/// are delivered when they are durable.
+#[utoipa::path(
+    get, path = "/v1/stores/{store}/subscribe", operation_id = "subscribe", tag = "events",
+    params(
+        StoreName,
+        ("query" = Option<String>, Query, description = "A query as JSON."),
+        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
+        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
+        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
+        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ("after" = Option<String>, Query, description = "Only events after this position; `head`: only new ones. Absent: from the first."),
+        ("checkpoint" = Option<String>, Query, description = "Instead of `after`: only events after the checkpoint of this consumer."),
+        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+        ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),
+        ("last-event-id" = Option<u64>, Header, description = "Resumes after this position, whatever `after` says."),
+    ),
+    responses(
+        (status = 200, description = "A stream without end.",
+            content((String = "text/event-stream"), (String = "application/x-ndjson"))),
+        (status = 406, description = "There is SSE and NDJSON.", body = crate::kit::problem::ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn subscribe(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(StoreName { store }): Named<StoreName>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let mut params = Params::parse(query.as_deref())?;
+    let store = params.asked(&store)?;
+    let frames = frames(&mut params, &headers)?;
+    let query = query_of(&mut params)?;
+    let (after, consumer) = (params.one("after")?, params.one("checkpoint")?);
+    if after.is_some() && consumer.is_some() {
+        return Err(Problem::invalid("the parameter checkpoint excludes after"));
+    }
+    let after = match (resume(&headers)?, after.as_deref()) {
+        (Some(position), _) => Some(position),
+        (None, Some("head")) => app.service.head(&caller, store).await?,
+        (None, Some(text)) => {
+            let refuse = |_| {
+                Problem::invalid(format!("parameter \"after\" is {text:?}; a position or head is needed"))
+            };
+            Some(Position(text.parse().map_err(refuse)?))
+        }
+        (None, None) => match consumer {
+            Some(consumer) => {
+                app.service.checkpoints(&caller, store)?.get(&consumer).map_err(WireError::from)?
+            }
+            None => None,
+        },
+    };
+    params.finish()?;
+    let following = app.service.follow(&caller, store, query, after)?;
+    Ok(respond(following, frames, app.settings.heartbeat))
+}
+
+pub(crate) fn frames(params: &mut Params, headers: &HeaderMap) -> Result<Frames, Problem> {
+    match params.one("format")?.as_deref() {
+        Some("sse") => Ok(Frames::Sse),
+        Some("ndjson") => Ok(Frames::Lines),
+        Some(other) => {
+            Err(Problem::invalid(format!("parameter \"format\" is {other:?}; sse or ndjson is needed")))
+        }
+        None if accept::choose(headers, &[SSE, NDJSON])? == SSE => Ok(Frames::Sse),
+        None => Ok(Frames::Lines),
+    }
+}
+
+fn resume(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
+    let Some(value) = headers.get("last-event-id").filter(|value| !value.is_empty()) else { return Ok(None) };
+    let position = value.to_str().ok().and_then(|text| text.parse().ok());
+    let refuse = || Problem::invalid(format!("Last-Event-ID is {value:?}; a position is needed"));
+    position.map(|position| Some(Position(position))).ok_or_else(refuse)
+}
+
+/// Framing of a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Frames {
+    Sse,
+    Lines,
+}
+
+impl Frames {
+    fn events(self, batch: &EncodedBatch) -> Bytes {
+        let mut out = Vec::new();
+        for event in batch.events() {
+            match self {
+                Self::Sse => {
+                    out.extend_from_slice(b"id: ");
+                    put_number(&mut out, event.position.0);
+                    out.extend_from_slice(b"\ndata: ");
+                    put_event(&mut out, &event);
+                    out.extend_from_slice(b"\n\n");
+                }
+                Self::Lines => {
+                    put_event(&mut out, &event);
+                    out.push(b'\n');
+                }
+            }
+        }
+        out.into()
+    }
+
+    fn control(self, name: &str, head: Position) -> Bytes {
+        let head = head.0;
+        match self {
+            Self::Sse => format!("id: {head}\nevent: {name}\ndata: {{\"head\":{head}}}\n\n"),
+            Self::Lines => format!("{{\"control\":\"{name}\",\"head\":{head}}}\n"),
+        }
+        .into()
+    }
+
+    pub(crate) fn heartbeat(self) -> Bytes {
+        Bytes::from_static(match self {
+            Self::Sse => b": heartbeat\n\n",
+            Self::Lines => b"{\"control\":\"heartbeat\"}\n",
+        })
+    }
+
+    pub(crate) fn error(self, error: WireError) -> Bytes {
+        let problem = serde_json::to_string(Problem::from(error).body()).unwrap_or_default();
+        match self {
+            Self::Sse => format!("event: error\ndata: {problem}\n\n"),
+            Self::Lines => format!("{{\"control\":\"error\",\"problem\":{problem}}}\n"),
+        }
+        .into()
+    }
+}
+
+fn frame(frames: Frames, followed: Followed) -> Bytes {
+    match followed {
+        Followed::Events(batch) => {
+            let kept = if frames == Frames::Sse { Frame::Sse } else { Frame::Ndjson };
+            batch.frame(kept, |batch| frames.events(batch))
+        }
+        Followed::CaughtUp { head } => frames.control("caught-up", head),
+        Followed::FellBehind { head } => frames.control("fell-behind", head),
+    }
+}
+
+fn respond(following: Following, frames: Frames, heartbeat: Duration) -> Response {
+    let state = Some(following);
+    let body = stream::unfold(state, move |following| async move {
+        let mut following = following?;
+        let frame = match tokio::time::timeout(heartbeat, following.next()).await {
+            Err(_) => frames.heartbeat(),
+            Ok(Ok(followed)) => frame(frames, followed),
+            Ok(Err(error)) => return Some((Ok::<_, std::convert::Infallible>(frames.error(error)), None)),
+        };
+        Some((Ok(frame), Some(following)))
+    });
+    // Fused: the body may be polled again after its end.
+    let mut response = Body::from_stream(body.fuse()).into_response();
+    let headers = response.headers_mut();
+    let kind = if frames == Frames::Sse { SSE } else { NDJSON };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
