@@ -70,10 +70,9 @@ fn calls(server: &Server, shop: &str) -> Vec<Call> {
     };
     let document = r#"{"_id":0,"item":"rope"}"#.to_owned();
     let counts = format!(
-        "SELECT (SELECT count(*) FROM events.{name}) AS events, (SELECT count(*) FROM \\"default\\".{name}) AS documents, \
+        "SELECT (SELECT count(*) FROM events.{name}) AS events, (SELECT count(*) FROM \"default\".{name}) AS documents, \
          (SELECT count(*) FROM metrics.{metric}) AS samples, (SELECT {STOCK} - available FROM {name}) AS rows"
-    )
-    .replace("\\\"", "\"");
+    );
     let restock = format!(
         "BEGIN; UPDATE {name} SET available = available + 50; \
          SELECT append_event('Restocked', '{{}}', '{{\"ropes\":50}}', store => '{name}'); COMMIT"
@@ -83,8 +82,16 @@ fn calls(server: &Server, shop: &str) -> Vec<Call> {
         server.mongo
     );
     vec![
-        curl(format!("http://{http}/v1/databases/default/collections/{name}/documents?sort={{\"_id\":1}}&limit=1"), document),
-        curl(format!("http://{http}/api/v1/query?query=count_over_time({metric}[1h])"), format!("\"{STOCK}\"")),
+        curl(
+            format!(
+                "http://{http}/v1/databases/default/collections/{name}/documents?sort={{\"_id\":1}}&limit=1"
+            ),
+            document,
+        ),
+        curl(
+            format!("http://{http}/api/v1/query?query=count_over_time({metric}[1h])"),
+            format!("\"{STOCK}\""),
+        ),
         psql(counts, format!("{STOCK}|{STOCK}|{STOCK}|{STOCK}")),
         psql(restock, "COMMIT".to_owned()),
         psql(format!("SELECT available FROM {name}"), "50".to_owned()),
@@ -100,7 +107,9 @@ fn calls(server: &Server, shop: &str) -> Vec<Call> {
 fn psql_arguments(address: &str, statement: &str) -> Vec<String> {
     let (host, port) = address.split_once(':').unwrap_or((address, "5432"));
     let mut arguments: Vec<String> =
-        ["-h", host, "-p", port, "-U", "demo", "-d", "postgres", "-XAt", "-v", "ON_ERROR_STOP=1"].map(str::to_owned).into();
+        ["-h", host, "-p", port, "-U", "demo", "-d", "postgres", "-XAt", "-v", "ON_ERROR_STOP=1"]
+            .map(str::to_owned)
+            .into();
     for part in statement.split("; ") {
         arguments.extend(["-c".to_owned(), part.to_owned()]);
     }
@@ -119,8 +128,9 @@ fn run(call: &Call) -> Option<String> {
 
 impl Server {
     fn start(at: &Path) -> Result<Self> {
-        let failed =
-            |doing: &str, error: &std::io::Error| Failure::new(Exit::Io, format!("{doing} the server: {error}"), "");
+        let failed = |doing: &str, error: &std::io::Error| {
+            Failure::new(Exit::Io, format!("{doing} the server: {error}"), "")
+        };
         let program = std::env::current_exe().map_err(|error| failed("find", &error))?;
         let folder = tempfile::tempdir().map_err(|error| failed("prepare", &error))?;
         let ready = folder.path().join("ready.json");
@@ -128,7 +138,16 @@ impl Server {
         let mut child = Command::new(program)
             .arg("serve")
             .arg(at)
-            .args(["--http-listen", port, "--postgres-listen", port, "--mongo-listen", port, "--grpc-listen", "off"])
+            .args([
+                "--http-listen",
+                port,
+                "--postgres-listen",
+                port,
+                "--mongo-listen",
+                port,
+                "--grpc-listen",
+                "off",
+            ])
             .args(["--log-level", "error", "--ready-file"])
             .arg(&ready)
             .stdin(Stdio::null())
@@ -175,7 +194,9 @@ impl Server {
         ] {
             story.line(&line)?;
         }
-        self.child.wait().map_err(|error| Failure::new(Exit::Io, format!("wait for the server: {error}"), ""))?;
+        self.child
+            .wait()
+            .map_err(|error| Failure::new(Exit::Io, format!("wait for the server: {error}"), ""))?;
         Ok(())
     }
 }

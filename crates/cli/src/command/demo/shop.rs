@@ -8,7 +8,8 @@ use ropewalk::documents::{Collection, Find};
 use ropewalk::series::{Labels, MatchOp, Matcher, SampleBatch, Samples, SeriesStore};
 use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, Type};
 use ropewalk::{
-    AppendCondition, AppendOptions, Database, Error, Event, EventStore, Isolation, Query, ReadOptions, Snapshot,
+    AppendCondition, AppendOptions, Database, Error, Event, EventStore, Isolation, Query, ReadOptions,
+    Snapshot,
 };
 
 use super::story::Story;
@@ -124,7 +125,10 @@ pub(super) fn sell_out(story: &mut Story, db: &Database) -> Result<String> {
     };
     let results: Vec<std::result::Result<(i64, i64), Error>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(&work)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread of the demo does not panic")).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread of the demo does not panic"))
+            .collect()
     });
     let duration = started.elapsed();
     let (mut sold, mut none_left) = (0, 0);
