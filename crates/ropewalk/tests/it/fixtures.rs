@@ -178,7 +178,7 @@ fn files(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_format_version_opens_and_accepts_writes() {
+fn every_format_opens_and_accepts_appends() {
     if let Ok(version) = std::env::var("UPDATE_FIXTURES") {
         let dir = fixtures().join(version);
         assert!(!dir.exists(), "a fixture of a released format does not change");
@@ -221,7 +221,7 @@ fn every_format_version_opens_and_accepts_writes() {
 /// Harmless bits are those no longer needed: log records before the checkpoint, the last mark of the log, and
 /// the zeros after it. A changed bit of a run or of the manifest is always detected by a read or by verify.
 #[test]
-fn flipped_bits_are_detected_or_harmless() {
+fn changed_bytes_are_refused_or_harmless() {
     let temp = tempfile::tempdir().unwrap();
     let (good, dir) = (temp.path().join("good"), temp.path().join("db"));
     write(&good);
