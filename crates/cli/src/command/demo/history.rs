@@ -32,8 +32,8 @@ pub(super) fn import(story: &mut Story, db: &Database, more: &[PathBuf]) -> Resu
     match Repository::find(Path::new("."), "HEAD") {
         Ok(repository) => imported.push(import_one(story, db, Path::new("."), &repository)?),
         Err(_) => story.say(
-            "There is no git history in the current directory, so there is nothing to import, and no \
-             history is invented. Run the demo inside a clone, or name one with --repo.",
+            "There is no git history in the current directory, so there is nothing real to import here, and nothing is \
+             made up instead. Run the demo inside a clone, or name one with --repo.",
         )?,
     }
     for path in more {
