@@ -1,9 +1,10 @@
 //! `ropewalk demo`: demonstrates the purpose of this database in a minute, on real input.
 //!
-//!   1 history ─▶ 2 questions ─▶ 3 decisions ─▶ 4 crash ─▶ 5 change feed and verify ─▶ figures
+//!   1 history ─▶ 2 queries ─▶ 3 decisions ─▶ 4 crash ─▶ 5 change feed and verify ─▶ results
 //!
-//! Each chapter announces its work, does it, and checks the outcome; one failed check makes the whole demo fail. Nothing
-//! is simulated: the events are the git history of the directory, threads race, and a process is killed by SIGKILL.
+//! Each chapter announces its work, does it, and checks the outcome; one failed check fails the demo. Nothing
+//! is simulated: the events are the git history of the directory, threads race, and a process is killed by
+//! SIGKILL.
 
 mod crash;
 mod decisions;

@@ -119,7 +119,7 @@ impl Git {
         let mut stderr = child.stderr.take().expect("standard error is piped");
         let errors = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // Unreadable output is not shown; the exit code reports the failure.
+            // Unreadable output is not printed; the exit code reports the failure.
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).trim().to_owned()
         });
