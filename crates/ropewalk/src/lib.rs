@@ -1,5 +1,6 @@
-//! Ropewalk: one embedded, durable, multi-model database. One commit log; a transaction is one record of it, one sync,
-//! all or nothing, whatever it touches.
+//! Ropewalk: an embedded, durable, multi-model database over one commit log.
+//!
+//! A transaction is one log record, synced once and applied atomically, whichever models it writes.
 //!
 //! ```
 //! use ropewalk::{AppendCondition, Database, Event, Query};
@@ -16,7 +17,8 @@
 //! # }
 //! ```
 //!
-//! SQL is in the crate `ropewalk-sql`: its `Session` runs statements over a [`Database`], and gives the [`Transaction`] that they run in.
+//! SQL is in the crate `ropewalk-sql`: its `Session` runs statements over a [`Database`] and exposes the
+//! [`Transaction`] that they run in.
 #![deny(missing_docs)]
 
 mod consumer_checkpoints;
@@ -51,7 +53,7 @@ pub use ropewalk_events::{
     Query, QueryItem, ReadOptions, Recorded, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark,
     Subscription, ToEvent, Tracking, any, counter, projection, to_events, try_projection, typed_projection,
 };
-/// The language of Prometheus, asked of [`Snapshot::metrics`].
+/// PromQL, the Prometheus query language, evaluated over [`Snapshot::metrics`].
 ///
 /// ```
 /// use ropewalk::Database;
@@ -105,9 +107,9 @@ pub mod promql {
 pub mod series {
     pub use ropewalk_series::*;
 }
-/// Documents: BSON in collections, and MongoDB's language to ask for them and change them.
+/// Documents: BSON in collections, with MongoDB's query and update language.
 ///
-/// With the feature `serde`, [`Database::collection_of`] stores values of an application's types.
+/// With the feature `serde`, [`Database::collection_of`] stores values of application types.
 ///
 /// ```
 /// use ropewalk::documents::lang::{Filter, Value, Writer};
