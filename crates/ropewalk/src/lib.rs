@@ -182,3 +182,34 @@ pub use transaction::{AppendedEvents, AppendedSamples, Committed, PendingCommit,
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles and runs the examples of the guides.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/getting-started.md")]
+    struct GettingStarted;
+
+    #[doc = include_str!("../../../docs/guides/transactions.md")]
+    struct Transactions;
+
+    #[doc = include_str!("../../../docs/guides/projections-and-consumers.md")]
+    struct ProjectionsAndConsumers;
+
+    #[doc = include_str!("../../../docs/guides/embedding-in-async-programs.md")]
+    struct EmbeddingInAsyncPrograms;
+
+    #[doc = include_str!("../../../docs/guides/from-postgresql.md")]
+    struct FromPostgresql;
+
+    #[doc = include_str!("../../../docs/guides/from-mongodb.md")]
+    struct FromMongodb;
+
+    #[doc = include_str!("../../../docs/guides/from-prometheus.md")]
+    struct FromPrometheus;
+
+    #[doc = include_str!("../../../docs/guides/from-an-event-store.md")]
+    struct FromAnEventStore;
+
+    #[doc = include_str!("../../../docs/guides/operations.md")]
+    struct Operations;
+}
