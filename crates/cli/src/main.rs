@@ -3,8 +3,8 @@
 //! ```text
 //! main ─▶ command (arguments, one file each) ─▶ database (directory or server) ─▶ output (rows, failures)
 //! ```
-//! Standard output carries data only; messages go to standard error. The exception is `demo`, whose whole text goes to
-//! standard output.
+//! Standard output carries data only; messages go to standard error. The exception is `demo`, whose entire
+//! text goes to standard output.
 #![allow(clippy::print_stderr)] // messages of commands
 
 mod command;

@@ -1,10 +1,11 @@
-//! Checkpoints of consumers: how far each has come in a store, by name, kept in keyspace `sys.checkpoints`.
+//! Consumer checkpoints: the position that each named consumer of an event store has processed.
 //!
+//! Stored in keyspace `sys.checkpoints`:
 //! ```text
 //! key     store, 0, name          names hold no control characters
 //! value   version 1 | number of the store varint | position varint | microseconds since 1970 UTC u64
 //! ```
-//! A checkpoint goes with the store whose positions it means: when the store is deleted, it reads as absent.
+//! A checkpoint belongs to one incarnation of a store: once the store is deleted, it reads as absent.
 
 use ropewalk_base::{DecodeError, Decoder, Position, put_u64, put_varint};
 use ropewalk_engine::{Durability, EngineError, Isolation, KeyspaceOptions};
@@ -18,21 +19,21 @@ use crate::transaction::Transaction;
 
 const KEYSPACE: &str = "sys.checkpoints";
 const VERSION: u8 = 1;
-/// How often a call that meets other commits is tried again.
+/// Most attempts of a call that conflicts with other commits.
 const ATTEMPTS: usize = 1_000;
 
-/// How far a consumer has come.
+/// The progress of one consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerCheckpoint {
     /// The consumer's name.
     pub name: String,
-    /// What it has dealt with: every event up to here.
+    /// The consumer has processed every event up to this position.
     pub position: Position,
-    /// When it said so, microseconds since 1970 UTC.
+    /// When the checkpoint was set, microseconds since 1970 UTC.
     pub time_micros: i64,
 }
 
-/// The checkpoints of the consumers of one event store. Cheap to clone.
+/// Consumer checkpoints of one event store. Cheap to clone.
 ///
 /// ```
 /// use ropewalk::{Database, Event, Position, Query};
@@ -56,10 +57,10 @@ pub struct ConsumerCheckpoints {
 }
 
 impl Database {
-    /// The checkpoints of the consumers of the event store `store`.
+    /// Returns the consumer checkpoints of the event store `store`.
     ///
     /// # Errors
-    /// A name that no store may have; the manifest cannot be written.
+    /// The name is not allowed for a store, or the manifest cannot be written.
     pub fn consumer_checkpoints(&self, store: &str) -> Result<ConsumerCheckpoints, Error> {
         let keyspace = self.keyspace(KEYSPACE, KeyspaceOptions::default())?;
         Ok(ConsumerCheckpoints { store: self.events(store)?, db: self.clone(), keyspace })
@@ -67,19 +68,22 @@ impl Database {
 }
 
 impl ConsumerCheckpoints {
-    /// Keeps that the consumer `name` has dealt with every event up to `position`, be that behind or before what it said
-    /// last. Durable when it returns.
+    /// Records that the consumer `name` has processed every event up to `position`.
+    ///
+    /// The position may be before or after the recorded one. The checkpoint is durable when this returns.
     ///
     /// # Errors
-    /// A name that is empty, over 255 bytes or holds control characters; a store that is not there, or a position beyond its
-    /// last.
+    /// The name is empty, longer than 255 bytes, or contains control characters; the store does not exist;
+    /// the position is after its last event.
     pub fn set(&self, name: &str, position: Position) -> Result<(), Error> {
         self.db.transact_with(Isolation::Serializable, Durability::Sync, ATTEMPTS, |tx| {
             self.set_in(tx, name, position)
         })
     }
 
-    /// The same in the transaction in which it deals with them: exactly once, then.
+    /// Same as [`ConsumerCheckpoints::set`], within the transaction that processes the events.
+    ///
+    /// This gives exactly-once processing.
     ///
     /// # Errors
     /// As [`ConsumerCheckpoints::set`].
@@ -90,7 +94,7 @@ impl ConsumerCheckpoints {
         let store = self.store.id_at(snapshot.engine()).ok_or_else(unknown)?;
         let head = self.store.head_at(snapshot.engine())?.unwrap_or(Position::ZERO);
         if position > head {
-            return Err(Error::Invalid(format!("position {position} lies beyond the last event, {head}")));
+            return Err(Error::Invalid(format!("position {position} is after the last event, {head}")));
         }
         let mut value = vec![VERSION];
         put_varint(&mut value, u64::from(store));
@@ -100,10 +104,10 @@ impl ConsumerCheckpoints {
         Ok(())
     }
 
-    /// What the consumer `name` has dealt with; `None` when it never said.
+    /// Returns the checkpoint of the consumer `name`, or `None` if it has none.
     ///
     /// # Errors
-    /// A name that no consumer may have; damage.
+    /// The name is not allowed for a consumer, or stored data is corrupt.
     pub fn get(&self, name: &str) -> Result<Option<Position>, Error> {
         check_name("consumer", name)?;
         let snapshot = self.db.snapshot();
@@ -112,10 +116,10 @@ impl ConsumerCheckpoints {
         Ok((self.store.id_at(snapshot.engine()) == Some(store)).then_some(found.position))
     }
 
-    /// All of them, by name.
+    /// Returns all checkpoints of the store, sorted by name.
     ///
     /// # Errors
-    /// Damage.
+    /// Stored data is corrupt.
     pub fn all(&self) -> Result<Vec<ConsumerCheckpoint>, Error> {
         let snapshot = self.db.snapshot();
         let store = self.store.id_at(snapshot.engine());
@@ -135,10 +139,10 @@ impl ConsumerCheckpoints {
         Ok(all)
     }
 
-    /// Forgets the consumer `name`. False when there is nothing to forget.
+    /// Deletes the checkpoint of the consumer `name`; false if it has none.
     ///
     /// # Errors
-    /// A name that no consumer may have; the database's own.
+    /// The name is not allowed for a consumer; errors of the database.
     pub fn remove(&self, name: &str) -> Result<bool, Error> {
         check_name("consumer", name)?;
         let key = self.key(name);

@@ -27,13 +27,13 @@ use crate::transaction::{Committed, Transaction};
 
 /// Slot of the events model among the engine's models (slot 0 is the keyspaces).
 const EVENTS_SLOT: usize = 1;
-/// The database of [`Database::collection`].
+/// Name of the document database that [`Database::collection`] uses.
 pub const DOCUMENT_DATABASE: &str = "default";
 
 /// Slot of the series model.
 const SERIES_SLOT: usize = 3;
 
-/// An open database. Cheap to clone; the last clone closes it.
+/// Handle on an open database. Cheap to clone; dropping the last clone closes it.
 #[derive(Clone)]
 pub struct Database {
     pub(crate) engine: Arc<Engine>,
@@ -45,12 +45,12 @@ pub struct Database {
     companions: Arc<Companions>,
 }
 
-/// What layers above keep with a database, one of each type.
+/// Extension state of the layers above: one value per type.
 #[derive(Default)]
 struct Companions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 impl Database {
-    /// Opens or creates the database in directory `path` with default options.
+    /// Opens or creates the database in directory `path`, with default options.
     ///
     /// # Errors
     /// As [`Options::open`].
@@ -58,7 +58,9 @@ impl Database {
         Options::new().open(path)
     }
 
-    /// A database in memory: the same code on files that live in memory. Gone with the last clone.
+    /// Opens an in-memory database, which is dropped with its last clone.
+    ///
+    /// It runs the same code, on files held in memory.
     ///
     /// # Errors
     /// None in practice.
@@ -68,7 +70,7 @@ impl Database {
 
     pub(crate) fn open_with(path: &Path, options: Options) -> Result<Self, Error> {
         if options.must_exist {
-            // One of them alone is a damaged database, as opening it says.
+            // A directory with only one of the two is a damaged database; opening it reports that.
             let exists =
                 ["store", "log"].iter().any(|half| options.env.vfs.exists(&path.join(half)).unwrap_or(false));
             if !exists {
@@ -104,24 +106,27 @@ impl Database {
         })
     }
 
-    /// The `T` of this database, made when first asked for: what a layer above keeps beside it for all its users, such as a
-    /// cache. It goes with the database.
+    /// Returns the extension value of type `T`, created on first use and shared by all clones.
+    ///
+    /// A layer above stores state per database in it, such as a cache. It is dropped with the database.
     pub fn companion<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
         let mut companions = self.companions.0.lock();
         let companion = companions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::<T>::default()).clone();
-        // The entry of a type is of that type.
+        // The entry of a type always holds a value of that type.
         companion.downcast().unwrap_or_default()
     }
 
-    /// The event store `name`. It comes into being with its first append; until then it reads as empty.
+    /// Returns the event store `name`, which its first append creates.
+    ///
+    /// Until then it reads as empty.
     ///
     /// # Errors
-    /// A name that is empty, over 255 bytes or holds control characters.
+    /// The name is empty, longer than 255 bytes, or contains control characters.
     pub fn events(&self, name: &str) -> Result<EventStore, Error> {
         Ok(EventStore::new(self.engine.clone(), self.events.clone(), name)?)
     }
 
-    /// The event store `name`, which must exist.
+    /// Returns the event store `name`, which must exist.
     ///
     /// # Errors
     /// [`crate::Class::NotFound`].
@@ -133,18 +138,19 @@ impl Database {
         Ok(store)
     }
 
-    /// Names of all event stores, sorted.
+    /// Returns the names of all event stores, sorted.
     pub fn event_stores(&self) -> Vec<String> {
         self.events.stores_at(self.engine.seq()).into_iter().map(|(name, _)| name).collect()
     }
 
-    /// The tables: names, definitions, indexes built beside running writers. Rows and definitions are written inside
-    /// transactions, see [`Transaction::tables`].
+    /// The tables: their names, definitions and online index builds.
+    ///
+    /// Rows and definitions are written within transactions, see [`Transaction::tables`].
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// A prepared handle on the table `name`.
+    /// Returns a prepared handle on the table `name`.
     ///
     /// # Errors
     /// [`crate::Class::NotFound`].
@@ -152,41 +158,48 @@ impl Database {
         Ok(self.tables.table(name)?)
     }
 
-    /// The series store `name`. It comes into being with its first append; until then it reads as empty.
+    /// Returns the series store `name`, which its first append creates.
+    ///
+    /// Until then it reads as empty.
     ///
     /// # Errors
-    /// A name that is empty, over 255 bytes or holds control characters.
+    /// The name is empty, longer than 255 bytes, or contains control characters.
     pub fn series(&self, name: &str) -> Result<SeriesStore, Error> {
         Ok(SeriesStore::new(self.engine.clone(), self.series.clone(), name)?)
     }
 
-    /// Names of all series stores, sorted.
+    /// Returns the names of all series stores, sorted.
     pub fn series_stores(&self) -> Vec<String> {
         self.series.stores()
     }
 
-    /// Carries out what the series stores' rules say of retention and downsampling ([`SeriesStore::set_rules`]), in the
-    /// background, again and again with `pause` between, for as long as the answer lives.
+    /// Enforces the retention and downsampling rules of all series stores in the background.
+    ///
+    /// The rules are those of [`SeriesStore::set_rules`]. Rounds repeat, `pause` apart, until the returned
+    /// handle is dropped.
     pub fn enforce_series_rules(&self, pause: std::time::Duration) -> engine::Repeated {
         self.series.enforce_in_background(&self.engine, pause)
     }
 
-    /// The documents: databases, collections, indexes built beside running writers, change streams. What is written inside a
-    /// transaction is written through [`Transaction::documents`].
+    /// The documents: databases, collections, online index builds and change streams.
+    ///
+    /// Writes within a transaction go through [`Transaction::documents`].
     pub fn documents(&self) -> &Documents {
         &self.documents
     }
 
-    /// The collection `name` of the database [`DOCUMENT_DATABASE`]. It comes into being with its first document; until then
-    /// it reads as empty. Other databases: [`Documents::collection`].
+    /// Returns the collection `name` of the database [`DOCUMENT_DATABASE`].
+    ///
+    /// Its first document creates it; until then it reads as empty. For other databases see
+    /// [`Documents::collection`].
     ///
     /// # Errors
-    /// A name that no collection may have.
+    /// The name is not allowed for a collection.
     pub fn collection(&self, name: &str) -> Result<Collection, Error> {
         Ok(self.documents.collection(DOCUMENT_DATABASE, name)?)
     }
 
-    /// The collection `name` of the database [`DOCUMENT_DATABASE`], with documents of type `T`.
+    /// Returns the collection `name` of [`DOCUMENT_DATABASE`], with documents of type `T`.
     ///
     /// ```
     /// use ropewalk::documents::doc;
@@ -223,17 +236,19 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// A name that no collection may have.
+    /// The name is not allowed for a collection.
     #[cfg(feature = "serde")]
     pub fn collection_of<T>(&self, name: &str) -> Result<ropewalk_documents::TypedCollection<T>, Error> {
         Ok(self.collection(name)?.typed())
     }
 
-    /// Finds or creates an ordered keyspace. The names `events`, `tables`, `series` and `documents`, and names that begin with one of
-    /// them and a dot, belong to the models.
+    /// Opens or creates an ordered keyspace.
+    ///
+    /// The names `events`, `tables`, `series` and `documents` are reserved for the models, also as a prefix
+    /// before a dot.
     ///
     /// # Errors
-    /// A reserved name; the manifest cannot be written.
+    /// The name is reserved, or the manifest cannot be written.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, Error> {
         let owned =
             |model: &str| name.strip_prefix(model).is_some_and(|n| n.is_empty() || n.starts_with('.'));
@@ -248,16 +263,19 @@ impl Database {
         Transaction::new(self.clone(), engine::Isolation::Serializable)
     }
 
-    /// Begins a transaction with another isolation.
+    /// Begins a transaction at the given isolation level.
     pub fn begin_with(&self, isolation: engine::Isolation) -> Transaction {
         Transaction::new(self.clone(), isolation)
     }
 
-    /// Runs `work` in a transaction and commits it; after a conflict runs it again on the newest state, at most `attempts`
-    /// times. `work` must have no effect but on the transaction.
+    /// Runs `work` in a transaction, commits it, and retries after conflicts.
     ///
-    /// `E` is the application's own error: a refusal of `work` is returned at once and nothing is written. Events that `work`
-    /// decides on are read by [`Transaction::decision`], so that a retry reads them again.
+    /// Each retry runs `work` again on the newest state, at most `attempts` times in all. `work` must have no
+    /// effects outside the transaction.
+    ///
+    /// `E` is the application's error type: an error of `work` is returned at once and nothing is written.
+    /// Read the events that `work` decides on with [`Transaction::decision`], so that a retry reads them
+    /// again.
     ///
     /// ```
     /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query, any};
@@ -292,8 +310,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// That of `work`; the last conflict; other failures of the commit. Where `E` is [`Error`], a conflict that `work`
-    /// returns is retried, too.
+    /// The error of `work`; the last conflict; any other commit failure. If `E` is [`Error`], a conflict that
+    /// `work` returns is retried, too.
     pub fn transact<R, E: From<Error> + 'static>(
         &self,
         isolation: engine::Isolation,
@@ -303,7 +321,7 @@ impl Database {
         self.transact_with(isolation, Durability::Sync, attempts, work)
     }
 
-    /// As [`Database::transact`], as durable as asked.
+    /// Same as [`Database::transact`], with an explicit durability.
     ///
     /// # Errors
     /// As [`Database::transact`].
@@ -317,7 +335,7 @@ impl Database {
         self.transact_committed(isolation, durability, attempts, work).map(|(result, _)| result)
     }
 
-    /// As [`Database::transact_with`], with the commit; `None` when `work` wrote nothing.
+    /// Same as [`Database::transact_with`], and returns the commit; `None` if `work` wrote nothing.
     ///
     /// # Errors
     /// As [`Database::transact`].
@@ -347,10 +365,10 @@ impl Database {
         }
     }
 
-    /// Writes one key, durable when it returns.
+    /// Writes one key as one commit.
     ///
     /// # Errors
-    /// The engine's.
+    /// Errors of the engine.
     pub fn put(
         &self,
         keyspace: Keyspace,
@@ -363,10 +381,12 @@ impl Database {
         Ok(self.engine.commit(vec![Box::new(batch)], durability)?.seq)
     }
 
-    /// Writes a batch of keys and values as one commit, without reading: the bulk path. Returns at once with a handle.
+    /// Submits a batch of blind writes as one commit and returns its handle at once.
+    ///
+    /// This is the bulk-load path: it reads nothing and does not wait for the disk.
     ///
     /// # Errors
-    /// The engine's.
+    /// Errors of the engine.
     pub fn submit_puts<'a>(
         &self,
         keyspace: Keyspace,
@@ -380,7 +400,9 @@ impl Database {
         Ok(self.engine.submit(vec![Box::new(batch)], durability)?)
     }
 
-    /// Everything as of now, for as long as the snapshot lives.
+    /// Takes a snapshot of all models at the newest visible commit.
+    ///
+    /// The snapshot retains the versions that it reads until it is dropped.
     pub fn snapshot(&self) -> Snapshot {
         self.at(self.engine.snapshot())
     }
@@ -389,7 +411,9 @@ impl Database {
         Snapshot { inner, label_texts: self.label_texts.clone() }
     }
 
-    /// Every commit from `from` on, in order, whatever model it wrote; resumable by number.
+    /// Returns the commits of all models from number `from` on, in order.
+    ///
+    /// A reader resumes by commit number.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -397,39 +421,43 @@ impl Database {
         Ok(ChangeFeed { inner: self.engine.changes(from)?, events: self.events.clone() })
     }
 
-    /// The newest visible commit.
+    /// The number of the newest visible commit.
     pub fn seq(&self) -> Seq {
         self.engine.seq()
     }
 
-    /// The failure after which nothing is written any more, such as a full disk under the log, or that the database was closed.
-    /// Reads go on; opening again goes on from what is durable.
+    /// The failure that stopped writes, such as a full disk, or that the database was closed.
+    ///
+    /// Reads continue to work. Reopening recovers the durable state.
     pub fn stopped(&self) -> Option<Error> {
         self.engine.stopped().map(Error::from)
     }
 
-    /// A future for the newest visible commit once that lies beyond `seq`; resolves to the failure if the engine stops.
-    /// Needs no thread and no polling.
+    /// A future that resolves to the newest visible commit once it exceeds `seq`.
+    ///
+    /// It resolves to an error if the engine stops. It needs no thread and no polling.
     pub fn visible_beyond(&self, seq: Seq) -> engine::VisibleBeyond {
         self.engine.visible_beyond(seq)
     }
 
-    /// A future for what [`Database::stopped`] will answer. Needs no thread and no polling, and no commit wakes it.
+    /// A future that resolves to the failure of [`Database::stopped`] once there is one.
+    ///
+    /// It needs no thread and no polling, and commits do not wake it.
     pub fn until_stopped(&self) -> engine::UntilStopped {
         self.engine.until_stopped()
     }
 
-    /// How much room the memory budget leaves for writes.
+    /// The headroom that the memory budget leaves for writes.
     pub fn room(&self) -> engine::Room {
         self.engine.room()
     }
 
-    /// What the engine does and holds.
+    /// Statistics of the engine.
     pub fn stats(&self) -> EngineStats {
         self.engine.stats()
     }
 
-    /// Reads every byte and checks every checksum and invariant.
+    /// Reads all stored bytes and checks all checksums and invariants.
     ///
     /// # Errors
     /// The check itself could not run.
@@ -437,11 +465,13 @@ impl Database {
         Ok(self.engine.verify()?)
     }
 
-    /// Copies the database to the directory `target`, which must not exist: everything acknowledged before the call, of all
-    /// models, as of one commit. Writers go on meanwhile. The copy is durable when this returns, and a database like any other.
+    /// Copies the database to the directory `target`, which must not exist.
     ///
-    /// Cost: the log behind the checkpoint is read and written, which [`Database::checkpoint`] makes short; sorted files get a
-    /// second name where `target` is on the same file system, else they are read and written.
+    /// The copy is one commit of all models and contains everything acknowledged before the call. Writers
+    /// continue meanwhile. The copy is durable when this returns, and a database like any other.
+    ///
+    /// Cost: the log after the checkpoint is copied; [`Database::checkpoint`] beforehand makes it short.
+    /// Sorted files are hard-linked if `target` is on the same file system, otherwise copied.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -461,13 +491,14 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`crate::Class::Invalid`] when there is something at `target`; [`crate::Class::Busy`] while another backup to it is
-    /// made; I/O, among them a full disk; damage in the log. A backup that fails or is interrupted leaves no `target`.
+    /// [`crate::Class::Invalid`] if `target` exists; [`crate::Class::Busy`] while another backup to it runs;
+    /// I/O errors such as a full disk; corruption in the log. A backup that fails or is interrupted leaves no
+    /// `target`.
     pub fn backup(&self, target: impl AsRef<Path>) -> Result<Backup, Error> {
         Ok(self.engine.backup(target.as_ref())?)
     }
 
-    /// Writes memtables out and moves the point recovery starts from.
+    /// Flushes the memtables and advances the recovery start point.
     ///
     /// # Errors
     /// The flush failed; nothing is lost.
@@ -475,7 +506,7 @@ impl Database {
         Ok(self.engine.checkpoint()?)
     }
 
-    /// Checkpoints and merges everything down to one sorted level.
+    /// Checkpoints, then merges all data into one sorted level.
     ///
     /// # Errors
     /// The merge failed; nothing is lost.
@@ -483,12 +514,14 @@ impl Database {
         Ok(self.engine.compact()?)
     }
 
-    /// The engine underneath, for tools.
+    /// The storage engine, for tools.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// Syncs and stops. Other clones get errors from then on; reads of open snapshots still work.
+    /// Syncs and stops the engine.
+    ///
+    /// Other clones get errors from then on. Reads of open snapshots still work.
     ///
     /// # Errors
     /// The last sync failed.
@@ -497,7 +530,7 @@ impl Database {
     }
 }
 
-/// The database as of one commit. Never blocks a writer and is never blocked by one.
+/// The database at one commit. It neither blocks writers nor is blocked by them.
 #[derive(Clone)]
 pub struct Snapshot {
     pub(crate) inner: engine::Snapshot,
@@ -505,31 +538,35 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The last commit it sees.
+    /// The number of the last commit in this snapshot.
     pub fn seq(&self) -> Seq {
         self.inner.seq()
     }
 
-    /// The value of `key`, read in place. Cost: at most one block of one run, without a copy.
+    /// Returns the value of `key`, borrowed from the store.
+    ///
+    /// Cost: at most one block of one run is read, without a copy.
     ///
     /// # Errors
-    /// Damage.
+    /// Stored data is corrupt.
     pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
         Ok(self.inner.read().get(keyspace.0, key)?)
     }
 
-    /// A cursor over the keyspace, in both directions.
+    /// Returns a bidirectional cursor over the keyspace.
     pub fn cursor(&self, keyspace: Keyspace) -> engine::Cursor<'_> {
         self.inner.read().cursor(keyspace.0)
     }
 
-    /// Releases the memory and files that [`Snapshot::get`] and [`Snapshot::cursor`] have read in place; the next such read
-    /// holds those of its moment, at the same commit. For a snapshot that lives long and is idle between reads.
+    /// Releases the memory and files pinned by [`Snapshot::get`] and [`Snapshot::cursor`].
+    ///
+    /// The next such read pins the files that are current then and still reads the same commit. Use it for a
+    /// long-lived snapshot that is idle between reads.
     pub fn repin(&mut self) {
         self.inner.repin();
     }
 
-    /// The tables as of this snapshot.
+    /// The tables at this snapshot.
     pub fn tables(&self, database: &Database) -> TablesAt<'_> {
         database.tables.at(&self.inner)
     }
@@ -539,20 +576,20 @@ impl Snapshot {
         &self.inner
     }
 
-    /// The documents as of this snapshot.
+    /// The documents at this snapshot.
     pub fn documents(&self, database: &Database) -> DocumentsAt<'_> {
         database.documents.at(&self.inner)
     }
 
-    /// A series store as of this snapshot.
+    /// A series store at this snapshot.
     pub fn series(&self, store: &SeriesStore) -> SeriesAt<'_> {
         store.at(&self.inner)
     }
 
-    /// Matching events of a store as of this snapshot.
+    /// Returns the matching events of a store at this snapshot.
     ///
     /// # Errors
-    /// An invalid query; damage.
+    /// The query is invalid, or stored data is corrupt.
     pub fn events(
         &self,
         store: &EventStore,
@@ -563,7 +600,7 @@ impl Snapshot {
     }
 }
 
-/// Commits in order. See [`Database::changes`].
+/// Reader of all commits in order, see [`Database::changes`].
 pub struct ChangeFeed {
     inner: engine::ChangeFeed,
     events: Arc<EventsModel>,
@@ -571,13 +608,13 @@ pub struct ChangeFeed {
 
 /// One commit and everything it wrote.
 pub struct Change<'a> {
-    /// Its number.
+    /// The commit number.
     pub seq: Seq,
-    /// Its address in the log.
+    /// The byte address of the record in the log.
     pub lsn: Lsn,
-    /// Its time, microseconds since 1970 UTC.
+    /// Commit time, microseconds since 1970 UTC.
     pub time_micros: i64,
-    /// What it wrote, in order.
+    /// The parts that the commit wrote, in order.
     pub parts: Vec<ChangedPart<'a>>,
 }
 
@@ -592,12 +629,14 @@ pub enum ChangedPart<'a> {
     },
     /// Writes to ordered keyspaces.
     Keys(Vec<(Keyspace, KvWrite<'a>)>),
-    /// Bytes of another model, as the log keeps them. See [`ChangedPart::model`].
+    /// The encoded log section of another model, see [`ChangedPart::model`].
     Other(ModelId, &'a [u8]),
 }
 
 impl ChangedPart<'_> {
-    /// Whose part it is: `events`, `keys`, `documents`, `time series`, `tables`; `None` for a model that this build does not know.
+    /// Name of the model, or `None` if this build does not know it.
+    ///
+    /// One of `events`, `keys`, `documents`, `time series` and `tables`.
     pub fn model(&self) -> Option<&'static str> {
         match self {
             Self::Events { .. } => Some("events"),
@@ -611,15 +650,15 @@ impl ChangedPart<'_> {
 }
 
 impl ChangeFeed {
-    /// The number of the commit that comes next; keep it to resume.
+    /// The number of the next commit. Store it to resume.
     pub fn next_seq(&self) -> Seq {
         self.inner.next_seq()
     }
 
-    /// The next commit, waiting at most `timeout`; `None` when none came.
+    /// Returns the next commit, or `None` if none arrives within `timeout`.
     ///
     /// # Errors
-    /// [`crate::Class::NotFound`] when the log no longer holds it; damage.
+    /// [`crate::Class::NotFound`] if the log no longer holds the commit; corrupt data.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Change<'_>>, Error> {
         self.inner.wait(timeout);
         let Some(change) = self.inner.next()? else { return Ok(None) };

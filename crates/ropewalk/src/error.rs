@@ -8,56 +8,56 @@ use ropewalk_tables::TablesError;
 use crate::groups::GroupError;
 use crate::projections::ProjectionError;
 
-/// What to do about an error.
+/// Category of an error, by how the caller should react.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// The request breaks a rule or limit; the same request fails again.
     Invalid,
-    /// What was named does not exist.
+    /// The named object does not exist.
     NotFound,
-    /// Another commit got there first; read again and retry.
+    /// A concurrent commit changed what was read; read again and retry.
     Conflict,
-    /// A rule that the request itself sets does not hold, such as a condition without `after`. A retry cannot help.
+    /// A condition of the request itself does not hold, such as one without `after`. A retry cannot help.
     Refused,
-    /// Not now: locked, out of budget. Retrying later may work.
+    /// Locked, or out of budget. A later retry may succeed.
     Busy,
     /// Stored bytes are damaged or of an unknown format.
     Corrupt,
-    /// The operating system refused.
+    /// The operating system reported an error.
     Io,
-    /// The engine stopped or met a bug of ours.
+    /// The engine stopped or hit a bug.
     Internal,
 }
 
-/// Any error of the database. [`Error::class`] says what to do about it.
+/// Any error of the database; [`Error::class`] gives its category.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The event store's.
+    /// An error of an event store.
     #[error(transparent)]
     Events(EventsError),
-    /// The tables'.
+    /// An error of the tables.
     #[error(transparent)]
     Tables(TablesError),
-    /// The series store's.
+    /// An error of a series store.
     #[error(transparent)]
     Series(SeriesError),
-    /// A key that the transaction read or wrote was changed by another commit.
+    /// Another commit changed a key that the transaction read or wrote.
     #[error(transparent)]
     KeyConflict(KeyConflict),
-    /// The documents'.
+    /// An error of the documents.
     #[error(transparent)]
     Documents(DocumentsError),
-    /// The engine's.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(EngineError),
-    /// A projection cannot go on.
+    /// An error of a projection.
     #[error(transparent)]
     Projection(#[from] ProjectionError),
-    /// A consumer group cannot do what it is asked to.
+    /// An error of a consumer group.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// The call itself makes no sense.
+    /// The call or its arguments are invalid.
     #[error("{0}")]
     Invalid(String),
 }
@@ -138,7 +138,7 @@ impl From<CommitError> for Error {
 }
 
 impl Error {
-    /// What to do about it.
+    /// The category of the error, by how the caller should react.
     pub fn class(&self) -> Class {
         match self {
             Self::Invalid(_) => Class::Invalid,
@@ -185,7 +185,7 @@ impl Error {
         }
     }
 
-    /// The commit that got there first, where the error names it.
+    /// Number of the conflicting commit, if the error names it.
     pub fn conflict_seq(&self) -> Option<Seq> {
         match self {
             Self::KeyConflict(conflict) => Some(conflict.seq),

@@ -1,9 +1,9 @@
-//! Label sets in the form in which queries have them, kept from one query to the next.
+//! Cache of series labels in PromQL form, shared by all queries.
 //!
-//!   store and series ─▶ slot ─▶ is it theirs? ── yes ─▶ a shared copy        no ─▶ made anew, and left in the slot
+//!   store and series ─▶ slot ─▶ same series? ── yes ─▶ a shared copy        no ─▶ built, and stored in the slot
 //!
-//! A series keeps its number and its labels for ever, so nothing in here is ever wrong. It is bounded: one set for each slot,
-//! none of more than a kilobyte; series whose numbers lie so many apart take turns.
+//! Entries never become stale, because the number and labels of a series never change. The size is bounded:
+//! one label set per slot, each at most 1 KiB. Series whose numbers map to the same slot replace each other.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,13 +12,13 @@ use ropewalk_promql::Labels;
 
 const PAGES: usize = 64;
 const PAGE_SLOTS: usize = 1024;
-/// Longer sets are made anew each time.
+/// Longer label sets are not cached.
 const BYTES_MAX: usize = 1024;
 
-/// Whose labels, and the labels.
+/// Store, series, and the labels of that series.
 type Slot = Mutex<Option<(u32, u32, Labels)>>;
 
-/// The sets of one database. Pages come into being with their first set.
+/// The cache of one database. A page is allocated with its first label set.
 pub(crate) struct LabelTexts {
     pages: Box<[OnceLock<Box<[Slot]>>]>,
 }
@@ -37,7 +37,7 @@ impl LabelTexts {
         page.get(series % PAGE_SLOTS)
     }
 
-    /// The labels of a series of a store; `make` makes them where they are not kept.
+    /// Returns the labels of a series; `make` builds them if they are not cached.
     pub(crate) fn get(
         self: &Arc<Self>,
         store: u32,

@@ -1,5 +1,6 @@
-//! Ropewalk: one embedded, durable, multi-model database. One commit log; a transaction is one record of it, one sync,
-//! all or nothing, whatever it touches.
+//! Ropewalk: an embedded, durable, multi-model database over one commit log.
+//!
+//! A transaction is one log record, synced once and applied atomically, whichever models it writes.
 //!
 //! ```
 //! use ropewalk::{AppendCondition, Database, Event, Query};
@@ -16,7 +17,8 @@
 //! # }
 //! ```
 //!
-//! SQL is in the crate `ropewalk-sql`: its `Session` runs statements over a [`Database`], and gives the [`Transaction`] that they run in.
+//! SQL is in the crate `ropewalk-sql`: its `Session` runs statements over a [`Database`] and exposes the
+//! [`Transaction`] that they run in.
 #![deny(missing_docs)]
 
 mod consumer_checkpoints;
@@ -51,7 +53,7 @@ pub use ropewalk_events::{
     Query, QueryItem, ReadOptions, Recorded, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark,
     Subscription, ToEvent, Tracking, any, counter, projection, to_events, try_projection, typed_projection,
 };
-/// The language of Prometheus, asked of [`Snapshot::metrics`].
+/// PromQL, the Prometheus query language, evaluated over [`Snapshot::metrics`].
 ///
 /// ```
 /// use ropewalk::Database;
@@ -105,9 +107,9 @@ pub mod promql {
 pub mod series {
     pub use ropewalk_series::*;
 }
-/// Documents: BSON in collections, and MongoDB's language to ask for them and change them.
+/// Documents: BSON in collections, with MongoDB's query and update language.
 ///
-/// With the feature `serde`, [`Database::collection_of`] stores values of an application's types.
+/// With the feature `serde`, [`Database::collection_of`] stores values of application types.
 ///
 /// ```
 /// use ropewalk::documents::lang::{Filter, Value, Writer};
@@ -180,3 +182,34 @@ pub use transaction::{AppendedEvents, AppendedSamples, Committed, PendingCommit,
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles and runs the examples of the guides.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/getting-started.md")]
+    struct GettingStarted;
+
+    #[doc = include_str!("../../../docs/guides/transactions.md")]
+    struct Transactions;
+
+    #[doc = include_str!("../../../docs/guides/projections-and-consumers.md")]
+    struct ProjectionsAndConsumers;
+
+    #[doc = include_str!("../../../docs/guides/embedding-in-async-programs.md")]
+    struct EmbeddingInAsyncPrograms;
+
+    #[doc = include_str!("../../../docs/guides/from-postgresql.md")]
+    struct FromPostgresql;
+
+    #[doc = include_str!("../../../docs/guides/from-mongodb.md")]
+    struct FromMongodb;
+
+    #[doc = include_str!("../../../docs/guides/from-prometheus.md")]
+    struct FromPrometheus;
+
+    #[doc = include_str!("../../../docs/guides/from-an-event-store.md")]
+    struct FromAnEventStore;
+
+    #[doc = include_str!("../../../docs/guides/operations.md")]
+    struct Operations;
+}

@@ -1,8 +1,8 @@
-//! PromQL over a series store: the reader that the language asks, on one snapshot.
+//! PromQL data source over a series store at one snapshot.
 //!
-//!   Query ─▶ [`Metrics`] ─▶ matchers ─▶ `SeriesAt::select` ─▶ columns, handed over without a copy where they are floats
-//!                                                        ├─▶ in place of chunks that no window parts: their aggregates
-//!                                                        └─▶ of chunks that few windows part: the samples at which they do
+//!   Query ─▶ [`Metrics`] ─▶ matchers ─▶ `SeriesAt::select` ─▶ columns, passed on without a copy if they are floats
+//!                                                        ├─▶ chunks inside one window: their aggregates
+//!                                                        └─▶ chunks with few window borders: the samples at the borders
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl<'s> Metrics<'s> {
 }
 
 impl Snapshot {
-    /// A series store as of this snapshot, as PromQL reads it.
+    /// Returns a series store at this snapshot as a PromQL data source.
     pub fn metrics(&self, store: &SeriesStore) -> Metrics<'_> {
         Metrics::new(self.series(store), self.label_texts.clone())
     }
@@ -67,7 +67,9 @@ fn histogram(from: &series::Histogram) -> promql::Histogram {
     }
 }
 
-/// Appends what stands for a chunk, and of how many samples each row tells. False where nothing does.
+/// Appends rows that summarize a chunk, with the number of samples of each row.
+///
+/// Returns false, and appends nothing, if the chunk must be read sample by sample.
 fn stand_for(
     chunk: &Chunk<'_>,
     request: &Select<'_>,
@@ -80,7 +82,7 @@ fn stand_for(
         return chunk.read_before(borders, rows);
     }
     let (first_ms, last_ms) = chunk.ends_ms();
-    // A border parts the samples at or before it from those behind it.
+    // A border separates the samples at or before it from those after it.
     let parts = borders.get(borders.partition_point(|border| *border < first_ms));
     let is_whole = first_ms >= request.start_ms
         && last_ms <= request.end_ms
@@ -141,7 +143,7 @@ impl Source for Metrics<'_> {
         let selection = self.at.select(&matchers, request.start_ms, request.end_ms).map_err(storage)?;
         let read = series::Samples::default();
         let (store, texts) = (self.at.number().unwrap_or_default(), &self.texts);
-        // What it asks for lives as long as this call; where windows part depends on numbers alone.
+        // The matchers and hints are borrowed for this call only; the window borders depend on numbers alone.
         let request =
             Select { matchers: &[], hints: Hints { func: None, grouping: &[], ..request.hints }, ..*request };
         let borders = request.borders();

@@ -2,7 +2,7 @@ use ropewalk_events::{EventsError, NAME_BYTES_MAX};
 
 use crate::error::Error;
 
-/// Refuses a name that could not be part of a key, or read.
+/// Rejects a name that cannot be part of a key or be displayed.
 pub(crate) fn check_name(kind: &'static str, name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         let name = name.chars().take(64).collect();

@@ -7,7 +7,7 @@ use ropewalk_vfs::Env;
 use crate::database::Database;
 use crate::error::Error;
 
-/// How to open a database. Defaults suit most; memory is one number.
+/// Options for opening a database. The defaults suit most applications.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub(crate) engine: EngineOptions,
@@ -22,54 +22,54 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults.
+    /// Returns the default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Bytes for memtables and caches together. Default 512 MiB, least 1 MiB.
+    /// Bytes for memtables and caches together. Default 512 MiB, minimum 1 MiB.
     #[must_use]
     pub fn memory_budget(mut self, bytes: u64) -> Self {
         self.engine.memory_budget = bytes.max(1 << 20);
         self
     }
 
-    /// Bytes of log kept behind the checkpoint, so that a change feed can resume. Default 64 MiB.
+    /// Bytes of log retained before the checkpoint for change feeds. Default 64 MiB.
     #[must_use]
     pub fn log_retention(mut self, bytes: u64) -> Self {
         self.engine.log_retention_bytes = bytes;
         self
     }
 
-    /// How sealed files are read. Default: mapped while they fit memory, else `pread`.
+    /// How immutable files are read. Default: mapped while they fit in memory, otherwise `pread`.
     #[must_use]
     pub fn read_mode(mut self, mode: ReadMode) -> Self {
         self.engine.store.read_mode = mode;
         self
     }
 
-    /// Who does the background work. [`Background::Manual`] is for simulation.
+    /// Where background work runs. [`Background::Manual`] is for simulation.
     #[must_use]
     pub fn background(mut self, background: Background) -> Self {
         self.engine.background = background;
         self
     }
 
-    /// Files, clock and randomness. Default: the machine's own.
+    /// File system, clock and randomness. Default: those of the machine.
     #[must_use]
     pub fn env(mut self, env: Env) -> Self {
         self.env = env;
         self
     }
 
-    /// Refuses to create a database where there is none.
+    /// Fails if there is no database at the path, instead of creating one.
     #[must_use]
     pub fn must_exist(mut self) -> Self {
         self.must_exist = true;
         self
     }
 
-    /// The engine's settings, for what has no method of its own here.
+    /// The engine settings, for those without a method here.
     pub fn engine_mut(&mut self) -> &mut EngineOptions {
         &mut self.engine
     }
@@ -77,17 +77,20 @@ impl Options {
     /// Opens or creates the database in directory `path`.
     ///
     /// # Errors
-    /// [`crate::Class::Busy`] when another process has it open (the message names it); I/O; damage; a newer format.
+    /// [`crate::Class::Busy`] if another process has the database open (the message names it); I/O errors;
+    /// corrupt data; a newer format.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, Error> {
         Database::open_with(path.as_ref(), self)
     }
 
-    /// Says what is damaged in the log of the database at `path`, and what [`Options::salvage_log`] would lose; `None`
-    /// when the log opens. The log is not changed. With `before`, the log is to end in front of that commit at the latest.
+    /// Reports the damage in the log at `path`, and what [`Options::salvage_log`] would lose.
+    ///
+    /// Returns `None` if the log opens. The log is not changed. With `before`, the log is treated as ending
+    /// before that commit at the latest.
     ///
     /// # Errors
-    /// [`crate::Class::Invalid`] when commit `before` was flushed already;
-    /// [`crate::Class::Busy`] when another process has it open; I/O; a damaged manifest; a newer format.
+    /// [`crate::Class::Invalid`] if commit `before` is already flushed; [`crate::Class::Busy`] if another
+    /// process has the database open; I/O errors; a corrupt manifest; a newer format.
     pub fn inspect_log(
         &self,
         path: impl AsRef<Path>,
@@ -96,11 +99,13 @@ impl Options {
         Ok(ropewalk_engine::inspect_log(&self.env, path.as_ref(), before)?)
     }
 
-    /// Ends a damaged log in front of its damage, and of the commit `before`, so that the database opens again, without the commits from there on.
-    /// What is cut off stays in files named `*.damaged`. `None` when the log opens as it is.
+    /// Truncates a damaged log before its damage, so that the database opens again.
+    ///
+    /// All commits from there on, and from commit `before` on if given, are lost. The bytes cut off are
+    /// preserved in files named `*.damaged`. Returns `None` if the log opens as it is. May be repeated.
     ///
     /// # Errors
-    /// As [`Options::inspect_log`]. May be repeated.
+    /// As [`Options::inspect_log`].
     pub fn salvage_log(
         &self,
         path: impl AsRef<Path>,

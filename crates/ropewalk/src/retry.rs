@@ -1,4 +1,4 @@
-//! When a transaction that met a conflict is tried again.
+//! Backoff between the attempts of a transaction after conflicts.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// The attempts that are left, and the pause before the next one.
+/// The remaining attempts and the pause before the next one.
 pub(crate) struct Backoff<'d> {
     db: &'d Database,
     left: usize,
@@ -20,22 +20,23 @@ pub(crate) struct Backoff<'d> {
 }
 
 impl<'d> Backoff<'d> {
-    /// `attempts` in all, at least one.
+    /// Allows `attempts` attempts in all, at least one.
     pub(crate) fn new(db: &'d Database, attempts: usize) -> Self {
         Self { db, left: attempts.saturating_sub(1), pause: None }
     }
 
-    /// Waits for the right moment of the next attempt; false when `error` is no conflict or no attempt is left.
+    /// Waits before the next attempt; false if `error` is not a conflict or no attempt is left.
     pub(crate) fn retries(&mut self, error: &Error) -> bool {
         if self.left == 0 || !error.is_conflict() {
             return false;
         }
         self.left -= 1;
-        // The other commit may not be durable yet. Before it is visible, the next attempt meets it again.
+        // The conflicting commit may not be visible yet; until then the next attempt would meet it again.
         if let Some(seq) = error.conflict_seq().filter(|&seq| seq > self.db.seq()) {
             self.db.engine.wait_visible(seq, VISIBLE_WAIT);
         }
-        // Transactions that read the same newest state at the same time keep refusing each other: all but one lose.
+        // Transactions that read the same state at the same time conflict with each other, and all but one
+        // lose.
         if let Some(pause) = self.pause {
             let env = self.db.engine.env();
             let half = pause.as_nanos() as u64 / 2;

@@ -1,4 +1,4 @@
-//! Clocks, randomness and disks for tests of an application: repeatable, and with faults on demand.
+//! Deterministic clocks, randomness and disks with fault injection, for application tests.
 //!
 //! ```
 //! use std::sync::Arc;

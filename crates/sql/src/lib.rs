@@ -72,3 +72,8 @@ pub use types::names::{enum_of_oid, oid, type_name};
 pub use types::settings::Settings;
 pub use types::text_format::{from_text, from_text_in, to_text, to_text_in};
 pub use types::zone::Zone;
+
+/// Compiles and runs the examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/sql-in-process.md")]
+struct SqlInProcess;

@@ -15,7 +15,7 @@ use crate::output::password;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum User {
-    /// Create a user; the password is asked for, or read from standard input
+    /// Create a user; prompts for the password, or reads it from standard input
     Add {
         /// The user
         name: String,
@@ -30,7 +30,7 @@ pub(crate) enum User {
         /// The user
         name: String,
     },
-    /// Change a password; the new one is asked for, or read from standard input
+    /// Change a password; prompts for the new one, or reads it from standard input
     Passwd {
         /// The user
         name: String,
@@ -52,14 +52,14 @@ pub(crate) struct Change {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Token {
-    /// Create an API token and print it, this once
+    /// Create an API token and print it; it is not shown again
     Add {
-        /// What it is for
+        /// Its purpose
         name: String,
         /// Right, on all stores or on one: read, append, admin, read:STORE; repeat for more
         #[arg(long = "role", value_name = "RIGHT[:STORE]", value_parser = Role::parse)]
         roles: Vec<Role>,
-        /// How long it is good for, such as 90d or 12h [default: for ever]
+        /// Lifetime, such as 90d or 12h [default: unlimited]
         #[arg(long, value_name = "TIME", value_parser = lifetime)]
         expires: Option<u32>,
     },
@@ -74,7 +74,7 @@ pub(crate) enum Token {
 
 /// Parses `90d` into seconds.
 fn lifetime(text: &str) -> Result<u32, String> {
-    let wrong = || format!("{text:?} is no time such as 90d, 12h, 30m or 60s");
+    let wrong = || format!("{text:?} is not a time such as 90d, 12h, 30m or 60s");
     let unit = text.chars().next_back().ok_or_else(wrong)?;
     let seconds: u32 = match unit {
         'd' => 86_400,
@@ -163,7 +163,7 @@ pub(crate) fn token(context: &Context, token: Token) -> Result {
     }
 }
 
-/// Users and tokens of a database. In a directory, file permissions decide about access to them.
+/// Users and tokens of a database. For a directory, file permissions control access to them.
 enum Administration {
     Local { access: Access, caller: Caller, runtime: tokio::runtime::Runtime },
     Remote(Rc<Remote>),

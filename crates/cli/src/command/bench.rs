@@ -1,4 +1,4 @@
-//! `ropewalk bench`: replaces the process by `ropewalk-bench`, a separate program that users of the database do not need.
+//! `ropewalk bench`: executes the separate program `ropewalk-bench`.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -10,19 +10,19 @@ use crate::output::failure::{Exit, Failure, Result};
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// Handed on: NAME [--quick] [--json FILE] [--only ROW]
+    /// Passed on: NAME [--quick] [--json FILE] [--only ROW]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "NAME")]
     arguments: Vec<String>,
 }
 
 const PROGRAM: &str = "ropewalk-bench";
 
-/// Executes `ropewalk-bench bench …`; returns only when that fails.
+/// Executes `ropewalk-bench bench …`; returns only on failure.
 pub(crate) fn bench(bench: &Bench) -> Result {
     let Some(program) = find() else {
         return Err(Failure::new(
             Exit::NotFound,
-            format!("{PROGRAM} is neither beside this program nor on PATH"),
+            format!("{PROGRAM} is neither next to this program nor on PATH"),
             "In a clone of the repository, `./run bench NAME` builds and runs it",
         ));
     };

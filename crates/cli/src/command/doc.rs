@@ -1,6 +1,6 @@
 //! `ropewalk doc`: imports and exports documents: one JSON document per line, or BSON as `mongodump` writes it.
 //!
-//! Files are read and written in pieces, so their size does not matter. JSON is MongoDB's Extended JSON. Export writes the
+//! Files are streamed, so their size does not matter. JSON is MongoDB Extended JSON. Export writes the
 //! relaxed form, or the canonical one, which preserves all types; import reads both.
 
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
@@ -16,28 +16,28 @@ use crate::output::failure::{Exit, Failure, Result};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Doc {
-    /// Add the documents of a file to a collection; ends at the first whose _id is there already
+    /// Add the documents of a file to a collection; stops at the first _id that exists already
     Import {
         /// DATABASE.COLLECTION
         collection: String,
         /// The file: JSON, one document per line, or BSON as mongodump writes it; - is standard input
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// What the file holds [default: bson if its name ends so, else ndjson]
+        /// Format of the file [default: bson if its name ends so, else ndjson]
         #[arg(long, value_enum)]
         form: Option<DocForm>,
     },
-    /// Write all documents of a collection, as of one moment
+    /// Write all documents of a collection, at one snapshot
     Export {
         /// DATABASE.COLLECTION
         collection: String,
         /// The file, replaced if it exists; - is standard output
         #[arg(value_hint = ValueHint::FilePath, default_value = "-")]
         file: PathBuf,
-        /// What the file is to hold [default: bson if its name ends so, else ndjson]
+        /// Format of the file [default: bson if its name ends so, else ndjson]
         #[arg(long, value_enum)]
         form: Option<DocForm>,
-        /// JSON with the type of every number, so that all come back as they were
+        /// JSON with the type of every number, for a lossless round trip
         #[arg(long)]
         canonical: bool,
     },
@@ -50,7 +50,7 @@ pub(crate) enum Doc {
 pub(crate) enum DocForm {
     /// Extended JSON, one document per line
     Ndjson,
-    /// BSON documents, one behind the other
+    /// Concatenated BSON documents
     Bson,
 }
 
@@ -87,7 +87,7 @@ fn collections(context: &Context) -> Result {
 fn named(db: &ropewalk::Database, name: &str) -> Result<Collection> {
     let (database, collection) = name
         .split_once('.')
-        .ok_or_else(|| Failure::invalid(format!("{name:?} is no DATABASE.COLLECTION such as shop.orders")))?;
+        .ok_or_else(|| Failure::invalid(format!("{name:?} is not DATABASE.COLLECTION like shop.orders")))?;
     Ok(db.documents().collection(database, collection)?)
 }
 
@@ -99,11 +99,11 @@ fn form_of(file: &Path, form: Option<DocForm>) -> DocForm {
     })
 }
 
-/// Documents that wait to be written together.
+/// Documents buffered for the next write.
 struct Batch<'c> {
     collection: &'c Collection,
     file: &'c Path,
-    /// Each with its place in the file, from 1.
+    /// Each with its ordinal in the file, from 1.
     documents: Vec<(u64, Vec<u8>)>,
     bytes: usize,
     written: u64,
@@ -133,7 +133,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// The end of an import at the document in `place`.
+    /// The failure of an import at the document `place`.
     fn stopped(&self, exit: Exit, place: u64, why: &dyn std::fmt::Display) -> Failure {
         let what = format!(
             "{}, document {place}: {why}; {} documents before it are in the collection",
@@ -192,7 +192,7 @@ fn bson_document(from: &mut impl Read) -> std::result::Result<Option<Vec<u8>>, S
     }
     let size = usize::try_from(i32::from_le_bytes(length)).unwrap_or(0);
     if !(5..=DOCUMENT_BYTES_MAX).contains(&size) {
-        return Err(format!("{size} is no length of a BSON document"));
+        return Err(format!("{size} is not the length of a BSON document"));
     }
     let mut document = length.to_vec();
     let rest = (size - length.len()) as u64;
@@ -216,7 +216,7 @@ fn json_document(from: &mut impl BufRead) -> std::result::Result<Option<Vec<u8>>
     let json: serde_json::Value = serde_json::from_slice(&line).map_err(|error| error.to_string())?;
     match Bson::try_from(json) {
         Ok(Bson::Document(document)) => document.to_vec().map(Some).map_err(|error| error.to_string()),
-        Ok(_) => Err("it is no document".to_owned()),
+        Ok(_) => Err("it is not a document".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }

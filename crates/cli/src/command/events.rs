@@ -17,10 +17,10 @@ use crate::values::{Item, durability, item, pair, query, tracking};
 
 #[derive(Debug, Args)]
 pub(crate) struct Append {
-    /// What happened, such as CourseDefined
+    /// Type of the event, such as CourseDefined
     #[arg(long = "type", value_name = "TYPE")]
     event_type: String,
-    /// What it concerns, such as course:c1; repeat for more
+    /// Tag, such as course:c1; repeat for more
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
     /// The payload
@@ -29,25 +29,25 @@ pub(crate) struct Append {
     /// File that holds the payload, any bytes; - is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     data_file: Option<PathBuf>,
-    /// A fact about the event itself; repeat for more
+    /// Metadata of the event; repeat for more
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     metadata: Vec<(String, String)>,
-    /// Your own id of the event
+    /// Id of the event
     #[arg(long, value_name = "UUID")]
     id: Option<Uuid>,
     /// Append only if no event matches: `type=A,type=B,tag=x`, JSON, or `any` for every event. Several are joined by OR
     #[arg(long, value_name = "ITEM", value_parser = item)]
     if_none: Vec<Item>,
-    /// Of the events that --if-none means, look only at those after this position
+    /// Check --if-none only against events after this position
     #[arg(long, value_name = "POSITION", requires = "if_none")]
     after: Option<u64>,
-    /// Store with the event how far a source was read; refused unless the position rises
+    /// Store the position reached in a source with the event; rejected unless it increases
     #[arg(long, value_name = "SOURCE:POSITION", value_parser = tracking)]
     tracking: Option<Tracking>,
     /// Idempotency key: the same append with the same key is written once
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// When the append counts as done: sync, buffered, or async:MILLISECONDS
+    /// When the append is acknowledged: sync, buffered, or async:MILLISECONDS
     #[arg(long, default_value = "sync", value_parser = durability)]
     durability: Durability,
 }
@@ -63,7 +63,7 @@ impl Append {
     }
 }
 
-/// Which events a command is about. Without any option: all.
+/// The selected events; without options, all.
 #[derive(Debug, Args)]
 pub(crate) struct Select {
     /// Events of this type; repeat for "any of these"
@@ -72,10 +72,10 @@ pub(crate) struct Select {
     /// Events with this tag; repeat for "all of these"
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// Events whose type begins so; repeat for "or one of these"
+    /// Events whose type has this prefix; repeat for "or one of these"
     #[arg(long = "type-prefix", value_name = "TEXT")]
     type_prefixes: Vec<String>,
-    /// Events with a tag that begins so; repeat for "and one of these"
+    /// Events with a tag that has this prefix; repeat for "and one of these"
     #[arg(long = "tag-prefix", value_name = "TEXT")]
     tag_prefixes: Vec<String>,
     /// OR events that match this: `type=A,type=B,tag=x` or {"types":["A"],"tags":["x"]}; repeat for more
@@ -112,7 +112,7 @@ pub(crate) struct Read {
     /// Newest first
     #[arg(long)]
     backwards: bool,
-    /// At most so many events
+    /// Maximum number of events
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 }

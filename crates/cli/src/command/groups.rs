@@ -1,5 +1,5 @@
-//! `ropewalk group`: the consumer groups of a store and their parked events. Consumers are other programs: they take
-//! and acknowledge events through the library or over HTTP.
+//! `ropewalk group`: the consumer groups of a store and their parked events. Consumers are other programs,
+//! which take and acknowledge events through the library or over HTTP.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::values::seconds;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Group {
-    /// List the groups: what was handed out, what waits, is out, is parked
+    /// List the groups: cursor, waiting, pending and parked events
     List,
-    /// Make a group, or give one that is there other settings; it stays where it is then
+    /// Create a group, or change the settings of an existing one, which retains its cursor
     Create(CreateGroup),
-    /// Delete a group with what is out and parked in it
+    /// Delete a group with its pending and parked events
     Delete {
         /// Its name
         name: String,
@@ -31,18 +31,18 @@ pub(crate) enum Group {
         /// The group
         name: String,
     },
-    /// Hand parked events out again, at once and with all their tries
+    /// Make parked events available again, at once and with all tries
     Replay {
         /// The group
         name: String,
-        /// These events [default: all that are parked]
+        /// Positions of the events [default: all parked events]
         positions: Vec<u64>,
     },
-    /// Forget parked events
+    /// Delete parked events
     Discard {
         /// The group
         name: String,
-        /// These events [default: all that are parked]
+        /// Positions of the events [default: all parked events]
         positions: Vec<u64>,
     },
 }
@@ -53,25 +53,25 @@ pub(crate) struct CreateGroup {
     name: String,
     #[command(flatten)]
     select: Select,
-    /// A new group begins behind this position [default: with the first event]
+    /// Start a new group after this position [default: at the first event]
     #[arg(long, value_name = "POSITION")]
     after: Option<u64>,
-    /// Seconds that a consumer has for what it takes [default: 30]
+    /// Lease time in seconds [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     lease: Option<Duration>,
-    /// Seconds before an event comes again whose consumer asks for a retry [default: 1]
+    /// Seconds before a retry [default: 1]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pause: Option<Duration>,
-    /// How often an event is handed out before it is parked [default: 10]
+    /// Tries before an event is parked [default: 10]
     #[arg(long, value_name = "N")]
     tries: Option<u32>,
-    /// One batch at a time: nothing overtakes
+    /// One batch at a time, strictly in order
     #[arg(long)]
     in_order: bool,
 }
 
 impl CreateGroup {
-    /// The settings of the group and the position after which a new group begins.
+    /// The settings of the group, and the position after which a new group starts.
     fn settings(&self) -> (GroupSettings, Option<Position>) {
         let defaults = GroupSettings::new(self.select.query());
         let settings = GroupSettings {
@@ -85,7 +85,7 @@ impl CreateGroup {
     }
 }
 
-/// Parked events of one request.
+/// Number of parked events per request.
 const PAGE: usize = 1_000;
 
 pub(crate) fn group(context: &Context, command: Group) -> Result {
@@ -178,7 +178,7 @@ fn parked(place: &Place, store: &str, name: &str, after: Option<Position>) -> Re
     }
 }
 
-/// Replays or discards parked events: these, or all.
+/// Replays or discards the given parked events, or all.
 fn settle(context: &Context, place: &Place, name: &str, positions: &[u64], replays: bool) -> Result {
     let store = context.store_name();
     let done = match place {

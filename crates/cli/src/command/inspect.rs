@@ -1,4 +1,4 @@
-//! `ropewalk stats` and `ropewalk verify`: figures of the engine, and a check of all files.
+//! `ropewalk stats` and `ropewalk verify`: engine statistics, and a check of all files.
 
 use ropewalk::{Database, EngineStats, Seq};
 
@@ -9,7 +9,7 @@ use crate::database::remote::StatsAnswer;
 use crate::output::cell::Cell;
 use crate::output::failure::{Exit, Failure, Result};
 
-/// Figures as rows: whose, which, how much, in what unit.
+/// Statistics as rows: part, name, value, unit.
 struct Figures(Vec<[Cell; 4]>);
 
 impl Figures {
@@ -42,7 +42,7 @@ pub(crate) fn stats(context: &Context) -> Result {
     Ok(report.finish()?)
 }
 
-/// Figures of the engine of a server, under the same names.
+/// Engine statistics of a server, under the same names.
 fn served(figures: &mut Figures, stats: &StatsAnswer) {
     figures.add("engine", "newest commit", stats.seq, "");
     figures.add("engine", "checkpointed commit", stats.checkpoint, "");

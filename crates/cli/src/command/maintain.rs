@@ -14,17 +14,17 @@ use crate::output::failure::{Exit, Failure, Result};
 
 #[derive(Debug, Args)]
 pub(crate) struct Recover {
-    /// Act: give up what cannot be read. The damaged files are kept beside the log
+    /// Cut the log: give up unreadable commits. The damaged files are preserved next to the log
     #[arg(long)]
     yes: bool,
-    /// End the log in front of this commit at the latest, for a record that is whole and cannot be applied
+    /// End the log before this commit at the latest, for a valid record that cannot be applied
     #[arg(long, value_name = "COMMIT")]
     cut_before: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Backup {
-    /// Directory to make; through a server, a name below its directory of backups [default there: the time]
+    /// Directory to create; through a server, a name in its backup directory [default there: the time]
     #[arg(value_hint = ValueHint::DirPath)]
     target: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ pub(crate) fn recover(context: &Context, recover: &Recover) -> Result {
         return Err(Failure::new(
             Exit::Corrupt,
             format!("the log in {} is {state} and was not changed", context.at.display()),
-            "A backup is better than a cut; the same with --yes gives up every commit after kept_up_to",
+            "Prefer restoring a backup; the same command with --yes gives up every commit after kept_up_to",
         ));
     }
     // Other parts may be damaged; opening reports them.
@@ -81,7 +81,7 @@ pub(crate) fn recover(context: &Context, recover: &Recover) -> Result {
     Ok(())
 }
 
-/// Lost commits that later commits of the log prove.
+/// Lost commits that later log records prove to have existed.
 fn unreadable(damage: &LogDamage) -> Cell {
     let ranges = damage.unreadable.iter().map(|range| match (range.start(), range.end()) {
         (first, last) if first == last => first.to_string(),
@@ -98,9 +98,9 @@ pub(crate) fn compact(context: &Context) -> Result {
     timed(context, |db| db.compact())
 }
 
-/// Copies the database: into a directory, or below the backup directory of a server.
+/// Copies the database into a directory, or into the backup directory of a server.
 pub(crate) fn backup(context: &Context, backup: &Backup) -> Result {
-    let todo = "`ropewalk backup DIRECTORY`; a server makes copies below its setting `backups`";
+    let todo = "`ropewalk backup DIRECTORY`; a server creates copies below its setting `backups`";
     let made = match (context.place()?, backup.target.as_deref()) {
         (Place::Local(db), Some(target)) => {
             let backup = db.backup(target)?;
@@ -114,14 +114,14 @@ pub(crate) fn backup(context: &Context, backup: &Backup) -> Result {
             }
         }
         (Place::Local(_), None) => {
-            return Err(Failure::new(Exit::Invalid, "a backup needs a directory to make", todo));
+            return Err(Failure::new(Exit::Invalid, "a backup needs a directory to create", todo));
         }
         (Place::Remote(remote), None) => remote.backup(None)?,
         (Place::Remote(remote), Some(target)) => match target.to_str() {
             Some(name) if !name.contains('/') => remote.backup(Some(name))?,
             _ => {
                 let what = format!(
-                    "{} is served, and its server chooses the directory: {} is no name of a backup",
+                    "{} is served, and its server chooses the directory: {} is not a backup name",
                     context.shown(),
                     target.display()
                 );

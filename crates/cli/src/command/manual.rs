@@ -16,7 +16,7 @@ pub(crate) struct Man {
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// Which
+    /// The shell
     shell: Shell,
 }
 

@@ -23,13 +23,13 @@ pub(crate) struct Promql {
     /// At this time: seconds since 1970 or RFC 3339 [default: now]
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with_all = ["start", "end", "step"])]
     time: Option<i64>,
-    /// From this time on, at every step
+    /// Start of the range
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "step")]
     start: Option<i64>,
-    /// Up to this time [default: now]
+    /// End of the range [default: now]
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "start")]
     end: Option<i64>,
-    /// Distance of the steps, such as 15s or 1h
+    /// Interval between the steps, such as 15s or 1h
     #[arg(long, value_name = "DURATION", value_parser = duration, requires = "start")]
     step: Option<i64>,
 }
@@ -37,12 +37,12 @@ pub(crate) struct Promql {
 /// Lists series.
 #[derive(Debug, Args)]
 pub(crate) struct ListSeries {
-    /// Those that match, such as 'up{job="a"}' [default: all]
+    /// Matching series, such as 'up{job="a"}' [default: all]
     selector: Option<String>,
-    /// Instead of the series: the labels and metrics that make the most of them
+    /// Print the metrics and labels with the most series instead
     #[arg(long, conflicts_with = "selector")]
     top: bool,
-    /// At most so many rows
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
 }
@@ -66,7 +66,7 @@ fn duration(text: &str) -> Result<i64, String> {
     if ms > 0 { Ok(ms) } else { Err("a step must be above 0".to_owned()) }
 }
 
-/// One point of an answer.
+/// One point of a result.
 struct Point {
     labels: String,
     time_ms: Option<i64>,
@@ -109,7 +109,7 @@ fn seconds(ms: i64) -> String {
     format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000))
 }
 
-/// A number where it is one for JSON, too.
+/// A number if JSON can represent it, otherwise a string.
 fn number(text: String) -> Cell {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() => Cell::Decimal(value),
@@ -165,7 +165,7 @@ fn evaluate(db: &Database, context: &Context, arguments: &Promql) -> Result<Vec<
     })
 }
 
-/// An answer of the API of Prometheus.
+/// A response of the Prometheus API.
 #[derive(Deserialize)]
 pub(crate) struct Envelope<T> {
     data: T,
@@ -175,7 +175,7 @@ pub(crate) struct Envelope<T> {
     infos: Vec<String>,
 }
 
-/// The data of a query's answer.
+/// The data of a query response.
 #[derive(Deserialize)]
 pub(crate) struct Answer {
     #[serde(rename = "resultType")]
@@ -268,7 +268,7 @@ fn selector(text: &str) -> Result<Vec<Matcher>> {
 fn top(context: &Context, limit: usize) -> Result {
     let Place::Local(db) = context.place()? else {
         let what = "--top works on a database directory";
-        return Err(Failure::new(Exit::Invalid, what, "A server shows it at /api/v1/status/tsdb"));
+        return Err(Failure::new(Exit::Invalid, what, "A server reports it at /api/v1/status/tsdb"));
     };
     let (snapshot, store) = (db.snapshot(), store(&db, context)?);
     let found = snapshot.series(&store).cardinality(limit);

@@ -1,4 +1,4 @@
-//! The commands: one file or folder for each group, with its arguments; here their list and the dispatch.
+//! The commands, one file or folder per group with its arguments; this module lists and dispatches them.
 
 mod accounts;
 mod bench;
@@ -37,15 +37,15 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  done
   1  internal error, or a check of the demo failed
-  2  the command line or the data breaks a rule
+  2  invalid command line or data
   3  not found: database, store, event, commit, file
-  4  conflict: a condition, a tracking position or a key stands against it; nothing was written
-  5  busy: another process has the database open, or the memory budget is spent
-  6  damaged or foreign bytes, or a format from the future
-  7  the operating system refused, or no server can be reached
-  8  the server wants a password or a token, or its user lacks the right
+  4  conflict with a condition, a tracking position or a key; nothing was written
+  5  busy: another process has the database open, or the memory budget is exhausted
+  6  corrupt or foreign data, or an unsupported newer format
+  7  error of the operating system, or no server at the URL
+  8  the server requires a password or a token, or its user lacks the right
 
-Everything but the data goes to standard error. The whole manual: docs/cli.md, or `ropewalk man`.";
+Messages go to standard error. Full manual: docs/cli.md, or `ropewalk man`.";
 
 /// An embedded, durable database: append events under conditions, read, follow, import, verify and repair them.
 #[derive(Debug, Parser)]
@@ -59,72 +59,72 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Create a database; does nothing where there is one
+    /// Create a database; does nothing if it exists
     Init,
     /// Append one event, durable when the command ends
     Append(Append),
-    /// Print the events that match, in order
+    /// Print matching events, in order
     Read(Read),
-    /// Print the newest event that matches
+    /// Print the newest matching event
     Last(Select),
-    /// Print how many events match
+    /// Print the number of matching events
     Count(Select),
-    /// Print the last position of the store, 0 when it is empty
+    /// Print the last position of the store, 0 if it is empty
     Head,
     /// List the event stores
     Stores,
-    /// Manage the consumer groups of a store: list, make, look at what is parked
+    /// Manage the consumer groups of a store and their parked events
     #[command(subcommand)]
     Group(Group),
-    /// Print commits as they were made, and with -f as they are made: the change feed over all stores
+    /// Print the commits of all stores from the change feed; -f follows new ones
     Tail(Tail),
-    /// Evaluate a PromQL query over the time series, at one time or at steps
+    /// Evaluate a PromQL query over the time series, at one time or over a range
     Promql(Promql),
-    /// List time series, or with --top what makes the most of them
+    /// List time series, or with --top the metrics and labels with the most series
     Series(ListSeries),
-    /// Run SQL over tables, events, documents and metrics: statements, a script, or what is typed
+    /// Run SQL over tables, events, documents and metrics: statements, a script, or a prompt
     Sql(Sql),
     /// Import events or samples; an interrupted import resumes, and a repeated one imports only new data
     #[command(subcommand)]
     Import(Import),
-    /// Bring documents in and out
+    /// Import and export documents
     #[command(subcommand)]
     Doc(Doc),
-    /// Serve the database to others: HTTP and gRPC, each on its own port, until SIGTERM or SIGINT
+    /// Serve the database over HTTP and gRPC, on separate ports, until SIGTERM or SIGINT
     Serve(Serve),
-    /// Manage the users that a server lets in
+    /// Manage the users of a server
     #[command(subcommand)]
     User(User),
     /// Manage API tokens
     #[command(subcommand)]
     Token(Token),
-    /// Print what the engine holds and has done
+    /// Print statistics of the engine
     Stats,
-    /// Read every byte and check every checksum and invariant
+    /// Read all data and check all checksums and invariants
     Verify,
-    /// Say what can be saved of a log that is refused as damaged, and with --yes save it
+    /// Report what can be recovered of a damaged log, and with --yes recover it
     Recover(Recover),
-    /// Write memory out as sorted files, so that the next opening is quick
+    /// Flush memory to sorted files, so that the next open is fast
     Checkpoint,
     /// Checkpoint, then merge all files of a keyspace into one sorted level
     Compact,
-    /// Copy the database as of this moment, while others may use it; the copy is a database
+    /// Copy the database at one commit while it is in use; the copy is a database
     Backup(Backup),
     /// Run a benchmark report with `ropewalk-bench`
     Bench(Bench),
-    /// Show in a minute what this database is for, on the git history of the directory it runs in
+    /// Show the purpose of this database in a minute, on the git history of the current directory
     Demo(Demo),
     /// Print the manual page, or write those of all commands into DIR
     #[command(hide = true)]
     Man(Man),
     /// Print the completions for a shell
     Completions(Completions),
-    /// The load that the demo kills: appends for ever and prints each acknowledged position
+    /// Load for the demo, which kills it: appends and prints each acknowledged position
     #[command(hide = true)]
     DemoWriter(demo::Writer),
 }
 
-/// Runs the command that was typed.
+/// Runs the parsed command.
 pub(crate) fn run(arguments: Arguments) -> Result {
     let global = arguments.global;
     let context = Context::new(global.clone())?;

@@ -39,7 +39,7 @@ impl Args for Serve {
                 path("serve-dir")
                     .value_name("DIR")
                     .value_hint(ValueHint::DirPath)
-                    .help("Database directory, made when it is not there [default: --at]"),
+                    .help("Database directory, created if absent [default: --at]"),
             )
             .arg(
                 path("config")
@@ -47,7 +47,7 @@ impl Args for Serve {
                     .env("ROPEWALK_CONFIG")
                     .value_name("FILE")
                     .value_hint(ValueHint::FilePath)
-                    .help("Settings file [default: ./ropewalk.toml, if it is there]"),
+                    .help("Settings file [default: ./ropewalk.toml, if it exists]"),
             )
             .arg(
                 path("ready-file")
@@ -55,13 +55,13 @@ impl Args for Serve {
                     .env("ROPEWALK_READY_FILE")
                     .value_name("FILE")
                     .value_hint(ValueHint::FilePath)
-                    .help("Write the addresses there as JSON once everything is served; removed at the end"),
+                    .help("Write the addresses to FILE as JSON once all ports are open; removed at exit"),
             )
             .arg(
                 Arg::new("check")
                     .long("check")
                     .action(ArgAction::SetTrue)
-                    .help("Print every setting, its value and where it came from, and end"),
+                    .help("Print all settings with their values and origins, and exit"),
             );
         for key in own_keys() {
             let default = if key.default.is_empty() { "none" } else { &key.default };
@@ -136,7 +136,7 @@ pub(crate) fn serve(global: Global, serve: Serve) -> Result {
     let deadline = Instant::now() + context.wait;
     loop {
         match ropewalk_server::serve(&effective, serve.ready_file.as_deref(), &mut announce) {
-            // A command that has the directory for a moment, such as `tail -f`, will let go of it.
+            // A command that holds the directory briefly, such as `tail -f`, will release it.
             Err(ServeError::Database(error)) if error.class() == Class::Busy && Instant::now() < deadline => {
                 std::thread::sleep(RETRY);
             }
@@ -167,7 +167,7 @@ impl From<SettingsError> for Failure {
         Self::new(
             exit,
             error.to_string(),
-            "`ropewalk serve --help` lists the settings, --check shows those in force",
+            "`ropewalk serve --help` lists the settings, --check prints their current values",
         )
     }
 }

@@ -1,8 +1,9 @@
-//! `ropewalk tail`: the change feed, every commit in order over all stores.
+//! `ropewalk tail`: the change feed, all commits in order over all stores.
 //!
-//! A server sends it as a stream. In a directory, one process owns the database, so a follower takes turns: it prints the
-//! new commits, closes the database, and opens it again when the files of the log have changed. The feed resumes by commit
-//! number, so it skips none. While another process holds the database, the follower waits.
+//! A server streams it. In a directory, one process owns the database, so a follower opens it intermittently:
+//! it prints the new commits, closes the database, and opens it again when the log files have changed. The
+//! feed resumes by commit number, so it skips none. While another process holds the database, the follower
+//! waits.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,7 +23,7 @@ use crate::output::report::{Mode, Report};
 
 #[derive(Debug, Args)]
 pub(crate) struct Tail {
-    /// Go on for ever: wait for commits of other processes whenever they let go of the database
+    /// Follow: wait for commits of other processes whenever they release the database
     #[arg(short, long)]
     follow: bool,
     /// First commit to print [default: the last 10]
@@ -109,7 +110,8 @@ pub(crate) fn tail(context: &Context, arguments: &Tail) -> Result {
     }
 }
 
-/// A feed of a server that stops is not the end if a directory was given: another server, or this process, opens it.
+/// If the feed of a server ends and a directory was given, following continues: another server, or this
+/// process, opens it.
 fn continues(context: &Context, ended: Result) -> Result {
     match ended {
         Err(Failure::Said { exit: Exit::Busy | Exit::Io, .. }) | Ok(())
@@ -180,7 +182,7 @@ fn close_database(db: Database, at: &Path) -> Result<LogState> {
 
 type LogState = Vec<(std::ffi::OsString, Option<SystemTime>)>;
 
-/// Names and times of the files of the log. An unreadable directory is a state too: the next opening reports it.
+/// Names and times of the log files. An unreadable directory counts as a state: the next open reports it.
 fn state_of_log(at: &Path) -> LogState {
     let entries = std::fs::read_dir(at.join("log")).into_iter().flatten().flatten();
     let mut state: LogState =
@@ -189,7 +191,7 @@ fn state_of_log(at: &Path) -> LogState {
     state
 }
 
-/// Which parts of a commit are shown.
+/// Selects the parts of a commit to print.
 struct Filter<'a> {
     store: Option<&'a str>,
     item: QueryItem,
@@ -210,7 +212,7 @@ impl Filter<'_> {
     }
 }
 
-/// Writes commits as rows; for people, as a headline and one line for each part.
+/// Writes commits as rows, or for people as a headline and one line per part.
 enum Printer {
     Rows(Report<std::io::BufWriter<std::io::Stdout>>),
     Lines(std::io::BufWriter<std::io::Stdout>),
@@ -270,7 +272,7 @@ fn listed(change: &Change<'_>) -> Result<ListedCommit> {
                 parts.extend(append.deletes.then(|| CommitPart::Deleted { store: store.clone() }));
                 for event in append.events() {
                     let (position, event) = event.map_err(|error| damaged(change, store, &error))?;
-                    // No command shows the tracking position.
+                    // No command prints the tracking position.
                     let event = SequencedEvent {
                         position,
                         seq,
@@ -304,7 +306,7 @@ fn listed(change: &Change<'_>) -> Result<ListedCommit> {
     Ok(ListedCommit { seq, time_micros, parts })
 }
 
-/// Decodes everything that a commit wrote.
+/// Checks that all parts of a commit decode.
 pub(crate) fn check(change: &Change<'_>) -> Result {
     for part in &change.parts {
         if let ChangedPart::Events { store, append } = part {

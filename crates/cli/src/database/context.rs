@@ -1,4 +1,4 @@
-//! What every command needs: the place of the database, the store, the form of the output.
+//! Global options of all commands: database, store, output format.
 
 use std::io::{self, BufWriter, Stdout};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) struct Global {
     /// Seconds to wait while another process has the database open
     #[arg(long, global = true, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) wait: Duration,
-    /// API token for the server of --at; better kept in the variable, which other users cannot see
+    /// API token for the server of --at; prefer the variable, which other users cannot see
     #[arg(long, global = true, value_name = "TOKEN", env = "ROPEWALK_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// Trust the certificates in this PEM file instead of the system's
@@ -75,7 +75,7 @@ impl Context {
         })
     }
 
-    /// The place as it was named, without secrets.
+    /// The target as given, without secrets.
     pub(crate) fn shown(&self) -> String {
         self.url.as_ref().map_or_else(|| self.at.display().to_string(), Url::shown)
     }
@@ -89,7 +89,7 @@ impl Context {
         Err(Failure::new(Exit::Invalid, what, "Run it where the files are, with --at DIRECTORY"))
     }
 
-    /// The database: the server that --at names; or the directory, or the server that holds it.
+    /// Opens the target: the server of --at, the directory, or the server that holds it.
     pub(crate) fn place(&self) -> Result<Place> {
         if let Some(url) = &self.url {
             return self.connect(Endpoint::Url(url.clone()));
@@ -127,7 +127,7 @@ impl Context {
         self.mode.unwrap_or_else(Mode::automatic)
     }
 
-    /// Standard output, written in large pieces.
+    /// Standard output with a large buffer.
     pub(crate) fn out(&self) -> BufWriter<Stdout> {
         BufWriter::with_capacity(64 << 10, io::stdout())
     }
@@ -152,12 +152,12 @@ impl Context {
         Ok(writeln!(io::stdout(), "{number}")?)
     }
 
-    /// True when a database, whole or in part, lies in the directory.
+    /// True if the directory contains a database, complete or partial.
     pub(crate) fn exists(&self) -> bool {
         ["store", "log"].iter().any(|part| self.at.join(part).is_dir())
     }
 
-    /// Fails where the directory holds no database.
+    /// Fails if the directory contains no database.
     pub(crate) fn must_exist(&self) -> Result {
         self.needs_directory()?;
         if self.exists() {
@@ -167,17 +167,17 @@ impl Context {
         Err(Failure::new(
             Exit::NotFound,
             what,
-            "`ropewalk init` makes one; --at PATH or ROPEWALK_AT names another",
+            "`ropewalk init` creates one; --at PATH or ROPEWALK_AT selects another",
         ))
     }
 
-    /// Opens the database that must be there.
+    /// Opens the existing database.
     pub(crate) fn open(&self) -> Result<Database> {
         self.must_exist()?;
         self.open_or_create()
     }
 
-    /// Opens the database, created if it is not there.
+    /// Opens the database, or creates it.
     pub(crate) fn open_or_create(&self) -> Result<Database> {
         self.patiently(|options| options.open(&self.at))
     }
@@ -208,7 +208,7 @@ impl Context {
     }
 }
 
-/// The same place under one name, however it was written.
+/// The canonical path, for one name per place.
 pub(crate) fn canonical(path: &Path) -> Result<PathBuf> {
     std::fs::canonicalize(path).map_err(|error| Failure::file("open", path, &error))
 }

@@ -1,4 +1,4 @@
-//! Rows that both a directory and a server list: stores, consumer groups, parked events, commits.
+//! Rows listed from a directory or a server: stores, consumer groups, parked events, commits.
 
 use ropewalk::{Seq, SequencedEvent};
 
@@ -34,7 +34,7 @@ pub(crate) struct ListedCommit {
     pub(crate) parts: Vec<CommitPart>,
 }
 
-/// One thing that a commit did.
+/// One change of a commit.
 pub(crate) enum CommitPart {
     Event {
         store: String,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A JSON object of texts, in its order and with its duplicates: the store rejects duplicates.
+/// A JSON object of strings, with its order and duplicates preserved: the store rejects duplicates.
 #[derive(Default)]
 pub(crate) struct Metadata(pub(crate) Vec<(String, String)>);
 
@@ -16,7 +16,7 @@ impl<'de> Deserialize<'de> for Metadata {
             type Value = Metadata;
 
             fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object whose values are texts")
+                out.write_str("an object whose values are strings")
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Metadata, M::Error> {

@@ -1,4 +1,4 @@
-//! The database behind one interface: files that this process opens, or a server.
+//! Target of a command: a database that this process opens, or a server.
 
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ pub(crate) enum Pending {
 }
 
 impl Place {
-    /// The store that a command writes to; it may not be there yet.
+    /// Returns a store to write to, which may not exist yet.
     pub(crate) fn store(&self, name: &str) -> Result<Store> {
         Ok(match self {
             Self::Local(db) => Store::Local(db.events(name)?),
@@ -37,7 +37,7 @@ impl Place {
         })
     }
 
-    /// The store that a command reads, which must exist. `shown` names the database in errors.
+    /// Returns a store to read, which must exist. `shown` names the database in errors.
     pub(crate) fn existing_store(&self, name: &str, shown: &str) -> Result<Store> {
         let missing = match self {
             Self::Local(db) => match db.existing_events(name) {
@@ -59,11 +59,11 @@ impl Place {
             }
             known => format!("there is no event store {name:?}; there are: {}", known.join(", ")),
         };
-        let todo = "--store NAME chooses one; a store comes into being with its first append";
+        let todo = "--store NAME selects one; the first append creates a store";
         Err(Failure::new(Exit::NotFound, what, todo))
     }
 
-    /// All stores by name.
+    /// Lists all stores by name.
     pub(crate) fn stores(&self) -> Result<Vec<ListedStore>> {
         match self {
             Self::Local(db) => db

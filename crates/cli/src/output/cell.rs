@@ -1,6 +1,7 @@
-//! One value of a row, and its text in each form of output.
+//! One value of a row, and its text in each output format.
 //!
-//! JSON preserves every byte: a payload that is UTF-8 is a text, any other is base64 and has its encoding in a second cell.
+//! JSON preserves every byte: a UTF-8 payload is a string, any other is base64, with the encoding in a second
+//! cell.
 
 use std::fmt::Write as _;
 
@@ -88,7 +89,7 @@ impl Cell {
         text
     }
 
-    /// The value for a terminal: one line, cut, control characters escaped.
+    /// The value for a terminal: one line, truncated, control characters escaped.
     pub(crate) fn eyes(&self) -> String {
         let text = match self {
             Self::Text(text) => text.clone(),
@@ -143,7 +144,7 @@ pub(crate) fn time(micros: i64) -> Cell {
     jiff::Timestamp::from_microsecond(micros).map_or(Cell::None, |t| Cell::Text(t.to_string()))
 }
 
-/// A payload, and the name of its encoding when it is not plain text.
+/// A payload, and the name of its encoding if it is not plain text.
 pub(crate) fn payload(data: &[u8]) -> (Cell, Cell) {
     match std::str::from_utf8(data) {
         Ok(text) => (text.into(), Cell::None),

@@ -1,4 +1,5 @@
-//! The failure of a command: an exit code and one paragraph of text; silence when the reader of the output is gone.
+//! The failure of a command: an exit code and one paragraph of text; silent if the reader of the output is
+//! gone.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -23,9 +24,9 @@ pub(crate) enum Exit {
 
 /// Hints after a conflict, the same for a directory and a server.
 pub(crate) const CONDITION_TODO: &str =
-    "Nothing was written; look again, decide again, and append with the new position";
+    "Nothing was written; read again, decide again, and append with the new position";
 pub(crate) const TRACKING_TODO: &str =
-    "Nothing was written; what this position stands for was appended before";
+    "Nothing was written; the events up to this position were appended before";
 const RECORD_TODO: &str = "Nothing was changed; a newer ropewalk may be able to apply the record. `ropewalk recover --cut-before COMMIT`, with the number of the record, reports what ending the log before it would lose";
 const REFUSED_TODO: &str = "Nothing was written; the same request fails again";
 pub(crate) const CONFLICT_TODO: &str = "Nothing was written; read again and retry";
@@ -44,7 +45,7 @@ impl From<Class> for Exit {
     }
 }
 
-/// Why a command failed.
+/// Cause of a failed command.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The reader of the output is gone: the command ends without a message and with exit code 0.
@@ -129,9 +130,9 @@ impl From<Error> for Failure {
             (_, Class::Busy) => "--wait SECONDS waits longer",
             (Error::Engine(EngineError::Record { .. } | EngineError::UnknownModel { .. }), _) => RECORD_TODO,
             (_, Class::Corrupt) => {
-                "Nothing was changed; `ropewalk recover` says what can be saved of a damaged log, a damaged run needs a backup"
+                "Nothing was changed; `ropewalk recover` reports what can be recovered of a damaged log, a damaged run needs a backup"
             }
-            (_, Class::Io) => "Nothing acknowledged is lost; mend the cause and run it again",
+            (_, Class::Io) => "Nothing acknowledged is lost; remove the cause and run it again",
             (_, Class::Internal) => "Please report this with the command that led to it",
             (_, Class::Invalid | Class::NotFound) => "",
         };

@@ -11,7 +11,7 @@ pub(crate) fn existing_password(user: &str) -> Result<String> {
         Err(_) if io::stdin().is_terminal() => ask(&format!("Password of {user}: ")),
         Err(_) => Err(Failure::new(
             Exit::Invalid,
-            format!("the password of {user} is needed, and nobody is there to type it"),
+            format!("the password of {user} is required, and standard input is not a terminal"),
             "ROPEWALK_PASSWORD holds it for scripts",
         )),
     }

@@ -13,7 +13,7 @@ use super::cell::{Cell, comma, quote, thousands};
 /// Form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
-    /// For eyes
+    /// For people
     Table,
     /// One JSON array
     Json,
@@ -30,7 +30,7 @@ impl Mode {
     }
 }
 
-/// Rows at the beginning and at the end that a table shows of a long result.
+/// Rows at each end of a long result that a table displays.
 const TABLE_END_ROWS: usize = 50;
 
 /// A terminal that reports fewer columns does not know its width.

@@ -1,10 +1,10 @@
-//! `backup`: of files, and through a server that goes on.
+//! `backup` of a directory, and of a running server.
 
 use crate::serving::Server;
 use crate::{Place, rows};
 
 #[test]
-fn a_copy_of_a_directory_is_a_database() {
+fn backup_of_a_directory_is_a_database() {
     let place = Place::with_database();
     place.ok(&["append", "--type", "One"]);
     place.ok(&["checkpoint"]);
@@ -24,7 +24,7 @@ fn a_copy_of_a_directory_is_a_database() {
 }
 
 #[test]
-fn a_server_copies_while_it_serves_and_only_below_its_directory() {
+fn server_backs_up_while_serving_only_below_its_backup_directory() {
     let place = Place::with_database();
     let server = Server::start(&place, &["--backups", "copies"]);
     place.ok(&["append", "--type", "One"]);
@@ -43,7 +43,7 @@ fn a_server_copies_while_it_serves_and_only_below_its_directory() {
 }
 
 #[test]
-fn a_server_without_a_directory_for_them_makes_none() {
+fn server_without_backup_directory_rejects_backup() {
     let place = Place::with_database();
     let _server = Server::start(&place, &[]);
     place.refused(&["backup"], 2, &["`backups`"]);

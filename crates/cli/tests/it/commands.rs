@@ -1,4 +1,4 @@
-//! Each command, in each form of output, with the errors that people make.
+//! Each command in each output format, and common user errors.
 
 use crate::{Place, rows};
 
@@ -45,7 +45,7 @@ fn the_path_comes_from_the_option_then_the_environment() {
 }
 
 #[test]
-fn append_answers_where_the_event_went() {
+fn append_prints_store_position_and_seq() {
     let place = Place::with_database();
     assert_eq!(place.ok(&["append", "--type", "A"]), "{\"store\":\"default\",\"position\":1,\"seq\":1}\n");
     for durability in ["sync", "buffered", "async:5"] {
@@ -57,7 +57,7 @@ fn append_answers_where_the_event_went() {
 }
 
 #[test]
-fn a_condition_refuses_what_it_must_and_nothing_else() {
+fn append_condition_rejects_only_matching_events() {
     let place = place_with_events();
     let append = ["append", "--type", "Subscribed", "--tag", "course:c1"];
     let with = |condition: &[&str]| place.run(&[&append[..], condition].concat());
@@ -73,7 +73,7 @@ fn a_condition_refuses_what_it_must_and_nothing_else() {
 }
 
 #[test]
-fn tracking_rises_and_keys_make_an_append_happen_once() {
+fn tracking_must_rise_and_idempotency_key_appends_once() {
     let place = Place::with_database();
     place.ok(&["append", "--type", "A", "--tracking", "up:stream:7"]);
     place.refused(&["append", "--type", "A", "--tracking", "up:stream:7"], 4, &["position 7", "up:stream"]);
@@ -110,7 +110,7 @@ fn read_in_every_mode() {
 }
 
 #[test]
-fn groups_and_what_is_parked_in_them() {
+fn group_commands_manage_groups_and_parked_events() {
     use ropewalk::groups::GroupSettings;
     use ropewalk::{Database, Position, Query};
 
@@ -120,7 +120,7 @@ fn groups_and_what_is_parked_in_them() {
         place.ok(&["group", "create", "g", "--type", "Picture", "--type-prefix", "Sub", "--tries", "1"]);
     assert_eq!(created, "{\"group\":\"g\",\"cursor\":0}\n");
     {
-        // What consumers do.
+        // The calls of consumers.
         let db = Database::open(place.path().join("ropewalk.db")).unwrap();
         let groups = db.consumer_groups("default").unwrap();
         groups.create("other", GroupSettings::new(Query::all()), Some(Position(3))).unwrap();
@@ -146,7 +146,7 @@ fn groups_and_what_is_parked_in_them() {
     place.ok(&["group", "delete", "other"]);
     place.refused(&["group", "delete", "other"], 3, &["no consumer group"]);
     place.refused(&["group", "list", "--store", "none"], 3, &["no event store"]);
-    place.refused(&["group", "create", "g", "--tries", "0"], 2, &["at least once"]);
+    place.refused(&["group", "create", "g", "--tries", "0"], 2, &["at least 1"]);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn an_unknown_store_is_not_an_empty_one() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused_with_the_rule() {
+fn invalid_arguments_are_rejected_naming_the_rule() {
     let place = place_with_events();
     place.refused(&["append", "--type", ""], 2, &["type of 0 bytes; 1 to 65535"]);
     place.refused(&["append", "--type", "A", "--tag", "t", "--tag", "t"], 2, &["duplicate tag \"t\""]);
@@ -231,7 +231,7 @@ fn what_breaks_a_rule_is_refused_with_the_rule() {
 }
 
 #[test]
-fn terminals_do_not_obey_stored_bytes() {
+fn table_escapes_stored_control_characters() {
     let place = Place::with_database();
     place.ok(&["append", "--type", "A", "--tag", "t\u{1b}[2J", "--data", "x\u{7}\ry"]);
     let table = place.ok(&["read", "--mode", "table"]) + &place.ok(&["tail", "--mode", "table"]);
@@ -282,7 +282,7 @@ fn manual_and_completions() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn closed_output_pipe_is_not_an_error() {
     let place = Place::with_database();
     let lines: String = (0..20_000).map(|n| format!("{{\"type\":\"T\",\"data\":{n}}}\n")).collect();
     assert_eq!(place.run_with(&["import", "ndjson", "-"], lines.as_bytes()).code, 0);
@@ -294,9 +294,9 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!((answer.code, answer.err.as_str()), (0, ""));
 }
 
-/// Linked, not copied: a file just written cannot be run while another test starts a process.
+/// Hard-linked, not copied: a newly written file cannot be executed while another test forks.
 #[test]
-fn bench_says_how_to_get_it() {
+fn bench_without_its_program_explains_how_to_get_it() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = dir.path().join("ropewalk");
     std::fs::hard_link(env!("CARGO_BIN_EXE_ropewalk"), &program).unwrap();

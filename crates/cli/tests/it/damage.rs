@@ -1,4 +1,4 @@
-//! Damaged, foreign and future files are refused by name and place, and change nothing.
+//! Damaged, foreign and newer files are rejected, naming file and offset, and change nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn flip(path: &Path, offset: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Three synced commits: the last two vouch for the first.
+/// Three synced commits: the last two confirm that the first was durable.
 fn place_with_commits() -> Place {
     let place = Place::with_database();
     for n in 0..3 {
@@ -41,7 +41,7 @@ fn a_damaged_log_is_refused_with_file_and_offset() {
 }
 
 #[test]
-fn recover_says_what_would_be_lost_and_acts_only_when_told() {
+fn recover_reports_losses_and_cuts_only_with_yes() {
     let place = place_with_commits();
     assert_eq!(place.ok(&["recover"]), "{\"log\":\"whole\"}\n");
     let (path, name) = segment(&place);
@@ -61,7 +61,7 @@ fn recover_says_what_would_be_lost_and_acts_only_when_told() {
     let cut = rows(&place.ok(&["recover", "--yes"])).remove(0);
     assert_eq!((&cut["log"], &cut["kept_up_to"]), (&"cut".into(), &1.into()));
     let kept = cut["set_aside"][0].as_str().unwrap();
-    assert_eq!(fs::read(place.path().join(kept)).unwrap(), before, "every byte is kept");
+    assert_eq!(fs::read(place.path().join(kept)).unwrap(), before, "every byte is preserved");
     assert_eq!(place.ok(&["count"]), "1\n");
     place.ok(&["append", "--type", "After"]);
     assert_eq!(rows(&place.ok(&["tail"])).len(), 2);
@@ -97,7 +97,7 @@ fn a_damaged_run_is_found_by_read_and_verify() {
     flip(run, find(run, b"payload number 2500").unwrap());
     let name = run.file_name().unwrap().to_str().unwrap();
 
-    assert_eq!(place.ok(&["read", "--limit", "10"]).lines().count(), 10, "what is whole can still be read");
+    assert_eq!(place.ok(&["read", "--limit", "10"]).lines().count(), 10, "undamaged data can still be read");
     place.refused(&["read"], 6, &[name, "at byte"]);
     let verify = place.run(&["verify"]);
     assert_eq!(verify.code, 6, "{verify:?}");
@@ -106,7 +106,7 @@ fn a_damaged_run_is_found_by_read_and_verify() {
 }
 
 #[test]
-fn segments_from_the_future_or_from_elsewhere_are_named() {
+fn newer_or_foreign_segments_are_rejected_by_name() {
     let place = place_with_commits();
     let (path, name) = segment(&place);
     let original = fs::read(&path).unwrap();
@@ -125,7 +125,7 @@ fn segments_from_the_future_or_from_elsewhere_are_named() {
 }
 
 #[test]
-fn no_file_of_the_store_can_be_replaced_unseen() {
+fn replaced_store_file_is_detected() {
     let place = place_with_commits();
     place.ok(&["checkpoint"]);
     for path in place.files("store") {

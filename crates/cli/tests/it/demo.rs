@@ -1,9 +1,9 @@
-//! The demo runs as it is and checks itself.
+//! The demo runs and checks its results.
 
 use crate::Place;
 
 #[test]
-fn the_demo_holds_in_a_clone_and_leaves_nothing_behind() {
+fn demo_in_a_clone_passes_and_leaves_no_files() {
     let place = Place::new();
     let temporary = place.path().join("tmp");
     std::fs::create_dir(&temporary).unwrap();
@@ -19,7 +19,7 @@ fn the_demo_holds_in_a_clone_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn without_a_history_nothing_is_made_up_and_a_kept_database_can_be_used_again() {
+fn demo_without_git_history_imports_nothing_and_can_rerun_on_its_database() {
     let place = Place::new();
     for _ in 0..2 {
         let demo = place.command(&["demo", "--at", "kept"]).output().unwrap();

@@ -1,9 +1,9 @@
-//! Documents in and out by files.
+//! Import and export of documents.
 
 use crate::Place;
 
 #[test]
-fn json_and_bson_come_back_as_they_went() {
+fn json_and_bson_round_trip() {
     let place = Place::with_database();
     let lines = concat!(
         r#"{"_id":1,"big":{"$numberLong":"5"},"when":{"$date":"2026-11-21T12:00:00Z"},"list":[1,2.5,null]}"#,
@@ -29,7 +29,7 @@ fn json_and_bson_come_back_as_they_went() {
 }
 
 #[test]
-fn what_cannot_be_imported_is_named_by_its_place() {
+fn failed_import_names_the_document() {
     let place = Place::with_database();
     place.run_with(&["doc", "import", "a.b", "-"], b"{\"_id\":1}\n{\"_id\":2}\n");
     let again = place.run_with(&["doc", "import", "a.b", "-"], b"{\"_id\":0}\n{\"_id\":2}\n{\"_id\":3}\n");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{Place, rows};
 
-/// Runs git with an identity of its own, so that nothing of the machine's configuration matters.
+/// Runs git with a fixed identity, independent of the configuration of the machine.
 fn git(dir: &Path, arguments: &[&str]) {
     let output = Command::new("git")
         .arg("-C")
@@ -48,7 +48,7 @@ fn repository(place: &Place) -> PathBuf {
     dir
 }
 
-/// Items, items known before, events.
+/// Returns items, items known before, and events.
 fn import(place: &Place, arguments: &[&str]) -> (u64, u64, u64) {
     let answer = rows(&place.ok(&[&["import"], arguments].concat()));
     let number = |name: &str| answer.first().and_then(|row| row.get(name)).unwrap().as_u64().unwrap();
@@ -75,7 +75,7 @@ fn a_git_history_becomes_events() {
 }
 
 #[test]
-fn a_second_import_brings_only_what_is_new() {
+fn second_git_import_adds_only_new_commits() {
     let place = Place::with_database();
     let dir = repository(&place);
     assert_eq!(import(&place, &["git", "repo", "--ref", "HEAD~1"]).0, 4);
@@ -90,7 +90,7 @@ fn a_second_import_brings_only_what_is_new() {
 }
 
 #[test]
-fn what_is_no_history_is_refused() {
+fn import_without_git_history_is_rejected() {
     let place = Place::with_database();
     place.refused(&["import", "git", "nowhere"], 3, &["nowhere"]);
     place.refused(&["import", "git", "/"], 3, &["git repository"]);
@@ -106,7 +106,7 @@ fn what_is_no_history_is_refused() {
 }
 
 #[test]
-fn lines_become_events_and_what_is_read_can_be_imported() {
+fn ndjson_import_round_trips_read_output() {
     let place = Place::with_database();
     let lines = concat!(
         r#"{"type":"A","tags":["t:1"],"data":{"b": 1, "a": [2.50]},"metadata":{"z":"1","a":"2"}}"#,
@@ -121,8 +121,8 @@ fn lines_become_events_and_what_is_read_can_be_imported() {
     assert_eq!(import(&place, &["ndjson", "in.ndjson"]), (4, 0, 4));
     let read = place.ok(&["read"]);
     let events = rows(&read);
-    assert_eq!(events[0]["data"], r#"{"b": 1, "a": [2.50]}"#, "the spelling is kept");
-    assert!(read.contains(r#""metadata":{"z":"1","a":"2"}"#), "the order is kept: {read}");
+    assert_eq!(events[0]["data"], r#"{"b": 1, "a": [2.50]}"#, "the spelling is preserved");
+    assert!(read.contains(r#""metadata":{"z":"1","a":"2"}"#), "the order is preserved: {read}");
     assert_eq!(events[1]["data"], "text ü");
     assert_eq!((&events[2]["data"], &events[3]["data"]), (&"/wA=".into(), &"".into()));
 
@@ -139,7 +139,7 @@ fn lines_become_events_and_what_is_read_can_be_imported() {
 }
 
 #[test]
-fn a_file_that_grows_is_read_on() {
+fn import_of_a_grown_file_resumes_at_new_lines() {
     let place = Place::with_database();
     let file = place.path().join("grows.ndjson");
     let lines = |n: u64| (1..=n).map(|n| format!("{{\"type\":\"T\",\"data\":{n}}}\n")).collect::<String>();
@@ -152,7 +152,7 @@ fn a_file_that_grows_is_read_on() {
 }
 
 #[test]
-fn a_bad_line_is_named_and_the_import_goes_on_when_it_is_mended() {
+fn import_names_bad_line_and_resumes_when_fixed() {
     let place = Place::with_database();
     let file = place.path().join("bad.ndjson");
     for (bad, why) in [
@@ -177,7 +177,7 @@ fn a_bad_line_is_named_and_the_import_goes_on_when_it_is_mended() {
     place.refused(&["import", "ndjson", "."], 7, &["ndjson"]);
 }
 
-/// Killed somewhere in the middle, again and again; what counts is that the end is the same.
+/// The import is killed at random points; only the final result matters.
 #[test]
 fn a_killed_import_is_resumed_without_loss_or_repetition() {
     const LINES: u64 = 60_000;

@@ -1,11 +1,11 @@
-//! One process owns a database.
+//! A database is owned by one process.
 
 use ropewalk::Database;
 
 use crate::Place;
 
 #[test]
-fn a_second_opener_is_told_who_has_it() {
+fn second_open_is_rejected_naming_the_owner() {
     let place = Place::with_database();
     let held = Database::open(place.path().join("ropewalk.db")).unwrap();
     let holder = format!("pid {}", std::process::id());
@@ -15,7 +15,7 @@ fn a_second_opener_is_told_who_has_it() {
 }
 
 #[test]
-fn a_short_wait_is_enough_for_a_short_command() {
+fn command_waits_for_a_released_lock() {
     let place = Place::with_database();
     let held = Database::open(place.path().join("ropewalk.db")).unwrap();
     let child =

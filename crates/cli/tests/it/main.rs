@@ -1,4 +1,4 @@
-//! The real binary, run in directories of its own.
+//! Tests of the real binary, each in a separate directory.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // clippy.toml allows it in test functions, not in their helpers
 
 mod backups;
@@ -20,10 +20,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A directory to work in; `ropewalk` runs there.
+/// A temporary directory in which `ropewalk` runs.
 struct Place(tempfile::TempDir);
 
-/// What a command answered.
+/// The result of a command.
 #[derive(Debug)]
 struct Answer {
     code: i32,
@@ -36,7 +36,7 @@ impl Place {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// A place with an initialised database in it.
+    /// A directory with an initialised database.
     fn with_database() -> Self {
         let place = Self::new();
         place.ok(&["init"]);
@@ -65,19 +65,19 @@ impl Place {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // A command that does not read its input may be gone already.
+        // A command that does not read its input may have ended already.
         let _ = child.stdin.take().unwrap().write_all(input);
         answer(child)
     }
 
-    /// Runs a command that must succeed and say nothing on standard error.
+    /// Runs a command that must succeed without output on standard error.
     fn ok(&self, arguments: &[&str]) -> String {
         let answer = self.run(arguments);
         assert_eq!((answer.code, answer.err.as_str()), (0, ""), "{arguments:?}: {answer:?}");
         answer.out
     }
 
-    /// Runs a command that must fail with `code` and one paragraph that holds all of `words`.
+    /// Runs a command that must fail with `code` and one paragraph that contains all of `words`.
     fn refused(&self, arguments: &[&str], code: i32, words: &[&str]) {
         let answer = self.run(arguments);
         assert_eq!(answer.code, code, "{arguments:?}: {answer:?}");
@@ -88,7 +88,7 @@ impl Place {
         }
     }
 
-    /// Files in a directory of the database, biggest first.
+    /// Files in a directory of the database, largest first.
     fn files(&self, dir: &str) -> Vec<PathBuf> {
         let dir = self.path().join("ropewalk.db").join(dir);
         let mut files: Vec<PathBuf> =
@@ -107,7 +107,7 @@ fn answer(child: Child) -> Answer {
     }
 }
 
-/// Lines of JSON.
+/// Parses NDJSON.
 fn rows(ndjson: &str) -> Vec<serde_json::Value> {
     ndjson.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

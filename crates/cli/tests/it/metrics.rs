@@ -1,4 +1,4 @@
-//! `promql` and `series`: the same answers from a server, through the local socket, and from files.
+//! `promql` and `series`: equal results from a server, through the local socket, and from files.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -38,7 +38,7 @@ fn session(place: &Place, at: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_same_answers_from_a_server_a_socket_and_files() {
+fn results_are_equal_from_server_socket_and_files() {
     let place = Place::with_database();
     let server = Server::start(&place, &["--prometheus-self-scrape=off"]);
     import(&server);
@@ -55,14 +55,14 @@ fn the_same_answers_from_a_server_a_socket_and_files() {
 }
 
 #[test]
-fn blocks_of_prometheus_come_in() {
+fn prometheus_blocks_are_imported_once() {
     let place = Place::with_database();
     let block = concat!(env!("CARGO_MANIFEST_DIR"), "/../series/tests/prometheus-block");
     let out = place.ok(&["import", "prometheus", block]);
     assert!(out.contains("\"block\":\"prometheus-block\",\"store\":\"default\",\"series\":8,"), "{out}");
     let series = place.ok(&["series"]);
     assert_eq!(series.lines().count(), 8, "{series}");
-    // All blocks of a directory, and again: nothing changes.
+    // Import all blocks of a directory twice: the second time nothing changes.
     let data = place.path().join("data");
     std::fs::create_dir(&data).unwrap();
     std::os::unix::fs::symlink(block, data.join("01H")).unwrap();
@@ -74,6 +74,6 @@ fn blocks_of_prometheus_come_in() {
     place.ok(&["import", "prometheus", "data", "--store", "other"]);
     assert_eq!(once, count("other"));
     assert!(once.contains("value"), "{once}");
-    place.refused(&["import", "prometheus", "."], 3, &["no block of Prometheus"]);
+    place.refused(&["import", "prometheus", "."], 3, &["no Prometheus block"]);
     place.refused(&["import", "prometheus", "nowhere"], 3, &["nowhere"]);
 }

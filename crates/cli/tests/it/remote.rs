@@ -1,9 +1,9 @@
-//! Commands whose database is behind a server: by its address, and through the local socket of a directory that is held.
+//! Commands on a server: by its URL, and through the local socket of a locked directory.
 
 use crate::serving::Server;
 use crate::{Answer, Place, rows};
 
-/// Answers of a session of commands, without what differs between two runs of the same: commit times.
+/// The results of a sequence of commands, without commit times.
 fn session(place: &Place, at: &[&str]) -> Vec<(i32, String, String)> {
     let run = |arguments: &[&str]| place.run(&[arguments, at].concat());
     let lines =
@@ -53,7 +53,7 @@ fn session(place: &Place, at: &[&str]) -> Vec<(i32, String, String)> {
     answers.into_iter().map(|answer| (answer.code, timeless(&answer.out), timeless(&answer.err))).collect()
 }
 
-/// Without times and rates.
+/// Removes times and rates.
 fn timeless(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -72,9 +72,9 @@ fn timeless(text: &str) -> String {
 }
 
 #[test]
-fn every_command_answers_the_same_over_a_url_a_socket_and_files() {
+fn every_command_returns_the_same_over_url_socket_and_files() {
     let (files, socket, url) = (Place::with_database(), Place::with_database(), Place::with_database());
-    // A server makes its default store; here it is there in all three.
+    // A server creates its default store; here all three have it.
     let behind = Server::start(&socket, &[]);
     let server = Server::start(&url, &["--socket=false"]);
     files.ok(&["append", "--type", "First"]);
@@ -96,7 +96,7 @@ fn every_command_answers_the_same_over_a_url_a_socket_and_files() {
                     .collect()
             };
             if ordinal == 14 {
-                continue; // CSV shows the commit's number, which the server's own commits move
+                continue; // CSV has the commit number, which the internal commits of the server shift
             }
             assert_eq!(
                 (expected.0, seqless(&expected.1), &expected.2),
@@ -110,7 +110,7 @@ fn every_command_answers_the_same_over_a_url_a_socket_and_files() {
 }
 
 #[test]
-fn a_git_history_comes_in_through_a_server_once() {
+fn git_history_is_imported_through_a_server_once() {
     let place = Place::with_database();
     let git = |arguments: &[&str]| {
         let mut command = std::process::Command::new("git");
@@ -132,7 +132,7 @@ fn a_git_history_comes_in_through_a_server_once() {
 }
 
 #[test]
-fn what_works_on_files_says_so_when_it_is_given_a_server() {
+fn directory_only_commands_reject_a_server() {
     let place = Place::new();
     let server = Server::start(&place, &[]);
     for command in [&["verify"][..], &["checkpoint"], &["compact"], &["init"], &["recover"], &["serve"]] {
@@ -148,12 +148,12 @@ fn what_works_on_files_says_so_when_it_is_given_a_server() {
         "{stats:?}"
     );
     assert!(stats.iter().any(|row| row["part"] == "events default" && row["value"] == 0), "{stats:?}");
-    // In a directory that is held they are refused like before: somebody has it.
+    // In a locked directory they are rejected as before: another process holds it.
     place.refused(&["verify", "--wait", "0"], 5, &["in use"]);
 }
 
 #[test]
-fn a_server_that_is_not_there_or_none_is_an_error() {
+fn unreachable_or_foreign_server_is_an_error() {
     let place = Place::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = format!("http://{}", listener.local_addr().unwrap());
@@ -175,9 +175,9 @@ fn with_password(place: &Place, arguments: &[&str], password: &str) -> Answer {
 }
 
 #[test]
-fn users_and_tokens_let_in_and_keep_out() {
+fn users_and_tokens_control_access() {
     let place = Place::with_database();
-    // Before the server, in the files.
+    // Before the server starts, in the files.
     assert_eq!(place.run_with(&["user", "add", "root", "--role", "admin"], b"the root password\n").code, 0);
     let server = Server::start(&place, &[]);
     let at = |user: &str| format!("http://{user}@{}", server.address("http"));
@@ -186,7 +186,7 @@ fn users_and_tokens_let_in_and_keep_out() {
     assert_eq!(count("root", "the root password").out, "0\n");
     assert_eq!(count("root", "another password").code, 8);
     assert_eq!(count("nobody", "another password").code, 8);
-    // Through the local socket, as whoever owns the directory.
+    // Through the local socket, as the owner of the directory.
     assert_eq!(place.run_with(&["user", "add", "ann"], b"the ann password\n").code, 0);
     assert_eq!(place.run_with(&["user", "add", "ann"], b"the ann password\n").code, 4);
     let denied = count("ann", "the ann password");
@@ -226,7 +226,7 @@ fn users_and_tokens_let_in_and_keep_out() {
     place.ok(&["token", "drop", id]);
     place.refused(&["count", "--at", &server.url(), "--token", token], 8, &["token"]);
     assert_eq!(server.stop(), 0);
-    // The files hold what the server was told.
+    // The files contain the changes made through the server.
     assert_eq!(rows(&place.ok(&["user", "list"])).len(), 1);
 }
 
@@ -238,11 +238,11 @@ fn too_many_wrong_passwords_are_slowed_down() {
     let at = format!("http://root@{}", server.address("http"));
     let slowed =
         (0..100).any(|_| with_password(&place, &["count", "--at", &at], "a wrong password").code == 5);
-    assert!(slowed, "nobody may guess for ever");
+    assert!(slowed, "password guessing must be limited");
 }
 
 #[test]
-fn tail_tells_the_same_and_follows_through_a_server_and_beyond_it() {
+fn tail_is_the_same_through_a_server_and_follows_after_it_stops() {
     use std::io::{BufRead as _, BufReader};
     let place = Place::with_database();
     for store in ["a", "b", "a"] {
@@ -268,12 +268,12 @@ fn tail_tells_the_same_and_follows_through_a_server_and_beyond_it() {
     }
     let server = Server::start(&place, &["--wait", "60"]);
     let url = server.url();
-    // The server's own store `default` is one commit more.
+    // The default store of the server is one more commit.
     let through = |arguments: &[&str]| place.ok(&[arguments, &["--type", "T", "--at", &url]].concat());
     assert_eq!(through(asked[0]), in_files[0]);
     assert_eq!(through(asked[1]), in_files[1]);
     assert_eq!(through(asked[2]), in_files[2]);
-    // What the server's own commits are comes behind that.
+    // The internal commits of the server follow.
     assert!(place.ok(&["tail", "--from", "1", "--at", &url]).starts_with(&whole));
     for n in 0..3 {
         place.ok(&["append", "--type", "U", "--data", &n.to_string(), "--at", &url]);
@@ -287,7 +287,7 @@ fn tail_tells_the_same_and_follows_through_a_server_and_beyond_it() {
 }
 
 #[test]
-fn d1_23_sql_is_asked_of_a_server() {
+fn d1_23_sql_runs_on_a_server() {
     let place = Place::with_database();
     let server = Server::start(&place, &[]);
     let url = server.url();

@@ -1,4 +1,4 @@
-//! The server as a real process: starting, refusing, stopping.
+//! The server as a real process: start, rejected settings, stop.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -7,14 +7,14 @@ use std::process::{Child, Stdio};
 
 use crate::{Answer, Place, rows};
 
-/// A running server, ended with the value.
+/// A running server, stopped on drop.
 pub(crate) struct Server {
     child: Child,
     addresses: Vec<(String, String)>,
 }
 
 impl Server {
-    /// Serves `ropewalk.db` of the place on free ports.
+    /// Serves `ropewalk.db` of the directory on free ports.
     pub(crate) fn start(place: &Place, arguments: &[&str]) -> Self {
         let ports = ["serve", "--http-listen", "127.0.0.1:0", "--grpc-listen", "127.0.0.1:0"];
         let mut command = place.command(&[&ports[..], arguments].concat());
@@ -50,7 +50,7 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Tells it to stop and answers its exit code.
+    /// Stops it and returns its exit code.
     pub(crate) fn stop(self) -> i32 {
         self.signal("TERM");
         self.wait()
@@ -69,7 +69,7 @@ impl Drop for Server {
     }
 }
 
-/// One GET over a stream, with the whole answer.
+/// One GET over a stream; returns the entire response.
 fn get(mut stream: impl std::io::Read + std::io::Write, path: &str) -> String {
     write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -85,7 +85,7 @@ fn refused(answer: &Answer, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn a_server_needs_no_settings_says_where_it_is_and_stops_when_told() {
+fn server_without_settings_prints_addresses_and_stops_on_signal() {
     let place = Place::new();
     let server = Server::start(&place, &[]);
     let ready: serde_json::Value =
@@ -104,7 +104,7 @@ fn a_server_needs_no_settings_says_where_it_is_and_stops_when_told() {
 }
 
 #[test]
-fn d1_18_store_has_a_grpc_port_of_its_own() {
+fn d1_18_grpc_port_serves_a_single_store() {
     use ropewalk_grpc::proto::umadb::v1::dcb_client::DcbClient;
     use ropewalk_grpc::proto::umadb::v1::{AppendRequest, Event, HeadRequest};
 
@@ -130,13 +130,13 @@ fn d1_18_store_has_a_grpc_port_of_its_own() {
 }
 
 #[test]
-fn a_server_that_was_killed_starts_again() {
+fn killed_server_starts_again() {
     let place = Place::new();
     let server = Server::start(&place, &[]);
     server.signal("KILL");
     drop(server);
     assert!(place.path().join("ropewalk.db/ropewalk.sock").exists(), "a stale socket is left");
-    // A command alone finds the directory free although the socket is there.
+    // Without a server, a command can open the directory although the socket file exists.
     place.ok(&["append", "--type", "A"]);
     let server = Server::start(&place, &[]);
     let socket = UnixStream::connect(place.path().join("ropewalk.db/ropewalk.sock")).unwrap();
@@ -165,11 +165,11 @@ fn settings_come_from_flag_environment_file_and_default_in_this_order() {
     assert_eq!(row("log.format"), pair("json", "ropewalk.toml"));
     assert_eq!(row("memory"), pair("64MiB", "ropewalk.toml"));
     assert_eq!(row("grpc.listen"), pair("127.0.0.1:50051", "default"));
-    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "--check makes nothing");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "--check creates nothing");
 }
 
 #[test]
-fn wrong_settings_are_refused_where_they_stand() {
+fn invalid_settings_are_rejected_naming_their_source() {
     let place = Place::new();
     std::fs::write(place.path().join("bad.toml"), "[http]\nlisten = \"127.0.0.1:0\"\nport = 1\n").unwrap();
     refused(&place.run(&["serve", "--config", "bad.toml"]), 2, &["bad.toml, line 3", "port"]);
@@ -198,7 +198,7 @@ fn wrong_settings_are_refused_where_they_stand() {
 }
 
 #[test]
-fn an_address_that_others_reach_needs_users_and_tls_or_the_word() {
+fn public_address_requires_users_and_tls_or_insecure() {
     let place = Place::new();
     let answer = place.run(&["serve", "--http-listen", "0.0.0.0:0"]);
     refused(&answer, 2, &["http.listen = 0.0.0.0:0", "no user", "no TLS", "--insecure"]);
@@ -215,7 +215,7 @@ fn an_address_that_others_reach_needs_users_and_tls_or_the_word() {
 }
 
 #[test]
-fn a_held_directory_and_a_taken_port_are_said() {
+fn locked_directory_and_used_port_are_reported() {
     let place = Place::new();
     let server = Server::start(&place, &[]);
     refused(&place.run(&["serve", "--http-listen", "127.0.0.1:0"]), 5, &["ropewalk.db", "in use", "pid"]);
@@ -225,12 +225,12 @@ fn a_held_directory_and_a_taken_port_are_said() {
 }
 
 #[test]
-fn what_was_acknowledged_before_a_signal_is_there_after_it() {
+fn acknowledged_appends_survive_a_signal() {
     for signal in ["TERM", "INT", "KILL"] {
         let place = Place::with_database();
         let server = Server::start(&place, &[]);
         let address = server.address("http").to_owned();
-        // Each writer appends until the server goes, and counts what was acknowledged.
+        // Each writer appends until the server stops, and counts acknowledgements.
         let writers: Vec<_> = (0..8)
             .map(|_| {
                 let address = address.clone();
@@ -255,7 +255,7 @@ fn what_was_acknowledged_before_a_signal_is_there_after_it() {
     }
 }
 
-/// One append over a connection that is kept; `None` unless it was acknowledged.
+/// One append over a persistent connection; `None` unless it was acknowledged.
 fn append(stream: &mut TcpStream) -> Option<()> {
     use std::io::{Read as _, Write as _};
     let body = r#"{"events":[{"type":"T"}]}"#;
@@ -272,7 +272,7 @@ fn append(stream: &mut TcpStream) -> Option<()> {
 }
 
 #[test]
-fn silence_and_half_requests_do_not_keep_a_place() {
+fn silent_and_partial_requests_release_their_connection_slot() {
     use std::io::{Read as _, Write as _};
     let place = Place::new();
     let server = Server::start(&place, &["--limits-header-time", "300ms", "--limits-connections", "2"]);
@@ -280,12 +280,12 @@ fn silence_and_half_requests_do_not_keep_a_place() {
     let mut silent = connect();
     let mut slow = connect();
     slow.write_all(b"GET /ready HTTP/1.1\r\nhos").unwrap();
-    // There is no room for a third until the two are given up.
+    // A third connection is rejected until the two are closed.
     let mut answer = String::new();
     connect().read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after"), "{answer}");
     let mut rest = Vec::new();
-    // Both end; how (with an answer, or a reset) does not matter.
+    // Both end, with a response or a reset.
     let _ = silent.read_to_end(&mut rest);
     let _ = slow.read_to_end(&mut rest);
     while !get_again(&connect()) {}
@@ -293,7 +293,7 @@ fn silence_and_half_requests_do_not_keep_a_place() {
 }
 
 #[test]
-fn a_kept_connection_may_be_silent_for_its_own_time() {
+fn persistent_connection_has_a_separate_idle_timeout() {
     use std::io::Read as _;
     let place = Place::new();
     let server = Server::start(&place, &["--limits-header-time", "300ms"]);
@@ -310,7 +310,7 @@ fn a_kept_connection_may_be_silent_for_its_own_time() {
 }
 
 #[test]
-fn the_configuration_of_prometheus_is_read_again_on_sighup() {
+fn prometheus_configuration_is_reloaded_on_sighup() {
     let place = Place::new();
     let (config, rules) = (place.path().join("prometheus.yml"), place.path().join("rules.yml"));
     let rule = |name: &str| format!("groups: [{{name: g, rules: [{{record: {name}, expr: vector(1)}}]}}]\n");
@@ -334,7 +334,7 @@ fn the_configuration_of_prometheus_is_read_again_on_sighup() {
     assert_eq!(server.stop(), 0);
 }
 
-/// True when the server answers.
+/// True if the server responds.
 fn get_again(mut stream: &TcpStream) -> bool {
     use std::io::{Read as _, Write as _};
     let mut answer = String::new();
@@ -343,7 +343,7 @@ fn get_again(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn a_server_without_descriptors_goes_on_and_recovers() {
+fn server_recovers_from_exhausted_file_descriptors() {
     let place = Place::new();
     let program = env!("CARGO_BIN_EXE_ropewalk");
     let mut command = std::process::Command::new("sh");
@@ -361,7 +361,7 @@ fn a_server_without_descriptors_goes_on_and_recovers() {
 }
 
 #[test]
-fn systemd_hears_ready_alive_and_stopping() {
+fn systemd_is_notified_of_ready_watchdog_and_stopping() {
     let place = Place::new();
     let manager = std::os::unix::net::UnixDatagram::bind(place.path().join("notify")).unwrap();
     let mut command = place.command(&["serve", "--http-listen", "off", "--grpc-listen", "127.0.0.1:0"]);
@@ -381,11 +381,11 @@ fn systemd_hears_ready_alive_and_stopping() {
 }
 
 #[test]
-fn requests_on_their_way_finish_and_a_second_signal_does_not_wait_for_them() {
+fn first_signal_drains_requests_and_second_stops_at_once() {
     use std::io::{Read as _, Write as _};
     let body = r#"{"events":[{"type":"T"}]}"#;
     let head = "POST /v1/stores/default/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n";
-    // A request that the server has begun to read: it has asked for the body.
+    // A request whose header was read: the server has sent 100 Continue.
     let half = |server: &Server| {
         let mut stream = TcpStream::connect(server.address("http")).unwrap();
         write!(stream, "{head}content-length: {}\r\n\r\n", body.len()).unwrap();
@@ -420,7 +420,7 @@ fn requests_on_their_way_finish_and_a_second_signal_does_not_wait_for_them() {
 }
 
 #[test]
-fn l5_directory_that_everybody_may_write_is_refused() {
+fn l5_world_writable_directory_is_rejected() {
     use std::os::unix::fs::PermissionsExt as _;
     let place = Place::new();
     place.ok(&["init"]);
@@ -440,19 +440,19 @@ fn m5_silent_connections_of_one_port_leave_places_for_others() {
     let server = Server::start(&place, &["--limits-connections", "16"]);
     let connect = |protocol: &str| TcpStream::connect(server.address(protocol)).unwrap();
     let silent: Vec<_> = (0..40).map(|_| connect("grpc")).collect();
-    // An eighth of the places is for HTTP alone, and the local socket has places of its own.
+    // An eighth of the connection slots is reserved for HTTP, and the local socket has separate ones.
     while !get_again(&connect("http")) {}
     place.ok(&["user", "list"]);
     drop(silent);
     assert_eq!(server.stop(), 0);
 }
 
-/// Sends a request on a connection that stays open and reads the beginning of its answer.
+/// Sends a request on a connection that remains open, and reads the start of the response.
 fn asked(mut stream: &TcpStream, path: &str) -> String {
     use std::io::{Read as _, Write as _};
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let mut answer = [0; 4096];
-    // A connection that is turned away may be closed before the request arrives.
+    // A rejected connection may be closed before the request arrives.
     let _ = stream.write_all(request.as_bytes());
     let read = stream.read(&mut answer).unwrap_or(0);
     String::from_utf8_lossy(&answer[..read]).into_owned()

@@ -1,4 +1,4 @@
-//! `ropewalk sql`: statements in, results out, in every form.
+//! `ropewalk sql`: statements and results in all output formats.
 
 use crate::Place;
 
@@ -35,7 +35,7 @@ fn results_in_every_form() {
 }
 
 #[test]
-fn scripts_and_commands_of_the_shell() {
+fn sql_runs_scripts_and_shell_commands() {
     let place = users();
     let script = b"-- a comment; with a semicolon\nINSERT INTO users (id, name) VALUES (3, 'it''s; fine');\n-- all\n\\dt\nSELECT count(*) FROM users;";
     let answer = place.run_with(&["sql", "--mode", "csv"], script);
@@ -56,7 +56,7 @@ fn scripts_and_commands_of_the_shell() {
 }
 
 #[test]
-fn data_of_a_copy_stands_on_standard_input_or_behind_its_statement() {
+fn copy_data_is_read_from_stdin_or_after_the_statement() {
     let place = users();
     let copy = "COPY users (id, name) FROM STDIN (FORMAT csv)";
     let copied = place.run_with(&["sql", "-c", copy], b"4,Dora\n5,\"E, f\"\n");
@@ -69,12 +69,12 @@ fn data_of_a_copy_stands_on_standard_input_or_behind_its_statement() {
 }
 
 #[test]
-fn what_fails_is_told_by_its_code_and_leaves_nothing() {
+fn failed_statement_reports_sqlstate_and_changes_nothing() {
     let place = users();
     place.refused(&["sql", "-c", "SELECT * FROM nothing"], 3, &["42P01", "nothing"]);
     place.refused(&["sql", "-c", "SELECT 1 +"], 2, &["42601"]);
     place.refused(&["sql", "-c", "INSERT INTO users (id) VALUES (1)"], 2, &["23505"]);
-    // Statements of one -c are one transaction.
+    // The statements of one -c are one transaction.
     place.refused(&["sql", "-c", "DELETE FROM users; SELECT 1 / 0"], 2, &["22012"]);
     assert_eq!(place.ok(&["sql", "--mode", "csv", "-c", "SELECT count(*) FROM users"]), "count\n2\n");
 }

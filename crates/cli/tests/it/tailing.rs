@@ -1,4 +1,4 @@
-//! The change feed from outside.
+//! The change feed through the command line.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -57,7 +57,7 @@ fn tail_follows_other_processes_and_misses_nothing() {
 }
 
 #[test]
-fn tail_tells_whose_bytes_it_does_not_show() {
+fn tail_names_the_model_of_undecoded_parts() {
     let place = Place::with_database();
     place.ok(&["sql", "-c", "CREATE TABLE t (id int PRIMARY KEY)"]);
     let told = place.ok(&["tail"]);

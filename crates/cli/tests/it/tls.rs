@@ -1,11 +1,11 @@
-//! TLS: the development certificate, one of our own, reload, and refusal of what no client would take.
+//! TLS: development certificate, own certificate, reload, rejection of unusable certificates.
 
 use std::path::Path;
 
 use crate::Place;
 use crate::serving::Server;
 
-/// Writes a certificate for 127.0.0.1 and its key; it is its own root. Expired when `years` ends in the past.
+/// Writes a self-signed certificate for 127.0.0.1 and its key, valid until the year `until`.
 fn certificate(dir: &Path, name: &str, until: i32) {
     let mut params = rcgen::CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -23,7 +23,7 @@ fn certificate(dir: &Path, name: &str, until: i32) {
 const TLS: &[&str] = &["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
 
 #[test]
-fn the_development_certificate_serves_whoever_trusts_it() {
+fn development_certificate_serves_clients_that_trust_it() {
     let place = Place::new();
     let server = Server::start(&place, &["--dev-tls"]);
     let at = format!("https://{}", server.address("http"));
@@ -36,14 +36,14 @@ fn the_development_certificate_serves_whoever_trusts_it() {
 }
 
 #[test]
-fn a_certificate_is_read_again_when_it_changes_and_on_sighup() {
+fn certificate_is_reloaded_on_change_and_on_sighup() {
     let place = Place::new();
     certificate(place.path(), "first", 2100);
     let server = Server::start(&place, TLS);
     let at = format!("https://{}", server.address("http"));
     let count = |ca: &str| place.run(&["count", "--at", &at, "--ca", ca]);
     assert_eq!(count("first.pem").code, 0);
-    // One of no use: the one before stays.
+    // An unusable certificate: the current one remains.
     std::fs::write(place.path().join("cert.pem"), "nothing").unwrap();
     server.signal("HUP");
     assert_eq!(count("first.pem").code, 0);
@@ -51,7 +51,7 @@ fn a_certificate_is_read_again_when_it_changes_and_on_sighup() {
     server.signal("HUP");
     until(|| count("second.pem").code == 0);
     assert_eq!(count("first.pem").code, 7);
-    // And without a signal.
+    // Also without a signal.
     certificate(place.path(), "third", 2100);
     until(|| count("third.pem").code == 0);
     assert_eq!(server.stop(), 0);
@@ -59,7 +59,7 @@ fn a_certificate_is_read_again_when_it_changes_and_on_sighup() {
     assert!(log.contains("cert.pem") && log.contains("keeping the current certificate"), "{log}");
 }
 
-/// Waits for something that comes.
+/// Waits until the condition holds.
 fn until(mut come: impl FnMut() -> bool) {
     while !come() {
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -67,7 +67,7 @@ fn until(mut come: impl FnMut() -> bool) {
 }
 
 #[test]
-fn an_expired_certificate_does_not_start() {
+fn server_rejects_an_expired_certificate() {
     let place = Place::new();
     certificate(place.path(), "old", 2021);
     place.refused(&[&["serve"], TLS].concat(), 2, &["cert.pem", "expired"]);

@@ -1,22 +1,23 @@
-//! Consumer groups: the matching events of a store, each to be worked on by one of several consumers.
+//! Consumer groups: each matching event of a store is processed by one of several consumers.
 //!
 //! ```text
 //!              take                    acknowledge
 //!  new events ──────▶ pending, leased ────────────▶ done
-//!                      │    ▲ due again: the lease ran out, or the pause after a retry did
+//!                      │    ▲ due again: the lease expired, or the pause after a retry ended
 //!                      └────┘
 //!                      │ park, or a retry after the last try           replay, discard
 //!                      └─────────────────────────▶ parked ─────────▶
 //! ```
 //!
-//! Everything is kept in the database, each call is one durable commit: what was handed out comes again after a crash, once
-//! its lease runs out, and what was acknowledged does not. So each event is worked on at least once.
+//! All state is stored in the database, and each call is one durable commit. After a crash, leased events are
+//! handed out again once their lease expires; acknowledged events are not. Delivery is therefore at least
+//! once.
 //!
-//! **Order.** Events are first handed out by position, in batches that different consumers work on side by side; what comes
-//! again comes late. With [`GroupSettings::in_order`] one batch is out at a time, and nothing is handed out before what
-//! comes before it was acknowledged or parked.
+//! **Order.** Events are first handed out by position, in batches that consumers process in parallel; retried
+//! events come later. With [`GroupSettings::in_order`] one batch is out at a time, and an event is handed out
+//! only after all earlier ones were acknowledged or parked.
 //!
-//! Not here: what is kept (`record`), handing out (`take`), what becomes of what was handed out (`settle`).
+//! Not here: stored records (`record`), handing out (`take`), acknowledging, retrying and parking (`settle`).
 
 mod record;
 mod settle;
@@ -42,32 +43,32 @@ use crate::transaction::Transaction;
 use record::{GROUP, GroupRecord, PARKED, PENDING, Pending, key, prefix};
 
 const KEYSPACE: &str = "sys.groups";
-/// How often a call that meets other commits is tried again.
+/// Most attempts of a call that conflicts with other commits.
 const ATTEMPTS: usize = 1_000;
 /// Most events that may be pending in one group.
 const PENDING_MAX: u32 = 100_000;
-/// Longest lease and pause.
+/// Longest lease and longest pause.
 const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
-/// What a group hands out, and how.
+/// Settings of a consumer group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupSettings {
-    /// The events that it wants.
+    /// The events that the group delivers.
     pub query: Query,
-    /// How long a consumer has for what it takes. Default 30 seconds; up to a year.
+    /// Lease time of a batch. Default 30 seconds, at most 366 days.
     pub lease: Duration,
-    /// Pause before an event comes again whose consumer asks for a retry. Default 1 second; up to a year.
+    /// Pause before a retry. Default 1 second, at most 366 days.
     pub pause: Duration,
-    /// How often an event is handed out before it is parked. Default 10.
+    /// Most times an event is handed out before it is parked. Default 10.
     pub tries_max: u32,
-    /// Most events that are out and not settled. Default 1,000, at most 100,000.
+    /// Most events that are handed out and not settled. Default 1,000, at most 100,000.
     pub pending_max: u32,
-    /// One batch at a time. Default: batches side by side.
+    /// Hands out one batch at a time. Default: batches in parallel.
     pub in_order: bool,
 }
 
 impl GroupSettings {
-    /// The defaults, for the events of `query`.
+    /// Default settings, for the events of `query`.
     pub fn new(query: Query) -> Self {
         Self {
             query,
@@ -82,26 +83,26 @@ impl GroupSettings {
     fn check(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(GroupError::Settings { what: what.to_owned() }.into());
         if self.query.is_none() {
-            return refuse("no event matches Query::none, so that the group would never hand out one");
+            return refuse("Query::none matches no event, so the group would never hand out any");
         }
         if self.lease.is_zero() || self.lease > TIME_MAX || self.pause > TIME_MAX {
-            return refuse("a lease lasts more than nothing, a lease and a pause at most a year");
+            return refuse("a lease must be longer than zero, a lease and a pause at most 366 days");
         }
         if self.tries_max == 0 {
-            return refuse("an event is handed out at least once");
+            return refuse("the number of tries must be at least 1");
         }
         if self.pending_max == 0 || self.pending_max > PENDING_MAX {
-            return refuse("1 to 100,000 events may be pending");
+            return refuse("the pending limit must be 1 to 100,000 events");
         }
         Ok(())
     }
 }
 
-/// Why a group cannot do what it is asked to.
+/// Error of a consumer group.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The store has no group of this name.
+    /// The store has no group with this name.
     #[error("event store {store:?} has no consumer group {name:?}")]
     Unknown {
         /// The store.
@@ -117,7 +118,7 @@ pub enum GroupError {
         /// The lease.
         lease: u64,
     },
-    /// The store was deleted since: its positions mean other events now.
+    /// The store was deleted since, so its positions no longer refer to the same events.
     #[error("event store {store:?} was deleted after consumer group {name:?} read it; delete the group, too")]
     StoreReplaced {
         /// The store.
@@ -125,24 +126,24 @@ pub enum GroupError {
         /// The group.
         name: String,
     },
-    /// The settings make no sense.
+    /// The settings are invalid.
     #[error("consumer group: {what}")]
     Settings {
-        /// What is wrong.
+        /// The violated rule.
         what: String,
     },
-    /// What is kept of a group does not decode.
+    /// A record of the group cannot be decoded.
     #[error("a record of consumer group {name:?} is damaged: {source}")]
     Damaged {
         /// The group.
         name: String,
-        /// Where.
+        /// The decoding error.
         source: DecodeError,
     },
 }
 
 impl GroupError {
-    /// What to do about it.
+    /// The category of the error.
     pub(crate) fn class(&self) -> Class {
         match self {
             Self::Unknown { .. } | Self::UnknownLease { .. } => Class::NotFound,
@@ -152,22 +153,22 @@ impl GroupError {
     }
 }
 
-/// Where a group stands.
+/// Progress and backlog of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupStatus {
     /// Its settings.
     pub settings: GroupSettings,
-    /// Matching events up to here were handed out at least once.
+    /// Position up to which matching events were handed out at least once.
     pub cursor: Position,
     /// Last position of the store.
     pub head: Position,
-    /// Matching events that nobody was given yet.
+    /// Number of matching events not handed out yet.
     pub waiting: u64,
-    /// Events that were handed out and are not settled.
+    /// Number of events handed out and not settled.
     pub pending: u64,
-    /// Those of them that somebody holds now.
+    /// Number of pending events under a lease that has not expired.
     pub leased: u64,
-    /// Events that nobody is given any more.
+    /// Number of parked (dead-lettered) events.
     pub parked: u64,
 }
 
@@ -207,11 +208,13 @@ pub struct ConsumerGroup {
     turns: Arc<Turns>,
 }
 
-/// Calls to one group follow each other, whoever holds a handle on it: each is decided and committed before the next.
-/// Groups share a few locks, so that names cost no memory.
+/// Locks that serialize the calls to one group, across all handles of a database.
+///
+/// Each call commits before the next begins. Groups share a fixed number of locks, so that names use no
+/// memory.
 struct Turns(Vec<Mutex<()>>);
 
-/// Locks for all groups of a database.
+/// Number of locks for all groups of a database.
 const TURNS: usize = 64;
 
 impl Default for Turns {
@@ -221,10 +224,10 @@ impl Default for Turns {
 }
 
 impl Database {
-    /// The consumer groups of the event store `store`.
+    /// Returns the consumer groups of the event store `store`.
     ///
     /// # Errors
-    /// A name that no store may have; the manifest cannot be written.
+    /// The name is not allowed for a store, or the manifest cannot be written.
     pub fn consumer_groups(&self, store: &str) -> Result<ConsumerGroups, Error> {
         let keyspace = self.keyspace(KEYSPACE, KeyspaceOptions::default())?;
         Ok(ConsumerGroups { store: self.events(store)?, db: self.clone(), keyspace })
@@ -232,11 +235,13 @@ impl Database {
 }
 
 impl ConsumerGroups {
-    /// Makes the group `name`, 1 to 255 bytes, which begins behind `after`, or with the first event. A group that is there
-    /// gets the settings and stays where it is. True when it is new.
+    /// Creates the group `name`, or replaces the settings of an existing group; true if it is new.
+    ///
+    /// The name has 1 to 255 bytes. A new group starts after position `after`, by default with the first
+    /// event. An existing group retains its cursor.
     ///
     /// # Errors
-    /// Settings or a name that are not allowed; an invalid query.
+    /// Invalid settings, name or query.
     pub fn create(
         &self,
         name: &str,
@@ -245,7 +250,7 @@ impl ConsumerGroups {
     ) -> Result<bool, Error> {
         check_name("consumer group", name)?;
         settings.check()?;
-        // Refuses an invalid query.
+        // Rejects an invalid query.
         self.store.subscribe(&settings.query, None)?;
         let group = self.handle(name);
         let _turn = group.turn();
@@ -261,20 +266,20 @@ impl ConsumerGroups {
         })
     }
 
-    /// The group `name`.
+    /// Returns the group `name`.
     ///
     /// # Errors
-    /// [`GroupError::Unknown`]; damage.
+    /// [`GroupError::Unknown`]; corrupt data.
     pub fn group(&self, name: &str) -> Result<ConsumerGroup, Error> {
         let group = self.handle(name);
         group.look(&self.db.snapshot())?;
         Ok(group)
     }
 
-    /// The names of the store's groups, sorted.
+    /// Returns the names of the groups of the store, sorted.
     ///
     /// # Errors
-    /// Damage.
+    /// Stored data is corrupt.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         let snapshot = self.db.snapshot();
         let before = [self.store.name().as_bytes(), b"\0"].concat();
@@ -285,7 +290,7 @@ impl ConsumerGroups {
             let Some(rest) = cursor.key().strip_prefix(before.as_slice()) else { break };
             let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
             let text = String::from_utf8_lossy(name).into_owned();
-            // Behind everything that is kept of the group.
+            // After all keys of this group.
             let behind = [before.as_slice(), name, b"\x01"].concat();
             names.push(text);
             cursor.seek(&behind)?;
@@ -293,10 +298,10 @@ impl ConsumerGroups {
         Ok(names)
     }
 
-    /// Deletes a group with what is pending and parked in it. False when there is none.
+    /// Deletes a group with its pending and parked events; false if it does not exist.
     ///
     /// # Errors
-    /// The database's own.
+    /// Errors of the database.
     pub fn delete(&self, name: &str) -> Result<bool, Error> {
         let group = self.handle(name);
         let _turn = group.turn();
@@ -320,15 +325,17 @@ impl ConsumerGroups {
 }
 
 impl ConsumerGroup {
-    /// Its name.
+    /// The name of the group.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it stands. Cost: proportional to what is waiting, pending and parked.
+    /// Returns the status of the group.
+    ///
+    /// Cost: proportional to the numbers of waiting, pending and parked events.
     ///
     /// # Errors
-    /// [`GroupError::Unknown`]; damage.
+    /// [`GroupError::Unknown`]; corrupt data.
     pub fn status(&self) -> Result<GroupStatus, Error> {
         let snapshot = self.groups.db.snapshot();
         let record = self.look(&snapshot)?;
@@ -392,7 +399,7 @@ impl ConsumerGroup {
         self.find(tx)?.ok_or_else(|| self.unknown())
     }
 
-    /// The group, if it handed out `lease` at some time.
+    /// Returns the group record if the group has ever handed out `lease`.
     fn holding(&self, tx: &mut Transaction, lease: u64) -> Result<GroupRecord, Error> {
         let record = self.get(tx)?;
         if lease == 0 || lease >= record.next_lease {
@@ -411,7 +418,7 @@ impl ConsumerGroup {
         self.decoded(GroupRecord::decode(&stored))
     }
 
-    /// Shows the keys of one kind with their values, in order of positions, while `each` answers true.
+    /// Calls `each` with the entries of one kind, by position, until it returns false.
     fn visit(
         &self,
         snapshot: &Snapshot,
@@ -427,7 +434,7 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// The event at a position.
+    /// Returns the event at `position`.
     fn event(&self, snapshot: &Snapshot, position: Position) -> Result<Option<SequencedEvent>, Error> {
         let options = ReadOptions::default().from(position).limit(1);
         let found = snapshot.events(&self.groups.store, &Query::all(), options)?.next().transpose()?;

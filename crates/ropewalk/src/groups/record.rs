@@ -1,4 +1,4 @@
-//! What is kept of a consumer group, in keyspace `sys.groups`.
+//! Stored state of a consumer group, in keyspace `sys.groups`.
 //!
 //! ```text
 //! key                                        value
@@ -20,13 +20,13 @@ use super::GroupSettings;
 const VERSION: u8 = 1;
 const IN_ORDER: u8 = 1;
 
-/// Longest reason that is kept, bytes.
+/// Longest stored reason, bytes.
 const REASON_BYTES_MAX: usize = 1_024;
 
-/// The group itself.
+/// Settings and cursor of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GroupRecord {
-    /// The number of the store; zero before there was one.
+    /// Number of the store; zero if there was none.
     pub(super) store: u32,
     /// Matching events up to here were handed out.
     pub(super) cursor: u64,
@@ -38,15 +38,15 @@ pub(super) struct GroupRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Pending {
     pub(super) tries: u32,
-    /// Zero: nobody holds it.
+    /// Zero if not leased.
     pub(super) lease: u64,
-    /// When it is handed out again.
+    /// Time from which it is handed out again.
     pub(super) due_micros: i64,
-    /// Why the last try came to nothing, if somebody said so.
+    /// Reason of the last failed try, if the consumer gave one.
     pub(super) reason: String,
 }
 
-/// An event that nobody is given any more.
+/// A parked event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ParkedRecord {
     pub(super) tries: u32,
@@ -54,7 +54,7 @@ pub(super) struct ParkedRecord {
     pub(super) reason: String,
 }
 
-/// The common part of a group's keys.
+/// Common prefix of the keys of a group.
 pub(super) fn prefix(store: &str, group: &str) -> Vec<u8> {
     [store.as_bytes(), b"\0", group.as_bytes(), b"\0"].concat()
 }
@@ -116,7 +116,7 @@ fn micros(duration: Duration) -> u64 {
 }
 
 impl GroupRecord {
-    /// True when its cursor is one of the store with this number.
+    /// True if the cursor refers to the store with this number.
     pub(super) fn is_of(&self, store: Option<u32>) -> bool {
         self.store == 0 || store == Some(self.store)
     }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn records_round_trip_and_look_like_this() {
+    fn records_round_trip_and_match_documented_bytes() {
         let query = Query::from_items([QueryItem::new(["A"], ["t"]).tag_prefix("u")]);
         let settings = GroupSettings {
             lease: Duration::from_micros(1),

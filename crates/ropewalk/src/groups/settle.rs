@@ -1,4 +1,4 @@
-//! What becomes of what was handed out, and of what was parked.
+//! Settling leased events (acknowledge, retry, park, extend), and replaying or discarding parked ones.
 
 use core::time::Duration;
 
@@ -10,37 +10,39 @@ use super::record::{PARKED, PENDING, ParkedRecord, Pending, key, position_of};
 use crate::error::Error;
 use crate::transaction::Transaction;
 
-/// How a call went.
+/// Result of a call on leased or parked events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settled {
-    /// Events that it was done to.
+    /// Number of events that the call applied to.
     pub done: u64,
-    /// Events that were asked for and are not what the call is about any more: settled before, or handed to somebody else
-    /// after the lease ran out.
+    /// Requested events that the call no longer applies to.
+    ///
+    /// They were settled before, or leased again after the lease expired.
     pub lost: Vec<Position>,
-    /// Events that were parked, since this was their last try.
+    /// Number of events parked because this was their last try.
     pub parked: u64,
 }
 
-/// An event that nobody is given any more.
+/// A parked (dead-lettered) event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parked {
     /// The event.
     pub event: SequencedEvent,
-    /// How often it was handed out.
+    /// Number of times it was handed out.
     pub tries: u32,
     /// When it was parked, microseconds since 1970 UTC.
     pub time_micros: i64,
-    /// Why.
+    /// Why it was parked.
     pub reason: String,
 }
 
 impl ConsumerGroup {
-    /// Says that events of a lease are done: these, or with `None` all. They are not handed out again. Durable when it
-    /// returns. A lease that ran out still counts as long as nobody else was given the event.
+    /// Acknowledges events of a lease, or all of them with `None`; they are not handed out again.
+    ///
+    /// Durable when it returns. An expired lease still counts unless the event was leased again.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; the database's own.
+    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; errors of the database.
     pub fn acknowledge(&self, lease: u64, positions: Option<&[Position]>) -> Result<Settled, Error> {
         self.settle(lease, positions, |tx, position, _| {
             tx.delete(self.groups.keyspace, &self.key(PENDING, position));
@@ -48,12 +50,13 @@ impl ConsumerGroup {
         })
     }
 
-    /// Gives events of a lease back, to come again after `pause`, or the pause of the settings; those whose last try this was
-    /// are parked. In a group in order what the lease holds behind the first of them comes again, too, and that does not count
-    /// as a try.
+    /// Releases events of a lease for a retry after `pause`, by default that of the settings.
+    ///
+    /// Events on their last try are parked. With [`in_order`](super::GroupSettings::in_order) the later
+    /// events of the lease are released, too, which does not count as a try.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; the database's own.
+    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; errors of the database.
     pub fn retry(
         &self,
         lease: u64,
@@ -85,7 +88,7 @@ impl ConsumerGroup {
         })
     }
 
-    /// What a lease holds behind `first` waits with it.
+    /// Releases the events of a lease after `first` until `due_micros`, without counting a try.
     fn give_back_behind(
         &self,
         tx: &mut Transaction,
@@ -102,10 +105,10 @@ impl ConsumerGroup {
         Ok(())
     }
 
-    /// Parks events of a lease: nobody is given them until they are replayed.
+    /// Parks events of a lease: they are not handed out until they are replayed.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; the database's own.
+    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; errors of the database.
     pub fn park(&self, lease: u64, positions: Option<&[Position]>, reason: &str) -> Result<Settled, Error> {
         self.settle(lease, positions, |tx, position, one| {
             self.to_parked(tx, position, one.tries, reason.to_owned());
@@ -113,11 +116,13 @@ impl ConsumerGroup {
         })
     }
 
-    /// Holds what is left of a lease for `lease_time` from now on, or the time of the settings. Answers until when,
-    /// microseconds since 1970 UTC.
+    /// Extends a lease to `lease_time` from now, by default that of the settings.
+    ///
+    /// Returns the new expiry, microseconds since 1970 UTC. Events that were already settled are not
+    /// affected.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; the database's own.
+    /// [`super::GroupError::Unknown`], [`super::GroupError::UnknownLease`]; errors of the database.
     pub fn extend(&self, lease: u64, lease_time: Option<Duration>) -> Result<(Settled, i64), Error> {
         let _turn = self.turn();
         self.attempt(|tx| {
@@ -132,10 +137,10 @@ impl ConsumerGroup {
         })
     }
 
-    /// Up to `limit` parked events behind `after`, by position.
+    /// Returns up to `limit` parked events after `after`, by position.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`]; damage.
+    /// [`super::GroupError::Unknown`]; corrupt data.
     pub fn parked(&self, after: Option<Position>, limit: usize) -> Result<Vec<Parked>, Error> {
         let snapshot = self.groups.db.snapshot();
         self.look(&snapshot)?;
@@ -157,10 +162,10 @@ impl ConsumerGroup {
         Ok(parked)
     }
 
-    /// Hands parked events out again, at once and with all their tries: these, or with `None` all.
+    /// Makes parked events available again, at once and with all tries; `None` means all.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`]; the database's own.
+    /// [`super::GroupError::Unknown`]; errors of the database.
     pub fn replay(&self, positions: Option<&[Position]>) -> Result<Settled, Error> {
         self.each_parked(positions, |tx, position| {
             let again = Pending { due_micros: self.now(), ..Pending::default() };
@@ -168,10 +173,10 @@ impl ConsumerGroup {
         })
     }
 
-    /// Forgets parked events: these, or with `None` all.
+    /// Deletes parked events; `None` means all.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`]; the database's own.
+    /// [`super::GroupError::Unknown`]; errors of the database.
     pub fn discard(&self, positions: Option<&[Position]>) -> Result<Settled, Error> {
         self.each_parked(positions, |_, _| ())
     }
@@ -220,7 +225,7 @@ impl ConsumerGroup {
         })
     }
 
-    /// Does `work` to events that the lease holds; it answers true for those that it parked.
+    /// Applies `work` to events of the lease; `work` returns true if it parked the event.
     fn each(
         &self,
         tx: &mut Transaction,

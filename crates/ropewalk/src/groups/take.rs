@@ -1,4 +1,4 @@
-//! Handing out: first what is due again, then what is new.
+//! Handing out events: first those due again, then new ones.
 
 use core::ops::ControlFlow;
 use core::time::Duration;
@@ -14,30 +14,30 @@ use crate::transaction::Transaction;
 
 /// Most bytes of new events in one batch.
 const BATCH_BYTES: usize = 4 << 20;
-/// A cursor that only events of others went past is kept after so many of them.
+/// After this many events that do not match, the cursor is stored although nothing was handed out.
 const IDLE_POSITIONS: u64 = 10_000;
-/// What is noted of an event whose consumers were never heard of again.
+/// Reason stored for an event whose last lease expired.
 const RAN_OUT: &str = "the lease ran out";
 
-/// A batch that a consumer holds.
+/// A leased batch of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// By which it is settled; zero when there was nothing to take.
+    /// Lease number, to settle the batch; zero if there were no events.
     pub id: u64,
-    /// Until when, microseconds since 1970 UTC. Later it may be somebody else's.
+    /// Expiry, microseconds since 1970 UTC. Later another consumer may receive the events.
     pub until_micros: i64,
     /// The events.
     pub events: Vec<Taken>,
-    /// Without events: when something that is out is due again, if nobody settles it before.
+    /// Without events: when the next pending event is due, unless it is settled before.
     pub due_micros: Option<i64>,
 }
 
-/// An event that was handed out.
+/// An event of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     /// The event.
     pub event: SequencedEvent,
-    /// Which try this is, from 1.
+    /// Number of this try, from 1.
     pub tries: u32,
 }
 
@@ -47,37 +47,40 @@ impl Lease {
     }
 }
 
-/// What the next call would find.
+/// Result of the check before a write transaction.
 enum Next {
     Something,
-    /// Nothing before then, unless events come.
+    /// Nothing before that time, unless events are appended.
     Nothing(Option<i64>),
 }
 
 impl ConsumerGroup {
-    /// Takes up to `max` events for as long as the settings say. No events: there are none, or too many are out.
+    /// Leases up to `max` events for the time of the settings.
+    ///
+    /// The lease is empty if no event is available or too many are pending.
     ///
     /// # Errors
-    /// [`super::GroupError::Unknown`], [`super::GroupError::StoreReplaced`]; the database's own.
+    /// [`super::GroupError::Unknown`], [`super::GroupError::StoreReplaced`]; errors of the database.
     pub fn take(&self, max: usize) -> Result<Lease, Error> {
         self.take_for(max, None)
     }
 
-    /// As [`ConsumerGroup::take`], for another time than the settings say, up to a year.
+    /// Same as [`ConsumerGroup::take`], for a lease time of up to 366 days.
     ///
     /// # Errors
     /// As [`ConsumerGroup::take`].
     pub fn take_for(&self, max: usize, lease: Option<Duration>) -> Result<Lease, Error> {
         let _turn = self.turn();
-        // Who only looks whether there is something writes nothing, and waits for no disk.
+        // A call that finds nothing to hand out writes nothing and does not wait for the disk.
         if let Next::Nothing(due_micros) = self.next(&self.groups.db.snapshot())? {
             return Ok(Lease::none(due_micros));
         }
         self.attempt(|tx| self.hand_out(tx, max, lease))
     }
 
-    /// As [`ConsumerGroup::take_for`], and waits up to `timeout` for something to take. Takes no thread of others and no
-    /// polling: it wakes when something is committed or becomes due.
+    /// Same as [`ConsumerGroup::take_for`], waiting up to `timeout` for an event.
+    ///
+    /// It blocks the calling thread without polling: commits and due times wake it.
     ///
     /// # Errors
     /// As [`ConsumerGroup::take`]; the engine stopped.
@@ -166,7 +169,7 @@ impl ConsumerGroup {
                 out -= 1;
                 continue;
             }
-            // What was handed out is an event of this store.
+            // Pending events belong to this store, so the event exists.
             let Some(event) = self.event(&snapshot, position)? else { continue };
             self.lease(tx, &mut batch, event, one.tries, one.reason);
         }
@@ -186,7 +189,7 @@ impl ConsumerGroup {
         Ok(batch)
     }
 
-    /// New events, which the cursor goes past.
+    /// Reads new events and moves the cursor past them.
     fn fresh(
         &self,
         snapshot: &Snapshot,
@@ -222,7 +225,7 @@ impl ConsumerGroup {
         batch.events.push(Taken { event, tries });
     }
 
-    /// Everything that is out, by position.
+    /// All pending events, by position.
     pub(super) fn pending(&self, tx: &mut Transaction) -> Result<Vec<(Position, Pending)>, Error> {
         let (start, end) = (key(&self.prefix, PENDING, None), key(&self.prefix, PENDING + 1, None));
         let rows = tx.range(self.groups.keyspace, &start, Some(&end), usize::MAX)?;

@@ -7,45 +7,45 @@ use ropewalk_tables::TablesError;
 
 use crate::error::{Class, Error};
 
-/// Why a projection cannot go on.
+/// Error of a projection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProjectionError {
-    /// An event could not be applied. What came before it is; nothing of it is.
+    /// An event could not be applied. Earlier events are applied; this one had no effect.
     #[error("projection {name:?} stops at position {position}, event {event_type:?}: {source}")]
     Failed {
         /// The projection.
         name: String,
-        /// Where it stops.
+        /// The position of the event.
         position: Position,
-        /// The event's type.
+        /// The type of the event.
         event_type: String,
-        /// What the projection answered.
+        /// The error that the projection returned.
         source: ApplyError,
     },
-    /// A new generation could not be made ready.
+    /// A new generation could not be prepared.
     #[error("projection {name:?}, generation {generation}, could not be prepared: {source}")]
     Unprepared {
         /// The projection.
         name: String,
-        /// Which build of its outputs.
+        /// The generation of the outputs.
         generation: u64,
-        /// What the projection answered.
+        /// The error that the projection returned.
         source: ApplyError,
     },
-    /// A new generation makes a table under the name of the live one.
+    /// A new generation creates a table under the name of the live one.
     #[error(
         "projection {name:?}, generation {generation}, could not be prepared: table {table:?} exists and is live; create it under the name that ProjectionRun::name returns for {table:?}"
     )]
     LiveName {
         /// The projection.
         name: String,
-        /// Which build of its outputs.
+        /// The generation of the outputs.
         generation: u64,
         /// The table.
         table: String,
     },
-    /// A projection writes an output that it does not declare: a rebuild would neither swap nor drop it.
+    /// A projection writes an undeclared output, which a rebuild would neither swap nor drop.
     #[error(
         "projection {name:?} declares no output {output:?}; its outputs are {declared:?}, add it to MaterializedProjection::outputs"
     )]
@@ -54,10 +54,10 @@ pub enum ProjectionError {
         name: String,
         /// The output.
         output: String,
-        /// Those that are declared.
+        /// The declared outputs.
         declared: Vec<String>,
     },
-    /// A projection appends events while a rebuild replays: they were appended when the event was first applied.
+    /// A projection appends events during a replay, although the first run has appended them.
     #[error(
         "a projection that is rebuilt appends to event store {store:?}; append only when ProjectionRun::is_replay is false"
     )]
@@ -65,19 +65,19 @@ pub enum ProjectionError {
         /// The event store.
         store: String,
     },
-    /// No projection is registered by this name.
+    /// No projection is registered under this name.
     #[error("there is no projection {name:?}")]
     Unknown {
         /// The name.
         name: String,
     },
-    /// The name is taken.
+    /// The name is already registered.
     #[error("a projection {name:?} is registered already")]
     Duplicate {
         /// The name.
         name: String,
     },
-    /// The store was deleted since: its positions mean other events now.
+    /// The store was deleted since, so its positions no longer refer to the same events.
     #[error(
         "event store {store:?} was deleted after projection {name:?} read it; rebuild it by force, or remove it"
     )]
@@ -87,18 +87,18 @@ pub enum ProjectionError {
         /// The store.
         store: String,
     },
-    /// The record of a projection does not decode.
+    /// The record of a projection cannot be decoded.
     #[error("the record of projection {name:?} is damaged: {source}")]
     Damaged {
         /// The projection.
         name: String,
-        /// Where.
+        /// The decoding error.
         source: DecodeError,
     },
 }
 
 impl ProjectionError {
-    /// What to do about it.
+    /// The category of the error.
     pub(crate) fn class(&self) -> Class {
         match self {
             Self::Unknown { .. } => Class::NotFound,
@@ -108,7 +108,7 @@ impl ProjectionError {
     }
 }
 
-/// The error as one of the database's, if it is one.
+/// The error as an [`Error`] of the database, if it is one.
 fn typed(error: ApplyError) -> Result<Error, ApplyError> {
     let error = match error.downcast::<Error>() {
         Ok(error) => return Ok(*error),
@@ -129,7 +129,7 @@ fn typed(error: ApplyError) -> Result<Error, ApplyError> {
     error.downcast::<SeriesError>().map(|error| (*error).into())
 }
 
-/// Tells what the event, or the code that applies it, is to blame for (`Err`) from what only came in between (`Ok`).
+/// Separates transient errors (`Ok`) from errors caused by the event or its handler (`Err`).
 pub(super) fn passing(error: ApplyError) -> Result<Error, ApplyError> {
     let error = typed(error)?;
     match error.class() {
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_event_is_to_blame_for_stops_a_projection() {
+    fn passing_separates_transient_errors_from_errors_of_the_event() {
         let seq = ropewalk_base::Seq(3);
         let conflict = DocumentsError::Conflict { what: "x".into(), seq };
         assert!(passing(conflict.into()).is_ok_and(|error| error.is_conflict()));

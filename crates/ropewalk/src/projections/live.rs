@@ -1,4 +1,4 @@
-//! Applying what is new: batch by batch up to the head, then whenever a commit becomes visible.
+//! Applying new events: in batches up to the head, then after each visible commit.
 
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
@@ -23,27 +23,27 @@ use crate::database::Snapshot;
 use crate::error::{Class, Error};
 use crate::transaction::Transaction;
 
-/// Most bytes of events that are read for one batch.
+/// Most bytes of events read for one batch.
 const BATCH_BYTES: usize = 4 << 20;
-/// A checkpoint that only events of others went past is kept after so many of them.
+/// After this many events that do not match, the checkpoint is stored although nothing was applied.
 const IDLE_POSITIONS: u64 = 10_000;
-/// Pause after a failure that may pass by itself.
+/// Pause after a transient failure.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How far a projection was brought.
+/// Result of catching up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Events that were applied.
+    /// Number of events applied.
     pub applied: u64,
     /// Every event up to here is applied or does not match.
     pub checkpoint: Position,
 }
 
-/// What one transaction did.
+/// Result of one batch.
 pub(super) struct Batch {
     pub(super) applied: u64,
     pub(super) checkpoint: u64,
-    /// There is nothing more to apply.
+    /// No more events to apply.
     pub(super) ended: bool,
     effects: Vec<Effect>,
     failure: Option<Error>,
@@ -54,7 +54,7 @@ impl Batch {
         Self { applied: 0, checkpoint, ended: true, effects: Vec::new(), failure: None }
     }
 
-    /// To be called once the transaction is committed.
+    /// Runs the effects. Call it after the transaction is committed.
     pub(super) fn settle(self) -> Result<Self, Error> {
         let Self { applied, checkpoint, ended, effects, failure } = self;
         effects.into_iter().for_each(|effect| effect());
@@ -66,19 +66,22 @@ impl Batch {
 }
 
 impl Projections {
-    /// Applies everything that is there, in batches, each one commit. A rebuild that was interrupted before the projection
-    /// had any live generation is ended first.
+    /// Applies all pending events, in batches of one commit each.
+    ///
+    /// A rebuild that was interrupted before the projection had a live generation is completed first.
     ///
     /// # Errors
-    /// [`ProjectionError::Failed`] with the event that could not be applied: what comes before it is, and the next call
-    /// begins with it. [`ProjectionError::StoreReplaced`]; the database's own.
+    /// [`ProjectionError::Failed`] with the event that could not be applied: earlier events are applied, and
+    /// the next call starts with this one. [`ProjectionError::StoreReplaced`]; errors of the database.
     pub fn catch_up(&self, name: &str) -> Result<Progress, Error> {
         let one = self.0.one(name)?;
         self.0.catch_up(&one, &AtomicBool::new(false))
     }
 
-    /// Follows the store with every projection that is registered now, each in a thread, until the answer is dropped: new
-    /// events are applied as soon as they are durable. No thread wakes while nothing is committed.
+    /// Applies new events as soon as they are durable, in one thread per registered projection.
+    ///
+    /// It covers the projections registered now and runs until the returned value is dropped. No thread wakes
+    /// while there are no commits.
     pub fn start(&self) -> Running {
         let registered: Vec<_> = self.0.registered.read().values().cloned().collect();
         let stop = Arc::new(AtomicBool::new(false));
@@ -92,19 +95,21 @@ impl Projections {
     }
 }
 
-/// Projections that follow their store. Dropping it ends them after their batch.
+/// Running projection threads. Dropping it stops them after their current batch.
 pub struct Running {
     stop: Arc<AtomicBool>,
     threads: Vec<(String, JoinHandle<Result<(), Error>>)>,
 }
 
 impl Running {
-    /// True while the projection `name` follows. It ends by itself when an event cannot be applied.
+    /// True while the projection `name` is running.
+    ///
+    /// It ends by itself if an event cannot be applied.
     pub fn follows(&self, name: &str) -> bool {
         self.threads.iter().any(|(other, thread)| other == name && !thread.is_finished())
     }
 
-    /// Ends all, and answers for each that ended before by itself why.
+    /// Stops all projections; returns the error of each one that had failed before.
     pub fn stop(mut self) -> Vec<(String, Error)> {
         self.end()
     }
@@ -137,7 +142,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for `visible`, or for somebody who sets `stop` and unparks the thread.
+/// Waits for `visible`, or until another thread sets `stop` and unparks this one.
 fn wait(visible: impl Future<Output = Result<Seq, EngineError>>, stop: &AtomicBool) -> Result<(), Error> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -192,7 +197,7 @@ impl Inner {
         Ok(progress)
     }
 
-    /// One batch as one commit, of fewer events where it would be too large.
+    /// Commits one batch and runs its effects; halves a batch that exceeds a record.
     pub(super) fn settled(
         &self,
         most: &mut usize,
@@ -230,7 +235,8 @@ impl Inner {
         Ok(batch)
     }
 
-    /// Applies up to `most` events behind the checkpoint of `record` and up to `until`, and moves the checkpoint.
+    /// Applies up to `most` events after the checkpoint of `record`, at most to `until`, and moves the
+    /// checkpoint.
     pub(super) fn apply(
         &self,
         mut run: ProjectionRun<'_>,
@@ -260,7 +266,7 @@ impl Inner {
         })
     }
 
-    /// The events of a batch; and, when there are no more, how far was looked.
+    /// The events of a batch, and the position read to if there are no more.
     fn events(
         &self,
         snapshot: &Snapshot,
@@ -283,7 +289,7 @@ impl Inner {
         Ok((events, ended.then_some(head.min(until))))
     }
 
-    /// Notes what an event failed with.
+    /// Stores the failure of an event in `record`.
     fn failed(
         &self,
         one: &Registered,

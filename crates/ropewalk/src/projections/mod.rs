@@ -1,14 +1,16 @@
-//! Materialised projections: what the events of a store mean, kept as rows and documents.
+//! Materialised projections: rows and documents derived from the events of a store.
 //!
-//!   events behind the checkpoint ─▶ apply, in one transaction ─▶ checkpoint, in the same commit ─▶ effects
+//!   events after the checkpoint ─▶ apply, in one transaction ─▶ checkpoint, in the same commit ─▶ effects
 //!
 //! Invariants
-//! 1. A checkpoint and what was applied up to it are of one commit: every event is applied exactly once, whatever crashes.
-//! 2. A generation is one build of the outputs. Readers see the outputs under their own names: one generation, whole.
-//! 3. A rebuild writes beside them, under names of its own, and takes their place in one commit. At that moment its
-//!    checkpoint is the live one, so that no event is missing, and none has its effects twice.
+//! 1. A checkpoint and the results up to it are one commit, so each event is applied exactly once despite
+//!    crashes.
+//! 2. A generation is one build of the outputs. Readers always see one complete generation, under the output
+//!    names.
+//! 3. A rebuild writes under separate names and replaces the outputs in one commit. At that point its
+//!    checkpoint equals the live one, so no event is missing and no effect runs twice.
 //!
-//! Not here: what is kept (`record`), batches and following (`live`), building anew (`rebuild`).
+//! Not here: stored records (`record`), batches and following (`live`), rebuilds (`rebuild`).
 
 mod error;
 mod live;
@@ -38,50 +40,57 @@ use crate::keyspace::Keyspace;
 use crate::names::check_name;
 use crate::transaction::Transaction;
 
-/// Where the records of all projections lie.
+/// Keyspace of the records of all projections.
 const KEYSPACE: &str = "sys.projections";
-/// How often a batch that meets other commits is tried again.
+/// Most attempts of a batch that conflicts with other commits.
 const ATTEMPTS: usize = 1_000;
 
-/// What the events of a query become: rows and documents.
+/// A projection: derives rows and documents from the events of a query.
 ///
-/// An implementation writes through [`ProjectionRun::tx`] alone, and asks [`ProjectionRun::table`] and
-/// [`ProjectionRun::collection`] where to, since a rebuild writes elsewhere until it is whole.
+/// An implementation writes only through [`ProjectionRun::tx`], to the outputs that [`ProjectionRun::table`]
+/// and [`ProjectionRun::collection`] return, since a rebuild writes elsewhere until it is complete.
 pub trait MaterializedProjection: Send + Sync {
-    /// The events it needs.
+    /// The events that it needs.
     fn query(&self) -> Query;
 
-    /// The tables and collections that it writes, which are its own. A table that foreign keys of others refer to, and a
-    /// collection with references, cannot be swapped by a rebuild.
+    /// The tables and collections that it writes, exclusively.
+    ///
+    /// A rebuild cannot swap a table that foreign keys of other tables refer to, or a collection with
+    /// references.
     fn outputs(&self) -> Vec<Output>;
 
-    /// Makes the tables, collections and indexes of a new generation, in the transaction of its first batch.
+    /// Creates the tables, collections and indexes of a new generation.
+    ///
+    /// It runs in the transaction of the first batch.
     ///
     /// # Errors
-    /// What the database answers, or anything of the application's.
+    /// Errors of the database or of the application.
     fn prepare(&self, _run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
         Ok(())
     }
 
-    /// Applies one event. It may be called again for the same event when its transaction could not commit, so that it must
-    /// have no effect but on the transaction; see [`ProjectionRun::after_commit`] for what else is to happen.
+    /// Applies one event.
+    ///
+    /// It may be called again for the same event if its transaction could not commit, so it must have no
+    /// effects outside the transaction; see [`ProjectionRun::after_commit`] for those.
     ///
     /// # Errors
-    /// Whatever keeps the event from being applied: the projection stops there, with what was applied before kept.
-    /// Conflicts and failures of the machine, handed on as they are, do not count as the event's.
+    /// Any error that prevents the event from being applied. The projection stops at the event; earlier
+    /// results are preserved. Conflicts and failures of the machine, returned unchanged, are retried or
+    /// reported but do not count as failures of the event.
     fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError>;
 }
 
-/// How projections work.
+/// Batch sizes, parallelism and durability of projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProjectionOptions {
     /// Most events of one commit.
     pub batch_events: usize,
     /// Most events of one commit of a rebuild.
     pub rebuild_batch_events: usize,
-    /// Most projections that are rebuilt side by side, each in a thread.
+    /// Most projections that are rebuilt in parallel, one thread each.
     pub rebuilds_at_once: usize,
-    /// How durable a commit is when its effects run.
+    /// Durability of each commit, reached before its effects run.
     pub durability: Durability,
 }
 
@@ -96,13 +105,13 @@ impl Default for ProjectionOptions {
     }
 }
 
-/// A projection under its name.
+/// A registered projection.
 struct Registered {
     name: String,
     handler: Arc<dyn MaterializedProjection>,
-    /// Held by whoever applies live events, and by a rebuild while it takes over.
+    /// Held while live events are applied, and by a rebuild while it takes over.
     turn: Mutex<()>,
-    /// Held by a rebuild.
+    /// Held during a rebuild.
     rebuild: Mutex<()>,
 }
 
@@ -112,7 +121,7 @@ struct Inner {
     keyspace: Keyspace,
     options: ProjectionOptions,
     registered: RwLock<BTreeMap<String, Arc<Registered>>>,
-    /// How often rebuilds were told to end.
+    /// Number of calls to interrupt rebuilds.
     interruptions: AtomicU64,
 }
 
@@ -141,7 +150,7 @@ struct Inner {
 ///         let mut order = Writer::new();
 ///         order.put("_id", Value::Int64(event.position.0 as i64));
 ///         run.tx().documents().insert_one(&orders, order.finish().bytes())?;
-///         run.after_commit(|| { /* tell somebody; not done while a rebuild replays */ });
+///         run.after_commit(|| { /* notify a user; skipped while a rebuild replays */ });
 ///         Ok(())
 ///     }
 /// }
@@ -161,16 +170,17 @@ struct Inner {
 pub struct Projections(Arc<Inner>);
 
 impl Database {
-    /// The projections of the event store `store`. They are registered with the answer; what they have applied is kept in
-    /// the database.
+    /// Returns the projections of the event store `store`.
+    ///
+    /// Handlers are registered with the returned value; checkpoints and outputs are stored in the database.
     ///
     /// # Errors
-    /// A name that no store may have; the manifest cannot be written.
+    /// The name is not allowed for a store, or the manifest cannot be written.
     pub fn projections(&self, store: &str) -> Result<Projections, Error> {
         self.projections_with(store, ProjectionOptions::default())
     }
 
-    /// As [`Database::projections`], working otherwise.
+    /// Same as [`Database::projections`], with options.
     ///
     /// # Errors
     /// As [`Database::projections`].
@@ -187,10 +197,10 @@ impl Database {
 }
 
 impl Projections {
-    /// Makes a projection known under `name`, 1 to 255 bytes, by which its checkpoint is kept.
+    /// Registers a projection under `name`, which identifies its checkpoint.
     ///
     /// # Errors
-    /// A name that is empty, too long, holds control characters, or is taken.
+    /// The name is empty, longer than 255 bytes, contains control characters, or is already registered.
     pub fn register(&self, name: &str, handler: Arc<dyn MaterializedProjection>) -> Result<(), Error> {
         check_name("projection", name)?;
         let mut registered = self.0.registered.write();
@@ -203,32 +213,36 @@ impl Projections {
         Ok(())
     }
 
-    /// The names that are registered, sorted.
+    /// Returns the registered names, sorted.
     pub fn names(&self) -> Vec<String> {
         self.0.registered.read().keys().cloned().collect()
     }
 
-    /// Ends the rebuilds that are under way after their batch; [`RebuildMode::ResumeOnly`] resumes them.
+    /// Interrupts running rebuilds after their current batch.
+    ///
+    /// [`RebuildMode::ResumeOnly`] resumes them.
     pub fn interrupt_rebuilds(&self) {
         self.0.interruptions.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Forgets a projection: its record, its outputs, and those of a rebuild, in one commit. It stays registered and begins
-    /// anew when it is next asked to catch up.
+    /// Deletes the record and outputs of a projection, and those of its rebuild, in one commit.
+    ///
+    /// It stays registered and starts from the first event when it next catches up.
     ///
     /// # Errors
-    /// [`ProjectionError::Unknown`]; outputs that others refer to.
+    /// [`ProjectionError::Unknown`]; outputs that other objects refer to.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let one = self.0.one(name)?;
         let (_rebuild, _turn) = (one.rebuild.lock(), one.turn.lock());
         self.0.attempt(|tx| self.0.forget(tx, &one))
     }
 
-    /// Moves the checkpoint past the event that the projection fails on, which is never applied then. Answers its position;
-    /// `None` when there is no such event.
+    /// Skips the event that the projection fails on, which is then never applied.
+    ///
+    /// Returns its position, or `None` if there is no failing event.
     ///
     /// # Errors
-    /// [`ProjectionError::Unknown`]; damage.
+    /// [`ProjectionError::Unknown`]; corrupt data.
     pub fn skip_failing(&self, name: &str) -> Result<Option<ropewalk_base::Position>, Error> {
         let one = self.0.one(name)?;
         let _turn = one.turn.lock();
@@ -242,7 +256,7 @@ impl Inner {
         found.ok_or_else(|| ProjectionError::Unknown { name: name.to_owned() }.into())
     }
 
-    /// Runs `work` in a transaction until it commits.
+    /// Runs `work` in a transaction and retries after conflicts.
     fn attempt<R>(&self, work: impl FnMut(&mut Transaction) -> Result<R, Error>) -> Result<R, Error> {
         self.db.transact_with(Isolation::Serializable, self.options.durability, ATTEMPTS, work)
     }

@@ -1,11 +1,11 @@
-//! Building anew: beside what is there, batch by batch, until one commit puts the new outputs in its place.
+//! Rebuilds: new outputs are built next to the live ones and replace them in one commit.
 //!
 //! ```text
-//! begin ─▶ batches up to the live checkpoint, which goes on meanwhile ─▶ live stands still ─▶ last batch ─▶ swap
-//!   └ record 'r': generation, checkpoint: what a resumed rebuild goes on from               one commit ┘
+//! begin ─▶ batches up to the live checkpoint, which still moves ─▶ live projection paused ─▶ last batch ─▶ swap
+//!   └ record 'r': generation, checkpoint: the state a rebuild resumes from            one commit ┘
 //! ```
 //!
-//! A projection without a live checkpoint is built up to the head that the store had when the rebuild began.
+//! A projection without a live checkpoint is built up to the head of the store at the start of the rebuild.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,50 +19,54 @@ use crate::database::Snapshot;
 use crate::error::Error;
 use crate::transaction::Transaction;
 
-/// What is rebuilt. Whatever the mode, an interrupted rebuild of a store that was deleted since begins anew.
+/// Which projections to rebuild.
+///
+/// In every mode, an interrupted rebuild restarts if its store was deleted since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RebuildMode {
-    /// Resumes rebuilds that were interrupted, at their checkpoint; begins none.
+    /// Resumes interrupted rebuilds at their checkpoint; begins none.
     #[default]
     ResumeOnly,
-    /// As [`RebuildMode::ResumeOnly`], and begins a rebuild of each projection that has no checkpoint yet.
+    /// Also begins a rebuild of each projection that has no checkpoint.
     MissingCheckpointsOnly,
-    /// Everything, from the first event; an interrupted rebuild is thrown away.
+    /// Rebuilds from the first event and discards an interrupted rebuild.
     ForceFullRebuild,
 }
 
-/// A rebuild that was done, or interrupted.
+/// Result of a rebuild, which is finished or interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rebuilt {
     /// The generation that it built.
     pub generation: u64,
-    /// Events that it applied, without those of before an interruption.
+    /// Number of events applied, not counting those before an interruption.
     pub applied: u64,
-    /// It went on with one that was interrupted.
+    /// It resumed an interrupted rebuild.
     pub resumed: bool,
-    /// Its outputs are in place. False: it was interrupted.
+    /// Its outputs are live; false if it was interrupted.
     pub finished: bool,
 }
 
 impl Projections {
-    /// Rebuilds one projection while readers and the live projection go on. `None` when the mode has nothing
-    /// to do, such as [`RebuildMode::ResumeOnly`] where no rebuild was interrupted.
+    /// Rebuilds one projection while readers and the live projection continue.
+    ///
+    /// Returns `None` if the mode has nothing to do, such as [`RebuildMode::ResumeOnly`] without an
+    /// interrupted rebuild.
     ///
     /// # Errors
-    /// As [`Projections::catch_up`]: what is built so far stays, and [`RebuildMode::ResumeOnly`] resumes it.
-    /// Outputs that others refer to and so cannot be swapped.
+    /// As [`Projections::catch_up`]; the partial build is preserved, and [`RebuildMode::ResumeOnly`] resumes
+    /// it. Outputs that other objects refer to cannot be swapped.
     pub fn rebuild(&self, name: &str, mode: RebuildMode) -> Result<Option<Rebuilt>, Error> {
         let one = self.0.one(name)?;
         self.0.rebuild(&one, mode)
     }
 
-    /// Rebuilds every registered projection, several side by side.
+    /// Rebuilds all registered projections, several in parallel.
     pub fn rebuild_all(&self, mode: RebuildMode) -> Vec<(String, Result<Option<Rebuilt>, Error>)> {
         let names = self.names();
         self.rebuild_some(names.iter().map(String::as_str), mode)
     }
 
-    /// Rebuilds some projections, several side by side. A failure of one does not end the others.
+    /// Rebuilds the named projections, several in parallel. One failure does not stop the others.
     pub fn rebuild_some<'a>(
         &self,
         names: impl IntoIterator<Item = &'a str>,
@@ -101,7 +105,7 @@ impl Inner {
             return Ok(None);
         };
         let mut rebuilt = Rebuilt { generation, applied: 0, resumed, finished: false };
-        // The long way beside the live projection, the last steps while it stands still.
+        // Most batches run while the live projection continues; only the last ones run while it is paused.
         if !self.build(one, &mut rebuilt, interruptions)? {
             return Ok(Some(rebuilt));
         }
@@ -112,7 +116,7 @@ impl Inner {
         Ok(Some(rebuilt))
     }
 
-    /// Notes that a rebuild begins, or finds the one to go on with: its generation, and whether it is an old one.
+    /// Records the start of a rebuild, or finds one to resume: its generation, and whether it is resumed.
     fn begin(
         &self,
         tx: &mut Transaction,
@@ -149,7 +153,7 @@ impl Inner {
         Ok(Some((record.generation, false)))
     }
 
-    /// Applies batches until the rebuild has come as far as it has to; false when it was interrupted.
+    /// Applies batches until the rebuild has reached its end; false if it was interrupted.
     fn build(&self, one: &Registered, rebuilt: &mut Rebuilt, interruptions: u64) -> Result<bool, Error> {
         let mut most = self.options.rebuild_batch_events.max(1);
         loop {
@@ -174,14 +178,14 @@ impl Inner {
     ) -> Result<Batch, Error> {
         let records = self.records(one);
         let stored = records.get(tx, Kind::Rebuild)?.filter(|record| record.generation == generation);
-        // Somebody else ended it.
+        // Another call finished or discarded it.
         let Some(mut record) = stored else { return Ok(Batch::ended(0)) };
         let snapshot = tx.snapshot();
         let store = self.store.id_at(snapshot.engine());
         if !record.is_of(store) {
             return Err(self.replaced(one));
         }
-        // Not noted as read: the live projection moves on while this batch is applied.
+        // Read without validation at commit: the live projection moves while this batch is applied.
         let live = records.look(&snapshot, Kind::Live)?;
         let until = self.end(&snapshot, &record, live.as_ref());
         if record.checkpoint >= until {
@@ -194,13 +198,13 @@ impl Inner {
         Ok(batch)
     }
 
-    /// How far a rebuild has to come before it may take over.
+    /// The position that a rebuild must reach before it may take over.
     fn end(&self, snapshot: &Snapshot, record: &Record, live: Option<&Record>) -> u64 {
         let store = self.store.id_at(snapshot.engine());
         live.filter(|live| live.is_of(store)).map_or(record.until, |live| live.checkpoint)
     }
 
-    /// Puts the outputs in place. False while the live projection is ahead.
+    /// Makes the new outputs live; false if the live projection is ahead.
     fn switch(&self, tx: &mut Transaction, one: &Registered, generation: u64) -> Result<bool, Error> {
         let records = self.records(one);
         let (live, stored) = (records.get(tx, Kind::Live)?, records.get(tx, Kind::Rebuild)?);

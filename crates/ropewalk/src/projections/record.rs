@@ -1,4 +1,4 @@
-//! What is kept of a projection: one record for its live generation, one for the rebuild that is under way.
+//! Stored state of a projection: one record for its live generation, one for a running rebuild.
 //!
 //! ```text
 //! key     store, 0, projection, 0, kind ('l' live, 'r' rebuild)          names hold no control characters
@@ -16,38 +16,38 @@ use crate::transaction::Transaction;
 
 const VERSION: u8 = 1;
 
-/// Longest text of an error that is kept, bytes.
+/// Longest stored error text, bytes.
 const ERROR_BYTES_MAX: usize = 4_096;
 
 /// The event that a projection fails on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectionFailure {
-    /// Its position.
+    /// Position of the event.
     pub position: Position,
-    /// Its type.
+    /// Type of the event.
     pub event_type: String,
-    /// What the projection answered.
+    /// The error that the projection returned.
     pub error: String,
-    /// When, microseconds since 1970 UTC.
+    /// Time of the failure, microseconds since 1970 UTC.
     pub time_micros: i64,
 }
 
-/// Which record.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Live,
     Rebuild,
 }
 
-/// How far one generation has come.
+/// Progress of one generation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Record {
     pub(super) generation: u64,
-    /// The number of the store; zero before there was one.
+    /// Number of the store; zero if there was none.
     pub(super) store: u32,
     /// Every event up to here was applied or does not match.
     pub(super) checkpoint: u64,
-    /// A rebuild without a live generation ends here.
+    /// End of a rebuild without a live generation.
     pub(super) until: u64,
     pub(super) failure: Option<ProjectionFailure>,
 }
@@ -61,7 +61,7 @@ pub(super) fn key(store: &str, projection: &str, kind: Kind) -> Vec<u8> {
 }
 
 impl Record {
-    /// True when its checkpoint is one of the store with this number.
+    /// True if the checkpoint refers to the store with this number.
     pub(super) fn is_of(&self, store: Option<u32>) -> bool {
         self.checkpoint == 0 || store == Some(self.store)
     }
@@ -121,7 +121,7 @@ fn decoded(name: &str, stored: Option<&[u8]>) -> Result<Option<Record>, Error> {
     stored.map(|bytes| Record::decode(bytes).map_err(|error| damaged(error).into())).transpose()
 }
 
-/// Where the records of one projection lie.
+/// Access to the records of one projection.
 pub(super) struct Records<'a> {
     pub(super) keyspace: Keyspace,
     pub(super) store: &'a str,
@@ -129,13 +129,13 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// The record as `tx` reads it: at commit it must still be so.
+    /// Reads the record in `tx`, which validates at commit that it is unchanged.
     pub(super) fn get(&self, tx: &mut Transaction, kind: Kind) -> Result<Option<Record>, Error> {
         let stored = tx.get(self.keyspace, &key(self.store, self.name, kind))?;
         decoded(self.name, stored.as_deref())
     }
 
-    /// The record as of a snapshot.
+    /// Reads the record at a snapshot.
     pub(super) fn look(&self, snapshot: &Snapshot, kind: Kind) -> Result<Option<Record>, Error> {
         let key = key(self.store, self.name, kind);
         let stored = snapshot.get(self.keyspace, &key)?;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_looks_like_this() {
+    fn encoded_record_matches_documented_bytes() {
         let failure = ProjectionFailure {
             position: Position(5),
             event_type: "A".into(),

@@ -1,4 +1,4 @@
-//! One batch as a projection sees it: the transaction, where to write, and what is to happen once it is durable.
+//! One batch as a projection sees it: transaction, outputs, and effects to run after the commit.
 
 use core::fmt;
 
@@ -19,25 +19,25 @@ pub enum Output {
     Table(String),
     /// A collection.
     Collection {
-        /// Its database.
+        /// The database name.
         database: String,
-        /// Its name.
+        /// The collection name.
         name: String,
     },
 }
 
 impl Output {
-    /// A table.
+    /// Creates a table output.
     pub fn table(name: impl Into<String>) -> Self {
         Self::Table(name.into())
     }
 
-    /// A collection of the database [`DOCUMENT_DATABASE`].
+    /// Creates a collection output in the database [`DOCUMENT_DATABASE`].
     pub fn collection(name: impl Into<String>) -> Self {
         Self::collection_in(DOCUMENT_DATABASE, name)
     }
 
-    /// A collection of another database.
+    /// Creates a collection output in the given database.
     pub fn collection_in(database: impl Into<String>, name: impl Into<String>) -> Self {
         Self::Collection { database: database.into(), name: name.into() }
     }
@@ -54,7 +54,7 @@ impl fmt::Display for Output {
 
 pub(super) type Effect = Box<dyn FnOnce()>;
 
-/// A batch of events on its way into the outputs of a projection.
+/// A batch of events that a projection applies in one transaction.
 pub struct ProjectionRun<'a> {
     tx: &'a mut Transaction,
     projection: &'a str,
@@ -73,32 +73,34 @@ impl<'a> ProjectionRun<'a> {
         Self { tx, projection, outputs, generation, replay, effects: Vec::new() }
     }
 
-    /// The transaction that becomes the commit of this batch. Only what is read and written here is undone when an event
-    /// cannot be applied.
+    /// The transaction of this batch.
+    ///
+    /// If an event cannot be applied, only changes made here are undone.
     pub fn tx(&mut self) -> &mut Transaction {
         self.tx
     }
 
-    /// Which build of the outputs this is, from 1.
+    /// The generation of the outputs that is written, from 1.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// True while a rebuild applies events anew: mail was sent, money was paid. Hold back then what is to happen once.
+    /// True while a rebuild applies events again: skip effects that must happen only once.
     pub fn is_replay(&self) -> bool {
         self.replay
     }
 
-    /// Does `effect` once, after this batch is as durable as the options say; not at all while replaying, nor when the batch
-    /// does not commit. A crash between the commit and the effect loses the effect: what must happen belongs in the
-    /// transaction.
+    /// Runs `effect` once, after the commit of this batch has reached the durability of the options.
+    ///
+    /// It is skipped during a replay and if the batch does not commit. A crash between the commit and the
+    /// effect loses the effect: what must happen belongs in the transaction.
     pub fn after_commit(&mut self, effect: impl FnOnce() + 'static) {
         if !self.replay {
             self.effects.push(Box::new(effect));
         }
     }
 
-    /// The name under which this generation writes the output `name`.
+    /// Returns the name under which this generation writes the output `name`.
     ///
     /// # Errors
     /// [`ProjectionError::UnknownOutput`].
@@ -109,18 +111,18 @@ impl<'a> ProjectionRun<'a> {
         self.written(name, name, is_named)
     }
 
-    /// The table that stands for the output `name`.
+    /// Returns the table that this generation writes for the output `name`.
     ///
     /// # Errors
-    /// [`ProjectionError::UnknownOutput`]; [`TablesError::UnknownTable`] when
-    /// [`prepare`](super::MaterializedProjection::prepare) did not make it.
+    /// [`ProjectionError::UnknownOutput`]; [`TablesError::UnknownTable`] if
+    /// [`prepare`](super::MaterializedProjection::prepare) did not create it.
     pub fn table(&mut self, name: &str) -> Result<Table, Error> {
         let wanted = Output::table(name);
         let name = self.written(name, &wanted, |output| *output == wanted)?;
         Ok(self.tx.tables().table(&name)?)
     }
 
-    /// The collection that stands for the output `name` in the database [`DOCUMENT_DATABASE`].
+    /// Returns the collection for the output `name` in the database [`DOCUMENT_DATABASE`].
     ///
     /// # Errors
     /// As [`ProjectionRun::collection_in`].
@@ -128,17 +130,17 @@ impl<'a> ProjectionRun<'a> {
         self.collection_in(DOCUMENT_DATABASE, name)
     }
 
-    /// The collection that stands for the output `name` in another database.
+    /// Returns the collection for the output `name` in the given database.
     ///
     /// # Errors
-    /// [`ProjectionError::UnknownOutput`]; names that no database or collection may have.
+    /// [`ProjectionError::UnknownOutput`]; names not allowed for a database or collection.
     pub fn collection_in(&mut self, database: &str, name: &str) -> Result<Collection, Error> {
         let wanted = Output::collection_in(database, name);
         let name = self.written(name, &wanted, |output| *output == wanted)?;
         Ok(self.tx.documents().collection(database, &name)?)
     }
 
-    /// The name of an output in this generation, if it is declared.
+    /// The name of a declared output in this generation.
     fn written(
         &self,
         name: &str,
@@ -166,7 +168,7 @@ impl<'a> ProjectionRun<'a> {
         })
     }
 
-    /// The output whose live table stands in the way of this generation.
+    /// The output whose live table has the name that this generation tried to create.
     fn live_table(&self, source: &ApplyError) -> Option<String> {
         let Some(Error::Tables(TablesError::Duplicate { name, .. })) = source.downcast_ref::<Error>() else {
             return None;
@@ -174,7 +176,7 @@ impl<'a> ProjectionRun<'a> {
         (self.replay && self.outputs.contains(&Output::table(name))).then(|| name.clone())
     }
 
-    /// Applies `events`; answers how many were, and what the next one failed with, which left nothing.
+    /// Applies `events`; returns how many were applied and the error of the next one, which is rolled back.
     pub(super) fn apply(
         &mut self,
         one: &Registered,
@@ -199,12 +201,12 @@ impl<'a> ProjectionRun<'a> {
     }
 }
 
-/// Where a rebuild writes until it takes over.
+/// The name under which a rebuild writes until it takes over.
 fn aside(name: &str, generation: u64) -> String {
     format!("{name}__g{generation}")
 }
 
-/// Drops what a projection wrote; with `generation` what that rebuild wrote.
+/// Drops the live outputs, or with `generation` those of that rebuild.
 pub(super) fn drop_outputs(
     tx: &mut Transaction,
     outputs: &[Output],
@@ -224,7 +226,7 @@ pub(super) fn drop_outputs(
     Ok(())
 }
 
-/// Puts what a rebuild wrote in the place of what was there.
+/// Replaces the live outputs with those of a rebuild.
 pub(super) fn swap_outputs(tx: &mut Transaction, outputs: &[Output], generation: u64) -> Result<(), Error> {
     for output in outputs {
         match output {
@@ -240,7 +242,7 @@ pub(super) fn swap_outputs(tx: &mut Transaction, outputs: &[Output], generation:
                 let built = documents.collection(database, &aside(name, generation))?;
                 let place = documents.collection(database, name)?;
                 match documents.rename_collection(&built, &place, true) {
-                    // It comes into being with its first document, and there was none.
+                    // The first document would have created it, so the rebuild produced no documents.
                     Err(DocumentsError::UnknownCollection { .. }) => {
                         documents.drop_collection(&place)?;
                     }

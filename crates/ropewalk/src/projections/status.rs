@@ -5,36 +5,37 @@ use super::record::{Kind, ProjectionFailure, Record};
 use super::{Inner, Projections, Registered};
 use crate::error::Error;
 
-/// Where a projection stands.
+/// Progress and failure of a projection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectionStatus {
-    /// Its name.
+    /// Name of the projection.
     pub name: String,
-    /// Which build of its outputs readers see; `None` before the first.
+    /// Generation that readers see; `None` before the first batch.
     pub generation: Option<u64>,
-    /// Every event up to here is applied or does not match; `None` before the first batch. May lag behind events that do not
-    /// match.
+    /// Every event up to here is applied or does not match; `None` before the first batch.
+    ///
+    /// It may trail recent events that do not match.
     pub checkpoint: Option<Position>,
     /// Last position of the store.
     pub head: Position,
-    /// Matching events that are not applied yet.
+    /// Number of matching events not yet applied.
     pub lag: u64,
-    /// The event that it stops at.
+    /// The failing event, if any.
     pub failure: Option<ProjectionFailure>,
-    /// The rebuild that is under way, or was interrupted.
+    /// The running or interrupted rebuild.
     pub rebuild: Option<RebuildStatus>,
 }
 
-/// Where a rebuild stands.
+/// Progress and failure of a rebuild.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RebuildStatus {
-    /// Which build of the outputs it makes.
+    /// Generation that it builds.
     pub generation: u64,
-    /// How far it has come.
+    /// Every event up to here is applied or does not match.
     pub checkpoint: Position,
-    /// How far the live projection was when it began, or the head where there was none.
+    /// The live checkpoint at its start, or the head of the store if there was none.
     pub until: Position,
-    /// The event that it stops at.
+    /// The failing event, if any.
     pub failure: Option<ProjectionFailure>,
 }
 
@@ -50,19 +51,21 @@ impl From<Record> for RebuildStatus {
 }
 
 impl Projections {
-    /// Where the projection `name` stands. Cost: proportional to the postings of what it lags behind.
+    /// Returns the status of the projection `name`.
+    ///
+    /// Cost: proportional to the postings of the events not yet applied.
     ///
     /// # Errors
-    /// [`super::ProjectionError::Unknown`]; damage.
+    /// [`super::ProjectionError::Unknown`]; corrupt data.
     pub fn status(&self, name: &str) -> Result<ProjectionStatus, Error> {
         let one = self.0.one(name)?;
         self.0.status(&one)
     }
 
-    /// Where every registered projection stands, by name.
+    /// Returns the status of every registered projection, sorted by name.
     ///
     /// # Errors
-    /// Damage.
+    /// Stored data is corrupt.
     pub fn statuses(&self) -> Result<Vec<ProjectionStatus>, Error> {
         let registered: Vec<_> = self.0.registered.read().values().cloned().collect();
         registered.iter().map(|one| self.0.status(one)).collect()

@@ -1,39 +1,39 @@
-//! What a commit wrote, by store.
+//! Result of a commit, by store.
 
 use ropewalk_base::{Position, Seq};
 
-/// A transaction that was committed.
+/// Result of a committed transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// The number of the commit; of an idempotent retry, the newest commit at that time.
+    /// Commit number; for an idempotent retry, the newest commit at that time.
     pub seq: Seq,
-    /// Its time, microseconds since 1970 UTC.
+    /// Commit time, microseconds since 1970 UTC.
     pub time_micros: i64,
-    /// The events of each [`append`](crate::Transaction::append), in order.
+    /// One entry per [`append`](crate::Transaction::append), in order.
     pub appended: Vec<AppendedEvents>,
-    /// The samples of each series store, in the order of the first append to it.
+    /// One entry per series store, in the order of the first append to it.
     pub samples: Vec<AppendedSamples>,
 }
 
-/// Where one append of a transaction put its events.
+/// Positions assigned to the events of one append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppendedEvents {
     /// The event store.
     pub store: String,
-    /// Position of the first event; zero when there was none.
+    /// Position of the first event; zero if there are no events.
     pub first: Position,
-    /// Position of the last event; zero when there was none.
+    /// Position of the last event; zero if there are no events.
     pub last: Position,
 }
 
-/// What a transaction wrote to one series store.
+/// Samples written to one series store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppendedSamples {
     /// The series store.
     pub store: String,
-    /// Samples written.
+    /// Number of samples.
     pub samples: u64,
-    /// New series.
+    /// Number of new series.
     pub created: u64,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Names the outcomes of the engine.
+    /// Adds the store names to the outcomes of the engine.
     pub(super) fn named(self, committed: ropewalk_engine::Committed) -> Committed {
         let ropewalk_engine::Committed { seq, time_micros, outcomes } = committed;
         let mut outcomes = outcomes.into_iter();

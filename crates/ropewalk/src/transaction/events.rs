@@ -1,10 +1,12 @@
-//! The events of a transaction: what it appends, which its own reads and conditions see, and what it has read.
+//! Event appends and reads of a transaction.
+//!
+//! Its own reads and conditions see its appends.
 //!
 //! ```text
-//! read, decision ─▶ stored events of the snapshot, then own appends ─▶ noted: query and head      commit ─▶ guard
+//! read, decision ─▶ stored events of the snapshot, then own appends ─▶ recorded: query and head      commit ─▶ guard
 //! ```
-//! Own appends have no positions before the commit. Reads show them with the positions that they get if no other
-//! transaction appends to the store first.
+//! Own appends have no positions before the commit. Reads return them with the positions that they get if no
+//! other transaction appends to the store first.
 
 use ropewalk_base::Position;
 use ropewalk_engine::{EngineError, Isolation, Operation, TRANSACTION_BYTES_MAX};
@@ -17,31 +19,31 @@ use super::Transaction;
 use crate::error::Error;
 use crate::projections::ProjectionError;
 
-/// An append that waits for the commit.
+/// An append to apply at commit.
 struct Append {
     store: EventStore,
     events: Vec<Event>,
     options: AppendOptions,
-    /// Bytes of this append and those before it in the record of the commit.
+    /// Total bytes of this append and the earlier ones in the commit record.
     bytes: usize,
 }
 
-/// Appends in order, and what was read of each store.
+/// Appends in order, and the recorded reads of each store.
 #[derive(Default)]
 pub(super) struct EventsState {
     appends: Vec<Append>,
     reads: Vec<(EventStore, EventReads)>,
-    /// The transaction replays events, whose effects in event stores exist already.
+    /// The transaction replays events whose appends to event stores exist already.
     is_replay: bool,
 }
 
 impl EventsState {
-    /// Number of appends, to cut back to.
+    /// Number of appends, for [`Self::truncate`].
     pub(super) fn len(&self) -> usize {
         self.appends.len()
     }
 
-    /// Takes back the appends after the first `len`. Reads stay: what they told cannot be taken back.
+    /// Removes the appends after the first `len`. Reads remain recorded: the caller has seen their results.
     pub(super) fn truncate(&mut self, len: usize) {
         self.appends.truncate(len);
     }
@@ -69,7 +71,7 @@ impl EventsState {
         self.appends.iter().filter(|append| append.store.name() == store.name())
     }
 
-    /// The bytes of all appends with one more, unless they exceed a record.
+    /// The total bytes with one more append, unless they exceed the limit of a record.
     fn grown(&self, bytes: usize) -> Result<usize, Error> {
         let bytes = self.appends.last().map_or(0, |append| append.bytes) + bytes;
         if bytes as u64 > TRANSACTION_BYTES_MAX {
@@ -78,7 +80,7 @@ impl EventsState {
         Ok(bytes)
     }
 
-    /// Refuses a condition that an own append of before does not meet.
+    /// Rejects a condition that an earlier own append violates.
     fn check(&self, store: &EventStore, conditions: &[AppendCondition]) -> Result<(), EventsError> {
         let own = || self.appends_to(store).flat_map(|append| &append.events);
         for (ordinal, condition) in conditions.iter().enumerate() {
@@ -93,7 +95,7 @@ impl EventsState {
         Ok(())
     }
 
-    /// Refuses tracking that an own append of before has reached.
+    /// Rejects tracking that does not exceed that of an earlier own append.
     fn check_tracking(&self, store: &EventStore, tracking: &Tracking) -> Result<(), EventsError> {
         let own = self.appends_to(store).filter_map(|append| append.options.tracking.as_ref());
         let stored = own.filter(|own| own.source == tracking.source).map(|own| own.position).max();
@@ -125,14 +127,16 @@ fn tags(event: &Event) -> impl Iterator<Item = &str> + Clone {
 }
 
 impl Transaction {
-    /// Appends events to a store when the transaction commits; conditions, tracking and key as in
-    /// [`EventStore::append_with`], the durability is the commit's.
+    /// Appends events to a store when the transaction commits.
     ///
-    /// Conditions also see what this transaction has appended before: such an event is newer than every `after`.
+    /// Conditions, tracking and key work as in [`EventStore::append_with`]; the durability is that of the
+    /// commit.
+    ///
+    /// Conditions also see earlier appends of this transaction: such an event is newer than every `after`.
     ///
     /// # Errors
-    /// Events over the limits. [`EventsError::OwnEventMatches`]; tracking that does not rise above that of an own append.
-    /// [`ProjectionError::AppendsInReplay`] in a projection that is being rebuilt.
+    /// Events over the limits; [`EventsError::OwnEventMatches`]; tracking that does not exceed that of an own
+    /// append; [`ProjectionError::AppendsInReplay`] in a projection that is being rebuilt.
     pub fn append(
         &mut self,
         store: &EventStore,
@@ -142,7 +146,8 @@ impl Transaction {
         if self.events.is_replay {
             return Err(ProjectionError::AppendsInReplay { store: store.name().to_owned() }.into());
         }
-        // Built once to check it; built again at commit, when conditions are checked against stored events.
+        // Built here only to check it. Commit builds it again and checks the conditions against stored
+        // events.
         let operation =
             store.operation(events, AppendOptions { conditions: Vec::new(), ..options.clone() })?;
         let bytes = self.events.grown(operation.bytes_max())?;
@@ -154,20 +159,24 @@ impl Transaction {
         Ok(())
     }
 
-    /// Number of appends that wait for the commit.
+    /// Number of appends that the commit will apply.
     pub fn pending_appends(&self) -> usize {
         self.events.appends.len()
     }
 
-    /// True when one of them has an idempotency key. The commit of a known key writes nothing of the whole transaction.
+    /// True if a pending append has an idempotency key.
+    ///
+    /// If the key is already known, the commit writes nothing of the transaction.
     pub fn has_idempotency_key(&self) -> bool {
         self.events.appends.iter().any(|append| append.options.idempotency_key.is_some())
     }
 
-    /// Folds a decision model, or a composition of them, as of this transaction's snapshot and with its own appends.
+    /// Folds a decision model over the events at this snapshot and the own appends.
     ///
-    /// The commit then fails with a conflict, at every isolation, if another transaction appended a matching event.
-    /// [`crate::Database::transact`] runs the transaction again in that case.
+    /// The model may be a composition of models.
+    ///
+    /// The commit then fails with a conflict, at every isolation level, if another transaction appended a
+    /// matching event. [`crate::Database::transact`] then runs the transaction again.
     ///
     /// ```
     /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query, counter};
@@ -187,7 +196,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; [`EventsError::Unapplied`] for an event that the model cannot apply; damage.
+    /// [`EventsError::InvalidQuery`]; [`EventsError::Unapplied`] for an event that the model cannot apply;
+    /// corrupt data.
     pub fn decision<P: Projection>(&mut self, store: &EventStore, model: &P) -> Result<P::State, Error> {
         self.kv.begin_statement();
         let query = model.query();
@@ -199,13 +209,14 @@ impl Transaction {
         Ok(state)
     }
 
-    /// Matching events as of this transaction's snapshot, then its own appends.
+    /// Returns matching events at the snapshot of this transaction, then its own appends.
     ///
-    /// With [`Isolation::Serializable`] the commit fails with a conflict if another transaction appended an event that
-    /// this read would have found. [`crate::Snapshot::events`] of [`Transaction::snapshot`] reads without that guard.
+    /// With [`Isolation::Serializable`] the commit fails with a conflict if another transaction appended an
+    /// event that this read would have returned. Use [`crate::Snapshot::events`] of [`Transaction::snapshot`]
+    /// to read without this validation.
     ///
     /// # Errors
-    /// [`EventsError::InvalidQuery`]; damage.
+    /// [`EventsError::InvalidQuery`]; corrupt data.
     pub fn read_events(
         &mut self,
         store: &EventStore,
@@ -222,7 +233,7 @@ impl Transaction {
         Ok(reader)
     }
 
-    /// Refuses appends from here on, since the events that are applied were applied before.
+    /// Rejects appends from here on: the replayed events made them when they were first applied.
     pub(crate) fn mark_replay(&mut self) {
         self.events.is_replay = true;
     }

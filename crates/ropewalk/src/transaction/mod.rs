@@ -1,7 +1,8 @@
-//! Transactions over everything in one database.
+//! Transactions over all models of one database.
 //!
-//! A transaction reads one snapshot and its own writes, keeps what it writes to itself, and at commit becomes one log
-//! record, checked in its place in the order. Nothing is applied before that, so rolling back is forgetting.
+//! A transaction reads one snapshot and its own writes. It buffers its writes, and at commit becomes one log
+//! record that is validated in commit order. Nothing is applied before that, so a rollback only drops the
+//! buffers.
 
 mod committed;
 mod events;
@@ -28,7 +29,7 @@ use crate::database::{Database, Snapshot};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 
-/// A transaction. Dropping it rolls it back.
+/// A transaction over all models. Dropping it rolls it back.
 pub struct Transaction {
     db: Database,
     kv: KvTransaction,
@@ -38,11 +39,11 @@ pub struct Transaction {
     samples: Vec<(SeriesStore, SampleBatch)>,
     samples_read: SamplesRead,
     savepoints: Vec<Savepoint>,
-    /// Where the statement began that locks rows.
+    /// Start of the current locking statement.
     statement: Option<Savepoint>,
 }
 
-/// How much there was of everything.
+/// A mark to roll back to: the sizes of all buffers.
 pub(crate) struct Savepoint {
     kv: KvMark,
     documents: DocumentsMark,
@@ -68,39 +69,46 @@ impl Transaction {
         }
     }
 
-    /// What the transaction reads. With [`Isolation::ReadCommitted`] each statement sees the newest commit. Reads of the
-    /// snapshot itself do not count for the isolation.
+    /// Returns the snapshot that the transaction reads.
+    ///
+    /// With [`Isolation::ReadCommitted`] each statement reads the newest commit. Reads through the snapshot
+    /// itself are not validated at commit.
     pub fn snapshot(&self) -> Snapshot {
         self.db.at(self.kv.snapshot().clone())
     }
 
-    /// Begins a statement of several operations: what is read and written up to the next call is of one snapshot, so that a
-    /// value which is read and then written cannot have changed between. Without a call each operation of a transaction with
-    /// [`Isolation::ReadCommitted`] is a statement of its own. At the other levels the whole transaction reads one snapshot anyway.
+    /// Begins a statement of several operations, which read one snapshot.
+    ///
+    /// The statement lasts until the next call, so a value that it reads and then writes cannot change in
+    /// between. Without this call, each operation of a transaction with [`Isolation::ReadCommitted`] is a
+    /// separate statement. At the other levels the entire transaction reads one snapshot anyway.
     pub fn begin_statement(&mut self) {
         self.kv.mark_statement();
         self.statement = None;
     }
 
-    /// As [`Transaction::begin_statement`], for a statement that locks the rows which it writes, so that other such transactions
-    /// wait for this one instead of being refused at commit. Works with [`Isolation::ReadCommitted`]; at the other levels it is
-    /// an ordinary statement.
+    /// Begins a statement that locks the rows that it writes.
     ///
-    /// When the tables answer [`LockError::Again`](crate::LockError::Again), call [`Transaction::retract_statement`], wait for
-    /// what that says, and do all of the statement again. What the statement read may not be durable yet:
-    /// [`Transaction::rests_on`].
+    /// Other locking transactions then wait for this one instead of being rejected at commit. It requires
+    /// [`Isolation::ReadCommitted`]; at the other levels it is an ordinary
+    /// [statement](Transaction::begin_statement).
+    ///
+    /// When the tables return [`LockError::Again`](crate::LockError::Again), call
+    /// [`Transaction::retract_statement`], wait for what it returns, and run the entire statement again. The
+    /// statement may have read data that is not durable yet: see [`Transaction::rests_on`].
     pub fn begin_locking_statement(&mut self) {
         self.kv.mark_locking_statement();
         self.statement = Some(self.place());
     }
 
-    /// Has the locks that it takes from here on listed under a number of the caller's: `LockHolder::label`.
+    /// Labels the locks taken from here on with a number: `LockHolder::label`.
     pub fn label_locks(&mut self, label: u32) {
         self.kv.label_locks(label);
     }
 
-    /// Takes back what the locking statement did, but for its locks. Answers why it has to begin again; `None` when it failed
-    /// for another reason.
+    /// Undoes the locking statement, except for its locks, and returns what it has to wait for.
+    ///
+    /// Returns `None`, and undoes nothing, if the statement failed for another reason.
     pub fn retract_statement(&mut self) -> Option<Blocked> {
         let blocked = self.kv.take_blocked()?;
         if let Some(place) = self.statement.take() {
@@ -109,30 +117,34 @@ impl Transaction {
         Some(blocked)
     }
 
-    /// The newest commit that was read before it was durable, if locking statements did so. Nobody is to be told of what was
-    /// read before that commit is visible; this transaction's own commit is behind it.
+    /// The newest commit that locking statements may have read before it was durable.
+    ///
+    /// Report no result to the client before that commit is visible. A commit of this transaction follows it
+    /// in the log.
     pub fn rests_on(&self) -> Seq {
         self.kv.rests_on()
     }
 
-    /// Everything that the locking statement read counts for [`Transaction::rests_on`], not only the rows that it locked.
+    /// Makes [`Transaction::rests_on`] cover all reads of the locking statement.
+    ///
+    /// By default it covers only the rows that the statement locked.
     pub fn rest_on_all(&mut self) {
         self.kv.rest_on_all();
     }
 
-    /// The value of `key`, own writes included.
+    /// Returns the value of `key`, including own writes.
     ///
     /// # Errors
-    /// Damage.
+    /// Stored data is corrupt.
     pub fn get(&mut self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.kv.begin_statement();
         Ok(self.kv.get(keyspace.0, key)?)
     }
 
-    /// Keys and values from `start` up to, not including, `end`, at most `limit`, own writes included.
+    /// Returns at most `limit` entries from `start` to before `end`, including own writes.
     ///
     /// # Errors
-    /// Damage.
+    /// Stored data is corrupt.
     pub fn range(
         &mut self,
         keyspace: Keyspace,
@@ -161,29 +173,32 @@ impl Transaction {
         self.kv.delete(keyspace.0, key);
     }
 
-    /// The tables within this transaction: rows and definitions, read and written.
+    /// The tables within this transaction: rows and definitions, to read and write.
     pub fn tables(&mut self) -> TablesTx<'_> {
         TablesTx::new(&self.db.tables, &mut self.kv, &mut self.tables)
     }
 
-    /// The documents within this transaction: read and written, definitions included.
+    /// The documents within this transaction, to read and write, including definitions.
     pub fn documents(&mut self) -> DocumentsTx<'_> {
         DocumentsTx::new(&self.db.documents, &mut self.kv, &mut self.documents)
     }
 
-    /// Appends samples to a series store when the transaction commits. Refused at once is what can be known at once.
-    /// [`Transaction::series`] refuses to read the store from here on, since it would miss them.
+    /// Appends samples to a series store when the transaction commits.
+    ///
+    /// Errors that do not depend on other commits are reported at once. From here on [`Transaction::series`]
+    /// rejects reads of the store, since they would miss these samples.
     ///
     /// # Errors
-    /// Labels over the limits; series that are not there; samples before the store's retention.
+    /// Labels over the limits; unknown series; samples older than the retention of the store.
     pub fn append_samples(&mut self, store: &SeriesStore, batch: &SampleBatch) -> Result<(), Error> {
-        // Prepared once to check it; prepared again at commit, together with what else goes to the same store.
+        // Prepared here only to check it. Commit prepares it again, together with other appends to the same
+        // store.
         store.operation(batch)?;
         self.samples.push((store.clone(), batch.clone()));
         Ok(())
     }
 
-    /// What the commit appends to series stores: one operation for each store, with the store's name.
+    /// The sample appends of the commit: one operation per store, with the name of the store.
     fn sample_operations(&self) -> Result<Vec<(String, Box<dyn Operation>)>, Error> {
         let mut stores: Vec<(&SeriesStore, SampleBatch)> = Vec::new();
         for (store, batch) in &self.samples {
@@ -199,12 +214,12 @@ impl Transaction {
         Ok(operations)
     }
 
-    /// Marks a place to roll back to. Savepoints nest.
+    /// Sets a savepoint. Savepoints nest.
     pub fn savepoint(&mut self) {
         self.savepoints.push(self.place());
     }
 
-    /// Number of savepoints to roll back to.
+    /// Number of open savepoints.
     pub fn savepoints(&self) -> usize {
         self.savepoints.len()
     }
@@ -226,9 +241,10 @@ impl Transaction {
         self.samples.truncate(place.samples);
     }
 
-    /// Takes back everything since the last savepoint, which is used up. False when there is none. What was read stays
-    /// read; a key whose write is taken back counts as read, too, since the write may have told whether it was free. Locks that
-    /// were taken since are given back.
+    /// Rolls back to the last savepoint and removes it; false without a savepoint.
+    ///
+    /// Locks taken since then are released. Reads since then are still validated at commit. So is each key
+    /// whose write is undone, since the write may have revealed whether the key existed.
     pub fn rollback_to_savepoint(&mut self) -> bool {
         let Some(place) = self.savepoints.pop() else { return false };
         self.back_to(&place);
@@ -236,7 +252,9 @@ impl Transaction {
         true
     }
 
-    /// Gives back the locks taken since the last savepoint, for a transaction that will be rolled back to there at least.
+    /// Releases the locks taken since the last savepoint, or all locks without a savepoint.
+    ///
+    /// For a transaction that will be rolled back at least to that savepoint.
     pub fn give_back_locks(&mut self) {
         match self.savepoints.last() {
             Some(place) => self.kv.release_since(place.kv),
@@ -244,7 +262,7 @@ impl Transaction {
         }
     }
 
-    /// Forgets everything. The same as dropping the transaction.
+    /// Rolls the transaction back. Same as dropping it.
     pub fn rollback(self) {}
 
     /// Commits with [`Durability::Sync`].
@@ -255,16 +273,19 @@ impl Transaction {
         self.commit_with(Durability::Sync)
     }
 
-    /// Commits: one log record, all or nothing. A transaction that wrote nothing touches no log and answers `None`.
+    /// Commits atomically, as one log record.
+    ///
+    /// A transaction without writes does not touch the log and returns `None`.
     ///
     /// # Errors
-    /// [`crate::Class::Conflict`] when a key, a range, a condition or samples that were read no longer hold: nothing was written.
+    /// [`crate::Class::Conflict`] if a key, range, condition or sample read no longer holds; nothing was
+    /// written.
     pub fn commit_with(self, durability: Durability) -> Result<Option<Committed>, Error> {
         let has_loaded = self.tables.has_loaded();
         let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
         let committed = db.engine.commit(operations, durability);
         if has_loaded {
-            // What cannot be cleared up now is when the next load begins.
+            // Storage that cannot be deleted now is deleted when the next load begins.
             let _ = db.tables.clear_up();
         }
         match committed {
@@ -273,11 +294,12 @@ impl Transaction {
         }
     }
 
-    /// Hands the commit over and returns at once with a handle to wait on or await, so that no thread is held until the disk
-    /// has it; never blocks. `None` for a transaction that wrote nothing.
+    /// Submits the commit and returns a handle to wait on or await; never blocks.
+    ///
+    /// No thread is held until the disk has synced. Returns `None` for a transaction without writes.
     ///
     /// # Errors
-    /// What is known before the commit is decided; [`crate::Class::Busy`] while too many commits are queued.
+    /// Errors known before the commit is validated; [`crate::Class::Busy`] if too many commits are queued.
     pub fn submit_with(self, durability: Durability) -> Result<Option<PendingCommit>, Error> {
         let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
         match db.engine.try_submit(operations, durability) {
@@ -286,7 +308,7 @@ impl Transaction {
         }
     }
 
-    /// What the commit is made of; `None` when there is nothing to commit.
+    /// The operations of the commit; `None` for a transaction without writes.
     fn into_ready(self) -> Result<Option<Ready>, Error> {
         let mut operations = self.events.append_operations()?;
         let (samples, sample_operations): (Vec<_>, Vec<_>) = self.sample_operations()?.into_iter().unzip();
@@ -309,14 +331,14 @@ impl Transaction {
     }
 }
 
-/// A transaction that is ready to be committed.
+/// A transaction ready to commit.
 struct Ready {
     db: Database,
     operations: Vec<Box<dyn Operation>>,
     written: Written,
 }
 
-/// The error of a commit; a conflict over a key says what the key is of.
+/// Converts a commit error; a key conflict names the table or document of the key.
 fn explained(db: &Database, error: CommitError) -> Error {
     let error = Error::from(error);
     match &error {
@@ -329,7 +351,7 @@ fn explained(db: &Database, error: CommitError) -> Error {
     }
 }
 
-/// The outcome of a submitted commit, with its stores named.
+/// The result of a submitted commit, with the names of its stores.
 fn outcome(
     db: &Database,
     written: Option<Written>,
@@ -339,16 +361,18 @@ fn outcome(
     Ok(written.unwrap_or_default().named(committed))
 }
 
-/// A commit on its way: wait, or await it. Dropping it does not take the commit back. See [`Transaction::submit_with`].
+/// A submitted commit, to wait on or await. Dropping it does not cancel the commit.
+///
+/// See [`Transaction::submit_with`].
 pub struct PendingCommit {
     db: Database,
     handle: CommitHandle,
-    /// Taken with the outcome.
+    /// Taken when the outcome is returned.
     written: Option<Written>,
 }
 
 impl PendingCommit {
-    /// Blocks until the commit is decided and as durable as asked.
+    /// Blocks until the commit is decided and as durable as requested.
     ///
     /// # Errors
     /// As [`Transaction::commit_with`].

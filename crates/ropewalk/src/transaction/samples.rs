@@ -1,4 +1,4 @@
-//! The samples of a transaction: reads as of its snapshot, and what they rest on.
+//! Series reads of a transaction: at its snapshot, recorded for validation at commit.
 
 use ropewalk_base::Seq;
 use ropewalk_engine::{Isolation, Operation};
@@ -8,7 +8,7 @@ use super::Transaction;
 use crate::error::Error;
 use crate::metrics::Metrics;
 
-/// What was read of each series store.
+/// The recorded reads, by series store.
 #[derive(Default)]
 pub(super) struct SamplesRead(Vec<(SeriesStore, SeriesReads)>);
 
@@ -30,11 +30,12 @@ impl SamplesRead {
 }
 
 impl Transaction {
-    /// A series store as of this transaction's snapshot.
+    /// Returns a series store at the snapshot of this transaction.
     ///
-    /// With [`Isolation::Serializable`] the commit fails with a conflict if another transaction changed what was read:
-    /// samples by their matchers and times, lists of series and labels by their matchers. New series that match count, too.
-    /// [`crate::Snapshot::series`] of [`Transaction::snapshot`] reads without that guard.
+    /// With [`Isolation::Serializable`] the commit fails with a conflict if another transaction changed what
+    /// was read: samples by their matchers and times, lists of series and labels by their matchers, including
+    /// new series that match. Use [`crate::Snapshot::series`] of [`Transaction::snapshot`] to read without
+    /// this validation.
     ///
     /// ```
     /// use ropewalk::series::{Labels, Matcher, SampleBatch};
@@ -57,7 +58,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`SeriesError::OwnSamples`] when this transaction appends to the store: read first.
+    /// [`SeriesError::OwnSamples`] if this transaction has appended to the store: read first.
     pub fn series(&mut self, store: &SeriesStore) -> Result<SeriesAt<'_>, Error> {
         self.kv.begin_statement();
         if self.samples.iter().any(|(other, _)| other.name() == store.name()) {
@@ -71,7 +72,7 @@ impl Transaction {
         Ok(store.at_noting(snapshot, reads))
     }
 
-    /// The same as PromQL reads it, with the same guard.
+    /// Same as [`Transaction::series`], as a PromQL data source.
     ///
     /// # Errors
     /// As [`Transaction::series`].

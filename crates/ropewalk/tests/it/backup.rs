@@ -1,4 +1,4 @@
-//! Copies of a database in use: one moment, all models, whole or not there.
+//! Backups of a database in use: one commit over all models, complete or absent.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn create(db: &Database) -> Result<(), Error> {
     })
 }
 
-/// The writer's next transaction: one of everything.
+/// The next transaction of the writer, which writes to each model.
 fn write(db: &Database, writer: u64, number: u64) -> Result<(), Error> {
     let (events, documents) = (db.events("events")?, db.collection("documents")?);
     let (rows, samples) = (db.table("rows")?, db.series("samples")?);
@@ -42,7 +42,7 @@ fn write(db: &Database, writer: u64, number: u64) -> Result<(), Error> {
     tx.commit().map(drop)
 }
 
-/// How many transactions of a writer there are, as every model must say.
+/// Number of transactions of a writer, on which all models must agree.
 fn written(db: &Database, writer: u64) -> u64 {
     let snapshot = db.snapshot();
     let query = Query::from_tags([format!("writer:{writer}")]);
@@ -76,7 +76,7 @@ fn assert_whole(db: &Database) {
 }
 
 #[test]
-fn backups_beside_writers_flushes_merges_and_loads_are_moments() {
+fn backup_during_writes_merges_and_loads_is_one_commit() {
     const WRITERS: u64 = 3;
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
@@ -100,7 +100,7 @@ fn backups_beside_writers_flushes_merges_and_loads_are_moments() {
                 }
             });
         }
-        // Rows that reach the disk as sorted files, beside the log.
+        // Rows that reach the disk as sorted files, not through the log.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let name = format!("loaded{}", loads.load(Ordering::SeqCst));
@@ -119,7 +119,7 @@ fn backups_beside_writers_flushes_merges_and_loads_are_moments() {
         });
         let backups: Vec<(Vec<u64>, u64, Backup)> = (0..8)
             .map(|number| {
-                // Each finds new commits and is made beside more of them.
+                // Each backup includes new commits and runs concurrently with more of them.
                 let done = || acknowledged.iter().map(|number| number.load(Ordering::SeqCst)).sum::<u64>();
                 while done() < (number + 1) * 100 {
                     std::thread::yield_now();
@@ -138,7 +138,7 @@ fn backups_beside_writers_flushes_merges_and_loads_are_moments() {
     let mut last = 0;
     for (number, (before, loads, backup)) in backups.iter().enumerate() {
         let copy = Options::new().must_exist().open(path(&format!("copy{number}"))).unwrap();
-        // Opening gives up a load that was under way, by a commit of its own.
+        // Opening abandons an unfinished bulk load with a separate commit.
         assert!((backup.seq.0..=backup.seq.0 + 1).contains(&copy.seq().0), "{} {backup:?}", copy.seq());
         assert!(
             backup.seq.0 > last && backup.files >= 2 && backup.linked_bytes <= backup.bytes,
@@ -162,7 +162,7 @@ fn backups_beside_writers_flushes_merges_and_loads_are_moments() {
         );
         assert!(rows.iter().all(|rows| [0, 500].contains(rows)), "{rows:?}");
         assert_whole(&copy);
-        // A copy goes on like any database, and the original does not notice.
+        // The copy accepts writes like any database, without affecting the original.
         write(&copy, 0, written(&copy, 0) + 1).unwrap();
         copy.compact().unwrap();
         assert_whole(&copy);
@@ -199,14 +199,14 @@ fn prepared(disk: &FaultyVfs) -> Database {
     db
 }
 
-/// Names below a directory, directories not among them.
+/// Names of the files below a directory, without directories.
 fn files(disk: &FaultyVfs, below: &str) -> Vec<String> {
     let files = disk.files().into_iter().map(|(path, _)| path.display().to_string());
     files.filter(|path| path.starts_with(below)).collect()
 }
 
 #[test]
-fn a_power_cut_at_every_operation_leaves_a_whole_copy_or_none() {
+fn power_cut_at_any_operation_leaves_complete_backup_or_none() {
     let disk = FaultyVfs::new(1);
     let db = prepared(&disk);
     let start = disk.operations();
@@ -231,7 +231,7 @@ fn a_power_cut_at_every_operation_leaves_a_whole_copy_or_none() {
             if there {
                 whole += 1;
             } else {
-                // What is left of the first is no hindrance.
+                // Remains of the first attempt do not prevent a second one.
                 assert_eq!(original.backup(TARGET).unwrap().seq, original.seq());
             }
             drop(original);
@@ -241,11 +241,11 @@ fn a_power_cut_at_every_operation_leaves_a_whole_copy_or_none() {
             assert!(!disk.exists(Path::new("/backups/one.partial")).unwrap(), "cut at {point}");
         }
     }
-    assert!(whole > 6, "some cuts come behind the renaming");
+    assert!(whole > 6, "some cuts come after the renaming");
 }
 
 #[test]
-fn a_backup_that_fails_leaves_nothing_and_may_be_repeated() {
+fn failed_backup_leaves_nothing_and_can_be_repeated() {
     for op in [DiskOp::Create, DiskOp::Write, DiskOp::Sync, DiskOp::SyncDir, DiskOp::Rename, DiskOp::Read] {
         for skip in 0.. {
             let disk = FaultyVfs::new(skip);
@@ -257,14 +257,14 @@ fn a_backup_that_fails_leaves_nothing_and_may_be_repeated() {
                 break;
             }
             match done {
-                // A link that is refused is made up for by a copy.
+                // If a hard link fails, the file is copied.
                 Ok(backup) => {
                     assert_eq!(op, DiskOp::Create, "{op:?} {skip}");
                     assert!(backup.linked_bytes < backup.bytes);
                 }
                 Err(error) => {
                     assert_eq!(error.class(), Class::Io, "{op:?} {skip}: {error}");
-                    // Only the last sync comes when the copy has its name.
+                    // Only the last sync runs after the rename to the target.
                     if disk.exists(Path::new(TARGET)).unwrap() {
                         assert_eq!(op, DiskOp::SyncDir);
                     } else {
@@ -280,7 +280,7 @@ fn a_backup_that_fails_leaves_nothing_and_may_be_repeated() {
 }
 
 #[test]
-fn a_full_disk_is_an_answer_and_its_room_is_given_back() {
+fn backup_on_full_disk_fails_and_releases_space() {
     let disk = FaultyVfs::new(3);
     let db = prepared(&disk);
     let used = disk.used();
@@ -294,7 +294,7 @@ fn a_full_disk_is_an_answer_and_its_room_is_given_back() {
 }
 
 #[test]
-fn what_is_there_is_never_touched() {
+fn backup_never_touches_existing_files() {
     let disk = FaultyVfs::new(1);
     let db = prepared(&disk);
     db.backup(TARGET).unwrap();
@@ -306,7 +306,7 @@ fn what_is_there_is_never_touched() {
     assert_eq!(refused(TARGET), "no backup to /backups/one: it exists already");
     assert!(refused("/").contains("does not end with a name"));
     assert!(refused("/backups/..").contains("does not end with a name"));
-    // Somebody else's directory has the name that is used while a backup is made.
+    // A foreign directory has the temporary name of the backup.
     disk.create_dir_all(Path::new("/backups/two.partial/log")).unwrap();
     let file =
         disk.open(Path::new("/backups/two.partial/log/mine.txt"), ropewalk_vfs::OpenMode::CreateNew).unwrap();
@@ -315,17 +315,17 @@ fn what_is_there_is_never_touched() {
         refused("/backups/two").starts_with("no backup to /backups/two.partial/log: something that is no")
     );
     assert_eq!(files(&disk, "/backups/two"), ["/backups/two.partial/log/mine.txt"]);
-    // One at a time to one target.
+    // Only one backup at a time to one target.
     let _held = disk.lock(Path::new("/backups/three.partial/LOCK"), "pid 7").unwrap();
     let error = db.backup("/backups/three").unwrap_err();
     assert!(error.class() == Class::Busy && error.to_string().contains("pid 7"), "{error}");
-    // Without a second backup the first is as it was.
+    // The failed attempts left the first backup unchanged.
     drop(db);
     assert_eq!(written(&open(&disk, TARGET).unwrap(), 0), 5);
 }
 
 #[test]
-fn a_copy_needs_no_room_for_what_is_flushed() {
+fn backup_links_flushed_files_without_using_space() {
     let disk = FaultyVfs::new(1);
     let db = prepared(&disk);
     db.checkpoint().unwrap();
@@ -333,7 +333,7 @@ fn a_copy_needs_no_room_for_what_is_flushed() {
     let backup = db.backup(TARGET).unwrap();
     assert!(backup.linked_bytes > 0);
     assert_eq!(disk.used() - used, backup.bytes - backup.linked_bytes);
-    // The database merges its files away and the copy keeps them.
+    // A merge deletes files of the database, but the copy still has them.
     write(&db, 0, 6).unwrap();
     db.compact().unwrap();
     drop(db);

@@ -1,4 +1,4 @@
-//! Decisions within a transaction: retries, refusals, own appends, reads that are guarded.
+//! Decisions within a transaction: retries, rejections, own appends, validated reads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -105,7 +105,7 @@ fn d1_3_refusal_of_the_application_leaves_at_once() {
     assert!(matches!(result, Err(Refusal::Full(1))), "{result:?}");
     assert_eq!((runs, store.head().unwrap()), (1, None));
 
-    // The last conflict arrives as the application's error.
+    // The last conflict is returned as the application's error type.
     let result = db.transact(Isolation::Serializable, 2, |tx| {
         tx.decision(&store, &counter(tagged("n")))?;
         store.append(&[event("n")], None).map_err(Error::from)?;
@@ -129,7 +129,7 @@ fn d1_4_decision_reads_the_snapshot_and_is_checked_at_commit() {
             let (before, _) = tx.decision(&store, &state).unwrap();
             store.append(&[event(between)], None).unwrap();
             assert_eq!(tx.decision(&store, &state).unwrap(), (before, false), "{isolation:?}");
-            // Whatever it writes, and to whichever model.
+            // This holds for writes to any model.
             tx.put(keys, b"k", b"1");
             tx.commit().map(|_| ())
         };
@@ -168,7 +168,7 @@ fn d1_5_conditions_see_own_appends() {
         assert_eq!(error.class(), Class::Refused);
         let own = EventsError::OwnEventMatches { condition: 0, item: Some(0), event_type: "E".into() };
         assert_eq!(error.to_string(), own.to_string());
-        // Another store, and what a savepoint took back, do not count.
+        // Appends to another store, and those undone by a savepoint, do not count.
         tx.append(&db.events("other").unwrap(), &[event("name")], free("name")).unwrap();
         tx.savepoint();
         tx.append(&store, &[event("second")], free("second")).unwrap();
@@ -219,7 +219,7 @@ fn d1_5_reads_see_own_appends() {
         let mut reader = tx.read_events(&store, &tagged("a"), options).unwrap();
         assert_eq!(positions(reader.by_ref()), expected, "{options:?}");
         assert!(reader.ended(), "{options:?}");
-        // The same, one event a time.
+        // The same, one event at a time.
         let mut reader = tx.read_events(&store, &tagged("a"), options).unwrap();
         let mut found = Vec::new();
         while reader.visit(1, |event| found.push(event.position.0)).unwrap() > 0 {}
@@ -341,7 +341,7 @@ fn d1_19_lease_that_was_never_handed_out_is_an_error() {
         }
     }
     assert_eq!(group.acknowledge(lease, None).unwrap().done, 1);
-    // A client that lost the answer repeats the call.
+    // A client that lost the response repeats the call.
     assert_eq!(group.acknowledge(lease, None).unwrap().done, 0);
 }
 

@@ -1,4 +1,4 @@
-//! Documents beside the other models: one transaction, one commit.
+//! Documents and other models in one transaction and one commit.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 use bson::{Document, doc};
@@ -54,13 +54,13 @@ fn events_documents_and_rows_commit_together_or_not_at_all() {
         tx.commit().map(|_| ())
     };
     attempt(1).unwrap();
-    // The second time the event is there, so document and row stay as they are.
+    // The event exists the second time, so document and row are unchanged.
     assert_eq!(attempt(2).unwrap_err().class(), Class::Refused);
     assert_eq!(balances(&db, &accounts), [100, 70, 100, 100]);
     assert_eq!(events.head().unwrap().unwrap().0, 1);
     let snapshot = db.snapshot();
     assert!(snapshot.tables(&db).get(&table, &[2_i64.into()]).unwrap().is_none());
-    // And the other way round: somebody changes the document, so no event is there.
+    // Conversely, when another transaction changes the document, no event is appended.
     let mut tx = db.begin();
     assert!(tx.documents().get(&accounts, Value::Int32(2)).unwrap().is_some());
     tx.append(&events, &[Event::new("Seen")], AppendOptions::default()).unwrap();
@@ -69,7 +69,7 @@ fn events_documents_and_rows_commit_together_or_not_at_all() {
     assert_eq!(error.class(), Class::Conflict);
     assert!(error.to_string().starts_with("collection \"accounts\", document 2 was changed by"), "{error}");
     assert_eq!(events.head().unwrap().unwrap().0, 1);
-    // What is rolled back was never there.
+    // Rolled-back writes leave no trace.
     let mut tx = db.begin();
     add(&mut tx, &accounts, 3, 1).unwrap();
     tx.append(&events, &[Event::new("Lost")], AppendOptions::default()).unwrap();
@@ -119,7 +119,7 @@ fn transfers_keep_the_sum_and_conflicts_are_run_again() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn errors_have_the_documented_class() {
     let (db, accounts) = open();
     let class = |result: Result<(), ropewalk::Error>| result.unwrap_err().class();
     assert_eq!(class(db.collection("a$b").map(|_| ())), Class::Invalid);

@@ -1,4 +1,4 @@
-//! Databases written by released formats still open, and bytes that changed are noticed.
+//! Databases of all released formats open, and changed bytes are detected.
 //!
 //! `fixtures/vN` in the repository was written by format N. Make a new one with `UPDATE_FIXTURES=vN cargo test fixtures`.
 
@@ -24,7 +24,7 @@ fn options() -> Options {
     options
 }
 
-/// Part of it in runs, part in the log.
+/// Writes a database, part of it in runs, part in the log.
 fn write(dir: &Path) {
     let db = options().open(dir).unwrap();
     let notes = db.keyspace("notes", KeyspaceOptions::default()).unwrap();
@@ -106,13 +106,13 @@ fn check_tables(db: &Database) -> Result<(), Error> {
     assert_eq!(ids, (0..=100).filter(|id| *id != 7).collect::<Vec<_>>());
     assert_eq!(total, 99 * 5 + 9);
     let of_shop = KeyRange::prefix([Value::Int8(1)]);
-    // The foreign key's, which formats name otherwise.
+    // The name of the foreign key, which differs between formats.
     let index = read.schema(&sales)?.indexes()[0].name().to_owned();
     assert_eq!(read.collect_index(&sales, &index, &of_shop, false, usize::MAX)?.len(), 33);
     Ok(())
 }
 
-/// Reads everything back; the error is the first that the database gave. The first fixture is older than tables.
+/// Reads all data back; returns the first error. The first fixture predates tables.
 fn check(db: &Database, tables: bool) -> Result<(), Error> {
     if tables {
         check_tables(db)?;
@@ -155,7 +155,7 @@ fn check(db: &Database, tables: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// The log's last record when it falls idle or is closed.
+/// Size of the last log record, written when the log becomes idle or is closed.
 const MARK_BYTES: usize = 64;
 
 fn copy(from: &Path, to: &Path) {
@@ -178,7 +178,7 @@ fn files(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn every_format_opens_and_goes_on() {
+fn every_format_opens_and_accepts_appends() {
     if let Ok(version) = std::env::var("UPDATE_FIXTURES") {
         let dir = fixtures().join(version);
         assert!(!dir.exists(), "a fixture of a released format does not change");
@@ -202,7 +202,7 @@ fn every_format_opens_and_goes_on() {
         }
         assert!(db.verify().unwrap().violations.is_empty());
         let orders = db.events("orders").unwrap();
-        // What it remembers still holds: idempotency keys and conditions.
+        // Stored idempotency keys and conditions still apply.
         let again = Event::new("OrderPlaced")
             .tag("order:3")
             .tag("customer:0")
@@ -216,9 +216,10 @@ fn every_format_opens_and_goes_on() {
     }
 }
 
-/// Flips bits all over the files: each time the answer is right or there is an error that names a file. Harmless are bits that
-/// nothing rests on any more: records in front of the checkpoint, the last mark of the log, the zeros behind it. A bit of a
-/// run or of the manifest never is: a read or verify notices it.
+/// Flips bits in all files: each time reads are correct, or an error names the file.
+///
+/// Harmless bits are those no longer needed: log records before the checkpoint, the last mark of the log, and
+/// the zeros after it. A changed bit of a run or of the manifest is always detected by a read or by verify.
 #[test]
 fn changed_bytes_are_refused_or_harmless() {
     let temp = tempfile::tempdir().unwrap();
@@ -234,7 +235,7 @@ fn changed_bytes_are_refused_or_harmless() {
     let (mut refused, mut harmless) = (0, 0);
     for path in all.iter().filter(|path| !path.ends_with("LOCK")) {
         let original = fs::read(path).unwrap();
-        // Preallocated zeros behind the records say nothing; look at a few of them only.
+        // Preallocated zeros after the records have no meaning; test only a few of them.
         let used = original.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
         let step = (used / 24).max(1);
         for offset in (0..used).step_by(step).chain([used + 100, original.len().saturating_sub(1)]) {
@@ -247,7 +248,7 @@ fn changed_bytes_are_refused_or_harmless() {
                 Ok(db.verify()?.store.damage.len())
             });
             match checked {
-                // What nobody has read yet, verify finds.
+                // Damage in data not read so far is found by verify.
                 Ok(1..) => refused += 1,
                 Ok(0) => {
                     let log = path.extension().is_some_and(|extension| extension == "seg");
@@ -261,7 +262,7 @@ fn changed_bytes_are_refused_or_harmless() {
                     refused += 1;
                 }
             }
-            // A log that was cut as torn is another database now.
+            // After the log was truncated as torn, the database differs from the original.
             fs::remove_dir_all(&dir).unwrap();
             copy(&good, &dir);
         }

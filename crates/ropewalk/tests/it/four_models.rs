@@ -1,4 +1,4 @@
-//! The promise of the whole: one transaction over events, documents, samples and rows is one commit, whatever happens.
+//! One transaction over events, documents, samples and rows is one commit, despite crashes.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Shop {
         })
     }
 
-    /// Sells one rope under an order's number, which nobody has used.
+    /// Sells one rope under an unused order number.
     fn sell(&self, order: i32) -> Result<(), Error> {
         let tag = format!("order:{order}");
         let new = AppendCondition::none_match(Query::from_tags([tag.clone()]));
@@ -65,14 +65,14 @@ impl Shop {
         let mut tx = self.db.begin();
         let left = left_in(tx.tables().get(&self.stock, &["rope".into()])?);
         tx.tables().update(&self.stock, &["rope".into()], &[("left", (left - 1).into())])?;
-        // Errors of one model do not undo another's: whoever meets one drops the transaction.
+        // An error of one model does not undo the writes of another; the caller drops the transaction.
         tx.documents().insert_one(&self.orders, &document)?;
         tx.append_samples(&self.metrics, &turnover)?;
         tx.append(&self.events, &[Event::new("Sold").tag(tag)], AppendOptions::condition(new))?;
         tx.commit().map(|_| ())
     }
 
-    /// Orders as each model counts them, at one snapshot.
+    /// The number of orders in each model, at one snapshot.
     fn sold(&self, snapshot: &Snapshot) -> [i64; 4] {
         let events = snapshot.events(&self.events, &Query::all(), Default::default()).unwrap();
         let mut rows = snapshot.tables(&self.db);
@@ -98,7 +98,7 @@ impl Shop {
 }
 
 #[test]
-fn one_commit_or_none() {
+fn sale_commits_in_all_models_or_none() {
     let env = Env::memory();
     let shop = Shop::open(Options::new().env(env.clone())).unwrap();
     let before = shop.db.snapshot();
@@ -108,20 +108,20 @@ fn one_commit_or_none() {
     assert_eq!(shop.db.seq().0, seq.0 + 1, "one transaction, one commit");
     assert_eq!((shop.sold(&before), shop.now()), ([0; 4], [2; 4]));
 
-    // Refused by the document, at once: its number is taken.
+    // Rejected at once by the documents: the number is taken.
     assert!(shop.sell(2).is_err());
-    // Refused by the events, at the commit: only they know this order.
+    // Rejected at commit by the events, the only model with this order.
     shop.events.append(&[Event::new("Reserved").tag("order:3")], None).unwrap();
     let error = shop.sell(3).unwrap_err();
     assert_eq!(error.class(), Class::Refused, "{error}");
-    // Refused by the row: somebody else sold in between.
+    // Rejected because of the row: another transaction has sold one since.
     let mut tx = shop.db.begin();
     let left = left_in(tx.tables().get(&shop.stock, &["rope".into()]).unwrap());
     tx.tables().update(&shop.stock, &["rope".into()], &[("left", (left - 1).into())]).unwrap();
     tx.append(&shop.events, &[Event::new("Sold")], AppendOptions::default()).unwrap();
     shop.sell(4).unwrap();
     assert!(tx.commit().map(|_| ()).unwrap_err().is_conflict());
-    // Reserved is no sale, and counts as an event only.
+    // A reservation is not a sale and counts as an event only.
     let expected = [4, 3, 3, 3];
     assert_eq!(shop.now(), expected);
 
@@ -134,13 +134,13 @@ fn one_commit_or_none() {
 }
 
 #[test]
-fn a_power_cut_at_every_operation_leaves_whole_sales() {
+fn power_cut_at_any_operation_leaves_complete_sales() {
     let env = |disk: &FaultyVfs| Env {
         vfs: Arc::new(disk.process()),
         clock: Arc::new(ManualClock::default()),
         random: Arc::new(SeededRandom::new(7)),
     };
-    // Answers how many sales were acknowledged before the power failed.
+    // Returns the number of sales acknowledged before the power failure.
     let work = |disk: &FaultyVfs| {
         let Ok(shop) = Shop::open(Options::new().env(env(disk))) else { return 0 };
         let sold = (1..=4)
@@ -159,7 +159,7 @@ fn a_power_cut_at_every_operation_leaves_whole_sales() {
         let shop = Shop::open(Options::new().env(env(&disk))).unwrap();
         let sold = shop.now();
         assert!(sold.iter().all(|n| *n == sold[0]), "cut at {point}: {sold:?}");
-        // The sale after the last acknowledged one, and the one before a checkpoint that failed, may be there, too.
+        // The sale after the last acknowledged one may also exist, and the one before a failed checkpoint.
         assert!(
             (acknowledged..=acknowledged + 1).contains(&sold[0]),
             "cut at {point}: {acknowledged}, {sold:?}"

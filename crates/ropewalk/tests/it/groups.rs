@@ -1,4 +1,4 @@
-//! Consumer groups and checkpoints of consumers: nothing is lost, nothing is handed to two at once, whatever crashes.
+//! Consumer groups and checkpoints: no event is lost or leased twice at once, despite crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use ropewalk_vfs::{FaultyVfs, ManualClock, MemoryVfs, Random, SeededRandom};
 const LEASE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A store with a group `g` of the events `A`, on a clock that stands still.
+/// A store with a group `g` of the events `A`, and a manual clock.
 struct Shop {
     env: Env,
     clock: Arc<ManualClock>,
@@ -52,7 +52,7 @@ impl Shop {
         Self::open(env, clock, &settings()).unwrap()
     }
 
-    /// Appends an `A` for each, and a `B` in front of each.
+    /// Appends `count` events `A`, each preceded by a `B`.
     fn append(&self, count: usize) {
         for _ in 0..count {
             self.events.append(&[Event::new("B"), Event::new("A")], None).unwrap();
@@ -73,7 +73,7 @@ fn tries(lease: &Lease) -> Vec<u32> {
 }
 
 #[test]
-fn events_are_handed_out_once_and_again_when_their_lease_runs_out() {
+fn events_are_leased_once_and_again_after_lease_expires() {
     let shop = Shop::with(settings());
     assert!(shop.take(5).events.is_empty(), "an empty store has nothing");
     shop.append(5);
@@ -89,13 +89,13 @@ fn events_are_handed_out_once_and_again_when_their_lease_runs_out() {
     shop.clock.advance(LEASE);
     let again = shop.take(10);
     assert_eq!((positions(&again), tries(&again)), (vec![4, 6, 8, 10], vec![2, 2, 2, 1]));
-    // Whose lease ran out and went to somebody else is told so.
+    // A consumer whose lease expired and was taken over gets the event as lost.
     let late = shop.group.acknowledge(first.id, Some(&[Position(4)])).unwrap();
     assert_eq!((late.done, late.lost), (0, vec![Position(4)]));
     assert_eq!(shop.group.acknowledge(again.id, None).unwrap().done, 4);
     assert!(shop.take(10).events.is_empty());
     assert_eq!(shop.group.status().unwrap().pending, 0);
-    // Late, but nobody else has it: it counts.
+    // Late, but the event was not leased again, so the acknowledgement counts.
     shop.append(1);
     let lease = shop.take(1);
     shop.clock.advance(LEASE * 2);
@@ -104,7 +104,7 @@ fn events_are_handed_out_once_and_again_when_their_lease_runs_out() {
 }
 
 #[test]
-fn a_retry_comes_after_its_pause_and_the_last_try_parks() {
+fn retried_event_returns_after_pause_and_is_parked_after_last_try() {
     let shop = Shop::with(settings());
     shop.append(2);
     for attempt in 1..=2 {
@@ -113,7 +113,7 @@ fn a_retry_comes_after_its_pause_and_the_last_try_parks() {
         let settled = shop.group.retry(lease.id, None, None, "mail server is down").unwrap();
         assert_eq!((settled.done, settled.parked), (1, 0));
         if attempt == 1 {
-            // Meanwhile others go on with the next one, and may name a pause of their own.
+            // Other consumers receive the next event meanwhile, and may set the pause themselves.
             let other = shop.take(9);
             assert_eq!(positions(&other), [4]);
             shop.group.retry(other.id, None, Some(PAUSE / 2), "").unwrap();
@@ -142,7 +142,7 @@ fn a_retry_comes_after_its_pause_and_the_last_try_parks() {
 }
 
 #[test]
-fn whose_consumers_vanish_is_parked_after_the_last_lease() {
+fn event_of_vanished_consumers_is_parked_after_last_lease() {
     let shop = Shop::with(settings());
     shop.append(1);
     for _ in 0..3 {
@@ -178,7 +178,7 @@ fn parked_events_are_listed_replayed_and_discarded() {
 }
 
 #[test]
-fn in_order_nothing_overtakes() {
+fn in_order_group_delivers_no_event_early() {
     let shop = Shop::with(GroupSettings { in_order: true, ..settings() });
     shop.append(6);
     let lease = shop.take(3);
@@ -186,18 +186,18 @@ fn in_order_nothing_overtakes() {
     assert!(shop.take(3).events.is_empty(), "one batch at a time");
     shop.group.acknowledge(lease.id, Some(&[Position(2)])).unwrap();
     assert!(shop.take(3).events.is_empty(), "what is left of it holds the others up");
-    // The second fails: what comes behind it waits with it, and has not been tried.
+    // The second fails: later events of the lease wait with it, without counting a try.
     shop.group.retry(lease.id, Some(&[Position(4)]), None, "no").unwrap();
     let none = shop.take(3);
     assert_eq!((positions(&none), none.due_micros), (vec![], Some(PAUSE.as_micros() as i64)));
     shop.clock.advance(PAUSE);
     let lease = shop.take(3);
     assert_eq!((positions(&lease), tries(&lease)), (vec![4, 6, 8], vec![2, 1, 1]));
-    // Parked, it holds nobody up any more.
+    // Once parked, it does not block later events.
     shop.group.park(lease.id, Some(&[Position(4)]), "no").unwrap();
     shop.group.acknowledge(lease.id, None).unwrap();
     assert_eq!(positions(&shop.take(9)), [10, 12]);
-    // Replayed, it comes before what is new.
+    // Once replayed, it precedes new events.
     shop.append(1);
     shop.clock.advance(LEASE);
     shop.group.replay(None).unwrap();
@@ -221,7 +221,7 @@ fn a_lease_may_be_extended() {
 }
 
 #[test]
-fn no_more_than_allowed_is_out() {
+fn pending_events_never_exceed_the_limit() {
     let shop = Shop::with(GroupSettings { pending_max: 3, ..settings() });
     shop.append(5);
     let lease = shop.take(2);
@@ -241,7 +241,7 @@ fn groups_are_made_changed_listed_and_deleted() {
     assert_eq!(shop.groups.names().unwrap(), ["g", "gg", "h"]);
     let all = shop.groups.group("h").unwrap();
     assert_eq!(positions(&all.take(9).unwrap()), [5, 6]);
-    // New settings, the same place.
+    // New settings, unchanged cursor.
     assert_eq!(shop.take(1).events.len(), 1);
     let query = Query::from_types(["B"]);
     assert!(!shop.groups.create("g", GroupSettings { query, ..settings() }, Some(Position(0))).unwrap());
@@ -264,7 +264,7 @@ fn groups_are_made_changed_listed_and_deleted() {
 }
 
 #[test]
-fn a_store_that_was_deleted_is_told_from_the_one_that_came_after() {
+fn recreated_store_is_distinguished_from_deleted_one() {
     let shop = Shop::with(settings());
     shop.append(1);
     assert_eq!(shop.take(9).events.len(), 1);
@@ -282,7 +282,7 @@ fn a_store_that_was_deleted_is_told_from_the_one_that_came_after() {
 }
 
 #[test]
-fn competing_consumers_work_on_every_event_and_on_none_at_once() {
+fn competing_consumers_process_each_event_exactly_once() {
     let db = Database::in_memory().unwrap();
     let groups = db.consumer_groups("s").unwrap();
     let query = Query::from_types(["A"]);
@@ -305,7 +305,7 @@ fn competing_consumers_work_on_every_event_and_on_none_at_once() {
                 while done.lock().unwrap().len() < total {
                     let lease = group.take_waiting(7, None, Duration::from_millis(50)).unwrap();
                     for taken in &lease.events {
-                        // Every fifth fails the first time.
+                        // Every fifth event fails on the first try.
                         let position = taken.event.position;
                         if position.0 % 5 == consumer && taken.tries == 1 {
                             group.retry(lease.id, Some(&[position]), None, "later").unwrap();
@@ -326,7 +326,7 @@ fn competing_consumers_work_on_every_event_and_on_none_at_once() {
     assert_eq!((status.waiting, status.pending, status.parked), (0, 0, 0));
 }
 
-/// What a group should do, by the plainest means.
+/// Reference model of a group.
 #[derive(Default)]
 struct Model {
     cursor: u64,
@@ -362,7 +362,7 @@ fn any_sequence_of_calls_equals_the_model() {
                         model.pending.iter().filter(|(_, one)| one.2 <= now).map(|(p, _)| *p).collect();
                     let full = model.pending.len() >= settings.pending_max as usize;
                     let news = (model.cursor + 1..=head).any(|position| position % 2 == 0);
-                    // A look that finds nothing changes nothing.
+                    // A take that finds nothing changes nothing.
                     if !ready.is_empty() || (news && !full) {
                         for position in ready {
                             if expected.len() == max {
@@ -406,7 +406,7 @@ fn any_sequence_of_calls_equals_the_model() {
                     let some: Vec<Position> =
                         held(&model).into_iter().filter(|_| up_to(2) == 0).map(Position).collect();
                     if lease == 0 {
-                        // A take that found nothing.
+                        // The lease of a take that found nothing.
                         assert!(shop.group.acknowledge(lease, Some(&some)).is_err(), "{at}");
                         continue;
                     }
@@ -452,13 +452,13 @@ fn any_sequence_of_calls_equals_the_model() {
 }
 
 #[test]
-fn a_power_cut_at_every_operation_loses_no_event_and_repeats_none_that_was_acknowledged() {
+fn power_cut_at_any_operation_loses_no_event_and_repeats_no_acknowledged_one() {
     let env = |disk: &FaultyVfs, clock: &Arc<ManualClock>| Env {
         vfs: Arc::new(disk.process()),
         clock: clock.clone(),
         random: Arc::new(SeededRandom::new(7)),
     };
-    // Answers what was acknowledged, and what was parked.
+    // Collects the acknowledged and the parked positions.
     let work =
         |disk: &FaultyVfs, clock: &Arc<ManualClock>, said: &mut [BTreeSet<u64>; 2]| -> Result<(), Error> {
             let shop = Shop::open(env(disk, clock), clock.clone(), &settings())?;
@@ -506,7 +506,7 @@ fn a_power_cut_at_every_operation_loses_no_event_and_repeats_none_that_was_ackno
             shop.group.parked(None, 99).unwrap().iter().map(|parked| parked.event.position.0).collect();
         assert!(again.is_disjoint(&acknowledged), "cut at {point}: {again:?} after {acknowledged:?}");
         assert!(kept.is_superset(&parked) && again.is_disjoint(&kept), "cut at {point}: {kept:?}");
-        // What is neither there again nor parked was acknowledged, or about to be.
+        // Events neither handed out again nor parked were acknowledged, or about to be.
         let gone: BTreeSet<u64> = there.difference(&again).filter(|p| !kept.contains(p)).copied().collect();
         assert!(
             gone.is_superset(&acknowledged) && gone.is_subset(&[1, 2, 3].into()),
@@ -516,7 +516,7 @@ fn a_power_cut_at_every_operation_loses_no_event_and_repeats_none_that_was_ackno
 }
 
 #[test]
-fn checkpoints_of_consumers_are_kept() {
+fn consumer_checkpoints_survive_reopen() {
     let shop = Shop::with(settings());
     let checkpoints = shop.db.consumer_checkpoints("shop").unwrap();
     assert_eq!(checkpoints.set("mail", Position(0)).unwrap_err().class(), Class::NotFound);
@@ -530,7 +530,7 @@ fn checkpoints_of_consumers_are_kept() {
         assert_eq!(checkpoints.get(name).unwrap_err().class(), Class::Invalid);
         assert_eq!(checkpoints.remove(name).unwrap_err().class(), Class::Invalid);
     }
-    // With what was done in the same commit, or not at all.
+    // Commits or rolls back with the rest of the transaction.
     let mut tx = shop.db.begin();
     checkpoints.set_in(&mut tx, "mail", Position(4)).unwrap();
     tx.rollback();

@@ -1,4 +1,4 @@
-//! Opening: one owner, clear refusals, nothing lost.
+//! Opening a database: exclusive owner, clear errors, no data loss.
 
 use ropewalk::{Class, Database, Durability, Error, Event, KeyspaceOptions, Options, Query, ReadOptions};
 
@@ -7,7 +7,7 @@ fn refused(result: Result<Database, Error>) -> Error {
 }
 
 #[test]
-fn a_second_opener_learns_who_holds_the_directory() {
+fn second_open_fails_naming_the_owner_process() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path()).unwrap();
     let error = refused(Database::open(dir.path()));
@@ -126,14 +126,14 @@ fn a_damaged_run_is_refused_and_found_by_verify() {
 }
 
 #[test]
-fn a_database_without_its_log_or_its_store_is_no_empty_one() {
+fn database_without_log_or_store_does_not_open_as_empty() {
     let dir = tempfile::tempdir().unwrap();
     let aside = tempfile::tempdir().unwrap();
     {
         let db = Database::open(dir.path()).unwrap();
         db.events("s").unwrap().append(&[Event::new("E")], None).unwrap();
     }
-    // Nothing was flushed so far, so the manifest asks for the log from its beginning.
+    // Nothing was flushed so far, so the manifest requires the log from its beginning.
     for (half, named) in [("log", "log"), ("store", "MANIFEST")] {
         let (inside, outside) = (dir.path().join(half), aside.path().join(half));
         std::fs::rename(&inside, &outside).unwrap();
@@ -149,7 +149,7 @@ fn a_database_without_its_log_or_its_store_is_no_empty_one() {
     let db = Database::open(dir.path()).unwrap();
     assert_eq!(db.existing_events("s").unwrap().count(&Query::all()).unwrap(), 1);
     drop(db);
-    // Salvage says what is lost; the database goes on from the checkpoint.
+    // Salvage reports what is lost; the database opens at the checkpoint.
     std::fs::remove_dir_all(dir.path().join("log")).unwrap();
     assert!(Options::new().inspect_log(dir.path(), None).unwrap().is_some());
     assert!(Options::new().salvage_log(dir.path(), None).unwrap().is_some());
@@ -162,7 +162,7 @@ fn a_database_without_its_log_or_its_store_is_no_empty_one() {
 }
 
 #[test]
-fn the_files_are_their_owners_alone() {
+fn created_files_are_accessible_to_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let around = tempfile::tempdir().unwrap();
     let (dir, copy) = (around.path().join("in").join("db"), around.path().join("copy"));

@@ -1,4 +1,4 @@
-//! Materialised projections: exactly once whatever crashes, rebuilds that nobody notices, failures that lose nothing.
+//! Materialised projections: exactly-once application, atomic rebuilds and failures, despite crashes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ struct Accounts {
     fails_at: AtomicU64,
     /// Interrupts rebuilds after this position.
     ends_at: AtomicU64,
-    /// What it adds to each amount.
+    /// Added to each amount.
     bonus: AtomicU64,
     projections: std::sync::Mutex<Option<Projections>>,
-    /// Positions whose effects took place.
+    /// Positions whose effects ran.
     effects: Arc<std::sync::Mutex<Vec<u64>>>,
 }
 
@@ -145,7 +145,7 @@ impl Bank {
         (rows.collect(), found.len())
     }
 
-    /// The same by counting the events up to `checkpoint`, each amount raised by `bonus`.
+    /// The expected state: counts the events up to `checkpoint`, each amount raised by `bonus`.
     fn expected(&self, checkpoint: u64, bonus: i64) -> (BTreeMap<i64, i64>, usize) {
         let (mut balances, mut payments) = (BTreeMap::new(), 0);
         for event in self.events.read(&Query::from_types(["Paid"]), Default::default()).unwrap() {
@@ -197,11 +197,11 @@ fn events_become_rows_and_documents_with_their_checkpoint() {
     assert_eq!((status.generation, status.checkpoint, status.lag), (Some(1), Some(Position(4)), 0));
     assert_eq!((status.failure, status.rebuild), (None, None));
     assert_eq!(bank.projections.names(), ["accounts"]);
-    // Asked again it has nothing to do, and writes nothing.
+    // A second call has nothing to do and writes nothing.
     let seq = bank.db.seq();
     assert_eq!(bank.projections.catch_up("accounts").unwrap().applied, 0);
     assert_eq!(bank.db.seq(), seq);
-    // Removed it leaves nothing, and begins anew.
+    // A removed projection leaves nothing and starts again from the first event.
     bank.projections.remove("accounts").unwrap();
     assert_eq!(bank.outputs(), [""; 0]);
     assert_eq!(bank.projections.catch_up("accounts").unwrap().applied, 3);
@@ -209,7 +209,7 @@ fn events_become_rows_and_documents_with_their_checkpoint() {
 }
 
 #[test]
-fn an_event_that_cannot_be_applied_stops_it_and_loses_nothing() {
+fn failing_event_stops_projection_without_data_loss() {
     for batch in [1, 2, 100] {
         let bank = Bank::memory(batch);
         bank.events.append(&[paid(1, 10), paid(2, 5), paid(1, 1), paid(3, 7)], None).unwrap();
@@ -221,7 +221,7 @@ fn an_event_that_cannot_be_applied_stops_it_and_loses_nothing() {
             let text = "projection \"accounts\" stops at position 3, event \"Paid\": account 1 is closed";
             assert_eq!(error.to_string(), text);
         }
-        // What came before it is there, of it and behind it nothing.
+        // Events before it are applied; the event itself and later ones are not.
         assert_eq!(bank.rows(), ([(1, 10), (2, 5)].into(), 2), "batches of {batch}");
         assert_eq!(bank.effects(), [1, 2]);
         let status = bank.projections.status("accounts").unwrap();
@@ -229,7 +229,7 @@ fn an_event_that_cannot_be_applied_stops_it_and_loses_nothing() {
         assert_eq!((status.checkpoint, status.lag), (Some(Position(2)), 2));
         assert_eq!((failure.position, failure.event_type.as_str()), (Position(3), "Paid"));
         assert_eq!(failure.error, "account 1 is closed");
-        // Mended it goes on with the same event.
+        // Once fixed, it resumes with the same event.
         bank.accounts.fails_at.store(0, Ordering::Relaxed);
         assert_eq!(bank.projections.catch_up("accounts").unwrap().applied, 2);
         assert_eq!(bank.rows(), bank.expected(4, 0));
@@ -252,7 +252,7 @@ fn a_failing_event_may_be_skipped() {
 }
 
 #[test]
-fn a_rebuild_takes_the_place_at_once_and_tells_nobody_twice() {
+fn rebuild_swaps_outputs_atomically_without_repeating_effects() {
     let bank = Bank::memory(2);
     let events: Vec<Event> = (0..9).map(|i| paid(i % 3, 1)).collect();
     bank.events.append(&events, None).unwrap();
@@ -261,17 +261,17 @@ fn a_rebuild_takes_the_place_at_once_and_tells_nobody_twice() {
     let (before, table) = (bank.db.snapshot(), bank.db.table("accounts").ok());
     bank.events.append(&[paid(7, 7)], None).unwrap();
 
-    // Modes that ask for nothing.
+    // Modes with nothing to do.
     assert_eq!(bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap(), None);
     assert_eq!(bank.projections.rebuild("accounts", RebuildMode::MissingCheckpointsOnly).unwrap(), None);
 
     bank.accounts.bonus.store(100, Ordering::Relaxed);
     let rebuilt = bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap().unwrap();
-    // Up to the live checkpoint: the tenth event has its effects still to come.
+    // Up to the live checkpoint: the effects of the tenth event are still due.
     assert_eq!((rebuilt.generation, rebuilt.applied), (2, 9));
     assert!(rebuilt.finished && !rebuilt.resumed);
     assert_eq!(bank.rows(), bank.expected(9, 100));
-    assert_eq!(bank.rows_at(&before, table), bank.expected(9, 0), "older snapshots keep what they saw");
+    assert_eq!(bank.rows_at(&before, table), bank.expected(9, 0), "older snapshots are unchanged");
     assert_eq!(bank.effects(), [0; 0]);
     assert_eq!(bank.outputs(), ["accounts", "payments"]);
     let status = bank.projections.status("accounts").unwrap();
@@ -313,7 +313,7 @@ fn d1_12_resume_only_resumes_and_begins_nothing() {
 }
 
 #[test]
-fn an_interrupted_rebuild_goes_on_after_reopening() {
+fn interrupted_rebuild_resumes_after_reopening() {
     let env = Env::memory();
     let bank = Bank::open(&env, 2).unwrap();
     bank.events.append(&(0..10).map(|i| paid(i, 1)).collect::<Vec<_>>(), None).unwrap();
@@ -322,7 +322,7 @@ fn an_interrupted_rebuild_goes_on_after_reopening() {
     bank.accounts.bonus.store(1, Ordering::Relaxed);
     let rebuilt = bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap().unwrap();
     assert_eq!((rebuilt.generation, rebuilt.applied, rebuilt.finished), (2, 6, false));
-    // The live projection goes on beside it.
+    // The live projection continues meanwhile.
     bank.events.append(&[paid(20, 2)], None).unwrap();
     bank.accounts.bonus.store(0, Ordering::Relaxed);
     bank.projections.catch_up("accounts").unwrap();
@@ -338,7 +338,7 @@ fn an_interrupted_rebuild_goes_on_after_reopening() {
     assert!(rebuilt.finished && rebuilt.resumed);
     assert_eq!(bank.rows(), bank.expected(11, 1));
     assert_eq!(bank.outputs(), ["accounts", "payments"]);
-    // By force an interrupted one is thrown away.
+    // A forced rebuild discards an interrupted one.
     bank.accounts.ends_at.store(3, Ordering::Relaxed);
     let rebuilt = bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap().unwrap();
     assert!(!rebuilt.finished);
@@ -349,7 +349,7 @@ fn an_interrupted_rebuild_goes_on_after_reopening() {
 }
 
 #[test]
-fn a_first_build_that_was_interrupted_is_ended_quietly() {
+fn interrupted_first_build_completes_without_effects() {
     let bank = Bank::memory(2);
     bank.events.append(&(0..6).map(|i| paid(i, 1)).collect::<Vec<_>>(), None).unwrap();
     bank.accounts.ends_at.store(2, Ordering::Relaxed);
@@ -362,7 +362,7 @@ fn a_first_build_that_was_interrupted_is_ended_quietly() {
 }
 
 #[test]
-fn a_rebuild_that_fails_leaves_what_is_there_and_goes_on() {
+fn failed_rebuild_keeps_live_outputs_and_resumes() {
     let bank = Bank::memory(2);
     bank.events.append(&(0..6).map(|i| paid(i, 1)).collect::<Vec<_>>(), None).unwrap();
     bank.projections.catch_up("accounts").unwrap();
@@ -379,7 +379,7 @@ fn a_rebuild_that_fails_leaves_what_is_there_and_goes_on() {
 }
 
 #[test]
-fn several_are_rebuilt_side_by_side() {
+fn several_projections_rebuild_in_parallel() {
     struct Count(String);
     impl MaterializedProjection for Count {
         fn query(&self) -> Query {
@@ -425,7 +425,7 @@ fn several_are_rebuilt_side_by_side() {
 }
 
 #[test]
-fn a_store_that_was_deleted_is_told_from_the_one_that_came_after() {
+fn recreated_store_is_distinguished_from_deleted_one() {
     let bank = Bank::memory(10);
     bank.events.append(&[paid(1, 1), paid(1, 1)], None).unwrap();
     bank.projections.catch_up("accounts").unwrap();
@@ -450,7 +450,7 @@ fn names_are_checked() {
 }
 
 #[test]
-fn what_cannot_be_prepared_is_said_and_leaves_nothing() {
+fn failed_prepare_is_reported_and_leaves_nothing() {
     let bank = Bank::memory(1);
     let table = TableDef::new("accounts").column(ColumnDef::new("id", Type::INT8)).primary_key(["id"]);
     bank.db
@@ -466,7 +466,7 @@ fn what_cannot_be_prepared_is_said_and_leaves_nothing() {
 }
 
 #[test]
-fn followers_apply_what_is_committed_and_end_when_told_or_when_they_must() {
+fn followers_apply_commits_and_end_on_stop_or_failure() {
     let bank = Bank::over(Database::in_memory().unwrap(), 3).unwrap();
     bank.events.append(&[paid(0, 0)], None).unwrap();
     bank.projections.catch_up("accounts").unwrap();
@@ -480,7 +480,7 @@ fn followers_apply_what_is_committed_and_end_when_told_or_when_they_must() {
                 }
             });
         }
-        // Rebuilds go on beside writers and the live projection.
+        // Rebuilds run concurrently with writers and the live projection.
         for _ in 0..3 {
             bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap();
         }
@@ -491,7 +491,7 @@ fn followers_apply_what_is_committed_and_end_when_told_or_when_they_must() {
     assert!(running.follows("accounts"));
     assert_eq!(bank.rows(), ([(0, 30), (1, 30), (2, 30)].into(), 91));
     let mut effects = bank.effects();
-    // The effects of a batch run after its commit, so the last ones may still come.
+    // Effects run after the commit of their batch, so the last ones may be pending.
     bank.accounts.fails_at.store(182, Ordering::Relaxed);
     bank.events.append(&[paid(1, 1)], None).unwrap();
     while running.follows("accounts") {
@@ -504,16 +504,16 @@ fn followers_apply_what_is_committed_and_end_when_told_or_when_they_must() {
     assert_eq!(effects, paid, "every effect once");
     let ended = running.stop();
     assert_eq!(failed_at(&ended[0].1).map(|(position, _)| position), Some(182));
-    // One that has nothing to do ends when it is told.
+    // An idle one ends when stopped.
     bank.accounts.fails_at.store(0, Ordering::Relaxed);
     bank.projections.catch_up("accounts").unwrap();
     assert!(bank.projections.start().stop().is_empty());
 }
 
 #[test]
-fn two_that_catch_up_at_once_apply_everything_once() {
+fn concurrent_catch_ups_apply_each_event_once() {
     let db = Database::in_memory().unwrap();
-    // Two sets of projections share nothing but the database.
+    // The two sets of projections share only the database.
     let banks = [Bank::over(db.clone(), 2).unwrap(), Bank::over(db, 3).unwrap()];
     banks[0].events.append(&(0..60).map(|i| paid(i % 4, 1)).collect::<Vec<_>>(), None).unwrap();
     std::thread::scope(|scope| {
@@ -537,7 +537,7 @@ fn any_sequence_of_calls_equals_counting_the_events() {
         let mut bank = Bank::open(&env, 1 + up_to(4) as usize).unwrap();
         let (mut head, mut applied) = (0, 0);
         let mut effects = Vec::new();
-        // Once interrupted, a rebuild may be under way; the code does not change meanwhile.
+        // A rebuild may be interrupted and still unfinished; the code does not change meanwhile.
         for step in 0..40 {
             let what = up_to(10);
             match what {
@@ -589,13 +589,13 @@ fn any_sequence_of_calls_equals_counting_the_events() {
 }
 
 #[test]
-fn a_power_cut_at_every_operation_leaves_checkpoint_and_rows_in_step() {
+fn power_cut_at_any_operation_leaves_checkpoint_and_rows_consistent() {
     let env = |disk: &FaultyVfs| Env {
         vfs: Arc::new(disk.process()),
         clock: Arc::new(ManualClock::default()),
         random: Arc::new(SeededRandom::new(7)),
     };
-    // Batches, a rebuild that is interrupted, one that is ended, and a checkpoint of the engine between them.
+    // Batches, an interrupted and a finished rebuild, and an engine checkpoint in between.
     let work = |disk: &FaultyVfs| -> Result<(), Error> {
         let bank = Bank::open(&env(disk), 2)?;
         bank.events.append(&[paid(1, 1), paid(2, 2), paid(1, 3)], None)?;
@@ -638,12 +638,12 @@ fn a_power_cut_at_every_operation_leaves_checkpoint_and_rows_in_step() {
 }
 
 #[test]
-fn rows_are_found_by_their_own_names() {
+fn collection_handle_follows_the_name_after_rebuild() {
     let bank = Bank::memory(10);
     bank.events.append(&[paid(1, 1)], None).unwrap();
     bank.projections.catch_up("accounts").unwrap();
     let payments = bank.db.collection("payments").unwrap();
     bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap();
-    // A handle stands for the name, so it follows.
+    // A handle refers to the name, so it reads the new generation.
     assert!(payments.get(Bson::Int64(1)).unwrap().is_some());
 }

@@ -1,4 +1,4 @@
-//! Mistakes of a projection that a rebuild would turn into lost or doubled data: refused with their cause.
+//! Projection mistakes that a rebuild would turn into lost or doubled data are rejected.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ fn open(outputs: Vec<Output>, prepare: Step, apply: Step) -> (Database, Projecti
     (db, projections)
 }
 
-/// The text of an error with those of its sources.
+/// The text of an error, including its sources.
 fn chain(error: &Error) -> String {
     let Error::Projection(ProjectionError::Failed { source, .. }) = error else { return error.to_string() };
     source.to_string()

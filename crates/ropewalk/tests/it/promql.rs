@@ -1,4 +1,5 @@
-//! PromQL over stored series: Prometheus' own scripts, which lie beside the project, on four paths; and one query of ours.
+//! PromQL over stored series: the test scripts of Prometheus, read from a separate folder, on four storage
+//! paths, and one script of this project.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use ropewalk::promql::{
 use ropewalk::series::{self, Bucket, Duplicates, Histogram, ResetHint, SampleBatch, SeriesOptions};
 use ropewalk::{Background, Database, Env, Options};
 
-/// How samples come to be where they are read.
+/// How the samples get to where queries read them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Way {
     Memory,
@@ -33,7 +34,7 @@ impl Stored {
     }
 
     fn open(&mut self) -> Result<(), String> {
-        // The one before lets go of the directory first.
+        // The previous handle must release the directory first.
         self.db = None;
         let options = Options::new().env(self.env.clone()).background(Background::Manual);
         self.db = Some(options.open("/db").map_err(|error| error.to_string())?);
@@ -73,7 +74,7 @@ impl Storage for Stored {
         self.db = None;
         self.env = Env::memory();
         self.open()?;
-        // A script that loads a series twice means to add what comes later.
+        // A script that loads a series twice appends the later samples.
         let options = SeriesOptions { duplicates: Duplicates::KeepFirst, ..Default::default() };
         let store = self.db.as_ref().unwrap().series("m").unwrap();
         store.configure(options).map(|_| ()).map_err(|error| error.to_string())
@@ -117,7 +118,7 @@ impl Storage for Stored {
     }
 }
 
-/// The folder with the scripts, if it is there.
+/// The folder with the Prometheus scripts, if present.
 fn scripts() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let candidates = [std::env::var_os("ROPEWALK_SHARED").map(PathBuf::from)];
@@ -169,7 +170,7 @@ fn prometheus_own_scripts_loaded_out_of_order() {
     conformance(Way::OutOfOrder);
 }
 
-/// Without the folder at least this is asked on all paths.
+/// Runs on all paths even without that folder.
 #[test]
 fn a_script_of_our_own() {
     let script = "\
@@ -193,7 +194,7 @@ eval instant at 3m histogram_count(latency)
     }
 }
 
-/// Three days of four series, every 15 s: a counter that is reset once a day, one that never is, a gauge, and a constant.
+/// Three days of four series, every 15 s: a counter reset daily, one never reset, a gauge and a constant.
 fn three_days(db: &Database) {
     let store = db.series("m").unwrap();
     let times: Vec<i64> = (0..3 * 5760).map(|i| i * 15_000).collect();
@@ -206,7 +207,7 @@ fn three_days(db: &Database) {
     series("rises_total", |i| (1_000_000 + i * 13 + i % 11) as f64);
     series("gauge", |i| (i * 7919 % 10_007) as f64 / 100.0 - 40.0);
     series("constant", |_| 0.1);
-    // A counter whose times are never equally far apart, and that ends and comes back twice a day.
+    // A counter with irregular times that disappears and reappears twice a day.
     let stale = f64::from_bits(ropewalk::series::STALE_BITS);
     let apart: Vec<i64> = times.iter().map(|time| time + time / 15_000 * 7919 % 997).collect();
     let values: Vec<f64> =
@@ -234,7 +235,7 @@ impl<S: Source> Source for Apart<S> {
 }
 
 #[test]
-fn chunks_that_no_window_parts_are_not_read() {
+fn chunks_inside_one_window_are_not_read() {
     let asked = |source: &dyn Source, text: &str, (start, end, step): (i64, i64, i64)| {
         let query = Query::parse(text, QueryOptions::default()).unwrap();
         let answer = query.range(source, start, end, step, &|| None).unwrap();
@@ -319,17 +320,17 @@ fn chunks_that_no_window_parts_are_not_read() {
     let read = |text: &str| samples(&stored, text, one).1;
     assert!(read("max_over_time(gauge[3d])") < 50, "{}", read("max_over_time(gauge[3d])"));
     assert!(read("increase(rises_total[3d])") < 50);
-    // A counter that was reset inside of a chunk: only its samples say by how much.
+    // A counter reset inside a chunk: only its samples tell the increase.
     assert!(read("increase(resets_total[3d])") > 500);
     assert!(read("stddev_over_time(gauge[3d])") > 17_000);
-    // Steps that are far apart: of a chunk, the samples that they see, or those at which windows begin and end.
+    // Steps that are far apart: only the samples at steps or window borders are read.
     let every = |text: &str| samples(&stored, text, (hour, 3 * day - 15_000, hour)).1;
     assert!(every("gauge") < 200, "{}", every("gauge"));
     assert!(every("apart_total") < 250, "{}", every("apart_total"));
     assert!(every("increase(rises_total[5m])") < 500, "{}", every("increase(rises_total[5m])"));
     assert!(every("delta(gauge[2h])") < 300, "{}", every("delta(gauge[2h])"));
     assert!(every("deriv(gauge[5m])") > 1_000);
-    // Of integers, what lies between two borders is one row.
+    // For integers, the samples between two borders become one row.
     assert!(every("sum_over_time(rises_total[1d])") < 250, "{}", every("sum_over_time(rises_total[1d])"));
     assert!(every("max_over_time(resets_total[7h])") < 250, "{}", every("max_over_time(resets_total[7h])"));
     assert!(every("sum_over_time(gauge[7h])") > 5_000);

@@ -50,7 +50,7 @@ fn samples_and_events_commit_together() {
 }
 
 #[test]
-fn a_refused_append_takes_the_transaction_with_it() {
+fn rejected_append_fails_the_transaction() {
     let db = Database::in_memory().unwrap();
     let (metrics, orders) = (db.series("metrics").unwrap(), db.events("orders").unwrap());
     metrics.configure(SeriesOptions { series_max: 1, ..Default::default() }).unwrap();

@@ -1,4 +1,4 @@
-//! Reads of samples in serializable transactions: which commits of others make the own one fail.
+//! Sample reads in serializable transactions: which concurrent commits cause a conflict.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ impl World {
         self.store.append(&batch).unwrap();
     }
 
-    /// The error of a transaction that reads, writes a key, and is overtaken.
+    /// The error of a transaction that reads, writes a key, and commits after a concurrent one.
     fn overtaken(
         &self,
         isolation: Isolation,
@@ -81,7 +81,7 @@ fn d1_15_serializable_transactions_guard_the_samples_they_read() {
         (a(), all, labels("load", "a"), 40, true),
         (a(), all, labels("load", "b"), 40, false),
         (a(), all, labels("other", "a"), 40, false),
-        // A sample is written again, or before the others.
+        // A sample is overwritten, or an earlier one is added.
         (a(), (10, 10), labels("load", "a"), 10, true),
         (a(), (i64::MIN, 5), labels("load", "a"), 5, true),
         (a(), (10, 39), labels("load", "a"), 40, false),
@@ -125,7 +125,7 @@ fn d1_15_serializable_transactions_guard_the_samples_they_read() {
 fn write_skew_between_samples_and_rows_is_refused() {
     let world = World::new();
     let World { db, store, keys } = &world;
-    // Each decides by what the other one writes.
+    // Each transaction decides by data that the other one writes.
     let (mut first, mut second) = (db.begin(), db.begin());
     assert_eq!(sum(&mut first, store, &[is("__name__", "grants")], (i64::MIN, i64::MAX)), 0.0);
     first.put(*keys, b"closed", b"yes");
@@ -175,11 +175,11 @@ fn deletions_of_samples_that_were_read_are_conflicts() {
         assert!(attempt((0, 50), &delete("a", 20, 20)));
         assert!(attempt((0, 50), &delete("a", i64::MIN, i64::MAX)));
         assert!(attempt((0, 50), &|store| assert_eq!(store.drop_before(far).unwrap(), far)));
-        // Once a deletion is written out, only its commit is known.
+        // Once a deletion is flushed, only its commit number is known.
         assert_eq!(attempt((0, 50), &delete("b", 20, 20)), flushes);
         assert_eq!(attempt((0, 50), &delete("a", 60, 70)), flushes);
         assert_eq!(attempt((far, far), &|store| assert_eq!(store.drop_before(far).unwrap(), far)), flushes);
-        // Settings change no samples.
+        // Changed settings do not change samples.
         assert!(!attempt((0, 50), &|store| {
             store.configure(SeriesOptions { series_max: 9, ..store.options() }).unwrap();
         }));
@@ -207,7 +207,7 @@ fn lists_of_series_are_guarded_against_new_and_deleted_series() {
     assert!(!attempt(&|world| {
         world.store.delete(&[is("host", "a")], 0, 10).unwrap();
     }));
-    // Read twice in different ways, both count.
+    // Two different reads both count.
     let world = World::new();
     let both = |tx: &mut Transaction, store: &SeriesStore| {
         sum(tx, store, &[is("__name__", "load")], (10, 20));
@@ -255,7 +255,7 @@ fn own_samples_refuse_reads_of_their_store() {
         tx.series(&db.series("elsewhere").unwrap()).unwrap();
         tx.rollback_to_savepoint();
         sum(&mut tx, &store, &[], (0, 100));
-        // Its own samples are no conflict.
+        // Its own samples do not conflict.
         tx.append_samples(&store, &batch).unwrap();
         tx.commit().unwrap();
     }

@@ -1,4 +1,4 @@
-//! Tables beside the other models: one transaction, one commit.
+//! Tables and other models in one transaction and one commit.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ fn events_rows_and_keys_commit_together_or_not_at_all() {
         tx.commit().map(|_| ())
     };
     attempt().unwrap();
-    // The second time the event is there, so the row stays as it is.
+    // The event exists the second time, so the row is unchanged.
     assert_eq!(attempt().unwrap_err().class(), Class::Refused);
     let snapshot = db.snapshot();
     let row = snapshot.tables(&db).get(&table, &[1_i64.into()]).unwrap().unwrap();
@@ -109,7 +109,7 @@ fn transfers_keep_the_sum_and_conflicts_are_run_again() {
 }
 
 #[test]
-fn errors_say_what_to_do() {
+fn errors_have_the_documented_class() {
     let db = open();
     let table = db.table("accounts").unwrap();
     let class = |result: Result<(), ropewalk::Error>| result.unwrap_err().class();

@@ -21,7 +21,7 @@ fn pairs(rows: &[(Vec<u8>, Vec<u8>)]) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_transaction_reads_its_own_writes_and_nobody_else_does() {
+fn uncommitted_writes_are_visible_only_to_their_transaction() {
     let (db, keys) = open();
     let mut tx = db.begin();
     tx.put(keys, b"b", b"1");
@@ -58,7 +58,7 @@ fn savepoints_cut_writes_and_appends() {
 }
 
 #[test]
-fn isolation_is_what_its_name_says() {
+fn each_isolation_level_detects_its_conflicts() {
     for (isolation, read, write) in [
         (Isolation::Serializable, true, true),
         (Isolation::Snapshot, false, true),
@@ -118,7 +118,7 @@ fn a_transaction_that_only_read_touches_no_log() {
         tx.get(keys, b"a").unwrap();
         assert_eq!(tx.commit().unwrap(), None);
     }
-    // The commits of `open` may still get their mark of a sync from behind: 32 bytes, once.
+    // The durability mark for the commits of `open` may still be written: 32 bytes, once.
     let grown = db.stats().log.appended_bytes - before;
     assert!(grown <= 32, "100 transactions that only read took {grown} bytes of log");
 }

@@ -1,4 +1,4 @@
-//! Collections of an application's types, filters and updates of `doc!`.
+//! Collections of application types; filters and updates built with `doc!`.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 use ropewalk::documents::bson::{Bson, oid::ObjectId};
@@ -79,7 +79,7 @@ fn d1_8_transaction_sees_its_own_typed_writes() -> Result<(), Error> {
     tx.rollback();
     assert_eq!(ids(orders.find(doc! {})?), ["o1", "o2", "o3"]);
 
-    // Transfers keep the sum, since what is read counts for the isolation.
+    // Transfers preserve the sum, since reads are validated at commit.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -114,7 +114,7 @@ fn d1_8_document_without_id_gets_one() -> Result<(), Error> {
     assert!(matches!(id, Bson::ObjectId(_)));
     assert_eq!(notes.get(id.clone())?.unwrap().text, "a");
     assert!(notes.get(ObjectId::from_bytes([0; 12]))?.is_none());
-    // The `_id` stays where the type has none.
+    // The `_id` is preserved if the type has none.
     assert!(notes.replace(id.clone(), &Note { text: "b".into() })?);
     assert_eq!(notes.get(id)?.unwrap().text, "b");
     Ok(())

@@ -96,7 +96,7 @@ fn d1_7_event_that_does_not_decode_fails_the_decision() {
     let error = store.decision(&open_cents()).unwrap_err();
     assert!(matches!(error, EventsError::Unapplied { position: Position(2), .. }));
     assert!(shown(&error.to_string()), "{error}");
-    // Nothing is retried: the event stays as it is.
+    // There is no retry: the event does not change.
     let mut runs = 0;
     let result =
         store.execute_decision(&(open_cents(), counter(Query::all())), RetryPolicy::default(), |_| {
@@ -104,7 +104,7 @@ fn d1_7_event_that_does_not_decode_fails_the_decision() {
             Ok::<_, Error>(Vec::new())
         });
     assert!(matches!(result, Err(DecisionError::Store(EventsError::Unapplied { .. }))) && runs == 0);
-    // In a transaction, and as an error of the application's own.
+    // In a transaction, and as the application error type.
     let error = db.begin().decision(&store, &open_cents()).unwrap_err();
     assert!(shown(&error.to_string()) && error.class() == Class::Invalid && !error.is_conflict());
     let refuses = try_projection(Query::all(), (), |(), event| match event.event_type() {
@@ -185,7 +185,7 @@ fn d1_7_lists_and_options_of_models_are_models() {
     assert_eq!(without.state, (2, None));
     assert_eq!(without.condition.fail_if_events_match, Query::from_tags(["a"]));
 
-    // Nothing is needed, so nothing can come between.
+    // The model needs no events, so no commit can conflict.
     let mut models = vec![of("a")];
     models.clear();
     let nothing = store.decision(&models).unwrap();
@@ -240,7 +240,7 @@ fn d1_7_condition_on_no_event_never_fails() {
     for condition in conditions {
         tx.append(&store, &[Event::new("E")], AppendOptions::condition(condition)).unwrap();
     }
-    // Nothing was read, so that nothing can conflict.
+    // Nothing was read, so nothing can conflict.
     let mut other = db.begin_with(Isolation::Serializable);
     other.read_events(&store, &Query::none(), ReadOptions::default()).unwrap();
     other.decision(&store, &Some(counter(Query::none()))).unwrap();

@@ -126,7 +126,7 @@ fn d1_9_counters_lose_no_update() -> Result<(), Error> {
             }
         });
         assert_eq!(sell(&db, isolation, "knot", 0)?, 200, "{isolation:?}");
-        // What is not named stays.
+        // Unnamed columns are unchanged.
         sell(&db, isolation, "rope", -1)?;
         let row = db.snapshot().tables(&db).get(&db.table("stock")?, &["rope".into()])?.unwrap();
         assert_eq!((row.get_as("quantity")?, row.get_as("weight")?), (4_999_999_999_i64, 1.5));
@@ -143,7 +143,7 @@ fn d1_9_upsert_with_that_fails_leaves_nothing() -> Result<(), Error> {
         row.unwrap().get_as::<i64>("sku").map(|sku| [("quantity", Value::from(sku))])
     });
     assert!(matches!(wrong, Err(TablesError::WrongType { .. })));
-    // A new row needs what has no default.
+    // A new row needs values for columns without a default.
     let missing = tx.tables().upsert_with(&table, &["new".into()], |_| Ok([("note", Value::from("x"))]));
     assert!(matches!(missing, Err(TablesError::NotNull { .. })));
     let twice = [("quantity", Value::from(1_i64)), ("quantity", Value::from(1_i64))];

@@ -1,9 +1,9 @@
-//! Chapter 4: a process is killed in the middle of its writes; every acknowledged write is found afterwards.
+//! Chapter 4: a process is killed while it writes; every acknowledged write is found afterwards.
 //!
 //! ```text
-//! demo ── starts ──▶ ropewalk demo-writer: 8 threads append, each prints position after the answer
+//! demo ── starts ──▶ ropewalk demo-writer: 8 threads append, each prints the acknowledged position
 //!      ◀── "thread ordinal position" lines ── … ── SIGKILL ──▶ dead
-//! demo: reads the lines that came through, opens the directory, looks for every one of them
+//! demo: reads the complete lines, opens the directory, finds each acknowledged append
 //! ```
 
 use std::collections::HashMap;
@@ -32,12 +32,12 @@ pub(crate) struct Writer {
 const THREADS: u32 = 8;
 /// Acknowledged appends after which the writer is killed, …
 const ACKNOWLEDGED: u64 = 5_000;
-/// … or so long after its start, on a slow disk.
+/// … or time after its start, on a slow disk.
 const LOAD: Duration = Duration::from_secs(3);
 /// The writer ends after this time, even if the demo dies.
 const WRITER_LIFE: Duration = Duration::from_secs(60);
 
-/// Appends until its reader is gone, or for a minute; the demo kills it earlier.
+/// Appends until its reader is gone, for at most a minute; the demo kills it earlier.
 pub(crate) fn writer(context: &Context, writer: &Writer) -> Result {
     let db = context.open()?;
     let store = db.events(context.store_name())?;
@@ -69,7 +69,7 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Only a whole line is an answer: the last may be torn.
+    /// Only a complete line is an acknowledgement: the last may be torn.
     fn parse(line: &str) -> Option<Self> {
         let mut numbers = line.strip_suffix('\n')?.split(' ').map(str::parse);
         let mut number = || numbers.next()?.ok();
@@ -77,14 +77,17 @@ impl Acknowledged {
     }
 }
 
-/// Closes the database, kills a child that writes to it, and opens it again. Returns it with the store of the child.
+/// Closes the database, kills a child that writes to it, and opens it again.
+///
+/// Returns it with the store of the child. No other handle on the database may exist: a directory has one
+/// owner.
 ///
 /// No other handle on the database may exist: a directory has one owner.
 pub(super) fn survive(story: &mut Story, db: Database, at: &Path) -> Result<(Database, String)> {
     story.chapter("SIGKILL in the middle of writing")?;
     story.say(&format!(
-        "Another process opens this database, and {THREADS} threads append to it as fast as they can. Each prints the position \
-         that it was answered. Then the process is killed with SIGKILL: no handler, no goodbye.",
+        "Another process opens this database, and {THREADS} threads append to it as fast as they can. Each prints the \
+         acknowledged positions. Then the process is killed with SIGKILL, which no handler can catch.",
     ))?;
     let name = fresh(&db, "crash")?.name().to_owned();
     db.close()?;
@@ -119,17 +122,17 @@ pub(super) fn survive(story: &mut Story, db: Database, at: &Path) -> Result<(Dat
     });
     let lost = lost.count();
     let acknowledged = acknowledged.len() as u64;
-    story.check(acknowledged > 0, "the writer was in the middle of its work")?;
+    story.check(acknowledged > 0, "the writer was killed while appending")?;
     story.check(
         lost == 0,
         &format!(
-            "all {} acknowledged appends are there, in their places, with their data",
+            "all {} acknowledged appends are present, at their positions, with their data",
             thousands(acknowledged)
         ),
     )?;
     story.check(gapless && at_position.len() as u64 == head, "positions run without a gap")?;
     story.say(&format!(
-        "{} more events are there that had reached the disk when their answer had not reached us: that is allowed, the \
+        "{} more events had reached the disk, but their acknowledgements had not arrived: that is allowed, the \
          reverse is not.",
         thousands(head.saturating_sub(acknowledged)),
     ))?;

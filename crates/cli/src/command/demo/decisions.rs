@@ -1,4 +1,4 @@
-//! Chapter 3: rules that hold under 32 threads, without a lock. The examples are those of dcb.events.
+//! Chapter 3: rules that hold under 32 threads, without locks. The examples are those of dcb.events.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,7 +22,8 @@ const COURSES_PER_STUDENT: u64 = 3;
 const ATTEMPTS_PER_THREAD: u64 = 30;
 const USERNAMES: u64 = 100;
 
-/// Pseudo-random numbers (SplitMix64): the demo makes the same wishes each time; what becomes of them is the race's.
+/// Pseudo-random numbers (SplitMix64): the requests are the same in each run; their outcomes depend on the
+/// race.
 struct Wishes(u64);
 
 impl Wishes {
@@ -35,7 +36,7 @@ impl Wishes {
     }
 }
 
-/// Runs `work` on 32 threads at once and sums up what they answer.
+/// Runs `work` on 32 threads at once and collects the results.
 fn race<T: Send>(work: impl Fn(u64) -> Result<T> + Sync) -> Result<Vec<T>> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -51,7 +52,7 @@ fn race<T: Send>(work: impl Fn(u64) -> Result<T> + Sync) -> Result<Vec<T>> {
     })
 }
 
-/// Why a subscription is rejected.
+/// Reason of a rejected subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     CourseFull,
@@ -77,16 +78,16 @@ struct Tally {
     already: u64,
 }
 
-/// Course subscriptions: two limits at once, one on the course and one on the student. Answers the store's name.
+/// Course subscriptions: two limits at once, on the course and on the student. Returns the name of the store.
 pub(super) fn courses(story: &mut Story, db: &Database) -> Result<String> {
     story.chapter("Decisions that stay right under 32 threads")?;
     story.say(&format!(
-        "A course has {CAPACITY} seats; a student may take {COURSES_PER_STUDENT} courses. Whoever subscribes must look at \
-         both and then write, and in between somebody else may write. Here each decision reads just the events that it \
-         rests on and appends with a condition: \"only if nothing that matches this query came since I looked\". If \
-         something came, nothing is written and the decision is made anew. The boundary of consistency is the query, \
-         chosen for this one decision: that is what Dynamic Consistency Boundary (DCB) means. No locks, no table of \
-         counters, no aggregate that everybody queues for.",
+        "A course has {CAPACITY} seats; a student may take {COURSES_PER_STUDENT} courses. A subscription must check \
+         both limits and then write, and another thread may write in between. Here each decision reads just the events \
+         that it depends on and appends with a condition: \"only if no event that matches this query was appended since \
+         my read\". If there is one, nothing is written and the decision is retried. The boundary of consistency is the \
+         query, chosen for this one decision: that is what Dynamic Consistency Boundary (DCB) means. No locks, no table \
+         of counters, no aggregate that serializes all writers.",
     ))?;
     let store = fresh(db, "courses")?;
     let defined: Vec<_> = (1..=COURSES)
@@ -117,9 +118,9 @@ pub(super) fn courses(story: &mut Story, db: &Database) -> Result<String> {
     let (subscribed, asked) = (sum(|t| t.subscribed), THREADS * ATTEMPTS_PER_THREAD);
     let anew = made.load(Relaxed).saturating_sub(asked);
     story.say(&format!(
-        "{THREADS} threads made {} requests in {}: {} subscribed, {} refused because the course was full, {} because the \
-         student had enough courses, {} because they were subscribed already. {} times somebody else came in between, and the \
-         decision was made anew.",
+        "{THREADS} threads made {} requests in {}: {} subscribed, {} rejected because the course was full, {} because the \
+         student had enough courses, {} because they were subscribed already. {} times a concurrent append intervened, and \
+         the decision was retried.",
         thousands(asked),
         took(elapsed),
         thousands(subscribed),
@@ -130,7 +131,7 @@ pub(super) fn courses(story: &mut Story, db: &Database) -> Result<String> {
     ))?;
     story.figure(
         "course decisions, 32 threads",
-        format!("{}, {} made anew", rate(asked, "decisions", elapsed), thousands(anew)),
+        format!("{}, {} retried", rate(asked, "decisions", elapsed), thousands(anew)),
     );
     check_courses(story, &store, subscribed)?;
     Ok(store.name().to_owned())
@@ -169,7 +170,7 @@ fn capacity(data: &[u8]) -> u64 {
     json.and_then(|json| json.get("capacity")?.as_u64()).unwrap_or(0)
 }
 
-/// Counts from the events alone, without the code that decided.
+/// Counts from the events alone, independently of the decision code.
 fn check_courses(story: &mut Story, store: &EventStore, subscribed: u64) -> Result {
     let query = Query::from_types(["StudentSubscribed"]);
     let (counts, _) = store.fold(&query, HashMap::new(), |mut counts: HashMap<String, u64>, event| {
@@ -192,19 +193,19 @@ fn check_courses(story: &mut Story, store: &EventStore, subscribed: u64) -> Resu
         busiest <= COURSES_PER_STUDENT,
         &format!("no student is over the limit: the busiest has {busiest} of {COURSES_PER_STUDENT}"),
     )?;
-    story.check(pair <= 1, "nobody is subscribed to the same course twice")?;
+    story.check(pair <= 1, "no student is subscribed to the same course twice")?;
     let stored = store.count(&query)?;
     story.check(
         stored == subscribed,
-        &format!("every yes is an event, and nothing else is: {}", thousands(stored)),
+        &format!("each accepted subscription is one event: {}", thousands(stored)),
     )
 }
 
-/// Unique usernames: all threads want the same names. Answers the store's name.
+/// Unique usernames: all threads compete for the same names. Returns the name of the store.
 pub(super) fn usernames(story: &mut Story, db: &Database) -> Result<String> {
     story.say("")?;
     story.say(&format!(
-        "And the shortest decision of all: a username is given once. Each of {THREADS} threads tries to register the same \
+        "The simplest decision: a username is assigned once. Each of {THREADS} threads tries to register the same \
          {USERNAMES} names, each append under the condition that no event has the tag of that name.",
     ))?;
     let store = fresh(db, "usernames")?;
@@ -225,12 +226,12 @@ pub(super) fn usernames(story: &mut Story, db: &Database) -> Result<String> {
     let elapsed = begun.elapsed();
     let (asked, given) = (THREADS * USERNAMES, won.iter().sum::<u64>());
     story.say(&format!(
-        "{} attempts in {}: {given} registered, {} refused.",
+        "{} attempts in {}: {given} registered, {} rejected.",
         thousands(asked),
         took(elapsed),
         thousands(asked - given)
     ))?;
-    story.figure("username attempts, 32 threads", rate(asked, "appends or refusals", elapsed));
+    story.figure("username attempts, 32 threads", rate(asked, "appends or rejections", elapsed));
     let (names, _) =
         store.fold(&Query::all(), HashMap::new(), |mut names: HashMap<String, u64>, event| {
             for tag in event.tags() {
@@ -241,7 +242,7 @@ pub(super) fn usernames(story: &mut Story, db: &Database) -> Result<String> {
     let once = names.len() as u64 == USERNAMES && names.values().all(|count| *count == 1);
     story.check(
         once && given == USERNAMES,
-        &format!("each of the {USERNAMES} names was given exactly once"),
+        &format!("each of the {USERNAMES} names was assigned exactly once"),
     )?;
     Ok(store.name().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Chapter 5: the change feed, a live subscription, and a check of every byte.
+//! Chapter 5: the change feed, a live subscription, and a check of all data.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use super::{fresh, rate, took};
 use crate::output::cell::thousands;
 use crate::output::failure::{Failure, Result};
 
-/// How long a live event may take before the demo calls it missing.
+/// Longest wait for a live event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reads everything since `since` from the change feed and compares it with `stores`.
 pub(super) fn follow(story: &mut Story, db: &Database, since: Seq, stores: &[String]) -> Result {
     story.chapter("The change feed")?;
     story.say(
-        "Every commit has a number, without gaps, over all stores. Whoever keeps the number of the last commit it has handled \
-         can come back at any time and go on: the log itself is the feed. No outbox, no polling of tables, nothing skipped.",
+        "Every commit has a number, without gaps, over all stores. A reader that stores the number of its last processed commit \
+         can resume at any time: the log itself is the feed. No outbox, no polling of tables, nothing skipped.",
     )?;
     let newest = db.seq();
     let mut feed = db.changes(since.next())?;
@@ -57,7 +57,7 @@ pub(super) fn follow(story: &mut Story, db: &Database, since: Seq, stores: &[Str
     live(story, db)
 }
 
-/// A subscription that catches up and then waits for what comes.
+/// A subscription that catches up and then waits for new events.
 fn live(story: &mut Story, db: &Database) -> Result {
     let store = fresh(db, "orders")?;
     store.append(&[Event::new("OrderPlaced").tag("order:1")], None)?;
@@ -75,13 +75,13 @@ fn live(story: &mut Story, db: &Database) -> Result {
             let delivery = subscription.next(PATIENCE)?;
             Ok::<_, Failure>((delivery, Instant::now()))
         });
-        // Long enough that the subscriber sleeps: what is shown is being woken, not being in time.
+        // Long enough for the subscriber to sleep, so that the append has to wake it.
         std::thread::sleep(Duration::from_millis(50));
         store.append(&[Event::new("OrderPlaced").tag("order:2")], None)?;
         let acknowledged = Instant::now();
         let (delivery, at) = waiting.join().expect("the subscriber does not panic")?;
         let delivered = matches!(delivery, Some(Delivery::Event(event)) if event.position.0 == 2);
-        // The subscriber may well be served before the writer gets its answer.
+        // The subscriber may receive the event before the writer gets its acknowledgement.
         Ok::<_, Failure>((delivered, at.saturating_duration_since(acknowledged)))
     })?;
     story.check(
@@ -92,7 +92,7 @@ fn live(story: &mut Story, db: &Database) -> Result {
     Ok(())
 }
 
-/// Checks every byte.
+/// Checks all stored data.
 pub(super) fn verify(story: &mut Story, db: &Database) -> Result {
     db.checkpoint()?;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Chapters 1 and 2: a git history as events, and questions about it.
+//! Chapters 1 and 2: a git history as events, and queries over it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -76,15 +76,15 @@ fn import_one(story: &mut Story, db: &Database, path: &Path, repository: &Reposi
     Ok(Imported { name, store: store.name().to_owned() })
 }
 
-/// Asks each imported history some questions.
+/// Runs queries over each imported history.
 pub(super) fn ask(story: &mut Story, db: &Database, repositories: &[Imported]) -> Result {
     if repositories.is_empty() {
         return Ok(());
     }
-    story.chapter("Questions by type and tag")?;
+    story.chapter("Queries by type and tag")?;
     story.say(
-        "A query is a list of items joined by OR; an item asks for any of some types AND all of some tags. It costs what it \
-         returns, not what the store holds, and newest first costs what oldest first costs. Nothing was indexed by hand.",
+        "A query is a list of items joined by OR; an item matches any of some types AND all of some tags. Its cost \
+         grows with its result, not with the store, and is the same in both directions. Nothing was indexed by hand.",
     )?;
     for repository in repositories {
         ask_one(story, &repository.name, &db.existing_events(&repository.store)?)?;
@@ -96,7 +96,7 @@ fn ask_one(story: &mut Story, name: &str, store: &EventStore) -> Result {
     let authored = Query::from_types(["CommitAuthored"]);
     let file_types = ["FileAdded", "FileChanged", "FileRemoved"];
     let Some(path) = most_frequent(store, &Query::from_types(["FileChanged", "FileAdded"]), "path:")? else {
-        return story.say(&format!("{name} has no files, so there is nothing to ask."));
+        return story.say(&format!("{name} has no files, so there is nothing to query."));
     };
     let Some(author) = most_frequent(store, &authored, "author:")? else { return Ok(()) };
     let questions = [
@@ -115,12 +115,12 @@ fn ask_one(story: &mut Story, name: &str, store: &EventStore) -> Result {
             "files removed, OR the beginning of that file".to_owned(),
             item(["FileRemoved"], []).or(QueryItem::new(["FileAdded"], [path.clone()])),
         ),
-        ("what nobody ever wrote: RocketLaunched".to_owned(), Query::from_types(["RocketLaunched"])),
+        ("events that were never written: RocketLaunched".to_owned(), Query::from_types(["RocketLaunched"])),
     ];
     let mut rows = Vec::new();
     let mut same = true;
     for (question, query) in &questions {
-        // Once unmeasured, so that both directions find the same pages warm.
+        // One unmeasured run, so that both directions find the pages cached.
         positions(store, query, ReadOptions::default())?;
         let begun = Instant::now();
         let ascending = positions(store, query, ReadOptions::default())?;
@@ -136,7 +136,7 @@ fn ask_one(story: &mut Story, name: &str, store: &EventStore) -> Result {
         }
     }
     story.say(&format!("{name}, each event read with its type, tags and data:"))?;
-    story.table(&["question", "events", "oldest first", "newest first"], &rows)?;
+    story.table(&["query", "events", "oldest first", "newest first"], &rows)?;
     story
         .check(same, "both directions give the same events, and `count` counts them without reading them")?;
     let begun = Instant::now();
@@ -155,7 +155,7 @@ fn item<const T: usize, const G: usize>(types: [&str; T], tags: [String; G]) -> 
     Query::from_items([QueryItem::new(types, tags)])
 }
 
-/// Reads the matching events in full and answers their positions.
+/// Reads the matching events completely and returns their positions.
 fn positions(store: &EventStore, query: &Query, options: ReadOptions) -> Result<Vec<u64>> {
     let mut positions = Vec::new();
     let bytes = store.scan(query, options, |scan| {
@@ -171,7 +171,7 @@ fn positions(store: &EventStore, query: &Query, options: ReadOptions) -> Result<
     Ok(positions)
 }
 
-/// The tag with this prefix that most of the matching events have.
+/// The most frequent tag with this prefix among the matching events.
 fn most_frequent(store: &EventStore, query: &Query, prefix: &str) -> Result<Option<String>> {
     let (counts, _) = store.fold(query, HashMap::new(), |mut counts: HashMap<String, u64>, event| {
         for tag in event.tags().filter(|tag| tag.starts_with(prefix)) {

@@ -1,9 +1,10 @@
-//! `ropewalk demo`: shows in a minute, on real input, the purpose of this database.
+//! `ropewalk demo`: demonstrates the purpose of this database in a minute, on real input.
 //!
 //!   1 history ─▶ 2 questions ─▶ 3 decisions ─▶ 4 four models ─▶ 5 crash ─▶ 6 change feed and verify ─▶ 7 server ─▶ figures
 //!
-//! Each chapter announces its work, does it, and checks the outcome; one failed check makes the whole demo fail. Nothing
-//! is simulated: the events are the git history of the directory, threads race, and a process is killed by SIGKILL.
+//! Each chapter announces its work, does it, and checks the outcome; one failed check fails the demo. Nothing
+//! is simulated: the events are the git history of the directory, threads race, and a process is killed by
+//! SIGKILL.
 
 mod crash;
 mod decisions;
@@ -35,7 +36,7 @@ pub(crate) struct Demo {
     repo: Vec<PathBuf>,
 }
 
-/// Where the demo's database is, and whether it is removed in the end.
+/// The database of the demo, and whether it is removed at the end.
 enum Place {
     Temporary(tempfile::TempDir),
     Given(PathBuf),
@@ -105,7 +106,7 @@ fn open(path: &Path) -> Result<Database> {
     Ok(Database::open(path)?)
 }
 
-/// The store `name`, or the first free one of `name-2`, `name-3`, … where an earlier demo left its own.
+/// The store `name`, or the first unused one of `name-2`, `name-3`, … if an earlier demo left stores.
 fn fresh(db: &Database, name: &str) -> Result<EventStore> {
     let taken = db.event_stores();
     let mut names = std::iter::once(name.to_owned()).chain((2u64..).map(|n| format!("{name}-{n}")));
@@ -123,7 +124,7 @@ fn try_next(story: &mut Story, path: &Path, store: &str) -> Result {
         "ropewalk read --store courses --tag course:c1".to_owned(),
         "ropewalk append --store courses --type UserRegistered --tag username:ann --if-none tag=username:ann"
             .to_owned(),
-        "    (run it twice: the second is refused, with exit code 4)".to_owned(),
+        "    (run it twice: the second is rejected, with exit code 4)".to_owned(),
         "ropewalk tail --store courses".to_owned(),
         format!("rm -r '{at}'    (the demo wrote nothing else)"),
     ] {
@@ -132,7 +133,7 @@ fn try_next(story: &mut Story, path: &Path, store: &str) -> Result {
     Ok(())
 }
 
-/// A duration as people read it.
+/// A duration for people.
 fn took(duration: Duration) -> String {
     let nanos = duration.as_nanos() as f64;
     match nanos {

@@ -1,4 +1,4 @@
-//! The text of the demo: chapters, checks, figures.
+//! Output of the demo: chapters, checks, results.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -6,10 +6,10 @@ use crate::output::cell::printable;
 use crate::output::failure::Result;
 use crate::output::report;
 
-/// Characters of a line, where no terminal says otherwise.
+/// Line width if there is no terminal.
 const WIDTH: usize = 105;
 
-/// Prints the demo on standard output, and collects its figures and failed checks.
+/// Prints the demo to standard output, and collects its results and failed checks.
 pub(super) struct Story {
     colour: bool,
     chapter: u32,
@@ -28,7 +28,7 @@ impl Story {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// A line as it is, control characters made visible.
+    /// Prints a line, with control characters escaped.
     pub(super) fn line(&mut self, text: &str) -> Result {
         Ok(writeln!(io::stdout(), "   {}", printable(text))?)
     }
@@ -44,7 +44,7 @@ impl Story {
         Ok(writeln!(io::stdout(), "\n{title}")?)
     }
 
-    /// A sentence or more.
+    /// Prints wrapped text.
     pub(super) fn say(&mut self, text: &str) -> Result {
         for line in wrapped(&printable(text), WIDTH) {
             self.line(&line)?;
@@ -52,7 +52,7 @@ impl Story {
         Ok(())
     }
 
-    /// A fact that must be so.
+    /// Prints the result of a check.
     pub(super) fn check(&mut self, holds: bool, what: &str) -> Result {
         let mark = if holds { self.styled("32", "ok") } else { self.styled("1;31", "FAILED") };
         if !holds {
@@ -61,7 +61,7 @@ impl Story {
         Ok(writeln!(io::stdout(), "   [{mark}] {}", printable(what))?)
     }
 
-    /// Remembers a figure for the end.
+    /// Records a result for the summary.
     pub(super) fn figure(&mut self, name: &str, value: impl Into<String>) {
         self.figures.push((name.to_owned(), value.into()));
     }
@@ -78,9 +78,9 @@ impl Story {
         Ok(())
     }
 
-    /// Prints the figures and answers the checks that failed.
+    /// Prints the results and returns the failed checks.
     pub(super) fn end(&mut self) -> Result<Vec<String>> {
-        self.chapter("The figures")?;
+        self.chapter("Results")?;
         let rows: Vec<_> = self.figures.drain(..).map(|(name, value)| vec![name, value]).collect();
         self.table(&["what", "measured"], &rows)?;
         let end = match self.failed.len() {

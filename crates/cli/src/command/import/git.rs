@@ -1,18 +1,18 @@
-//! The history of a git repository as events.
+//! Imports the history of a git repository as events.
 //!
 //! ```text
 //! git rev-list ─▶ commits, parents first ─▶ without those that the store has ─▶ git diff-tree --stdin ─▶ one append each
 //! ```
-//! Each git commit is one append: either all of its events are there or none. The append carries the condition "no
-//! CommitAuthored with this commit's tag", so that a commit comes in once, however often, from however many clones, and
-//! by however many importers at a time. An interrupted import resumes with the missing commits.
+//! Each git commit is one atomic append. Its condition is "no CommitAuthored with the tag of this commit", so
+//! a commit is imported once, regardless of the number of imports, clones and concurrent importers. An
+//! interrupted import resumes with the missing commits.
 //!
 //! | event | tags | data |
 //! |---|---|---|
 //! | `CommitAuthored` | `author:EMAIL` `commit:SHA` | sha, parents, author, email, date, subject |
 //! | `FileAdded`, `FileChanged`, `FileRemoved` | `path:PATH` `author:EMAIL` `commit:SHA` | path, mode, blob (path_base64 when the path is not UTF-8) |
 //!
-//! A rename is a file removed and a file added. A merge commit has no file events: they are those of the commits merged.
+//! A rename is a removed and an added file. A merge commit has no file events: the merged commits have them.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,25 +29,25 @@ use super::{Imported, Progress};
 use crate::database::place::{Pending, Store};
 use crate::output::failure::{Exit, Failure, Result};
 
-/// Appends on their way at a time: enough to fill every group commit, little enough to forget.
+/// Most concurrent appends: enough to fill each group commit, at little memory.
 const PENDING_MAX: usize = 512;
-/// The tracking source's longest path; names have at most 255 bytes.
+/// Longest path in the name of a tracking source; names have at most 255 bytes.
 const SOURCE_PATH_BYTES: usize = 200;
 
-/// A repository and the commits that are meant.
+/// A repository and the commits to import.
 #[derive(Debug, Clone)]
 pub(crate) struct Repository {
     git_dir: String,
-    /// Commit that the reference named at the beginning.
+    /// The commit of the reference at the start.
     tip: String,
-    /// Name of its directory.
+    /// Name of the repository directory.
     pub(crate) name: String,
-    /// Under which name the store tracks it.
+    /// Tracking source in the store.
     pub(crate) source: String,
 }
 
 impl Repository {
-    /// The repository that `path` lies in.
+    /// Finds the repository that contains `path`.
     pub(crate) fn find(path: &Path, reference: &str) -> Result<Self> {
         if !path.exists() {
             return Err(Failure::new(Exit::NotFound, format!("there is no {}", path.display()), ""));
@@ -81,7 +81,7 @@ impl Repository {
         command
     }
 
-    /// Commits that lead to the tip, parents first.
+    /// The commits reachable from the tip, parents first.
     fn commits(&self) -> Result<Vec<String>> {
         let mut git = Git::start(self.git(&["rev-list", "--topo-order", "--reverse", &self.tip, "--"]))?;
         let mut commits = Vec::new();
@@ -93,7 +93,7 @@ impl Repository {
     }
 }
 
-/// The one line that a git command answers.
+/// Returns the single output line of a git command.
 fn line(command: Command) -> Result<String> {
     let mut git = Git::start(command)?;
     let line = git.text(b'\n')?.unwrap_or_default();
@@ -101,7 +101,7 @@ fn line(command: Command) -> Result<String> {
     Ok(line)
 }
 
-/// A git process whose output is read as it comes.
+/// A git process whose output is streamed.
 struct Git {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
@@ -119,7 +119,7 @@ impl Git {
         let mut stderr = child.stderr.take().expect("standard error is piped");
         let errors = std::thread::spawn(move || {
             let mut text = Vec::new();
-            // Unreadable output is not shown; the exit code reports the failure.
+            // Unreadable output is not printed; the exit code reports the failure.
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).trim().to_owned()
         });
@@ -178,14 +178,14 @@ impl Git {
 
 fn unexpected(found: &[u8]) -> Failure {
     let found: Vec<u8> = found.iter().copied().take(80).collect();
-    Failure::new(Exit::Internal, format!("git answered {:?}, which is not expected here", lossy(&found)), "")
+    Failure::new(Exit::Internal, format!("unexpected output of git: {:?}", lossy(&found)), "")
 }
 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Imports what the store does not have yet.
+/// Imports the commits that the store does not have yet.
 pub(crate) fn import(store: &Store, repository: &Repository, progress: &Progress) -> Result<Imported> {
     let mut imported = Imported::default();
     let mut missing = repository.commits()?;
@@ -251,7 +251,7 @@ pub(crate) fn import(store: &Store, repository: &Repository, progress: &Progress
     Ok(imported)
 }
 
-/// The event of a git commit.
+/// Query for the event of a git commit.
 fn authored(sha: &str) -> Query {
     Query::from_items([QueryItem::new(["CommitAuthored"], [format!("commit:{sha}")])])
 }
@@ -263,7 +263,7 @@ fn authored(sha: &str) -> Query {
 /// ```
 struct Commits {
     git: Git,
-    /// The field that began the next commit.
+    /// The first field of the next commit.
     ahead: Option<Vec<u8>>,
 }
 

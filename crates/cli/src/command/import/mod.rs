@@ -33,11 +33,12 @@ pub(crate) enum Import {
         /// The file; - is standard input
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Name under which to remember how far it was read [default: the file's path; standard input is not remembered]
+        /// Name under which to store the position reached [default: the path of the file; none for standard
+        /// input]
         #[arg(long, value_name = "NAME")]
         source: Option<String>,
     },
-    /// The samples of blocks that Prometheus wrote, into the series store of --store
+    /// Samples of Prometheus blocks, into the series store of --store
     Prometheus {
         /// A block, or a directory of blocks, such as the data directory of Prometheus or a snapshot of it
         #[arg(value_hint = ValueHint::DirPath)]
@@ -48,13 +49,13 @@ pub(crate) enum Import {
 /// Result of an import.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Imported {
-    /// Git commits or lines read now.
+    /// Git commits or lines imported now.
     pub(crate) items: u64,
-    /// Git commits or lines that an earlier import brought.
+    /// Git commits or lines that an earlier import has added.
     pub(crate) before: u64,
     /// Events appended now.
     pub(crate) events: u64,
-    /// How long it took.
+    /// Duration of the import.
     pub(crate) took: Duration,
 }
 

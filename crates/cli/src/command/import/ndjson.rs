@@ -1,7 +1,7 @@
 //! Events from a file with one JSON object per line, in the form that `ropewalk read --mode ndjson` prints.
 //!
-//! Lines go in batches; each batch is one append that also stores the number of its last line as the tracking position
-//! of the file, so that an import resumes at the exact line.
+//! Lines are appended in batches. Each append also stores the number of its last line as the tracking
+//! position of the file, so an import resumes at the exact line.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -20,12 +20,12 @@ use crate::database::metadata::Metadata;
 use crate::database::place::Store;
 use crate::output::failure::{Failure, Result};
 
-/// Lines of one append, at most, …
+/// Most lines of one append, …
 const BATCH_LINES: u64 = 1000;
-/// … and bytes of them after which the append is full.
+/// … and bytes after which it is full.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A line. `position`, `seq`, `time` and `store` are read and forgotten: the store gives its own.
+/// An input line. `position`, `seq`, `time` and `store` are ignored: the store assigns its own.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
@@ -53,7 +53,7 @@ impl Line<'_> {
     fn event(self) -> Result<Event, String> {
         let data = match self.data {
             None => Vec::new(),
-            // A text is its bytes; any other JSON is its source text.
+            // A JSON string yields its bytes, any other JSON its source text.
             Some(raw) if raw.get().starts_with('"') => {
                 serde_json::from_str::<String>(raw.get()).map_err(|error| error.to_string())?.into_bytes()
             }
@@ -78,7 +78,7 @@ impl Line<'_> {
     }
 }
 
-/// Lines to read, and the name under which to remember how far.
+/// Lines to read, and the tracking source.
 pub(super) struct Input {
     lines: Box<dyn BufRead>,
     source: Option<String>,
@@ -102,7 +102,7 @@ impl Input {
     }
 }
 
-/// Imports the lines that the store does not have yet; answers the name of the source too.
+/// Imports the lines that the store does not have yet; also returns the name of the source.
 pub(super) fn import(store: &Store, mut input: Input, progress: &Progress) -> Result<(Imported, String)> {
     let mut imported = Imported::default();
     let name = input.source.clone().unwrap_or_else(|| "-".to_owned());
@@ -136,7 +136,7 @@ pub(super) fn import(store: &Store, mut input: Input, progress: &Progress) -> Re
         match parsed.and_then(Line::event) {
             Ok(event) => batch.push(event, number, line.len()),
             Err(what) => {
-                // The lines before it are good; the next run begins with this one.
+                // Earlier lines are valid and imported; the next run starts with this line.
                 batch.append(store, input.source.as_deref(), number - 1, &mut imported)?;
                 return Err(Failure::invalid(format!(
                     "{name}, line {number}: {what}; the lines before it were imported"
@@ -165,7 +165,7 @@ impl Batch {
         self.bytes += bytes;
     }
 
-    /// Appends what was gathered up to line `last`.
+    /// Appends the gathered events, up to line `last`.
     fn append(&mut self, store: &Store, source: Option<&str>, last: u64, imported: &mut Imported) -> Result {
         if self.events.is_empty() {
             return Ok(());

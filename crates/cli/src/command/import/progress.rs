@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Shorter work shows no bar.
+/// Work that takes less time has no progress bar.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A bar on standard error, when that is a terminal and the work takes longer than a moment.
+/// A progress bar on standard error, if that is a terminal and the work takes long enough.
 pub(crate) struct Progress {
     started: Instant,
     visible: bool,
@@ -21,7 +21,7 @@ impl Progress {
         Self::new(io::stderr().is_terminal())
     }
 
-    /// Shows nothing, and still takes the time.
+    /// Displays nothing, but measures the time.
     pub(crate) fn hidden() -> Self {
         Self::new(false)
     }
@@ -30,7 +30,7 @@ impl Progress {
         Self { started: Instant::now(), visible, bar: OnceLock::new() }
     }
 
-    /// Says that `done` of `total` are done; `unit` is one word.
+    /// Reports that `done` of `total` are done; `unit` is one word.
     pub(crate) fn at(&self, done: u64, total: u64, unit: &'static str) {
         if !self.visible || self.started.elapsed() < PATIENCE {
             return;

@@ -1,8 +1,8 @@
-//! Samples from the block directories that Prometheus writes: one of them, or all below its data directory.
+//! Imports samples from Prometheus block directories: one block, or all in a data directory.
 //!
-//! Each block is read whole and checked, and goes in commits of about a hundred thousand samples. A second import of the same
-//! block changes nothing, so that one that was broken off is simply run again. What Prometheus has in memory and in its own log
-//! is in no block: its snapshot call writes it as one.
+//! Each block is read completely and verified, then written in commits of about a hundred thousand samples.
+//! Importing a block twice changes nothing, so an interrupted import is simply repeated. Samples in the
+//! memory and log of Prometheus are in no block; its snapshot API writes them as one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ impl From<BlockError> for Failure {
         match error {
             BlockError::Store(error) => ropewalk::Error::from(error).into(),
             BlockError::Io { path, source } => Self::file("read", &path, &source),
-            error => Self::new(Exit::Invalid, error.to_string(), "What was read before it is kept"),
+            error => Self::new(Exit::Invalid, error.to_string(), "Samples read before it are stored"),
         }
     }
 }
@@ -29,7 +29,7 @@ fn is_block(path: &Path) -> bool {
     path.join("index").is_file()
 }
 
-/// The blocks that `path` means, in the order of their names, which is that in which they were made.
+/// The blocks that `path` refers to, in order of their names, which is the order of their creation.
 fn blocks(path: &Path) -> Result<Vec<PathBuf>> {
     if is_block(path) {
         return Ok(vec![path.to_owned()]);
@@ -44,8 +44,8 @@ fn blocks(path: &Path) -> Result<Vec<PathBuf>> {
     }
     found.sort_unstable();
     if found.is_empty() {
-        let what = format!("there is no block of Prometheus in {}", path.display());
-        let todo = "A block is a directory with the files index and chunks/000001; Prometheus writes what it has in memory as one when asked for a snapshot";
+        let what = format!("there is no Prometheus block in {}", path.display());
+        let todo = "A block is a directory with the files index and chunks/000001; the snapshot API of Prometheus writes the samples in memory as one";
         return Err(Failure::new(Exit::NotFound, what, todo));
     }
     Ok(found)

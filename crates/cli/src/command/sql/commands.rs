@@ -1,4 +1,4 @@
-//! Commands of the shell itself, `.x` and `\x` alike.
+//! Shell commands, `.x` and `\x` alike.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ const HELP: &str = "\
 \\d NAME       a relation: columns, indexes, constraints, who refers to it
 \\l            databases
 .mode FORM    table, vertical, csv, tsv, json, ndjson, markdown
-\\x            table and vertical by turns
-.timer on     how long statements take       \\timing            by turns
+\\x            toggles between table and vertical
+.timer on     how long statements take       \\timing            toggles it
 .read FILE    run a script                   \\i FILE            the same
 .help \\?      this                           .quit \\q           the end";
 
-/// The names of all commands, for completion; and the forms of a result.
+/// All command names, for completion, and the formats of a result.
 pub(crate) const COMMANDS: &str = "\\? \\d \\di \\ds \\dt \\dv \\i \\l \\q \\timing \\x .exit .help .indexes .mode .quit .read .schema \
 .tables .timer";
 pub(crate) const FORMS: &str = "csv json markdown ndjson table tsv vertical";
@@ -64,7 +64,7 @@ pub(crate) fn run(runner: &mut Runner, text: &str) -> Result {
             Ok(())
         }
         (".quit" | ".exit" | "\\q", "") => {
-            Err(Failure::invalid(format!("{name} ends what is typed; a script ends with its text")))
+            Err(Failure::invalid(format!("{name} ends an interactive session; a script ends with its text")))
         }
         _ => Err(Failure::new(Exit::Invalid, format!("no command {text:?}"), ".help lists them")),
     }
@@ -75,7 +75,7 @@ fn query(runner: &mut Runner, sql: &str, parameters: &[Value<'_>]) -> Result<()>
     runner.show(&outcome)
 }
 
-/// A query of which nothing is shown when it answers nothing.
+/// Runs a query and prints its result unless it is empty.
 fn query_if_any(runner: &mut Runner, sql: &str, oid: i64) -> Result {
     let outcome = runner.session.execute(sql, &[Value::Int8(oid)]).map_err(super::failure)?;
     if outcome.rows.is_empty() { Ok(()) } else { runner.show(&outcome) }

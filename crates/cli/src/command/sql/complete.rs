@@ -1,11 +1,11 @@
-//! Completions of a word: commands of the shell, relations, columns, functions, words of SQL.
+//! Completion of a word: shell commands, relations, columns, functions, SQL keywords.
 
 use ropewalk::tables::Value;
 use ropewalk_sql::Session;
 
 use super::commands::{COMMANDS, FORMS};
 
-/// Words of SQL that are worth completing, and are coloured.
+/// SQL keywords to complete and to highlight.
 pub(crate) const WORDS: &str = "ADD ALL ALTER ANALYZE AND ANY ARRAY AS ASC BEGIN BETWEEN BY CASCADE CASE CAST CHECK COLUMN COMMENT \
 COMMIT CONFLICT CONSTRAINT COPY CREATE CROSS DEFAULT DELETE DESC DISTINCT DO DROP ELSE END EXCEPT EXISTS EXPLAIN FALSE FILTER FIRST \
 FOREIGN FROM FULL GENERATED GROUP HAVING IDENTITY IF ILIKE IN INDEX INNER INSERT INTERSECT INTERVAL INTO IS JOIN KEY LAST LATERAL LEFT \
@@ -69,7 +69,8 @@ fn last_word(text: &str) -> &str {
     text.get(text.trim_end_matches(is_of_word).len()..).unwrap_or_default()
 }
 
-/// The relation that a name or an alias in a statement means: `name`, or the relation before it in `relation [AS] name`.
+/// The relation that a name or alias in a statement refers to: `name`, or the relation before it in `relation
+/// [AS] name`.
 fn meant<'c>(line: &str, name: &str, columns: &'c [(String, String)]) -> Option<&'c str> {
     let relation = |name: &str| columns.iter().map(|(table, _)| table.as_str()).find(|table| *table == name);
     let words: Vec<&str> = line.split(|c: char| !is_of_word(c)).filter(|word| !word.is_empty()).collect();
@@ -83,7 +84,7 @@ fn meant<'c>(line: &str, name: &str, columns: &'c [(String, String)]) -> Option<
     })
 }
 
-/// Two texts for each row of a query; none when it cannot be answered, as while a definition changes.
+/// Two strings for each row of a query; empty if it fails, as during a schema change.
 fn pairs(session: &mut Session, sql: &str) -> Vec<(String, String)> {
     let rows = session.execute(sql, &[]).map(|outcome| outcome.rows).unwrap_or_default();
     let pair = |row: Vec<Value<'static>>| match row.as_slice() {

@@ -16,16 +16,17 @@ use super::shell::{self, Source};
 use super::{complete, split};
 use crate::output::failure::{Exit, Failure, Result};
 
-/// Statements of the history.
+/// Most statements in the history.
 const HISTORY_ENTRIES: usize = 10_000;
 const MENU: &str = "completion";
 
-/// Statements from a person at a terminal.
+/// Line editor for an interactive session.
 pub(crate) struct Editor(Reedline);
 
 impl Editor {
-    /// An editor that completes the names that `session` sees. Completion needs a separate session: its reads must not become
-    /// part of the transaction that is typed.
+    /// Creates an editor that completes the names that `session` sees.
+    ///
+    /// It needs a separate session: its reads must not become part of the transaction that is typed.
     pub(crate) fn new(session: Session) -> Self {
         let mut keys = default_emacs_keybindings();
         let menu = ReedlineEvent::Menu(MENU.into());
@@ -74,7 +75,8 @@ fn broken(error: std::io::Error) -> Failure {
     Failure::new(Exit::Io, format!("the terminal: {error}"), "")
 }
 
-/// The file of the history: `ROPEWALK_HISTORY`, else in the user's state directory (XDG Base Directory Specification).
+/// The history file: `ROPEWALK_HISTORY`, else in the state directory of the user (XDG Base Directory
+/// Specification).
 fn history_place() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     named("ROPEWALK_HISTORY").or_else(|| {
@@ -83,7 +85,7 @@ fn history_place() -> Option<PathBuf> {
     })
 }
 
-/// The history of a file that only its owner may read.
+/// Opens the history in a file that only its owner may read.
 fn history(path: &Path) -> Option<FileBackedHistory> {
     std::fs::create_dir_all(path.parent()?).ok()?;
     let mut options = std::fs::OpenOptions::new();
@@ -94,7 +96,7 @@ fn history(path: &Path) -> Option<FileBackedHistory> {
     FileBackedHistory::with_file(HISTORY_ENTRIES, path.to_owned()).ok()
 }
 
-/// The prompt of a line: `*` in a transaction, `!` in one that has failed.
+/// The prompt: `*` in a transaction, `!` in a failed one.
 struct Signs(Status);
 
 impl Prompt for Signs {
@@ -140,7 +142,7 @@ struct Names(Session);
 impl Completer for Names {
     fn complete(&mut self, line: &str, place: usize) -> CompletionResult {
         let before = line.get(..place).unwrap_or_default();
-        // Statements that are over have no names to give.
+        // Complete statements contribute no names.
         let begun = before.len() - split::last(before).len();
         let (line, before) = (line.get(begun..).unwrap_or_default(), before.get(begun..).unwrap_or_default());
         let (start, words) = complete::complete(&mut self.0, line, before);

@@ -11,22 +11,22 @@ use ropewalk_sql::{Outcome, Zone, to_text, to_text_in};
 use crate::output::cell::printable;
 use crate::output::report::{Mode, table};
 
-/// Form of a result: those of every command, and some that only rows of SQL have a use for.
+/// Format of a result: those of all commands, and some only for SQL rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// For eyes, the middle left out when it is long
+    /// For people; the middle of a long result is omitted
     Table,
-    /// Each column on a line of its own
+    /// Each column on a separate line
     Vertical,
     /// RFC 4180, with a header
     Csv,
-    /// Fields apart by tabs, with a header; tabs and line ends as \t and \n
+    /// Fields separated by tabs, with a header; tabs and line ends as \t and \n
     Tsv,
     /// One JSON array
     Json,
-    /// One JSON object a line
+    /// One JSON object per line
     Ndjson,
-    /// A table of Markdown
+    /// A Markdown table
     Markdown,
 }
 
@@ -41,7 +41,7 @@ impl From<Mode> for Form {
     }
 }
 
-/// Rows at the beginning and at the end that a table shows of a long result.
+/// Rows at each end of a long result that a table displays.
 const END_ROWS: usize = 50;
 /// Characters of a cell of a table.
 const CELL_CHARS: usize = 300;
@@ -59,7 +59,7 @@ fn is_number(ty: Type) -> bool {
     matches!(scalar, S::Int2 | S::Int4 | S::Int8 | S::Float4 | S::Float8 | S::Numeric(_))
 }
 
-/// Moments as the zone's clock shows them, as text.
+/// Formats timestamps in the given time zone, as text.
 fn in_zone<'o>(rows: &'o [Row], zone: &Zone) -> Cow<'o, [Row]> {
     if zone.is_utc() {
         return Cow::Borrowed(rows);
@@ -166,7 +166,7 @@ fn markdown(columns: &Columns<'_>, rows: &[Row], out: &mut dyn Write) -> io::Res
         .try_for_each(|row| writeln!(out, "{}", line(row.iter().map(|value| escape(&text(value))).collect())))
 }
 
-/// A row as JSON: numbers and truths as such, JSON as it is, arrays as arrays, everything else as text.
+/// A row as JSON: numbers, booleans, JSON and arrays as such, everything else as a string.
 fn object(columns: &Columns<'_>, row: &[Value<'static>]) -> String {
     let members = columns
         .iter()
@@ -183,7 +183,7 @@ fn json(value: &Value<'_>) -> String {
         Value::Float4(float) if float.is_finite() => text(value),
         Value::Float8(float) if float.is_finite() => text(value),
         Value::Numeric(number) if !number.is_nan() => text(value),
-        // A line end can only stand between its parts.
+        // A line end can only occur between its tokens.
         Value::Json(document) => document.replace(['\n', '\r'], " "),
         Value::Array(array) => {
             let items: Vec<String> = array.iter().flatten().map(|item| json(&item)).collect();

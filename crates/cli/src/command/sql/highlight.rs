@@ -1,9 +1,9 @@
-//! Colours of a statement while it is typed: its words, texts, numbers, comments; commands of the shell.
+//! Syntax highlighting of a statement while it is typed, and of shell commands.
 
 use super::complete::WORDS;
 use super::split;
 
-/// The kind of a piece of text.
+/// Kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Plain,
@@ -14,7 +14,7 @@ pub(crate) enum Kind {
     Command,
 }
 
-/// A text in pieces, none of it left out. What is open at its end is taken as if it ended there.
+/// Splits a text into tokens that cover all of it. An unterminated token extends to the end.
 pub(crate) fn pieces(text: &str) -> Vec<(Kind, &str)> {
     if split::is_command(text) {
         return vec![(Kind::Command, text)];
@@ -31,7 +31,7 @@ pub(crate) fn pieces(text: &str) -> Vec<(Kind, &str)> {
     found
 }
 
-/// The piece that a text begins with: its kind and its bytes.
+/// The first token of a text: its kind and its length in bytes.
 fn piece(text: &str, has_escapes: bool) -> (Kind, usize) {
     let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
     let run = |is: &dyn Fn(char) -> bool| text.find(|c| !is(c)).unwrap_or(text.len());
@@ -59,7 +59,7 @@ fn piece(text: &str, has_escapes: bool) -> (Kind, usize) {
     }
 }
 
-/// Bytes up to the quote that ends what the text begins with. A doubled quote ends it, too, and begins the next piece.
+/// Length of a quoted token. A doubled quote ends it and begins the next token.
 fn quoted_bytes(text: &str, has_escapes: bool) -> usize {
     let mut letters = text.char_indices();
     let quote = letters.next().map(|(_, quote)| quote);
@@ -73,7 +73,7 @@ fn quoted_bytes(text: &str, has_escapes: bool) -> usize {
     text.len()
 }
 
-/// Bytes of the comment that the text begins with; comments nest.
+/// Length of the comment at the start of the text; comments nest.
 fn comment_bytes(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;

@@ -29,7 +29,7 @@ use crate::values::bytes;
 use form::Form;
 use watch::Watch;
 
-/// Bytes of what COPY reads from standard input at a time.
+/// Bytes per read of COPY from standard input.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Arguments of `ropewalk sql`.
@@ -44,14 +44,14 @@ pub(crate) struct Sql {
     /// File of statements to run after those of -c; - is standard input
     #[arg(short = 'f', long = "file", value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// Bytes that columns of tables which queries read whole may take in memory, beside --memory [default: a quarter of the
-    /// memory that the process may use]
+    /// Bytes for in-memory columns of tables that queries scan, in addition to --memory [default: a quarter
+    /// of the memory that the process may use]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     column_memory: Option<u64>,
 }
 
 impl Sql {
-    /// True when a person types the statements.
+    /// True if the statements are typed at a terminal.
     fn is_typed(&self) -> bool {
         self.texts().next().is_none() && self.file.is_none() && io::stdin().is_terminal()
     }
@@ -86,16 +86,16 @@ pub(crate) fn sql(context: &Context, sql: &Sql) -> Result {
     done.and(Ok(closed?))
 }
 
-/// Runs statements and shows what they answer.
+/// Runs statements and prints their results.
 pub(crate) struct Runner {
     session: Session,
     form: Form,
     has_timer: bool,
-    /// Of a person who waits.
+    /// Only for an interactive session.
     watch: Option<Watch>,
 }
 
-/// Where the data of a COPY FROM STDIN is.
+/// Source of the data of COPY FROM STDIN.
 enum Data<'s> {
     StandardInput,
     /// After the statement, up to a line `\.`, as pg_dump writes it.
@@ -116,7 +116,7 @@ impl Runner {
         }
     }
 
-    /// The statements of one -c: one transaction, unless one of them is alone or says otherwise.
+    /// Runs the statements of one -c as one transaction, unless there is only one or they say otherwise.
     fn command(&mut self, text: &str) -> Result {
         let (first, behind) = split::first(text).unwrap_or((text, ""));
         if split::is_blank(behind) || split::is_command(first) {
@@ -132,7 +132,7 @@ impl Runner {
         self.script(&text).map_err(|(line, failure)| failure.at(&format!("{}:{line}", file.display())))
     }
 
-    /// Runs a script statement by statement; fails at the first that fails, with its line.
+    /// Runs a script statement by statement; fails at the first failing one, with its line.
     fn script(&mut self, text: &str) -> Result<(), (usize, Failure)> {
         let mut rest = text;
         loop {
@@ -154,7 +154,7 @@ impl Runner {
         }
     }
 
-    /// One statement, or a command of the shell.
+    /// Runs one statement or shell command.
     fn one(&mut self, text: &str, data: &mut Data<'_>) -> Result {
         if split::is_command(text) {
             return commands::run(self, split::bare(text).trim());
@@ -259,7 +259,7 @@ fn unread(error: &io::Error) -> Failure {
     Failure::file("read", Path::new("standard input"), error)
 }
 
-/// A statement's error as the command's.
+/// Converts the error of a statement.
 fn failure(error: SqlError) -> Failure {
     let exit = match error.state.0 {
         "40001" => Exit::Conflict,

@@ -1,4 +1,5 @@
-//! `ropewalk sql` against a server: each text is one request to `POST /v1/sql`, and one transaction unless it says otherwise.
+//! `ropewalk sql` against a server: each text is one request to `POST /v1/sql`, run as one transaction unless
+//! it says otherwise.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -33,7 +34,7 @@ struct Column {
 }
 
 impl Answered {
-    /// As an outcome to be shown; `None` where there are no rows to show.
+    /// Converts to a printable outcome; `None` without rows.
     fn outcome(self) -> Option<Outcome> {
         let columns = self.columns?.into_iter().map(|column| {
             let is_number = matches!(

@@ -1,4 +1,5 @@
-//! The prompt: a statement ends at its semicolon and can span lines; a command of the shell ends at the end of its line.
+//! The interactive prompt. A statement ends at its semicolon and may span lines; a shell command ends with
+//! its line.
 
 use std::io::{self, BufRead as _, IsTerminal as _};
 
@@ -9,7 +10,7 @@ use super::watch::Watch;
 use super::{Runner, say, split};
 use crate::output::failure::Result;
 
-/// The prompt of every further line of a statement.
+/// Prompt of the continuation lines of a statement.
 pub(crate) const CONTINUED: &str = "        … ";
 
 /// A source of statements.
@@ -20,8 +21,8 @@ pub(crate) trait Source {
 
 /// Runs statements until the source ends.
 pub(crate) fn run(runner: &mut Runner, place: &str) -> Result {
-    say(&format!("{place}: .help says what there is beside SQL, Ctrl-D ends"), "\n");
-    // A line editor wants a terminal for both directions that can move its cursor.
+    say(&format!("{place}: .help lists the shell commands, Ctrl-D exits"), "\n");
+    // A line editor needs a terminal for input and output that can move its cursor.
     let is_plain = !io::stdout().is_terminal() || std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     let mut source: Box<dyn Source> = match is_plain {
         true => Box::new(Lines),
@@ -48,7 +49,7 @@ fn next(runner: &Runner, source: &mut dyn Source) -> Result<Option<String>> {
     }
 }
 
-/// The prompt of the first line of a statement.
+/// Prompt of the first line of a statement.
 pub(crate) fn prompt(status: Status) -> &'static str {
     match status {
         Status::Idle => "ropewalk> ",
@@ -66,7 +67,7 @@ fn is_end(text: &str) -> bool {
     matches!(text.trim().trim_end_matches(';'), ".quit" | ".exit" | "\\q" | "quit" | "exit")
 }
 
-/// Lines as they come, for terminals that cannot do more.
+/// Plain lines, for terminals without cursor control.
 struct Lines;
 
 impl Source for Lines {

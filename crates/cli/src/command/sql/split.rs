@@ -1,10 +1,10 @@
-//! Splits a text into statements at semicolons outside of quotes, comments and dollar quotes. A line that starts with `.` or
-//! `\` where a statement can start is a command of the shell.
+//! Splits a text into statements at semicolons outside quotes, comments and dollar quotes. A line that starts
+//! with `.` or `\` where a statement may start is a shell command.
 
 /// The lexical context at a position of a text.
 enum In {
     Plain,
-    /// The quote that ends it, and whether a backslash keeps it from doing so.
+    /// The closing quote, and whether a backslash escapes it.
     Quotes(u8, bool),
     Line,
     /// Comments nest.
@@ -12,13 +12,13 @@ enum In {
     Dollar(String),
 }
 
-/// The first statement of a text, excluding its semicolon, and the rest. `None`: no statement ends in the text.
+/// Returns the first statement without its semicolon, and the rest; `None` if no statement ends in the text.
 pub(crate) fn first(text: &str) -> Option<(&str, &str)> {
     let (end, behind) = walk(text).ok()?;
     Some((text.get(..end)?, text.get(behind..)?))
 }
 
-/// True when the text ends between statements: nothing is open, nothing is begun.
+/// True if the text ends between statements.
 pub(crate) fn is_whole(text: &str) -> bool {
     let mut rest = text;
     loop {
@@ -29,7 +29,7 @@ pub(crate) fn is_whole(text: &str) -> bool {
     }
 }
 
-/// The text after the last statement that ends in it; a command of the shell ends with its line.
+/// The text after the last complete statement; a shell command ends with its line.
 pub(crate) fn last(text: &str) -> &str {
     let mut rest = text;
     while let Some((statement, behind)) = first(rest) {
@@ -41,7 +41,7 @@ pub(crate) fn last(text: &str) -> &str {
     rest
 }
 
-/// The text without the space and comments that it begins with.
+/// The text without leading whitespace and comments.
 pub(crate) fn bare(text: &str) -> &str {
     let mut rest = text.trim_start();
     loop {
@@ -56,23 +56,24 @@ pub(crate) fn bare(text: &str) -> &str {
     }
 }
 
-/// True for what holds no statement: space and comments.
+/// True if the text is only whitespace and comments.
 pub(crate) fn is_blank(text: &str) -> bool {
     bare(text).is_empty()
 }
 
-/// True for lines that are for the shell.
+/// True for shell commands.
 pub(crate) fn is_command(text: &str) -> bool {
     bare(text).starts_with(['.', '\\'])
 }
 
-/// Where the first statement ends and the next begins; or, when none ends, whether something is open.
+/// Scans to the end of the first statement and the start of the next. The error says whether the text is
+/// outside quotes and comments at its end.
 fn walk(text: &str) -> Result<(usize, usize), bool> {
     let bytes = text.as_bytes();
     let at = |place: usize| bytes.get(place).copied().unwrap_or(0);
     let mut place = 0;
     let mut state = In::Plain;
-    // Nothing but blanks and comments so far.
+    // Set after whitespace and comments.
     let mut is_begun = false;
     while place < bytes.len() {
         let (byte, next) = (at(place), at(place + 1));

@@ -1,5 +1,6 @@
-//! A thread that watches statements and the terminal: it shows the run time after a second, cancels a statement on Ctrl-C,
-//! and ends the process when the terminal is gone. At the prompt, Ctrl-C is a key of the line editor.
+//! A thread that watches statements and the terminal: it displays the run time after a second, cancels a
+//! statement on Ctrl-C, and ends the process when the terminal is closed. At the prompt, Ctrl-C is a key of
+//! the line editor.
 //!
 //! SIGHUP usually ends the process, but a process can ignore it (`nohup`). The line editor then reads from the closed
 //! terminal in a busy loop and cannot be stopped, so this thread ends the process, after the running statement.
@@ -25,7 +26,7 @@ struct Run {
 #[derive(Default)]
 struct Seen {
     run: Option<Run>,
-    /// The prompt waits for what is typed.
+    /// The prompt waits for input.
     is_asking: bool,
     is_gone: bool,
 }
@@ -33,13 +34,13 @@ struct Seen {
 #[derive(Clone, Default)]
 struct Now(Arc<Mutex<Seen>>);
 
-/// A thread that watches what runs, and the terminal.
+/// Handle on the watch thread.
 pub(crate) struct Watch(Now);
 
-/// A statement that runs, until the value is gone.
+/// Guard of a running statement.
 pub(crate) struct Running(Now);
 
-/// A prompt that waits, until the value is gone.
+/// Guard of a waiting prompt.
 pub(crate) struct Asking(Now);
 
 impl Now {
@@ -49,7 +50,8 @@ impl Now {
 }
 
 impl Watch {
-    /// Watches the terminal of standard input. If it is gone while the prompt waits, `db` is closed and the process ends.
+    /// Watches the terminal of standard input. If it closes while the prompt waits, `db` is closed and the
+    /// process ends.
     pub(crate) fn new(db: Database) -> Self {
         let now = Now::default();
         let seen = now.clone();
@@ -63,7 +65,7 @@ impl Watch {
         Running(self.0.clone())
     }
 
-    /// Marks the prompt as waiting; `None` when the terminal is gone.
+    /// Marks the prompt as waiting; `None` if the terminal is closed.
     pub(crate) fn ask(&self) -> Option<Asking> {
         let mut seen = self.0.seen();
         seen.is_asking = !seen.is_gone;
@@ -86,7 +88,7 @@ impl Drop for Asking {
 }
 
 fn watch(now: &Now, db: Database) {
-    // If this fails, no run time is shown, and Ctrl-C ends the program.
+    // If this fails, no run time is displayed, and Ctrl-C ends the program.
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
         #[cfg(unix)]
@@ -114,7 +116,7 @@ fn watch(now: &Now, db: Database) {
     });
 }
 
-/// Waits until the terminal is gone, and ends the process if the prompt waits.
+/// Waits until the terminal closes, and ends the process if the prompt waits.
 #[cfg(unix)]
 async fn end_with_terminal(now: Now, db: Database) {
     if hung_up().await.is_err() {
@@ -129,7 +131,7 @@ async fn end_with_terminal(now: Now, db: Database) {
     }
 }
 
-/// Resolves when the terminal is closed. Keys wake it and stay unread.
+/// Resolves when the terminal closes. Keys wake it and remain unread.
 #[cfg(unix)]
 #[expect(deprecated, reason = "the other ways are unsafe; this one is sound for a descriptor that is owned")]
 async fn hung_up() -> std::io::Result<()> {

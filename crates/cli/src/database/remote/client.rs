@@ -1,4 +1,4 @@
-//! A blocking HTTP client: one connection, one request at a time, bodies read as they arrive.
+//! A blocking HTTP client: one connection, one request at a time, streamed bodies.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, Read};
@@ -18,15 +18,15 @@ use super::endpoint::{Endpoint, Secrets};
 use super::problem::{self, Line};
 use crate::output::failure::{Exit, Failure, Result};
 
-/// How long to wait for a connection.
+/// Most time to open a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 const JSON: &str = "application/json";
-/// Lines, every payload in base64: each byte arrives as it is.
+/// NDJSON with all payloads in base64, which preserves every byte.
 const NDJSON: &str = "application/x-ndjson; payload=base64";
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// The client.
+/// A client of one server.
 pub(crate) struct Client {
     endpoint: Endpoint,
     secrets: Secrets,
@@ -49,7 +49,7 @@ impl Client {
         Ok(client)
     }
 
-    /// For people.
+    /// The address for messages.
     pub(crate) fn shown(&self) -> String {
         self.endpoint.shown()
     }
@@ -61,13 +61,13 @@ impl Client {
         };
         let (sender, connection) = tokio::time::timeout(CONNECT_TIME, opening)
             .await
-            .map_err(|_| self.endpoint.unreachable(&"no answer"))??;
-        // Its end shows in the request that it was to carry.
+            .map_err(|_| self.endpoint.unreachable(&"no response"))??;
+        // An error of the connection is reported by the request that uses it.
         tokio::spawn(async move { drop(connection.await) });
         Ok(sender)
     }
 
-    /// Asks for one JSON answer.
+    /// Sends a request and decodes its JSON response.
     pub(crate) fn ask<A: DeserializeOwned>(
         &self,
         method: Method,
@@ -87,7 +87,7 @@ impl Client {
         drained.map(drop).map_err(|error| self.endpoint.unreachable(&error))
     }
 
-    /// Asks for lines of JSON and visits each as it comes.
+    /// Sends a request and visits each JSON line of the streamed response.
     pub(crate) fn lines<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -115,7 +115,7 @@ impl Client {
     }
 
     fn strange(&self, error: &dyn std::fmt::Display) -> Failure {
-        let what = format!("{} answered what is not understood here: {error}", self.shown());
+        let what = format!("{} sent an unexpected response: {error}", self.shown());
         Failure::new(Exit::Internal, what, "Is it a Ropewalk server of this version?")
     }
 
@@ -159,14 +159,14 @@ impl Client {
     }
 }
 
-/// The connection of the request before, unless the server has closed it.
+/// The connection of the previous request, unless the server has closed it.
 async fn usable(idle: Option<Sender>) -> Option<Sender> {
     let mut idle = idle?;
     idle.ready().await.ok()?;
     Some(idle)
 }
 
-/// The body of an answer, read as it comes.
+/// The streamed body of a response.
 struct Body<'c> {
     client: &'c Client,
     incoming: Incoming,
@@ -185,7 +185,7 @@ impl BufRead for Body<'_> {
             match self.client.runtime.block_on(self.incoming.frame()) {
                 None => break,
                 Some(Err(error)) => return Err(io::Error::other(error)),
-                // Trailers say nothing here.
+                // Trailers are ignored.
                 Some(Ok(frame)) => self.chunk = frame.into_data().unwrap_or_default(),
             }
         }

@@ -25,7 +25,7 @@ pub(crate) struct Url {
 }
 
 impl Url {
-    /// True when the text is meant as an address and not as a directory.
+    /// True if the text is a URL and not a directory.
     pub(crate) fn is_meant(text: &str) -> bool {
         text.contains("://")
     }
@@ -79,7 +79,7 @@ impl Url {
     }
 }
 
-/// `%40` is `@`.
+/// Decodes percent escapes such as `%40`.
 fn decode(text: &str) -> Result<String, String> {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();
@@ -117,7 +117,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Endpoint {
-    /// For people.
+    /// The address for messages.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::Url(url) => url.shown(),
@@ -141,7 +141,7 @@ impl Endpoint {
         };
         if secrets.token.is_some() {
             return Err(Failure::invalid(
-                "--at names a user, and there is a token too; one of them is enough",
+                "--at names a user, and there is a token, too; use only one of them",
             ));
         }
         let password = match &url.password {
@@ -190,7 +190,7 @@ pub(crate) fn is_served(dir: &Path) -> bool {
     ropewalk_server::connect_local(dir).is_ok()
 }
 
-/// TLS 1.3 with the system's certificates, or those of one file.
+/// TLS 1.3 with the system certificates, or those of one file.
 fn client_config(ca: Option<&Path>) -> Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     let certificates = match ca {

@@ -1,4 +1,4 @@
-//! The database of a server: the requests of the commands over HTTP.
+//! The database of a server: commands as HTTP requests.
 //!
 //! ```text
 //! --at URL, or a directory that a server holds ─▶ endpoint ─▶ client ─▶ Remote ─▶ the same rows as from files
@@ -39,7 +39,7 @@ impl Remote {
         Ok(Self { client: Client::connect(endpoint, secrets)? })
     }
 
-    /// Runs the statements of a text.
+    /// Runs SQL statements.
     pub(crate) fn sql<A: DeserializeOwned>(&self, text: &str) -> Result<A> {
         self.client.ask(Method::POST, "/v1/sql", Some(&serde_json::json!({ "sql": text })))
     }
@@ -145,7 +145,7 @@ impl Remote {
         Ok(listed.collect())
     }
 
-    /// Replays or discards parked events: these, or all. Returns their number.
+    /// Replays or discards the given parked events, or all. Returns their number.
     pub(crate) fn settle_parked(
         &self,
         store: &str,
@@ -170,12 +170,12 @@ impl Remote {
         }
     }
 
-    /// Sends a request to the Prometheus API; `value` is that of the parameter at the end of `path`.
+    /// Sends a request to the Prometheus API; `value` is the last parameter of `path`.
     pub(crate) fn prometheus<A: DeserializeOwned>(&self, path: &str, value: &str) -> Result<A> {
         self.client.ask(Method::GET, &format!("/api/v1/{path}{}", encode(value)), NOTHING)
     }
 
-    /// Commits in order: those from `from` on, or the newest `last`; with `follow` without an end.
+    /// Visits the commits from `from` on, or the newest `last`; with `follow` without an end.
     pub(crate) fn changes(
         &self,
         from: Option<Seq>,
@@ -193,7 +193,7 @@ fn path(store: &str, rest: &str) -> String {
     format!("/v1/stores/{}/{rest}", encode(store))
 }
 
-/// As [`path`], for a read that fails when the store does not exist, as it does in a directory.
+/// Same as [`path`], for a read that fails if the store does not exist, as in a directory.
 fn read_path(store: &str, rest: &str) -> String {
     format!("{}?must_exist=true", path(store, rest))
 }

@@ -1,4 +1,4 @@
-//! Errors of a server, with the texts and exit codes of a command on a directory.
+//! Errors of a server, with the texts and exit codes of the same command on a directory.
 
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ struct Problem {
     detail: String,
 }
 
-/// The body of an error of Prometheus' API.
+/// The error body of the Prometheus API.
 #[derive(Deserialize)]
 struct Refused {
     error: String,
@@ -41,7 +41,7 @@ pub(super) fn failure(server: &str, status: StatusCode, body: &[u8]) -> Failure 
             Failure::new(exit, refused.error, "")
         }
         Err(_) => {
-            let what = format!("{server} answered {status}, and not in the way of a Ropewalk server");
+            let what = format!("{server} responded {status}, but not as a Ropewalk server");
             Failure::new(Exit::Internal, what, "Is this the HTTP port?")
         }
     }
@@ -55,7 +55,7 @@ pub(super) enum Line<T> {
     Control,
     /// The error that ends it.
     Ended(Failure),
-    /// None of these.
+    /// Unexpected content.
     Strange(serde_json::Error),
 }
 

@@ -225,7 +225,7 @@ impl<'a> QueryBody<'a> {
     }
 }
 
-/// An event as the API shows it.
+/// An event in the API.
 #[derive(Deserialize)]
 pub(super) struct EventLine {
     position: u64,
@@ -259,7 +259,7 @@ impl EventLine {
                 id: self.id,
                 metadata: self.metadata.0,
             },
-            // No command shows it.
+            // No command prints it.
             tracking: None,
         })
     }

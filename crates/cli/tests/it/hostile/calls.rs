@@ -1,4 +1,4 @@
-//! Two plain clients that block: HTTP/1.1 on one kept connection, and the gRPC client that tonic generates.
+//! Two simple blocking clients: HTTP/1.1 on one persistent connection, and the generated tonic client.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ impl Http {
         Self(BufReader::new(stream))
     }
 
-    /// Sends JSON and answers status and body.
+    /// Sends JSON and returns status and body.
     pub(super) fn post(&mut self, path: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
         let body = body.to_string();
         let request = format!(
@@ -48,7 +48,7 @@ impl Http {
     }
 }
 
-/// A client and the thread's runtime.
+/// A client and the runtime of its thread.
 pub(super) struct Grpc {
     pub(super) runtime: Runtime,
     pub(super) client: DcbClient<Channel>,

@@ -1,6 +1,6 @@
-//! Thirty-two clients append under random conditions over both protocols. Afterwards, offline, the log must explain every
-//! answer: an accepted append lies there whole, and nothing that it excludes lies between its `after` and itself; a
-//! refused one has an event that refuses it.
+//! Thirty-two clients append under random conditions over both protocols. Afterwards the log must explain
+//! every response: an accepted append is stored completely, with no event that its condition excludes between
+//! its `after` and itself; for a rejected one there is such an event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +63,7 @@ impl Condition {
     }
 }
 
-/// `0` to `most` different words.
+/// `least` to `most` different words.
 fn words(dice: &mut Dice, prefix: &str, least: u64, most: u64) -> Vec<String> {
     let count = least + dice.below(most - least + 1);
     let mut words: Vec<String> = (0..count).map(|_| format!("{prefix}{}", dice.below(WORDS))).collect();
@@ -74,12 +74,13 @@ fn words(dice: &mut Dice, prefix: &str, least: u64, most: u64) -> Vec<String> {
 
 fn item(dice: &mut Dice) -> Item {
     let kinds = words(dice, "type", 0, 4);
-    // An item without types and tags is no item.
+    // An item without types and tags is not allowed.
     let tags = words(dice, "tag:", u64::from(kinds.is_empty()), 3);
     Item { kinds, tags }
 }
 
-/// None in one of four appends; otherwise a random query after nothing, after what is known, a little before or beyond it.
+/// None in one of four appends; otherwise a random query after nothing, or after a position near the known
+/// head.
 fn condition(dice: &mut Dice, known: u64) -> Option<Condition> {
     let after = match dice.below(8) {
         0 | 1 => return None,
@@ -190,7 +191,7 @@ fn client(seed: u64, number: u64, addresses: &[String; 2], known: &AtomicU64) ->
     attempts
 }
 
-/// Fails unless `log` explains the attempt; answers how many of its events are there.
+/// Fails unless `log` explains the attempt; returns how many of its events are stored.
 fn explained(attempt: &Attempt, log: &[SequencedEvent]) -> usize {
     let Attempt { events, condition, answer } = attempt;
     match answer {
@@ -249,10 +250,10 @@ fn no_committed_event_violates_its_condition() {
     }
 }
 
-/// The checker itself: a log in which the same append lies twice, both times under the condition that it is the first.
+/// Tests the checker: a log with the same append twice, each under the condition that it is the first.
 #[test]
 #[should_panic(expected = "accepted against its condition")]
-fn the_checker_notices_a_violated_condition() {
+fn checker_detects_a_violated_condition() {
     let place = Place::new();
     let db = Database::open(place.path().join("ropewalk.db")).unwrap();
     let store = db.events("default").unwrap();

@@ -1,5 +1,5 @@
-//! Garbage on every port: random bytes, mutated requests, HTTP/2 frames that lie. Meanwhile honest clients are served,
-//! memory stays bounded, and the log holds its own records only.
+//! Garbage on every port: random bytes, mutated requests, malformed HTTP/2 frames. Meanwhile valid clients
+//! are served, memory remains bounded, and the log contains only valid records.
 
 use std::io::{Read as _, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,7 +19,7 @@ const SENDERS: u64 = 4;
 const GROWTH_MIB: u64 = 192;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Requests that are right until they are mutated.
+/// Valid requests, to be mutated.
 const REQUESTS: [&str; 6] = [
     "GET /v1/stores/default/events?type=A&limit=10 HTTP/1.1\r\nhost: localhost\r\n\r\n",
     "GET /v1/stores/default/subscribe?format=sse HTTP/1.1\r\nhost: localhost\r\nlast-event-id: 7\r\n\r\n",
@@ -38,7 +38,7 @@ fn frame(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32, pay
     out.extend_from_slice(payload);
 }
 
-/// Frames with random headers, some of which promise more than comes.
+/// Frames with random headers, some with a larger length than their payload.
 fn frames(dice: &mut Dice) -> Vec<u8> {
     let mut out = PREFACE.to_vec();
     frame(&mut out, 0, 4, 0, 0, &[]);
@@ -52,11 +52,11 @@ fn frames(dice: &mut Dice) -> Vec<u8> {
     out
 }
 
-/// A call whose message is garbage, or whose length is.
+/// A call with a garbage message or message length.
 fn call(dice: &mut Dice) -> Vec<u8> {
     let methods = ["Read", "Append", "Subscribe", "Head", "GetTrackingInfo", "Nothing"];
     let path = format!("/umadb.v1.DCB/{}", methods[dice.below(6) as usize]);
-    // POST, http, path, authority, content-type: by their numbers in the static table.
+    // POST, http, path, authority, content-type: by their index in the static table.
     let mut headers = vec![0x83, 0x86, 0x04, path.len() as u8];
     headers.extend_from_slice(path.as_bytes());
     headers.extend_from_slice(b"\x01\x01x\x0f\x10\x10application/grpc\x00\x02te\x08trailers");
@@ -104,14 +104,14 @@ fn garbage(dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// Sends garbage on one port after the other until the time is over; how many connections that were.
+/// Sends garbage to the ports in turn until the time is over; returns the number of connections.
 fn send(seed: u64, addresses: &[String], socket: &Path, until: Instant) -> u64 {
     let mut dice = Dice(seed);
     let mut sent = 0;
     while Instant::now() < until {
         let bytes = garbage(&mut dice);
         let patience = Some(Duration::from_millis(1 + dice.below(10)));
-        // The server may close at any moment, and may be at its limit; none of that is an error here.
+        // The server may close the connection at any time, or be at its limit; neither is an error here.
         if dice.below(4) == 0 {
             let Ok(mut stream) = UnixStream::connect(socket) else { continue };
             stream.set_read_timeout(patience).unwrap();
@@ -159,7 +159,7 @@ fn garbage_on_every_port_changes_nothing() {
     assert!(sent > 10, "only {sent} connections");
     let grown = resident_mib(&place).saturating_sub(before);
     assert!(grown < GROWTH_MIB, "{grown} MiB more after {sent} connections");
-    // Both answer new connections, too.
+    // Both accept new connections.
     let (status, count) = Http::connect(&addresses[0])
         .post("/v1/stores/honest/events:count", &json!({ "query": { "items": [{ "types": ["Honest"] }] } }));
     assert_eq!((status, count["count"].as_u64()), (200, Some(appended)), "{count}");

@@ -1,4 +1,4 @@
-//! Many subscriptions that have nothing to do cost little, and each still gets its event.
+//! Many idle subscriptions use little memory, and each still receives its event.
 
 use ropewalk_grpc::proto::umadb::v1 as proto;
 
@@ -7,7 +7,7 @@ use crate::Place;
 use crate::serving::Server;
 
 const STREAMS_PER_CONNECTION: u64 = 100;
-/// A share for the connections and what the allocator keeps, and what one subscription may cost: 10,000 stay below 200 MiB.
+/// Memory for connections and the allocator, and per subscription: 10,000 use less than 200 MiB.
 const BASE_MIB: u64 = 40;
 const SUBSCRIPTION_KIB: u64 = 16;
 

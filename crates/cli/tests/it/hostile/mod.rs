@@ -1,10 +1,10 @@
-//! The server as a real process among clients that race, stall, vanish or send garbage. Each test has a quick form here;
-//! a variable of the environment makes it as long as one likes:
+//! The server as a real process, with clients that race, stall, vanish or send garbage. Each test is short
+//! here; an environment variable sets its length:
 //!
-//! | variable | what | here |
+//! | variable | meaning | default |
 //! |---|---|---|
 //! | `ROPEWALK_SEEDS` | seeds of the consistency checker | 2 |
-//! | `ROPEWALK_GARBAGE_SECONDS` | how long garbage is sent | 2 |
+//! | `ROPEWALK_GARBAGE_SECONDS` | seconds of garbage | 2 |
 //! | `ROPEWALK_IDLE` | idle subscriptions | 1,000 |
 
 mod calls;
@@ -21,12 +21,12 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Memory that the server holds, its mapped files included, in MiB.
+/// Resident memory of the server in MiB, including mapped files.
 fn resident_mib(place: &Place) -> u64 {
     memory_kib(place, "VmRSS:") / 1024
 }
 
-/// A line of the kernel's account of the server's memory, in KiB.
+/// A line of /proc/PID/status of the server, in KiB.
 fn memory_kib(place: &Place, name: &str) -> u64 {
     let ready: serde_json::Value =
         serde_json::from_slice(&std::fs::read(place.path().join("ready.json")).unwrap()).unwrap();
@@ -35,7 +35,7 @@ fn memory_kib(place: &Place, name: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// The server ends well and has left a clean database.
+/// Stops the server and verifies the database.
 fn ends_clean(place: &Place, server: Server) {
     assert_eq!(server.stop(), 0);
     place.ok(&["verify"]);

@@ -1,4 +1,4 @@
-//! Clients that stall or half exist hold neither memory nor others up.
+//! Stalled and half-open clients hold no memory and block no others.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,9 +15,9 @@ const EVENT_BYTES: usize = 64 << 10;
 /// 24 MiB in all: far more than the buffers of a connection.
 const EVENTS: u64 = 384;
 const SLOW: usize = 40;
-/// Whole answers for all of them would be 2 GiB.
+/// Complete responses for all of them would be 2 GiB.
 const GROWTH_MIB: u64 = 320;
-/// Silent connections of each port, and what all of them may take: 7 MiB were measured.
+/// Silent connections per port, and the memory limit for all of them: 7 MiB were measured.
 const SILENT: usize = 200;
 const SILENT_KIB: u64 = 9 << 10;
 
@@ -31,7 +31,7 @@ fn append(grpc: &mut Grpc, events: Vec<proto::Event>) -> u64 {
 }
 
 #[test]
-fn slow_readers_hold_neither_memory_nor_others() {
+fn slow_readers_use_no_memory_and_block_no_others() {
     let place = Place::new();
     let server = Server::start(&place, &[]);
     let mut grpc = Grpc::connect(server.address("grpc"));
@@ -39,7 +39,7 @@ fn slow_readers_hold_neither_memory_nor_others() {
         append(&mut grpc, vec![event(EVENT_BYTES); 32]);
     }
     let before = resident_mib(&place);
-    // They ask for everything, see the beginning, and stop reading.
+    // They request everything, read the beginning, and stop reading.
     let mut over_http = Vec::new();
     for _ in 0..SLOW {
         let mut stream = TcpStream::connect(server.address("http")).unwrap();
@@ -61,7 +61,7 @@ fn slow_readers_hold_neither_memory_nor_others() {
     }
     let grown = resident_mib(&place).saturating_sub(before);
     assert!(grown < GROWTH_MIB, "{grown} MiB for {} slow readers", 2 * SLOW);
-    // One that goes on gets the snapshot it asked for; the follower gets everything, in order.
+    // A reader that resumes gets the requested snapshot; the follower gets all events in order.
     let (reader, mut stream) = over_grpc.pop().unwrap();
     let mut seen = 0;
     while let Some(message) = reader.runtime.block_on(stream.message()).unwrap() {
@@ -80,7 +80,7 @@ fn slow_readers_hold_neither_memory_nor_others() {
 }
 
 #[test]
-fn half_open_connections_hold_nobody_up() {
+fn half_open_connections_block_no_others() {
     let place = Place::new();
     let server = Server::start(&place, &[]);
     let body = json!({ "events": [{ "type": "A", "tags": [], "data": 1 }] });
@@ -103,7 +103,7 @@ fn half_open_connections_hold_nobody_up() {
     }
     let mut grpc = Grpc::connect(server.address("grpc"));
     assert_eq!(append(&mut grpc, vec![event(1)]), 301);
-    // Gone in the middle of an append: nothing of it is there.
+    // Closed in the middle of an append: nothing of it is stored.
     drop(open);
     assert_eq!(append(&mut grpc, vec![event(1)]), 302);
     drop(grpc);
@@ -123,7 +123,7 @@ fn d1_24_silent_connections_take_little_memory() {
     let append = || Http::connect(server.address("http")).post("/v1/stores/default/events", &body);
     let first = open(10);
     append();
-    // Without the pages of the program, which come as its code runs first.
+    // Without the pages of the program, which are loaded when its code first runs.
     let held = || memory_kib(&place, "RssAnon:");
     let before = held();
     let others = open(SILENT);
