@@ -90,7 +90,7 @@ fn banned(glossary: &str) -> Result<Vec<String>> {
     Ok(words)
 }
 
-/// What is counted together: a crate, or the folder at the root.
+/// The unit of counting: a crate, or the folder at the root.
 fn part(file: &str) -> String {
     let mut parts =
         file.split("/src/").next().unwrap_or(file).split("/tests/").next().unwrap_or(file).split('/');

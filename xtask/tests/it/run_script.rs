@@ -56,8 +56,8 @@ fn count(word: &str) -> usize {
     count
 }
 
-/// What the whole run ends with, of the counts for each runner of cargo tests. Besides, five tests of clients pass, and every step
-/// but `bad` of them.
+/// The last line and the success of a run whose cargo tests gave these counts. Five tests of clients pass too, and every
+/// step except `bad` of them.
 fn ending(passed: usize, failed: usize, bad: usize) -> (String, bool) {
     // One of the runners is the clients.
     let runners = count("tests") - 1;

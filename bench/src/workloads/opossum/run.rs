@@ -197,7 +197,7 @@ impl Rows {
         Ok(())
     }
 
-    // ---- what the labels say ----
+    // ---- rows that measure their labels ----
 
     fn honest_appends<S: EventStore>(&mut self, suffix: &str) -> Result<()> {
         let mut maker = Maker::new(FOUR_TYPES, 2);

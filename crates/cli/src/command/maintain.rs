@@ -73,7 +73,7 @@ pub(crate) fn recover(context: &Context, recover: &Recover) -> Result {
         return Err(Failure::new(
             Exit::Corrupt,
             format!("the log in {} is {state} and was not changed", context.at.display()),
-            "Prefer restoring a backup; the same command with --yes gives up every commit after kept_up_to",
+            "Prefer restoring a backup; the same command with --yes discards every commit after `kept_up_to`",
         ));
     }
     // Other parts may be damaged; opening reports them.

@@ -7,7 +7,7 @@
 //! A connection has one timer for all its requests, and resets it only when it fires: moving the deadline
 //! costs nothing until then. While the server responds no timeout runs here; requests have their own.
 //!
-//! Not here: a client that does not read its response (`patient`), HTTP/2, where pings detect lost peers.
+//! Not here: a client that does not read its response (`timeout_stream`), HTTP/2, where pings detect lost peers.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

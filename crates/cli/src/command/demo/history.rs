@@ -108,7 +108,7 @@ fn ask_one(story: &mut Story, name: &str, store: &EventStore) -> Result {
             item(["CommitAuthored"], [author.clone()]),
         ),
         (
-            "what that author did to that file: 3 types AND 2 tags".to_owned(),
+            "changes of that author to that file: 3 types AND 2 tags".to_owned(),
             item(file_types, [path.clone(), author.clone()]),
         ),
         (

@@ -116,7 +116,7 @@ fn fresh(db: &Database, name: &str) -> Result<EventStore> {
 
 fn try_next(story: &mut Story, path: &Path, store: &str) -> Result {
     let at = path.display();
-    story.chapter("What to try next")?;
+    story.chapter("Next steps")?;
     for line in [
         format!("export ROPEWALK_AT='{at}'"),
         "ropewalk stores".to_owned(),
