@@ -21,7 +21,6 @@ use anyhow::{Context, Result, ensure};
 
 use crate::harness::machine::{Machine, git_commit};
 use crate::harness::plan::{Plan, Step};
-use crate::harness::probe;
 use crate::harness::report::{BySystem, OURS, Report, RowResult, median};
 use crate::harness::worker::{Figure, Group, Outcome, Task};
 use crate::workloads::omendb::run;

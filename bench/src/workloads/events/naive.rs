@@ -10,7 +10,7 @@ use crate::harness::plan::Plan;
 use crate::harness::worker::{Group, Outcome, Task};
 use crate::workloads::events::event_store::{Direction, Event, EventStore, Flush, Item, Query, Visitor};
 use crate::workloads::events::{append, plan, queries};
-use crate::workloads::opossum::{plan, run};
+use crate::workloads::opossum;
 
 type Events = Arc<Mutex<Vec<Event>>>;
 static STORES: LazyLock<Mutex<HashMap<PathBuf, Events>>> = LazyLock::new(Mutex::default);
@@ -118,14 +118,14 @@ fn fills(plan: &Plan, group: Group, outcome: &Outcome, renamed: impl Fn(&str) ->
 
 #[test]
 fn the_opossum_rows_are_the_drivers_figures() {
-    let outcome = outcome(Group::Opossum, 0, 1, run::run::<Naive>);
-    fills(&plan::plan(true), Group::Opossum, &outcome, str::to_owned);
+    let outcome = outcome(Group::Opossum, 0, 1, opossum::run::run::<Naive>);
+    fills(&opossum::plan::plan(true), Group::Opossum, &outcome, str::to_owned);
 }
 
 #[test]
 fn the_opossum_rows_at_a_million_are_the_drivers_figures() {
-    let outcome = outcome(Group::OpossumAt, 3000, 1, run::run_at::<Naive>);
-    fills(&plan::plan(true), Group::OpossumAt, &outcome, |name| name.replace("3K", "1M"));
+    let outcome = outcome(Group::OpossumAt, 3000, 1, opossum::run::run_at::<Naive>);
+    fills(&opossum::plan::plan(true), Group::OpossumAt, &outcome, |name| name.replace("3K", "1M"));
 }
 
 #[test]

@@ -19,7 +19,6 @@ use ropewalk::series::{SampleBatch, SeriesError};
 use ropewalk_wire::{Caller, WireError};
 
 use crate::App;
-use crate::ingest::metadata;
 use crate::ingest::metadata::Descriptions;
 use crate::request::body;
 use crate::request::body::Encoding;

@@ -28,10 +28,8 @@ use ropewalk::promql::{
 use ropewalk::series::{Exemplar, SeriesError};
 
 use crate::App;
-use crate::query::names;
 use crate::query::range_cache::Steps;
 use crate::query::scheduler::Turn;
-use crate::query::stream;
 use crate::query::stream::List;
 use crate::query::value::{put_matrix_row, put_value, put_vector_row};
 use crate::request::number::put_time;
