@@ -11,6 +11,7 @@
 //! 4. `unsafe` is used only in the files that ARCHITECTURE.md lists, and every file listed there has some.
 //! 5. Every crate takes the workspace's lints.
 //! 6. Inside a crate the rooms keep their order: [`crate::rooms`].
+//! 7. A function has at most 120 lines: [`crate::lengths`].
 //!
 //! A new row or edge is a decision: write the record in `docs/decisions/` first.
 
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::cargo::{Kind, Package};
+use crate::lengths;
 use crate::rooms;
 use crate::source::{paths_from, tokens, without_tests};
 
@@ -170,12 +172,12 @@ pub(crate) fn check(root: &Path, packages: &[Package]) -> Result<Vec<Problem>> {
     for package in packages {
         problems.extend(lints_taken(package)?);
         problems.extend(rooms::check(root, package)?);
+        problems.extend(lengths::check(root, package)?);
         let role = Row::find(&package.name).map_or(Role::Outer, |row| row.role);
         if role.embedded() {
             for file in rust_files(&package.dir.join("src"))? {
                 let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-                let test_only = file.file_stem().is_some_and(|name| name == "tests");
-                if !test_only {
+                if !is_test_only(&file) {
                     problems.extend(paths(&relative(root, &file), role, &text));
                 }
             }
@@ -308,6 +310,11 @@ pub(crate) fn rust_files(dir: &Path) -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// True for `tests.rs`, a test module in its own file.
+pub(crate) fn is_test_only(file: &Path) -> bool {
+    file.file_stem().is_some_and(|name| name == "tests")
 }
 
 pub(crate) fn relative(root: &Path, file: &Path) -> String {

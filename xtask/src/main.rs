@@ -1,7 +1,8 @@
 //! `cargo xtask COMMAND`: the chores of the project that are more than one cargo call.
 //!
 //!   check               what to run before a commit: fmt, clippy, doc, layering, tests, short simulation
-//!   layering            which crate and which room may use which, who may touch files, time, sockets and `unsafe`
+//!   layering            which crate and which room may use which, who may touch files, time, sockets and `unsafe`;
+//!                       how long a function may be
 //!   words [PATH]        which words the texts may not use: docs/glossary.md; with PATH the findings below it
 //!   links               every link between Markdown pages leads to a file and a heading
 //!   features            the program and the tests share every compiled dependency
@@ -14,6 +15,7 @@
 mod cargo;
 mod features;
 mod layering;
+mod lengths;
 mod links;
 mod planted;
 mod prose;

@@ -153,7 +153,7 @@ pub(crate) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
 }
 
 /// Skips the item that opens `tokens`, which ends with its block or its semicolon.
-fn after_item<'a, 'b>(tokens: &'b [Token<'a>]) -> &'b [Token<'a>] {
+pub(crate) fn after_item<'a, 'b>(tokens: &'b [Token<'a>]) -> &'b [Token<'a>] {
     let (mut braces, mut others) = (0i64, 0i64);
     for (at, token) in tokens.iter().enumerate() {
         match token.text {

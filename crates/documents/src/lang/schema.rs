@@ -325,44 +325,25 @@ fn parse(schema: Doc<'_>, at: At<'_>) -> Result<Schema, LangError> {
         let listed = if holds_schemas || name == "items" { 0 } else { value.payload_bytes() };
         byte_steps(value.payload_bytes())?;
         at.held.take(RULE_BYTES + name.len() + NAME_FACTOR * listed)?;
-        let inner = |value: Value<'_>| match value {
-            Value::Document(doc) => parse(doc, at.deeper()),
-            other => refuse!(
-                TypeMismatch,
-                "$jsonSchema keyword '{name}' must be an object, but found {}",
-                other.type_name()
-            ),
-        };
-        let list = || match value {
-            Value::Array(array) if !array.is_empty() => {
-                array.values().map(inner).collect::<Result<Vec<_>, _>>()
-            }
-            _ => refuse!(TypeMismatch, "$jsonSchema keyword '{name}' must be a non-empty array of objects"),
-        };
-        let count = || match value.as_integer() {
-            Some(count) if count >= 0 => Ok(count as u64),
-            _ => refuse!(
-                FailedToParse,
-                "$jsonSchema keyword '{name}' must be a non-negative integer, found {value}"
-            ),
-        };
-        let flag = |name: &str| match schema.get(name) {
-            None => Ok(false),
-            Some(Value::Bool(flag)) => Ok(flag),
-            Some(_) => refuse!(TypeMismatch, "$jsonSchema keyword '{name}' must be a boolean"),
-        };
-        let bound = || {
-            if value.is_number() {
-                Ok(Owned::from(value))
-            } else {
-                refuse!(
-                    TypeMismatch,
-                    "$jsonSchema keyword '{name}' must be a number, found {}",
-                    value.type_name()
-                )
-            }
-        };
-        rules.push(match name {
+        Keyword { name, value, schema, at }.parse_into(&mut rules)?;
+    }
+    Ok(Schema { rules })
+}
+
+/// A keyword with its operand, and the schema that contains it.
+#[derive(Clone, Copy)]
+struct Keyword<'k> {
+    name: &'k str,
+    value: Value<'k>,
+    schema: Doc<'k>,
+    at: At<'k>,
+}
+
+impl Keyword<'_> {
+    /// Adds the rules of the keyword; some keywords are part of another keyword's rule and add none.
+    fn parse_into(self, rules: &mut Vec<Rule>) -> Result<(), LangError> {
+        let Self { name, value, schema, at } = self;
+        let rule = match name {
             "bsonType" | "type" => Rule::Types(types(name, value)?),
             "required" => Rule::Required(names(name, value)?),
             "properties" | "patternProperties" | "additionalProperties" => {
@@ -371,48 +352,37 @@ fn parse(schema: Doc<'_>, at: At<'_>) -> Result<Schema, LangError> {
                     matches!(*name, "properties" | "patternProperties" | "additionalProperties")
                 });
                 if first.is_none_or(|(first, _)| first != name) {
-                    continue;
+                    return Ok(());
                 }
                 Rule::Properties(properties(schema, at)?)
             }
-            "minProperties" => Rule::Fields(count()?, u64::MAX),
-            "maxProperties" => Rule::Fields(0, count()?),
+            "minProperties" => Rule::Fields(self.parse_count()?, u64::MAX),
+            "maxProperties" => Rule::Fields(0, self.parse_count()?),
             "items" => Rule::Items(items(schema, value, at)?),
             "additionalItems" => {
                 if schema.get("items").is_none() {
                     others(name, Some(value), at)?;
                 }
-                continue;
+                return Ok(());
             }
-            "minItems" => Rule::Length(count()?, u64::MAX),
-            "maxItems" => Rule::Length(0, count()?),
+            "minItems" => Rule::Length(self.parse_count()?, u64::MAX),
+            "maxItems" => Rule::Length(0, self.parse_count()?),
             "uniqueItems" => {
-                if !flag(name)? {
-                    continue;
+                if !self.read_flag(name)? {
+                    return Ok(());
                 }
                 Rule::Unique
             }
-            "minimum" => Rule::Minimum { bound: bound()?, exclusive: flag("exclusiveMinimum")? },
-            "maximum" => Rule::Maximum { bound: bound()?, exclusive: flag("exclusiveMaximum")? },
-            "exclusiveMinimum" | "exclusiveMaximum" => {
-                let of = if name == "exclusiveMinimum" { "minimum" } else { "maximum" };
-                if schema.get(of).is_none() {
-                    refuse!(
-                        FailedToParse,
-                        "$jsonSchema keyword '{of}' must be a present if {name} is present"
-                    );
-                }
-                continue;
+            "minimum" => {
+                Rule::Minimum { bound: self.parse_bound()?, exclusive: self.read_flag("exclusiveMinimum")? }
             }
-            "multipleOf" => {
-                let divisor = bound()?;
-                if order::compare(divisor.value(), Value::Int32(0)).is_le() {
-                    refuse!(FailedToParse, "$jsonSchema keyword 'multipleOf' must have a positive value");
-                }
-                Rule::MultipleOf(divisor)
+            "maximum" => {
+                Rule::Maximum { bound: self.parse_bound()?, exclusive: self.read_flag("exclusiveMaximum")? }
             }
-            "minLength" => Rule::Text(count()?, u64::MAX),
-            "maxLength" => Rule::Text(0, count()?),
+            "exclusiveMinimum" | "exclusiveMaximum" => return self.check_exclusive(),
+            "multipleOf" => Rule::MultipleOf(self.parse_divisor()?),
+            "minLength" => Rule::Text(self.parse_count()?, u64::MAX),
+            "maxLength" => Rule::Text(0, self.parse_count()?),
             "pattern" => match value {
                 Value::String(pattern) => Rule::Pattern(at.patterns.compile(pattern, "")?),
                 _ => refuse!(TypeMismatch, "$jsonSchema keyword 'pattern' must be a string"),
@@ -423,36 +393,123 @@ fn parse(schema: Doc<'_>, at: At<'_>) -> Result<Schema, LangError> {
                 }
                 _ => refuse!(TypeMismatch, "$jsonSchema keyword 'enum' must be a non-empty array"),
             },
-            "allOf" => Rule::All(list()?),
-            "anyOf" => Rule::Any(list()?),
-            "oneOf" => Rule::One(list()?),
-            "not" => Rule::Not(Box::new(inner(value)?)),
-            "dependencies" => {
-                let Value::Document(dependencies) = value else {
-                    refuse!(TypeMismatch, "$jsonSchema keyword 'dependencies' must be an object");
-                };
-                for (field, wanted) in dependencies {
-                    rules.push(Rule::Dependency(
-                        field.to_owned(),
-                        match wanted {
-                            Value::Array(_) => Ok(names(name, wanted)?),
-                            wanted => Err(Box::new(inner(wanted)?)),
-                        },
-                    ));
-                }
-                continue;
-            }
+            "allOf" => Rule::All(self.parse_schemas()?),
+            "anyOf" => Rule::Any(self.parse_schemas()?),
+            "oneOf" => Rule::One(self.parse_schemas()?),
+            "not" => Rule::Not(Box::new(self.parse_inner(value)?)),
+            "dependencies" => return self.parse_dependencies(rules),
             "title" | "description" => match value {
-                Value::String(_) => continue,
+                Value::String(_) => return Ok(()),
                 _ => refuse!(TypeMismatch, "$jsonSchema keyword '{name}' must be of type string"),
             },
             "$ref" | "$schema" | "default" | "definitions" | "format" | "id" => {
                 refuse!(FailedToParse, "$jsonSchema keyword '{name}' is not currently supported")
             }
             _ => refuse!(FailedToParse, "Unknown $jsonSchema keyword: {name}"),
-        });
+        };
+        rules.push(rule);
+        Ok(())
     }
-    Ok(Schema { rules })
+
+    /// Parses a schema that the operand is or contains.
+    fn parse_inner(self, value: Value<'_>) -> Result<Schema, LangError> {
+        match value {
+            Value::Document(doc) => parse(doc, self.at.deeper()),
+            other => refuse!(
+                TypeMismatch,
+                "$jsonSchema keyword '{}' must be an object, but found {}",
+                self.name,
+                other.type_name()
+            ),
+        }
+    }
+
+    /// The operand as a list of schemas.
+    fn parse_schemas(self) -> Result<Vec<Schema>, LangError> {
+        match self.value {
+            Value::Array(array) if !array.is_empty() => {
+                array.values().map(|value| self.parse_inner(value)).collect()
+            }
+            _ => refuse!(
+                TypeMismatch,
+                "$jsonSchema keyword '{}' must be a non-empty array of objects",
+                self.name
+            ),
+        }
+    }
+
+    /// The operand as a number of fields, elements or characters.
+    fn parse_count(self) -> Result<u64, LangError> {
+        match self.value.as_integer() {
+            Some(count) if count >= 0 => Ok(count as u64),
+            _ => refuse!(
+                FailedToParse,
+                "$jsonSchema keyword '{}' must be a non-negative integer, found {}",
+                self.name,
+                self.value
+            ),
+        }
+    }
+
+    /// The boolean of a keyword in the same schema; false without it.
+    fn read_flag(self, name: &str) -> Result<bool, LangError> {
+        match self.schema.get(name) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(flag),
+            Some(_) => refuse!(TypeMismatch, "$jsonSchema keyword '{name}' must be a boolean"),
+        }
+    }
+
+    /// The operand as a number that values are compared with.
+    fn parse_bound(self) -> Result<Owned, LangError> {
+        if self.value.is_number() {
+            Ok(Owned::from(self.value))
+        } else {
+            refuse!(
+                TypeMismatch,
+                "$jsonSchema keyword '{}' must be a number, found {}",
+                self.name,
+                self.value.type_name()
+            )
+        }
+    }
+
+    fn parse_divisor(self) -> Result<Owned, LangError> {
+        let divisor = self.parse_bound()?;
+        if order::compare(divisor.value(), Value::Int32(0)).is_le() {
+            refuse!(FailedToParse, "$jsonSchema keyword 'multipleOf' must have a positive value");
+        }
+        Ok(divisor)
+    }
+
+    /// Checks that the bound exists which `exclusiveMinimum` or `exclusiveMaximum` excludes.
+    fn check_exclusive(self) -> Result<(), LangError> {
+        let of = if self.name == "exclusiveMinimum" { "minimum" } else { "maximum" };
+        if self.schema.get(of).is_none() {
+            refuse!(
+                FailedToParse,
+                "$jsonSchema keyword '{of}' must be a present if {} is present",
+                self.name
+            );
+        }
+        Ok(())
+    }
+
+    fn parse_dependencies(self, rules: &mut Vec<Rule>) -> Result<(), LangError> {
+        let Value::Document(dependencies) = self.value else {
+            refuse!(TypeMismatch, "$jsonSchema keyword 'dependencies' must be an object");
+        };
+        for (field, wanted) in dependencies {
+            rules.push(Rule::Dependency(
+                field.to_owned(),
+                match wanted {
+                    Value::Array(_) => Ok(names(self.name, wanted)?),
+                    wanted => Err(Box::new(self.parse_inner(wanted)?)),
+                },
+            ));
+        }
+        Ok(())
+    }
 }
 
 fn names(keyword: &str, value: Value<'_>) -> Result<Vec<String>, LangError> {

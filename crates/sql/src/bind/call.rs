@@ -181,8 +181,13 @@ impl Binder<'_, '_> {
 
     /// A call by name.
     pub(crate) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
-        let now = || Box::new(Expr::Call(functions::Function::Now, Vec::new()));
         let arguments = null_array_as_empty(name, arguments)?;
+        if let Some(call) = self.clock_call(name, &arguments)? {
+            return Ok(call);
+        }
+        if let Some(call) = self.session_call(name, &arguments)? {
+            return Ok(call);
+        }
         match (name, arguments.as_slice()) {
             ("coalesce", [_, ..]) => {
                 let (parts, ty) = self.unified(arguments, "COALESCE")?;
@@ -195,12 +200,46 @@ impl Binder<'_, '_> {
                 let whens = vec![(equal, Expr::Const(Value::Null))];
                 return Ok(Typed::new(Expr::Case(whens, Some(Box::new(left))), ty));
             }
-            ("current_date", []) => return Ok(Typed::new(Expr::Cast(now(), Type::DATE), Type::DATE)),
-            // PostgreSQL's type has an offset; this database has no such type.
-            ("current_time", []) => return Ok(Typed::new(Expr::Cast(now(), Type::TIME), Type::TIME)),
-            ("localtimestamp", []) => {
-                return Ok(Typed::new(Expr::Cast(now(), Type::TIMESTAMP), Type::TIMESTAMP));
+            (name, [_]) if crate::dml::current_of::is_call(name) => {
+                return Err(SqlError::unsupported(
+                    "WHERE CURRENT OF here",
+                    "use it as the only condition, on a single table",
+                ));
             }
+            (name, numbers)
+                if let Some((call, ty)) =
+                    AdvisoryCall::named(name, numbers.len(), &self.planner.standing.advisory) =>
+            {
+                return self.advisory_call(call, ty, arguments);
+            }
+            ("pg_sleep_for", [_]) => return self.sleep_for(arguments),
+            ("array_fill", [_, ..]) => return self.array_fill(arguments),
+            ("set_config", [_, _, _]) => return self.set_config(arguments),
+            _ => {}
+        }
+        if let Some(call) = self.enum_call(name, &arguments)? {
+            return Ok(call);
+        }
+        if let Some(call) = self.jsonb_call(name, &arguments)? {
+            return Ok(call);
+        }
+        if name == "append_event" {
+            let hint = "make it the only item of a SELECT: SELECT append_event(...) FROM ...";
+            return Err(SqlError::unsupported("append_event within an expression or a subquery", hint));
+        }
+        if crate::exec::nested_loop::SetFunction::is_known(name) {
+            return Err(unsupported(format!("the set-returning function {name} here")));
+        }
+        self.call_by_types(name, arguments)
+    }
+
+    /// A call of the clock, such as `current_date` or `localtime(2)`; `None` for other functions.
+    fn clock_call(&mut self, name: &str, arguments: &[Typed]) -> Result<Option<Typed>> {
+        let ty = match (name, arguments) {
+            ("current_date", []) => Type::DATE,
+            // PostgreSQL's type of current_time has an offset; this database has no such type.
+            ("current_time" | "localtime", []) => Type::TIME,
+            ("localtimestamp", []) => Type::TIMESTAMP,
             ("current_timestamp" | "current_time" | "localtimestamp" | "localtime", [digits]) => {
                 let Expr::Const(digits) = &digits.expr else {
                     return Err(SqlError::new(
@@ -213,79 +252,78 @@ impl Binder<'_, '_> {
                 let Typed { expr, ty } = self.call(name, Vec::new())?;
                 let ty = ty.unwrap_or(Type::TIMESTAMPTZ);
                 // The maximum number of digits needs no rounding.
-                return Ok(match digits {
+                return Ok(Some(match digits {
                     SECOND_DIGITS_MAX => Typed::new(expr, ty),
                     digits => self.kept(expr, ty, Precision::digits(digits)),
-                });
+                }));
             }
-            ("localtime", []) => return Ok(Typed::new(Expr::Cast(now(), Type::TIME), Type::TIME)),
+            _ => return Ok(None),
+        };
+        let now = Box::new(Expr::Call(functions::Function::Now, Vec::new()));
+        Ok(Some(Typed::new(Expr::Cast(now, ty), ty)))
+    }
+
+    /// A call whose value the session determines when it is bound; `None` for other functions.
+    fn session_call(&mut self, name: &str, arguments: &[Typed]) -> Result<Option<Typed>> {
+        Ok(Some(match (name, arguments) {
             ("version", []) => {
                 let version = concat!("PostgreSQL 15.0 (Ropewalk ", env!("CARGO_PKG_VERSION"), ")");
-                return Ok(Typed::new(Expr::Const(Value::text(version)), Type::TEXT));
+                Typed::new(Expr::Const(Value::text(version)), Type::TEXT)
             }
             ("pg_backend_pid", []) => {
                 let number = self.planner.standing.settings.number;
-                return Ok(Typed::new(Expr::Const(Value::Int4(number)), Type::INT4));
-            }
-            (name, [_]) if crate::dml::current_of::is_call(name) => {
-                return Err(SqlError::unsupported(
-                    "WHERE CURRENT OF here",
-                    "use it as the only condition, on a single table",
-                ));
-            }
-            (name, numbers)
-                if let Some((call, ty)) =
-                    AdvisoryCall::named(name, numbers.len(), &self.planner.standing.advisory) =>
-            {
-                let number = if arguments.len() == 1 { Type::INT8 } else { Type::INT4 };
-                let mut numbers = Vec::with_capacity(arguments.len());
-                for argument in arguments {
-                    numbers.push(self.settle(argument, number, Strength::Implicit)?);
-                }
-                // The call runs in a separate program, exactly once.
-                self.planner.may_draw()?;
-                return Ok(Typed::new(Expr::Advisory(Box::new(call), numbers), ty));
+                Typed::new(Expr::Const(Value::Int4(number)), Type::INT4)
             }
             ("pg_client_encoding" | "getdatabaseencoding", []) => {
-                return Ok(Typed::new(Expr::Const(Value::text("UTF8")), Type::TEXT));
+                Typed::new(Expr::Const(Value::text("UTF8")), Type::TEXT)
             }
-            ("pg_sleep_for", [_]) => {
-                let epoch = Typed::new(Expr::Const(Value::text("epoch")), Type::TEXT);
-                let mut arguments = arguments;
-                let length = match arguments.pop() {
-                    Some(length) => self.settle(length, Type::INTERVAL, Strength::Implicit)?,
-                    None => return Err(unsupported("pg_sleep_for without its length")),
-                };
-                let seconds = self.call("date_part", vec![epoch, Typed::new(length, Type::INTERVAL)])?;
-                return self.call("pg_sleep", vec![seconds]);
-            }
-            ("array_fill", [value, ..]) => {
-                let Some(Type::Scalar(element)) = value.ty else {
-                    let message = "could not determine polymorphic type because input has type unknown";
-                    let error = SqlError::new(state::DATATYPE_MISMATCH, message);
-                    return Err(error.hint("cast the value to the type of the elements"));
-                };
-                let mut arguments = arguments;
-                if let Some(value) = arguments.first_mut() {
-                    let one = Expr::ArrayOf(element, vec![value.expr.clone()]);
-                    *value = Typed::new(one, Type::Array(element));
-                }
-                return self.call("*array_fill", arguments);
-            }
-            ("set_config", [_, _, _]) => return self.set_config(arguments),
-            ("current_schema", []) => return self.current_schema(),
+            ("current_schema", []) => self.current_schema()?,
             ("pg_typeof", [argument]) => {
                 let name = self.planner.shown(argument.ty);
-                return Ok(Typed::new(Expr::Const(Value::text(name)), Type::TEXT));
+                Typed::new(Expr::Const(Value::text(name)), Type::TEXT)
             }
-            _ => {}
+            _ => return Ok(None),
+        }))
+    }
+
+    fn advisory_call(&mut self, call: AdvisoryCall, ty: Type, arguments: Vec<Typed>) -> Result<Typed> {
+        let number = if arguments.len() == 1 { Type::INT8 } else { Type::INT4 };
+        let mut numbers = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            numbers.push(self.settle(argument, number, Strength::Implicit)?);
         }
-        if let Some(call) = self.enum_call(name, &arguments)? {
-            return Ok(call);
+        // The call runs in a separate program, exactly once.
+        self.planner.may_draw()?;
+        Ok(Typed::new(Expr::Advisory(Box::new(call), numbers), ty))
+    }
+
+    /// `pg_sleep_for(interval)`.
+    fn sleep_for(&mut self, mut arguments: Vec<Typed>) -> Result<Typed> {
+        let epoch = Typed::new(Expr::Const(Value::text("epoch")), Type::TEXT);
+        let length = match arguments.pop() {
+            Some(length) => self.settle(length, Type::INTERVAL, Strength::Implicit)?,
+            None => return Err(unsupported("pg_sleep_for without its length")),
+        };
+        let seconds = self.call("date_part", vec![epoch, Typed::new(length, Type::INTERVAL)])?;
+        self.call("pg_sleep", vec![seconds])
+    }
+
+    /// `array_fill(value, sizes)`: the value is passed as an array.
+    fn array_fill(&mut self, mut arguments: Vec<Typed>) -> Result<Typed> {
+        if let Some(value) = arguments.first_mut() {
+            let Some(Type::Scalar(element)) = value.ty else {
+                let message = "could not determine polymorphic type because input has type unknown";
+                let error = SqlError::new(state::DATATYPE_MISMATCH, message);
+                return Err(error.hint("cast the value to the type of the elements"));
+            };
+            let one = Expr::ArrayOf(element, vec![value.expr.clone()]);
+            *value = Typed::new(one, Type::Array(element));
         }
-        if let Some(call) = self.jsonb_call(name, &arguments)? {
-            return Ok(call);
-        }
+        self.call("*array_fill", arguments)
+    }
+
+    /// A call of the function with this name and these argument types.
+    fn call_by_types(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed> {
         let types: Vec<Option<Type>> = arguments.iter().map(|argument| argument.ty).collect();
         let unknown = |planner: &mut Planner<'_>| {
             let types: Vec<String> = types.iter().map(|ty| planner.shown(*ty)).collect();
@@ -294,13 +332,6 @@ impl Binder<'_, '_> {
                 "no function matches the name and argument types; you might need to add explicit type casts",
             )
         };
-        if name == "append_event" {
-            let hint = "make it the only item of a SELECT: SELECT append_event(...) FROM ...";
-            return Err(SqlError::unsupported("append_event within an expression or a subquery", hint));
-        }
-        if crate::exec::nested_loop::SetFunction::is_known(name) {
-            return Err(unsupported(format!("the set-returning function {name} here")));
-        }
         let Some(resolved) = functions::resolve(name, &types) else {
             return self.catalog_call(name, arguments)?.ok_or_else(|| unknown(self.planner));
         };

@@ -8,9 +8,11 @@ pub(crate) mod call;
 pub(crate) mod catalog;
 pub(crate) mod interval;
 pub(crate) mod jsonb;
+mod keyword_call;
 pub(crate) mod operator;
 pub(crate) mod scope;
 pub(crate) mod sequence;
+mod subquery;
 
 use ropewalk::tables::{Numeric, Precision, Type, Value};
 use sqlparser::ast;
@@ -25,7 +27,7 @@ use crate::expr::cast::{Strength, allowed, cast_in};
 use crate::functions::aggregate::Aggregate;
 use crate::functions::{Function, element_of};
 use crate::plan::Planner;
-use crate::plan::row_in_subquery::{in_rows, row_of, rows_exist};
+use crate::plan::row_in_subquery::{row_of, rows_exist};
 use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{Modifiers, common, is_numeric, modifier_of, shown};
 use crate::types::zone::Zone;
@@ -182,37 +184,14 @@ impl<'b, 'a> Binder<'b, 'a> {
         use ast::Expr as E;
         let boolean = |expr| Ok(Typed::new(expr, Type::BOOL));
         match expr {
-            E::Identifier(ident)
-                if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("current_role") =>
-            {
-                self.call("current_role", Vec::new())
-            }
-            E::Identifier(ident) => self.column(None, &folded(ident)).map_err(|error| error.at(ident.span)),
-            E::CompoundIdentifier(idents) => match idents.as_slice() {
-                [relation, column] => self
-                    .column(Some(&folded(relation)), &folded(column))
-                    .map_err(|error| error.at(relation.span)),
-                [schema, relation, column] => self
-                    .column(Some(&reference(Some(&folded(schema)), &folded(relation))), &folded(column))
-                    .map_err(|error| error.at(schema.span)),
-                [database, rest @ ..] if rest.len() == 3 => {
-                    if folded(database) != self.planner.standing.settings.database {
-                        let written = idents.iter().map(folded).collect::<Vec<_>>().join(".");
-                        let message = format!("cross-database references are not implemented: {written}");
-                        return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
-                            .hint("leave out the name of the database"));
-                    }
-                    self.bind_one(&E::CompoundIdentifier(rest.to_vec()))
-                }
-                _ => Err(unsupported(format!("the name {expr}"))),
-            },
+            E::Identifier(ident) => self.bind_name(ident),
+            E::CompoundIdentifier(idents) => self.bind_qualified_name(expr, idents),
             E::Value(value) => self.literal(&value.value),
             E::Nested(inner) => self.bind(inner),
             E::Interval(written) => self.interval(expr, written),
             E::TypedString(typed) => {
                 let (ty, modifiers) = self.planner.cut(&typed.data_type)?;
-                let text = ast::Expr::Value(typed.value.clone());
-                self.cast_with(&text, ty, modifiers)
+                self.cast_with(&E::Value(typed.value.clone()), ty, modifiers)
             }
             E::Cast {
                 kind: ast::CastKind::Cast | ast::CastKind::DoubleColon,
@@ -220,16 +199,7 @@ impl<'b, 'a> Binder<'b, 'a> {
                 data_type,
                 array: false,
                 format: None,
-            } => {
-                if let Some(cast) = self.object_cast(inner, data_type)? {
-                    return Ok(cast);
-                }
-                if let Some(name) = self.object_as_text(inner, data_type)? {
-                    return Ok(name);
-                }
-                let (ty, modifiers) = self.planner.cut(data_type)?;
-                self.cast_with(inner, ty, modifiers)
-            }
+            } => self.bind_cast(inner, data_type),
             E::IsNull(inner) => boolean(Expr::IsNull(Box::new(self.bind_closed(inner)?.0), false)),
             E::IsNotNull(inner) => boolean(Expr::IsNull(Box::new(self.bind_closed(inner)?.0), true)),
             E::IsTrue(inner) => self.is(inner, Some(true), false),
@@ -240,99 +210,25 @@ impl<'b, 'a> Binder<'b, 'a> {
             E::IsNotUnknown(inner) => self.is(inner, None, true),
             E::IsDistinctFrom(left, right) => self.distinct(left, right, false),
             E::IsNotDistinctFrom(left, right) => self.distinct(left, right, true),
-            E::InList { expr: inner, list, negated } if matches!(**inner, E::Tuple(_)) => {
-                let E::Tuple(lefts) = inner.as_ref() else { return Err(unsupported(expr)) };
-                let mut any = Vec::with_capacity(list.len());
-                for item in list {
-                    let E::Tuple(rights) = item else { return Err(unsupported(expr)) };
-                    any.push(self.tuples(Compare::Eq, lefts, rights)?.expr);
-                }
-                boolean(negated_if(*negated, Expr::Or(any)))
-            }
-            E::InList { expr: inner, list, negated } => {
-                let mut all = vec![self.bind(inner)?];
-                for item in list {
-                    all.push(self.bind(item)?);
-                }
-                let (mut all, ty) = self.unified(all, "IN")?;
-                ordered(ty, "=")?;
-                let first = if all.is_empty() { Expr::Const(Value::Null) } else { all.remove(0) };
-                boolean(negated_if(*negated, Expr::In(Box::new(first), all)))
-            }
-            E::InSubquery { expr: inner, subquery, negated } if row_of(inner).is_some() => {
-                let row = row_of(inner).unwrap_or_default();
-                let is_condition = self.clause == "WHERE";
-                let bound = self.bind(&in_rows(&row, subquery)?).map_err(|error| {
-                    // The row is part of the subquery now.
-                    if !is_condition && error.message.ends_with("functions are not allowed in WHERE") {
-                        let what = "an aggregate or a window function in a row before IN";
-                        return SqlError::unsupported(what, "compute it in FROM");
-                    }
-                    error
-                })?;
-                let inner = self.settle(bound, Type::BOOL, Strength::Implicit)?;
-                boolean(negated_if(*negated, inner))
+            E::InList { expr: inner, list, negated } => match inner.as_ref() {
+                E::Tuple(row) => self.bind_row_in_list(expr, row, list, *negated),
+                inner => self.bind_in_list(inner, list, *negated),
+            },
+            E::InSubquery { expr: inner, subquery, negated } if let Some(row) = row_of(inner) => {
+                self.bind_row_in_subquery(&row, subquery, *negated)
             }
             E::InSubquery { .. } | E::Exists { .. } | E::Subquery(_) if self.planner.is_small => {
                 self.inner(expr)
             }
-            E::Collate { expr: inner, collation } => self.collated(inner, collation),
             E::InSubquery { expr: inner, subquery, negated } => {
-                let (number, ty) = self.planner.subquery(subquery, self.scope, true)?;
-                // Whether a NULL among the rows counts depends on the outer row: only all rows together
-                // decide that.
-                if *negated && self.planner.is_correlated(number) {
-                    return self.any_all(inner, &BinaryOperator::NotEq, &E::Subquery(subquery.clone()), true);
-                }
-                let bound = self.bind(inner)?;
-                let together = bound.ty.map_or(Some(ty), |found| common(found, ty));
-                let together = together.ok_or_else(|| self.no_operator("=", bound.ty, Some(ty)))?;
-                if self.planner.whole.is_some() {
-                    // The engine converts both sides to one type for the comparison.
-                    let inner = match bound.ty {
-                        None => self.settle(bound, ty, Strength::Implicit)?,
-                        // An expression without an evident type would get that of the subquery's column.
-                        Some(found) if found != ty && !matches!(bound.expr, Expr::Column(_)) => {
-                            Expr::Cast(Box::new(bound.expr), found)
-                        }
-                        Some(_) => bound.expr,
-                    };
-                    return boolean(negated_if(*negated, Expr::InSubquery(Box::new(inner), number)));
-                }
-                if together != ty {
-                    self.planner.cast_subquery(number, together);
-                }
-                let ty = together;
-                let inner = Box::new(self.settle(bound, ty, Strength::Implicit)?);
-                boolean(negated_if(*negated, Expr::InSubquery(inner, number)))
+                self.bind_in_subquery(inner, subquery, *negated)
             }
-            E::Exists { subquery, negated } => {
-                let number = self.planner.exists(subquery, self.scope)?;
-                boolean(negated_if(*negated, Expr::Subquery(number)))
-            }
-            E::Subquery(query) => {
-                let (number, ty) = self.planner.subquery(query, self.scope, false)?;
-                Ok(Typed::new(Expr::Subquery(number), ty))
-            }
-            E::Between { expr: inner, negated, low, high } => {
-                let value = self.bind(inner)?;
-                let (low, high) = (self.bind(low)?, self.bind(high)?);
-                let low = self.compare(Compare::Ge, value.clone(), low)?;
-                let high = self.compare(Compare::Le, value, high)?;
-                boolean(negated_if(*negated, Expr::And(vec![low, high])))
-            }
+            E::Exists { subquery, negated } => self.bind_exists(subquery, *negated),
+            E::Subquery(query) => self.bind_subquery(query),
+            E::Collate { expr: inner, collation } => self.collated(inner, collation),
+            E::Between { expr: inner, negated, low, high } => self.bind_between(inner, low, high, *negated),
             E::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } => {
-                // A long chain is a left-deep tree; it is traversed with a loop, not by recursion.
-                let (mut parts, mut rest) = (Vec::new(), expr);
-                while let E::BinaryOp { left, op: same, right } = rest
-                    && same == op
-                {
-                    parts.push(self.condition_part(right, op)?);
-                    rest = left;
-                }
-                parts.push(self.condition_part(rest, op)?);
-                parts.reverse();
-                boolean(if *op == BinaryOperator::And { Expr::And(parts) } else { Expr::Or(parts) })
+                self.bind_junction(expr, op)
             }
             E::BinaryOp { left, op, right } => self.binary(left, op, right),
             E::UnaryOp { op, expr: inner } => self.unary(op, inner),
@@ -344,110 +240,148 @@ impl<'b, 'a> Binder<'b, 'a> {
                 let like = self.like(inner, pattern, escape_char.as_ref(), true)?;
                 boolean(negated_if(*negated, like))
             }
-            E::AnyOp { left, compare_op: BinaryOperator::Eq, right, is_some: _ }
-                if row_of(left).is_some()
-                    && let E::Subquery(subquery) = right.as_ref() =>
-            {
-                let (expr, subquery) = (left.clone(), subquery.clone());
-                self.bind(&E::InSubquery { expr, subquery, negated: false })
-            }
-            E::AllOp { left, compare_op: BinaryOperator::NotEq, right }
-                if row_of(left).is_some()
-                    && let E::Subquery(subquery) = right.as_ref() =>
-            {
-                let (expr, subquery) = (left.clone(), subquery.clone());
-                self.bind(&E::InSubquery { expr, subquery, negated: true })
-            }
-            E::AnyOp { left, compare_op, right, is_some: _ } => self.any_all(left, compare_op, right, false),
-            E::AllOp { left, compare_op, right } => self.any_all(left, compare_op, right, true),
-            E::Case { operand, conditions, else_result, .. } => {
-                self.case(operand.as_deref(), conditions, else_result.as_deref())
-            }
-            E::Function(function) => self.function(function),
-            E::Extract { field, syntax: _, expr: inner } => {
-                let value = self.bind(inner)?;
-                let field =
-                    Typed::new(Expr::Const(Value::text(field.to_string().to_lowercase())), Type::TEXT);
-                self.call("extract", vec![field, value])
-            }
-            E::Ceil {
-                expr: inner,
-                field: ast::CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
-            } => {
-                let value = self.bind(inner)?;
-                self.call("ceil", vec![value])
-            }
-            E::Floor {
-                expr: inner,
-                field: ast::CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
-            } => {
-                let value = self.bind(inner)?;
-                self.call("floor", vec![value])
-            }
-            E::Position { expr: inner, r#in } => {
-                let (part, whole) = (self.bind(inner)?, self.bind(r#in)?);
-                self.call("strpos", vec![whole, part])
-            }
-            E::Substring {
-                expr: inner,
-                substring_from,
-                substring_for,
-                special: _,
-                shorthand: shorthand_of_place,
-            } => {
-                let mut arguments = vec![self.bind(inner)?];
-                arguments.push(match substring_from {
-                    Some(from) => self.bind(from)?,
-                    None => number("1")?,
-                });
-                // A substring from a pattern, not from a position.
-                let is_pattern =
-                    matches!(arguments.as_slice(), [_, from] if matches!(from.ty, None | Some(Type::TEXT)));
-                if is_pattern && !*shorthand_of_place && substring_for.is_none() {
-                    return self.call("*substring", arguments);
-                }
-                if let Some(length) = substring_for {
-                    arguments.push(self.bind(length)?);
-                }
-                self.call("substr", arguments)
-            }
-            E::Overlay { expr: inner, overlay_what, overlay_from, overlay_for } => {
-                let mut arguments =
-                    vec![self.bind(inner)?, self.bind(overlay_what)?, self.bind(overlay_from)?];
-                if let Some(count) = overlay_for {
-                    arguments.push(self.bind(count)?);
-                }
-                self.call("overlay", arguments)
-            }
             E::SimilarTo { negated, expr: inner, pattern, escape_char } => {
                 let similar = self.similar(inner, pattern, escape_char.as_ref())?;
                 boolean(negated_if(*negated, similar))
             }
+            E::AnyOp { left, compare_op: op, right, is_some: _ } => self.bind_any_all(left, op, right, false),
+            E::AllOp { left, compare_op: op, right } => self.bind_any_all(left, op, right, true),
+            E::Case { operand, conditions, else_result, .. } => {
+                self.case(operand.as_deref(), conditions, else_result.as_deref())
+            }
+            E::Function(function) => self.function(function),
+            E::Extract { field, syntax: _, expr: inner } => self.bind_extract(field, inner),
+            E::Ceil {
+                expr: inner,
+                field: ast::CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
+            } => self.bind_call("ceil", &[inner]),
+            E::Floor {
+                expr: inner,
+                field: ast::CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
+            } => self.bind_call("floor", &[inner]),
+            E::Position { expr: part, r#in: whole } => self.bind_position(part, whole),
+            E::Substring {
+                expr: inner,
+                substring_from: from,
+                substring_for: length,
+                special: _,
+                shorthand,
+            } => self.bind_substring(inner, from.as_deref(), length.as_deref(), *shorthand),
+            E::Overlay { expr: inner, overlay_what, overlay_from, overlay_for } => {
+                self.bind_overlay(inner, overlay_what, overlay_from, overlay_for.as_deref())
+            }
             E::Trim { trim_where, trim_what, expr: inner, trim_characters } => {
-                let mut arguments = vec![self.bind(inner)?];
-                match (trim_what, trim_characters.as_deref()) {
-                    (Some(what), None) => arguments.push(self.bind(what)?),
-                    (None, Some([what])) => arguments.push(self.bind(what)?),
-                    (None, None) => {}
-                    _ => return Err(unsupported(expr)),
-                }
-                let name = match trim_where {
-                    Some(ast::TrimWhereField::Leading) => "ltrim",
-                    Some(ast::TrimWhereField::Trailing) => "rtrim",
-                    Some(ast::TrimWhereField::Both) | None => "btrim",
-                };
-                self.call(name, arguments)
+                self.bind_trim(expr, inner, *trim_where, trim_what.as_deref(), trim_characters.as_deref())
             }
             E::AtTimeZone { timestamp, time_zone } => self.at_time_zone(timestamp, time_zone),
-            E::Array(ast::Array { elem, named: true }) => {
-                let parts: Result<Vec<_>> = elem.iter().map(|part| self.bind(part)).collect();
-                let (parts, ty) = self.unified(parts?, "ARRAY")?;
-                let element = element_of(ty).ok_or_else(|| unsupported("an array of arrays"))?;
-                Ok(Typed::new(Expr::ArrayOf(element, parts), Type::Array(element)))
-            }
+            E::Array(ast::Array { elem, named: true }) => self.bind_array(elem),
             E::CompoundFieldAccess { root, access_chain } => self.field_access(expr, root, access_chain),
             other => Err(unsupported(format!("the expression {other}"))),
         }
+    }
+
+    // The following functions are not inlined, so that the recursive `bind` needs no stack for their variables.
+
+    /// A column by its name, or a function that is called without parentheses.
+    #[inline(never)]
+    fn bind_name(&mut self, ident: &ast::Ident) -> Result<Typed> {
+        if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("current_role") {
+            return self.call("current_role", Vec::new());
+        }
+        self.column(None, &folded(ident)).map_err(|error| error.at(ident.span))
+    }
+
+    /// A column by the names of its database, schema and relation; `whole` is shown in errors.
+    #[inline(never)]
+    fn bind_qualified_name(&mut self, whole: &ast::Expr, idents: &[ast::Ident]) -> Result<Typed> {
+        match idents {
+            [relation, column] => {
+                self.column(Some(&folded(relation)), &folded(column)).map_err(|error| error.at(relation.span))
+            }
+            [schema, relation, column] => self
+                .column(Some(&reference(Some(&folded(schema)), &folded(relation))), &folded(column))
+                .map_err(|error| error.at(schema.span)),
+            [database, rest @ ..] if rest.len() == 3 => {
+                if folded(database) != self.planner.standing.settings.database {
+                    let written = idents.iter().map(folded).collect::<Vec<_>>().join(".");
+                    let message = format!("cross-database references are not implemented: {written}");
+                    return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message)
+                        .hint("leave out the name of the database"));
+                }
+                self.bind_qualified_name(whole, rest)
+            }
+            _ => Err(unsupported(format!("the name {whole}"))),
+        }
+    }
+
+    #[inline(never)]
+    fn bind_cast(&mut self, inner: &ast::Expr, data_type: &ast::DataType) -> Result<Typed> {
+        if let Some(cast) = self.object_cast(inner, data_type)? {
+            return Ok(cast);
+        }
+        if let Some(name) = self.object_as_text(inner, data_type)? {
+            return Ok(name);
+        }
+        let (ty, modifiers) = self.planner.cut(data_type)?;
+        self.cast_with(inner, ty, modifiers)
+    }
+
+    #[inline(never)]
+    fn bind_between(
+        &mut self,
+        inner: &ast::Expr,
+        low: &ast::Expr,
+        high: &ast::Expr,
+        negated: bool,
+    ) -> Result<Typed> {
+        let value = self.bind(inner)?;
+        let (low, high) = (self.bind(low)?, self.bind(high)?);
+        let low = self.compare(Compare::Ge, value.clone(), low)?;
+        let high = self.compare(Compare::Le, value, high)?;
+        Ok(Typed::new(negated_if(negated, Expr::And(vec![low, high])), Type::BOOL))
+    }
+
+    /// A chain of AND or OR. It is a left-deep tree, traversed with a loop and not by recursion.
+    #[inline(never)]
+    fn bind_junction(&mut self, chain: &ast::Expr, op: &BinaryOperator) -> Result<Typed> {
+        let (mut parts, mut rest) = (Vec::new(), chain);
+        while let ast::Expr::BinaryOp { left, op: same, right } = rest
+            && same == op
+        {
+            parts.push(self.condition_part(right, op)?);
+            rest = left;
+        }
+        parts.push(self.condition_part(rest, op)?);
+        parts.reverse();
+        let expr = if *op == BinaryOperator::And { Expr::And(parts) } else { Expr::Or(parts) };
+        Ok(Typed::new(expr, Type::BOOL))
+    }
+
+    /// `op ANY (right)`, or ALL. For a row and a subquery these are IN and NOT IN.
+    #[inline(never)]
+    fn bind_any_all(
+        &mut self,
+        left: &ast::Expr,
+        op: &BinaryOperator,
+        right: &ast::Expr,
+        all: bool,
+    ) -> Result<Typed> {
+        let of_in = if all { BinaryOperator::NotEq } else { BinaryOperator::Eq };
+        match right {
+            ast::Expr::Subquery(subquery) if *op == of_in && row_of(left).is_some() => {
+                let (expr, subquery) = (Box::new(left.clone()), subquery.clone());
+                self.bind(&ast::Expr::InSubquery { expr, subquery, negated: all })
+            }
+            _ => self.any_all(left, op, right, all),
+        }
+    }
+
+    #[inline(never)]
+    fn bind_array(&mut self, elements: &[ast::Expr]) -> Result<Typed> {
+        let parts: Result<Vec<_>> = elements.iter().map(|part| self.bind(part)).collect();
+        let (parts, ty) = self.unified(parts?, "ARRAY")?;
+        let element = element_of(ty).ok_or_else(|| unsupported("an array of arrays"))?;
+        Ok(Typed::new(Expr::ArrayOf(element, parts), Type::Array(element)))
     }
 
     fn column(&mut self, relation: Option<&str>, name: &str) -> Result<Typed> {

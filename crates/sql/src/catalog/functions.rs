@@ -179,13 +179,7 @@ impl CatalogCall {
         Ok(match self.function {
             F::CurrentDatabase => text(&catalog.database),
             F::CurrentUser => text(&catalog.user),
-            F::CurrentSchemas => {
-                let implied = truth(0).then(|| text("pg_catalog"));
-                let schemas: Vec<Value<'static>> =
-                    implied.into_iter().chain(catalog.path.iter().map(text)).collect();
-                let array = Array::new(Scalar::Text, schemas);
-                Value::Array(array.map_err(|_| crate::expr::bug("names that make no array"))?)
-            }
+            F::CurrentSchemas => show_path(catalog, truth(0))?,
             F::CurrentSetting => match catalog.settings.show(words(0)) {
                 Ok(value) => text(value),
                 Err(_) if truth(1) => Value::Null,
@@ -210,51 +204,16 @@ impl CatalogCall {
                 _ if oid == 0 => text("-"),
                 _ => text(Proc::find(oid).map_or_else(|| oid.to_string(), |proc| proc.name.to_owned())),
             },
-            F::SerialSequence => {
-                let (table, column) = (catalog.relation_oid(words(0)), words(1));
-                let mut sequences = catalog.sequences();
-                let found = sequences.find(|sequence| {
-                    sequence.owner.as_ref().is_some_and(|(owner, place)| {
-                        Some(super::table_oid(owner)) == table
-                            && owner.columns().get(*place).is_some_and(|known| known.name() == column)
-                    })
-                });
-                optional(found.map(|sequence| show::whole_name(sequence.name())))
-            }
+            F::SerialSequence => optional(find_serial_sequence(catalog, words(0), words(1))),
             F::SetConfig => {
                 return Err(SqlError::unsupported("set_config of a column", "name one variable"));
             }
-            F::ViewDef => {
-                let named = |view: &&super::ViewOf| match arguments.first() {
-                    Some(Value::Text(name)) => catalog.relation_oid(name) == Some(view.oid()),
-                    _ => view.oid() == oid,
-                };
-                let found = catalog.views.iter().find(named);
-                optional(found.map(|view| format!(" {};", catalog.view_text(view).0)))
-            }
+            F::ViewDef => optional(show_view(catalog, arguments.first())),
             F::PublishableNot => Value::Bool(false),
             F::Nothing => Value::Null,
-            F::ObjDescription | F::ColDescription => {
-                let is_of_column = self.function == F::ColDescription;
-                let column = if is_of_column { number(1).unwrap_or_default() } else { 0 };
-                // Numbers are unique across catalogs, so the argument with the name of the catalog is only
-                // needed for databases.
-                let database = catalog
-                    .database_comment()
-                    .filter(|_| words(1) == "pg_database" && oid == super::DATABASE);
-                let mut all = catalog.descriptions();
-                let found = all.find(|(_, object, part, _)| (*object, *part) == (oid, column));
-                optional(found.map(|(.., comment)| comment).or(database).map(str::to_owned))
-            }
-            F::IndexDef => {
-                let Some(index) = catalog.indexes().find(|index| index.oid() == oid) else {
-                    return Ok(Value::Null);
-                };
-                match number(1).and_then(|column| usize::try_from(column).ok()) {
-                    None | Some(0) => text(catalog.index_def(index, truth(2))),
-                    Some(column) => optional(catalog.index_column(index, column)),
-                }
-            }
+            F::ObjDescription => optional(find_comment(catalog, oid, 0, words(1))),
+            F::ColDescription => optional(find_comment(catalog, oid, number(1).unwrap_or_default(), "")),
+            F::IndexDef => optional(show_index(catalog, oid, number(1), truth(2))),
             F::ConstraintDef => {
                 let found = catalog.constraints().find(|constraint| constraint.oid() == oid);
                 optional(found.map(|constraint| catalog.constraint_def(&constraint)))
@@ -289,6 +248,58 @@ impl CatalogCall {
                 }
             },
         })
+    }
+}
+
+/// The schemas of the search path, after the implied one if it is included.
+fn show_path(catalog: &Catalog, includes_implied: bool) -> Result<Value<'static>> {
+    let implied = includes_implied.then(|| text("pg_catalog"));
+    let schemas: Vec<Value<'static>> = implied.into_iter().chain(catalog.path.iter().map(text)).collect();
+    let array = Array::new(Scalar::Text, schemas);
+    Ok(Value::Array(array.map_err(|_| crate::expr::bug("names that make no array"))?))
+}
+
+/// The name of the sequence that a column owns.
+fn find_serial_sequence(catalog: &Catalog, table: &str, column: &str) -> Option<String> {
+    let table = catalog.relation_oid(table);
+    let mut sequences = catalog.sequences();
+    let found = sequences.find(|sequence| {
+        sequence.owner.as_ref().is_some_and(|(owner, place)| {
+            Some(super::table_oid(owner)) == table
+                && owner.columns().get(*place).is_some_and(|known| known.name() == column)
+        })
+    });
+    found.map(|sequence| show::whole_name(sequence.name()))
+}
+
+/// The query of a view, found by its name or its number.
+fn show_view(catalog: &Catalog, argument: Option<&Value<'_>>) -> Option<String> {
+    let oid = argument.and_then(Value::as_integer).unwrap_or_default();
+    let named = |view: &&super::ViewOf| match argument {
+        Some(Value::Text(name)) => catalog.relation_oid(name) == Some(view.oid()),
+        _ => view.oid() == oid,
+    };
+    let found = catalog.views.iter().find(named);
+    found.map(|view| format!(" {};", catalog.view_text(view).0))
+}
+
+/// The comment of an object, or of one of its columns.
+fn find_comment(catalog: &Catalog, oid: i64, column: i64, of_catalog: &str) -> Option<String> {
+    // Numbers are unique across catalogs, so the argument with the name of the catalog is only needed for
+    // databases.
+    let database =
+        catalog.database_comment().filter(|_| of_catalog == "pg_database" && oid == super::DATABASE);
+    let mut all = catalog.descriptions();
+    let found = all.find(|(_, object, part, _)| (*object, *part) == (oid, column));
+    found.map(|(.., comment)| comment).or(database).map(str::to_owned)
+}
+
+/// The definition of an index, or of one of its columns.
+fn show_index(catalog: &Catalog, oid: i64, column: Option<i64>, is_pretty: bool) -> Option<String> {
+    let index = catalog.indexes().find(|index| index.oid() == oid)?;
+    match column.and_then(|column| usize::try_from(column).ok()) {
+        None | Some(0) => Some(catalog.index_def(index, is_pretty)),
+        Some(column) => catalog.index_column(index, column),
     }
 }
 

@@ -241,6 +241,69 @@ fn any_all(op: Compare, left: &Value<'_>, array: &Array<'_>, all: bool) -> Resul
     Ok(if unknown { None } else { Some(all) })
 }
 
+// The following functions are not inlined, so that the recursive `Expr::eval` needs no stack for their variables.
+
+/// LIKE with a pattern that is computed for each row.
+#[inline(never)]
+fn like_pattern(
+    text: &Value<'_>,
+    pattern: &Value<'_>,
+    escape: Option<char>,
+    fold: bool,
+    cx: &Context<'_>,
+) -> Result<Value<'static>> {
+    let (Value::Text(text), Value::Text(pattern)) = (text, pattern) else { return Ok(Value::Null) };
+    let like = Like::new(pattern, escape, fold)?;
+    Ok(Value::Bool(like.matches(text, &|| cx.interrupt.check_now(cx.env))?))
+}
+
+/// A match with a regular expression that is computed for each row.
+#[inline(never)]
+fn match_regex(text: &Value<'_>, pattern: &Value<'_>, fold: bool) -> Result<Value<'static>> {
+    let (Value::Text(text), Value::Text(pattern)) = (text, pattern) else { return Ok(Value::Null) };
+    Ok(Value::Bool(compile(pattern, fold)?.regex.is_match(text)))
+}
+
+/// `->` and `->>`: the member of an object, or the element of an array.
+#[inline(never)]
+fn read_member(document: &Value<'_>, step: &Value<'_>, as_text: bool) -> Value<'static> {
+    let is_jsonb = matches!(document, Value::Jsonb(_));
+    let (Value::Json(document) | Value::Jsonb(document)) = document else {
+        return Value::Null;
+    };
+    let found = match step {
+        Value::Text(name) => json::member(document, name),
+        other => other.as_integer().and_then(|index| match is_jsonb {
+            true => json::element_of_jsonb(document, index),
+            false => json::element(document, index),
+        }),
+    };
+    match found {
+        None => Value::Null,
+        Some(found) if as_text => {
+            json::as_text(found).map_or(Value::Null, |text| Value::text(text.into_owned()))
+        }
+        // A part of a jsonb value is in normal form, too.
+        Some(found) if is_jsonb => Value::Jsonb(found.to_owned().into()),
+        Some(found) => Value::json(found.to_owned()),
+    }
+}
+
+/// The element of an array at an index that counts from 1.
+#[inline(never)]
+fn read_element(array: &Value<'_>, index: &Value<'_>) -> Result<Value<'static>> {
+    let (Value::Array(array), Some(index)) = (array, index.as_integer()) else { return Ok(Value::Null) };
+    let place = usize::try_from(index).ok().and_then(|index| index.checked_sub(1));
+    let found = place.and_then(|place| array.iter().nth(place));
+    Ok(found.transpose().map_err(damaged)?.map_or(Value::Null, Value::into_owned))
+}
+
+#[inline(never)]
+fn build_array(element: Scalar, items: Vec<Value<'_>>) -> Result<Value<'static>> {
+    bounds::check_list(items.iter().map(value_bytes).sum())?;
+    Ok(Value::Array(Array::new(element, items).map_err(damaged)?))
+}
+
 impl Expr {
     /// True when the condition is true for the row; false for NULL.
     #[inline]
@@ -303,17 +366,8 @@ impl Expr {
             Self::Is(inner, wanted, negated) => {
                 Value::Bool((truth(&inner.eval(cx, input)?) == *wanted) != *negated)
             }
-            Self::In(inner, list) => {
-                let value = inner.eval(cx, input)?;
-                from_truth(in_list(&value, list.iter().map(|item| item.eval(cx, input)))?)
-            }
-            Self::InSubquery(inner, number) => match cx.answers.get(*number) {
-                Some(Answer::List(list)) => {
-                    let value = inner.eval(cx, input)?;
-                    from_truth(in_list(&value, list.iter().map(|item| Ok(item.borrowed())))?)
-                }
-                _ => return Err(bug("a subquery without a list")),
-            },
+            Self::In(inner, list) => return Self::eval_in(inner, list, cx, input),
+            Self::InSubquery(inner, number) => return Self::eval_in_subquery(inner, *number, cx, input),
             Self::Any(op, left, array, all) => match Self::both(left, array, cx, input)? {
                 (left, Value::Array(array)) => from_truth(any_all(*op, &left, &array, *all)?),
                 _ => Value::Null,
@@ -335,80 +389,79 @@ impl Expr {
                 }
                 Value::Null
             }
-            Self::Concat(left, right) => match Self::both(left, right, cx, input)? {
-                (Value::Text(a), Value::Text(b)) => {
-                    bounds::check_text(a.len().saturating_add(b.len()))?;
-                    if a.len() >= CONCAT_BYTES_PER_LOOK {
-                        cx.interrupt.check_now(cx.env)?;
-                    }
-                    // The left side is reused, so that a chain copies each of its parts once.
-                    let mut joined = a.into_owned();
-                    joined.push_str(&b);
-                    Value::text(joined)
-                }
-                _ => Value::Null,
-            },
+            Self::Concat(left, right) => return Self::eval_concat(left, right, cx, input),
             Self::Like(inner, like) => match inner.eval(cx, input)? {
                 Value::Text(text) => Value::Bool(like.matches(&text, &|| cx.interrupt.check_now(cx.env))?),
                 _ => Value::Null,
             },
-            Self::LikeOf(inner, pattern, escape, fold) => match Self::both(inner, pattern, cx, input)? {
-                (Value::Text(text), Value::Text(pattern)) => {
-                    let like = Like::new(&pattern, *escape, *fold)?;
-                    Value::Bool(like.matches(&text, &|| cx.interrupt.check_now(cx.env))?)
-                }
-                _ => Value::Null,
-            },
+            Self::LikeOf(inner, pattern, escape, fold) => {
+                let (text, pattern) = Self::both(inner, pattern, cx, input)?;
+                like_pattern(&text, &pattern, *escape, *fold, cx)?
+            }
             Self::Matches(inner, pattern) => match inner.eval(cx, input)? {
                 Value::Text(text) => Value::Bool(pattern.regex.is_match(&text)),
                 _ => Value::Null,
             },
-            Self::MatchesOf(inner, pattern, fold) => match Self::both(inner, pattern, cx, input)? {
-                (Value::Text(text), Value::Text(pattern)) => {
-                    Value::Bool(compile(&pattern, *fold)?.regex.is_match(&text))
-                }
-                _ => Value::Null,
-            },
+            Self::MatchesOf(inner, pattern, fold) => {
+                let (text, pattern) = Self::both(inner, pattern, cx, input)?;
+                match_regex(&text, &pattern, *fold)?
+            }
             Self::Json(inner, step, as_text) => {
                 let (document, step) = Self::both(inner, step, cx, input)?;
-                let is_jsonb = matches!(document, Value::Jsonb(_));
-                let (Value::Json(document) | Value::Jsonb(document)) = document else {
-                    return Ok(Value::Null);
-                };
-                let found = match &step {
-                    Value::Text(name) => json::member(&document, name),
-                    other => other.as_integer().and_then(|index| match is_jsonb {
-                        true => json::element_of_jsonb(&document, index),
-                        false => json::element(&document, index),
-                    }),
-                };
-                match found {
-                    None => Value::Null,
-                    Some(found) if *as_text => {
-                        json::as_text(found).map_or(Value::Null, |text| Value::text(text.into_owned()))
-                    }
-                    // A part of a jsonb value is in normal form, too.
-                    Some(found) if is_jsonb => Value::Jsonb(found.to_owned().into()),
-                    Some(found) => Value::json(found.to_owned()),
-                }
+                read_member(&document, &step, *as_text)
             }
             Self::Subscript(inner, index) => {
-                match (inner.eval(cx, input)?, index.eval(cx, input)?.as_integer()) {
-                    (Value::Array(array), Some(index)) => {
-                        let place = usize::try_from(index).ok().and_then(|index| index.checked_sub(1));
-                        let found = place.and_then(|place| array.iter().nth(place));
-                        found.transpose().map_err(damaged)?.map_or(Value::Null, Value::into_owned)
-                    }
-                    _ => Value::Null,
-                }
+                let array = inner.eval(cx, input)?;
+                read_element(&array, &index.eval(cx, input)?)?
             }
-            Self::ArrayOf(element, parts) => {
-                let items = Self::all(parts, cx, input)?;
-                bounds::check_list(items.iter().map(value_bytes).sum())?;
-                Value::Array(Array::new(*element, items).map_err(damaged)?)
-            }
+            Self::ArrayOf(element, parts) => build_array(*element, Self::all(parts, cx, input)?)?,
             Self::Call(function, arguments) => return function.call(arguments, cx, input),
         })
+    }
+
+    #[inline(never)]
+    fn eval_in<'a>(
+        inner: &'a Self,
+        list: &'a [Self],
+        cx: &Context<'a>,
+        input: &'a dyn Input,
+    ) -> Result<Value<'a>> {
+        let value = inner.eval(cx, input)?;
+        contained(&value, list.iter().map(|item| item.eval(cx, input)))
+    }
+
+    #[inline(never)]
+    fn eval_in_subquery<'a>(
+        inner: &'a Self,
+        number: usize,
+        cx: &Context<'a>,
+        input: &'a dyn Input,
+    ) -> Result<Value<'a>> {
+        let Some(Answer::List(list)) = cx.answers.get(number) else {
+            return Err(bug("a subquery without a list"));
+        };
+        let value = inner.eval(cx, input)?;
+        contained(&value, list.iter().map(|item| Ok(item.borrowed())))
+    }
+
+    #[inline(never)]
+    fn eval_concat<'a>(
+        left: &'a Self,
+        right: &'a Self,
+        cx: &Context<'a>,
+        input: &'a dyn Input,
+    ) -> Result<Value<'a>> {
+        let (Value::Text(a), Value::Text(b)) = Self::both(left, right, cx, input)? else {
+            return Ok(Value::Null);
+        };
+        bounds::check_text(a.len().saturating_add(b.len()))?;
+        if a.len() >= CONCAT_BYTES_PER_LOOK {
+            cx.interrupt.check_now(cx.env)?;
+        }
+        // The left side is reused, so that a chain copies each of its parts once.
+        let mut joined = a.into_owned();
+        joined.push_str(&b);
+        Ok(Value::text(joined))
     }
 
     /// The values of two operands. The first is counted while the second is evaluated.

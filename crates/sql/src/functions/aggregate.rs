@@ -12,7 +12,7 @@ use crate::expr::bounds;
 use crate::expr::cast::{to_f64, to_numeric};
 use crate::expr::{Context, Expr, Input};
 use crate::functions::element_of;
-use crate::functions::more::{json_of, quoted};
+use crate::functions::json::{json_of, quoted};
 use crate::functions::statistics::{Pair, PairSums, Spread, Sums, carried};
 use crate::functions::time::too_long;
 use crate::limits::budget::{Budget, value_bytes};
@@ -229,6 +229,61 @@ pub(crate) struct Running {
     bytes: usize,
 }
 
+impl Running {
+    /// Records the arguments of an aggregate with DISTINCT. Returns false if they have occurred before.
+    fn record_arguments(
+        &mut self,
+        value: &Value<'_>,
+        second: Option<&Value<'_>>,
+        budget: &Budget,
+    ) -> Result<bool> {
+        let mut identity = Vec::new();
+        put_identity(value, &mut identity);
+        if let Some(second) = second {
+            let length = identity.len();
+            put_identity(second, &mut identity);
+            identity.extend_from_slice(&length.to_le_bytes());
+        }
+        budget.take(identity.len() + 48)?;
+        Ok(self.seen.insert(identity))
+    }
+
+    /// Counts the bytes that arguments add to a text, a list or a JSON document.
+    #[inline]
+    fn count_bytes(&mut self, value: &Value<'_>, second: Option<&Value<'_>>) -> Result<()> {
+        if !matches!(self.state, State::Text(_) | State::List(_) | State::Json(_)) {
+            return Ok(());
+        }
+        let bytes = value_bytes(value) + second.map_or(0, value_bytes);
+        let is_joined = !matches!(self.state, State::List(_));
+        let of_values = if is_joined { 2 * std::mem::size_of::<Value<'_>>() } else { 0 };
+        self.bytes += bytes.saturating_sub(of_values);
+        bounds::check_list(self.bytes)
+    }
+}
+
+/// Adds a value to `string_agg`, with the separator before it.
+fn append_text(
+    text: &mut Option<String>,
+    value: &Value<'_>,
+    separator: Option<&Value<'_>>,
+    budget: &Budget,
+) -> Result<()> {
+    let Value::Text(next) = value else { return Ok(()) };
+    budget.take(next.len())?;
+    match text {
+        None => *text = Some(next.clone().into_owned()),
+        Some(text) => {
+            if let Some(Value::Text(separator)) = separator {
+                budget.take(separator.len())?;
+                *text += separator;
+            }
+            *text += next;
+        }
+    }
+    Ok(())
+}
+
 impl Aggregate {
     /// True for GROUPING, which depends on the grouping sets and not on the rows.
     pub(crate) fn is_of_sets(&self) -> bool {
@@ -299,68 +354,14 @@ impl Aggregate {
             return Ok(());
         }
         let second = second()?;
-        if self.distinct {
-            let mut identity = Vec::new();
-            put_identity(&value, &mut identity);
-            if let Some(second) = &second {
-                let length = identity.len();
-                put_identity(second, &mut identity);
-                identity.extend_from_slice(&length.to_le_bytes());
-            }
-            budget.take(identity.len() + 48)?;
-            if !running.seen.insert(identity) {
-                return Ok(());
-            }
+        if self.distinct && !running.record_arguments(&value, second.as_ref(), budget)? {
+            return Ok(());
         }
-        if matches!(running.state, State::Text(_) | State::List(_) | State::Json(_)) {
-            let bytes = value_bytes(&value) + second.as_ref().map_or(0, value_bytes);
-            let is_joined = !matches!(running.state, State::List(_));
-            let of_values = if is_joined { 2 * std::mem::size_of::<Value<'_>>() } else { 0 };
-            running.bytes += bytes.saturating_sub(of_values);
-            bounds::check_list(running.bytes)?;
-        }
-        let overflow = || out_of_range(self.ty);
+        running.count_bytes(&value, second.as_ref())?;
         match &mut running.state {
             State::Count(count) => *count += 1,
-            State::Floats(_, 0) if value.as_integer().is_some() => {
-                running.state = State::Integers(i128::from(value.as_integer().unwrap_or_default()), 1);
-            }
-            State::Floats(_, 0) if matches!(value, Value::Numeric(_)) => {
-                running.state = State::Numerics(to_numeric(&value).unwrap_or(Numeric::NAN), 1);
-            }
-            State::Floats(_, 0) if matches!(value, Value::Interval(_)) => {
-                let Value::Interval(first) = value else { return Err(overflow()) };
-                running.state = State::Intervals(first, 1);
-            }
-            State::Intervals(sum, count) => {
-                let Value::Interval(next) = value else { return Err(overflow()) };
-                *sum = interval::add(*sum, next).ok_or_else(too_long)?;
-                *count += 1;
-            }
-            State::Integers(sum, count) => {
-                *sum += i128::from(value.as_integer().unwrap_or_default());
-                *count += 1;
-            }
-            State::Numerics(sum, count) => {
-                let next = to_numeric(&value).unwrap_or(Numeric::NAN);
-                *sum = match arithmetic(
-                    Arith::Add,
-                    &Value::Numeric(*sum),
-                    &Value::Numeric(next),
-                    Type::NUMERIC,
-                )? {
-                    Value::Numeric(sum) => sum,
-                    _ => return Err(overflow()),
-                };
-                *count += 1;
-            }
-            State::Floats(sum, count) => {
-                let next = to_f64(&value).unwrap_or(f64::NAN);
-                if sum.is_finite() && next.is_finite() && !(*sum + next).is_finite() {
-                    return Err(overflow());
-                }
-                *sum += next;
-                *count += 1;
+            State::Integers(..) | State::Numerics(..) | State::Floats(..) | State::Intervals(..) => {
+                self.add_to_sum(&mut running.state, &value)?;
             }
             State::Least(least) => {
                 if least.as_ref().is_none_or(|least| order(&value, least).is_lt()) {
@@ -374,40 +375,13 @@ impl Aggregate {
             }
             State::All(all) => *all = Some(all.unwrap_or(true) && value == Value::Bool(true)),
             State::Some(some) => *some = Some(some.unwrap_or(false) || value == Value::Bool(true)),
-            State::Text(text) => {
-                let Value::Text(next) = &value else { return Ok(()) };
-                budget.take(next.len())?;
-                match text {
-                    None => *text = Some(next.clone().into_owned()),
-                    Some(text) => {
-                        if let Some(Value::Text(separator)) = &second {
-                            budget.take(separator.len())?;
-                            *text += separator;
-                        }
-                        *text += next;
-                    }
-                }
-            }
+            State::Text(text) => append_text(text, &value, second.as_ref(), budget)?,
             State::List(list) => {
                 budget.take(value_bytes(&value))?;
                 list.push(value.into_owned());
             }
-            // The binder has converted timestamptz values to JSON.
             State::Json(parts) => {
-                let part = match (self.kind, &value) {
-                    (Kind::JsonObjectAgg, Value::Text(key)) => {
-                        format!(
-                            "{} : {}",
-                            quoted(key),
-                            json_of(second.as_ref().unwrap_or(&Value::Null), &Zone::UTC)
-                        )
-                    }
-                    (Kind::JsonObjectAgg, _) => {
-                        let message = "field name must not be null";
-                        return Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message));
-                    }
-                    _ => json_of(&value, &Zone::UTC),
-                };
+                let part = self.json_part(&value, second.as_ref())?;
                 budget.take(part.len() + 24)?;
                 parts.push(part);
             }
@@ -435,6 +409,66 @@ impl Aggregate {
             }
         }
         Ok(())
+    }
+
+    /// Adds a value to a sum. The first value determines in which type the sum is computed.
+    #[inline]
+    fn add_to_sum(&self, state: &mut State, value: &Value<'_>) -> Result<()> {
+        let overflow = || out_of_range(self.ty);
+        match state {
+            State::Floats(_, 0) if value.as_integer().is_some() => {
+                *state = State::Integers(i128::from(value.as_integer().unwrap_or_default()), 1);
+            }
+            State::Floats(_, 0) if matches!(value, Value::Numeric(_)) => {
+                *state = State::Numerics(to_numeric(value).unwrap_or(Numeric::NAN), 1);
+            }
+            State::Floats(_, 0) if let Value::Interval(first) = value => {
+                *state = State::Intervals(*first, 1);
+            }
+            State::Intervals(sum, count) => {
+                let Value::Interval(next) = value else { return Err(overflow()) };
+                *sum = interval::add(*sum, *next).ok_or_else(too_long)?;
+                *count += 1;
+            }
+            State::Integers(sum, count) => {
+                *sum += i128::from(value.as_integer().unwrap_or_default());
+                *count += 1;
+            }
+            State::Numerics(sum, count) => {
+                let next = Value::Numeric(to_numeric(value).unwrap_or(Numeric::NAN));
+                *sum = match arithmetic(Arith::Add, &Value::Numeric(*sum), &next, Type::NUMERIC)? {
+                    Value::Numeric(sum) => sum,
+                    _ => return Err(overflow()),
+                };
+                *count += 1;
+            }
+            State::Floats(sum, count) => {
+                let next = to_f64(value).unwrap_or(f64::NAN);
+                if sum.is_finite() && next.is_finite() && !(*sum + next).is_finite() {
+                    return Err(overflow());
+                }
+                *sum += next;
+                *count += 1;
+            }
+            _ => return Err(crate::expr::bug("a sum in a state that is no sum")),
+        }
+        Ok(())
+    }
+
+    /// An element of `json_agg`, or a member of `json_object_agg`. The binder has converted timestamptz values
+    /// to JSON.
+    fn json_part(&self, value: &Value<'_>, second: Option<&Value<'_>>) -> Result<String> {
+        match (self.kind, value) {
+            (Kind::JsonObjectAgg, Value::Text(key)) => {
+                let value = json_of(second.unwrap_or(&Value::Null), &Zone::UTC);
+                Ok(format!("{} : {value}", quoted(key)))
+            }
+            (Kind::JsonObjectAgg, _) => {
+                let message = "field name must not be null";
+                Err(SqlError::new(state::INVALID_PARAMETER_VALUE, message))
+            }
+            _ => Ok(json_of(value, &Zone::UTC)),
+        }
     }
 
     /// Adds the collected rows in their order.

@@ -1,10 +1,52 @@
 //! Parts of dates and times: `extract`, `date_part`, `date_trunc`.
 
+use ropewalk::tables::{Numeric, Type, Value};
+
+use crate::functions::{Function, Resolved, text_of};
 use crate::types::datetime::DAY;
 use crate::types::error::{Result, SqlError, state};
 use crate::types::zone::Zone;
 use crate::types::{datetime, interval};
-use ropewalk::tables::{Numeric, Value};
+
+/// The function over parts of times with this name, if any.
+pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
+    use Function as F;
+    const TEXT: Type = Type::TEXT;
+    let resolved = |function, arguments: &[Type], result| {
+        Some(Resolved { function, arguments: arguments.to_vec(), result })
+    };
+    let second = types.get(1).copied().flatten();
+    match (name, types.len()) {
+        ("date_trunc", 2) => {
+            let ty = match second.unwrap_or(Type::TIMESTAMPTZ) {
+                ty @ (Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::INTERVAL) => ty,
+                // Of the two types that a date can be cast to, PostgreSQL prefers the one with a zone.
+                Type::DATE => Type::TIMESTAMPTZ,
+                _ => return None,
+            };
+            resolved(F::DateTrunc, &[TEXT, ty], ty)
+        }
+        ("date_trunc", 3) => resolved(F::DateTrunc, &[TEXT, Type::TIMESTAMPTZ, TEXT], Type::TIMESTAMPTZ),
+        ("timezone", 2) => match second {
+            Some(Type::TIMESTAMP) => resolved(F::InZone, &[TEXT, Type::TIMESTAMP], Type::TIMESTAMPTZ),
+            None | Some(Type::TIMESTAMPTZ | Type::DATE) => {
+                resolved(F::InZone, &[TEXT, Type::TIMESTAMPTZ], Type::TIMESTAMP)
+            }
+            Some(_) => None,
+        },
+        ("date_part" | "extract", 2) => {
+            let ty = second.unwrap_or(Type::TIMESTAMP);
+            matches!(ty, Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::DATE | Type::TIME | Type::INTERVAL)
+                .then_some(())?;
+            match (name, ty) {
+                ("extract", ty) => resolved(F::Extract, &[TEXT, ty], Type::NUMERIC),
+                (_, Type::DATE) => resolved(F::DatePart, &[TEXT, Type::TIMESTAMP], Type::FLOAT8),
+                (_, ty) => resolved(F::DatePart, &[TEXT, ty], Type::FLOAT8),
+            }
+        }
+        _ => None,
+    }
+}
 
 /// A date or time as days since 1970 and microseconds of the day.
 pub(crate) fn moment(value: &Value<'_>) -> (i64, i64) {
@@ -183,4 +225,64 @@ pub(crate) fn date_trunc(field: &str, micros: i64) -> Option<i64> {
         "millennium" => datetime::days((year - 1).div_euclid(1000) * 1000 + 1, 1, 1) * DAY,
         _ => return None,
     })
+}
+
+/// `date_part` as a double, and `extract` as a numeric when `is_exact`.
+fn show_part(field: &str, value: &Value<'_>, is_exact: bool, zone: &Zone) -> Result<Value<'static>> {
+    let field = field.to_ascii_lowercase();
+    Ok(match (part_of(&field, value, zone)?, is_exact) {
+        (Part::Unknown, _) => Value::Null,
+        (Part::Number(number), false) => Value::Float8(number.to_f64()),
+        (Part::Infinite(float), false) => Value::Float8(float),
+        (Part::Number(number), true) => Value::Numeric(number),
+        (Part::Infinite(_), true) => {
+            let message = format!("extract({field}) of infinity: numerics have no infinity");
+            return Err(SqlError::unsupported(message, "use date_part, which returns a double"));
+        }
+    })
+}
+
+/// `date_trunc(field, value)`, for an instant in local time of `zone`.
+fn truncate(field: &str, value: &Value<'_>, zone: &Zone) -> Result<Value<'static>> {
+    let field = field.to_ascii_lowercase();
+    let field = unit_named(&field);
+    let unknown = || unknown_unit(field, value);
+    Ok(match value {
+        Value::Timestamp(micros) => Value::Timestamp(date_trunc(field, *micros).ok_or_else(unknown)?),
+        Value::Interval(interval) => {
+            Value::Interval(interval::truncated(*interval, field).ok_or_else(unknown)?)
+        }
+        Value::Timestamptz(micros) => {
+            // Time fields are truncated on the instant itself: a local hour that occurs twice stays the same
+            // hour.
+            let is_clock = matches!(field, "microseconds" | "milliseconds" | "second" | "minute" | "hour");
+            let local = date_trunc(field, zone.local(*micros)).ok_or_else(unknown)?;
+            Value::Timestamptz(match is_clock {
+                true => micros.saturating_sub(zone.local(*micros).saturating_sub(local)),
+                false => zone.moment(local),
+            })
+        }
+        _ => Value::Null,
+    })
+}
+
+impl Function {
+    /// Evaluates a function over parts of times; `None` for other functions. No argument is NULL.
+    pub(crate) fn of_date_parts(self, values: &[Value<'_>], zone: &Zone) -> Result<Option<Value<'static>>> {
+        let [first, value, rest @ ..] = values else { return Ok(None) };
+        let field = text_of(Some(first));
+        Ok(Some(match (self, value) {
+            (Self::DatePart | Self::Extract, _) => show_part(field, value, self == Self::Extract, zone)?,
+            (Self::DateTrunc, _) => match rest.first() {
+                Some(name) => truncate(field, value, &zone_named(text_of(Some(name)))?)?,
+                None => truncate(field, value, zone)?,
+            },
+            (Self::InZone, Value::Timestamptz(micros)) => Value::Timestamp(zone_named(field)?.local(*micros)),
+            (Self::InZone, Value::Timestamp(micros)) => {
+                Value::Timestamptz(zone_named(field)?.moment(*micros))
+            }
+            (Self::InZone, _) => Value::Null,
+            _ => return Ok(None),
+        }))
+    }
 }

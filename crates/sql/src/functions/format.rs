@@ -149,7 +149,7 @@ pub(crate) fn format(template: &str, arguments: &[Value<'_>]) -> Result<String> 
                 let message = "null values cannot be formatted as an SQL identifier";
                 return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));
             }
-            ('L', Some(value)) => crate::functions::more::quoted_literal(&value),
+            ('L', Some(value)) => crate::functions::text::quoted_literal(&value),
             ('L', None) => "NULL".into(),
             (_, value) => value.unwrap_or_default(),
         };

@@ -11,20 +11,21 @@ pub(crate) mod date_part;
 pub(crate) mod datetime_template;
 pub(crate) mod evaluate;
 pub(crate) mod format;
-pub(crate) mod more;
+pub(crate) mod json;
 pub(crate) mod number;
 pub(crate) mod number_template;
 pub(crate) mod parse_template;
 pub(crate) mod regex;
 mod resolve;
 pub(crate) mod statistics;
+pub(crate) mod text;
 pub(crate) mod time;
 
-use ropewalk::tables::{Scalar, Type};
+use ropewalk::tables::{Scalar, Type, Value};
 
 pub(crate) use date_part::{iso_week, zone_named};
-pub(crate) use evaluate::{lower, truncated};
-pub(crate) use resolve::{resolve, shown_arguments};
+pub(crate) use resolve::resolve;
+pub(crate) use text::lower;
 
 macro_rules! functions {
     ($($name:ident),* $(,)?) => {
@@ -75,4 +76,22 @@ pub(crate) fn element_of(ty: Type) -> Option<Scalar> {
         Type::Scalar(scalar) => Some(scalar),
         Type::Array(_) => None,
     }
+}
+
+/// The text of a text or a JSON document; empty for other values.
+pub(crate) fn text_of<'v>(value: Option<&'v Value<'_>>) -> &'v str {
+    match value {
+        Some(Value::Text(text) | Value::Json(text) | Value::Jsonb(text)) => text,
+        _ => "",
+    }
+}
+
+/// The number of an integer; zero for other values.
+pub(crate) fn integer_of(value: Option<&Value<'_>>) -> i64 {
+    value.and_then(Value::as_integer).unwrap_or_default()
+}
+
+/// A number of characters, bytes or elements, or a position among them.
+pub(crate) fn int4(number: usize) -> Value<'static> {
+    Value::Int4(i32::try_from(number).unwrap_or(i32::MAX))
 }

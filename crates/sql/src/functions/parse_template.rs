@@ -182,141 +182,155 @@ fn read(source: &str, template: &str) -> Result<Read> {
     let parts = parts(template)?;
     let mut read = Read::default();
     let mut text = source;
-    let mut skipped = 0_i64;
     for (place, part) in parts.iter().enumerate() {
-        if *part != Part::Letter {
-            let trimmed = text.trim_start();
-            skipped += i64::try_from(text.len() - trimmed.len()).unwrap_or_default();
-            if matches!(part, Part::Field(..)) {
-                text = trimmed;
-            } else {
-                skipped -= i64::try_from(text.len() - trimmed.len()).unwrap_or_default();
-            }
+        if matches!(part, Part::Field(..)) {
+            text = text.trim_start();
         }
         if text.is_empty() {
             break;
         }
-        let (field, width, is_free) = match part {
-            Part::Between => {
-                skipped -= 1;
-                if let Some(c) = text.chars().next().filter(|c| c.is_whitespace() || c.is_ascii_punctuation())
-                {
-                    // A sign belongs to the following offset.
-                    let is_sign = matches!(c, '+' | '-')
-                        && matches!(parts.get(place + 1), Some(Part::Field("TZH", ..)));
-                    if !is_sign {
-                        text = text.get(c.len_utf8()..).unwrap_or_default();
-                        skipped += 1;
-                    }
-                }
-                continue;
+        let next = parts.get(place + 1);
+        match *part {
+            Part::Between => text = skip_separator(text, next),
+            Part::Letter => text = skip_character(text),
+            Part::Field(field, width, is_free) => {
+                let takes_all = is_free
+                    || match next {
+                        None | Some(Part::Between | Part::Letter) => true,
+                        Some(Part::Field(_, digits, _)) => *digits == 0,
+                    };
+                let taken = read.take_field(&FieldText { field, width, takes_all, text })?;
+                text = text.get(taken..).unwrap_or_default();
             }
-            Part::Letter => {
-                if skipped > 0 {
-                    skipped -= 1;
-                } else if let Some(c) = text.chars().next() {
-                    text = text.get(c.len_utf8()..).unwrap_or_default();
-                }
-                continue;
-            }
-            Part::Field(field, width, is_free) => (*field, *width, *is_free),
-        };
-        skipped = 0;
-        let takes_all = is_free
-            || match parts.get(place + 1) {
-                None | Some(Part::Between | Part::Letter) => true,
-                Some(Part::Field(_, digits, _)) => *digits == 0,
-            };
-        let invalid = || {
-            let shown: String = text.chars().take(field.len()).collect();
-            malformed(format!("invalid value \"{shown}\" for \"{field}\""))
+        }
+    }
+    Ok(read)
+}
+
+fn skip_character(text: &str) -> &str {
+    let mut chars = text.chars();
+    chars.next();
+    chars.as_str()
+}
+
+/// Skips a blank or a sign, but no sign of the offset that follows.
+fn skip_separator<'t>(text: &'t str, next: Option<&Part>) -> &'t str {
+    match text.chars().next() {
+        Some('+' | '-') if matches!(next, Some(Part::Field("TZH", ..))) => text,
+        Some(c) if c.is_whitespace() || c.is_ascii_punctuation() => skip_character(text),
+        _ => text,
+    }
+}
+
+/// A field of the template, and the text that begins with its value.
+struct FieldText<'t> {
+    field: &'static str,
+    width: usize,
+    /// No digit field follows: the number may have more digits than the field.
+    takes_all: bool,
+    text: &'t str,
+}
+
+impl FieldText<'_> {
+    /// The number, and its length in bytes.
+    fn number(&self) -> Result<(i64, usize)> {
+        digits(self.text, self.field, self.width, self.takes_all)
+    }
+
+    /// The position of the name, and its length in bytes.
+    fn name(&self, names: &[&str], is_short: bool) -> Result<(i64, usize)> {
+        name(self.text, names, is_short).ok_or_else(|| {
+            let shown: String = self.text.chars().take(self.field.len()).collect();
+            malformed(format!("invalid value \"{shown}\" for \"{}\"", self.field))
                 .hint("the given value did not match any of the allowed values for this field")
-        };
-        let number = || digits(text, field, width, takes_all);
-        let taken = match field {
+        })
+    }
+}
+
+impl Read {
+    /// Reads the value of a field. Returns its length in bytes.
+    fn take_field(&mut self, at: &FieldText<'_>) -> Result<usize> {
+        let field = at.field;
+        Ok(match field {
             "MONTH" | "MON" => {
-                let found = name(text, &MONTHS, field == "MON").ok_or_else(invalid)?;
-                read.month = Some(found.0 + 1);
-                found.1
+                let (place, taken) = at.name(&MONTHS, field == "MON")?;
+                self.month = Some(place + 1);
+                taken
             }
-            "DAY" | "DY" => name(text, &DAYS, field == "DY").ok_or_else(invalid)?.1,
+            "DAY" | "DY" => at.name(&DAYS, field == "DY")?.1,
             "AM" | "PM" | "A.M." | "P.M." => {
                 let words = if field.len() == 2 { ["AM", "PM"] } else { ["A.M.", "P.M."] };
-                let found = name(text, &words, false).ok_or_else(invalid)?;
-                (read.half, read.is_half_clock) = (Some(found.0 == 1), true);
-                found.1
+                let (place, taken) = at.name(&words, false)?;
+                (self.half, self.is_half_clock) = (Some(place == 1), true);
+                taken
             }
             "BC" | "AD" | "B.C." | "A.D." => {
                 let words = if field.len() == 2 { ["AD", "BC"] } else { ["A.D.", "B.C."] };
-                let found = name(text, &words, false).ok_or_else(invalid)?;
-                read.is_bc = found.0 == 1;
-                found.1
+                let (place, taken) = at.name(&words, false)?;
+                self.is_bc = place == 1;
+                taken
             }
             "TZH" => {
-                let sign = if text.starts_with('-') { -1 } else { 1 };
-                let signed = usize::from(text.starts_with(['+', '-']));
-                let rest = text.get(signed..).unwrap_or_default();
-                let (hours, taken) = digits(rest, field, width, takes_all)?;
-                let minutes = read.zone.map_or(0, |zone| zone.2);
-                read.zone = Some((sign, hours, minutes));
+                let sign = if at.text.starts_with('-') { -1 } else { 1 };
+                let signed = usize::from(at.text.starts_with(['+', '-']));
+                let rest = at.text.get(signed..).unwrap_or_default();
+                let (hours, taken) = FieldText { text: rest, ..*at }.number()?;
+                let minutes = self.zone.map_or(0, |zone| zone.2);
+                self.zone = Some((sign, hours, minutes));
                 taken + signed
             }
-            "TZM" => {
-                let (minutes, taken) = number()?;
-                let (sign, hours, _) = read.zone.unwrap_or((1, 0, 0));
-                read.zone = Some((sign, hours, minutes));
+            _ => {
+                let (number, taken) = at.number()?;
+                self.take_number(field, number, taken);
                 taken
+            }
+        })
+    }
+
+    /// Stores the value of a field of digits, of which the text has `count`.
+    fn take_number(&mut self, field: &str, number: i64, count: usize) {
+        match field {
+            "TZM" => {
+                let (sign, hours, _) = self.zone.unwrap_or((1, 0, 0));
+                self.zone = Some((sign, hours, number));
             }
             "MS" | "US" | "FF1" | "FF2" | "FF3" | "FF4" | "FF5" | "FF6" => {
                 // Decimal places: missing digits are the lower ones.
-                let places = if field == "MS" { 3 } else { 6 };
-                let (found, taken) = number()?;
-                let missing = places_of(field, places).saturating_sub(taken);
+                let places = places_of(field, if field == "MS" { 3 } else { 6 });
+                let missing = places.saturating_sub(count);
                 let scale = 10_i64.pow(u32::try_from(missing).unwrap_or_default());
-                let unit = 10_i64.pow(u32::try_from(6 - places_of(field, places)).unwrap_or_default());
-                read.micros += found * scale * unit;
-                taken
+                let unit = 10_i64.pow(u32::try_from(6 - places).unwrap_or_default());
+                self.micros += number * scale * unit;
             }
+            // Years of few digits are those nearest to 2020.
             "YYYY" | "YYY" | "YY" | "Y" => {
-                let (year, taken) = number()?;
-                // Years of few digits are those nearest to 2020.
-                let whole = match year {
-                    year if field == "YYYY" || taken >= 4 => year,
-                    0..=69 => year + 2000,
-                    70..=99 => year + 1900,
-                    100..=519 => year + 2000,
-                    520..=999 => year + 1000,
+                self.year = Some(match number {
+                    year if field == "YYYY" || count >= 4 => year,
+                    0..=69 => number + 2000,
+                    70..=99 => number + 1900,
+                    100..=519 => number + 2000,
+                    520..=999 => number + 1000,
                     year => year,
-                };
-                read.year = Some(whole);
-                taken
+                });
             }
-            field => {
-                let (found, taken) = number()?;
-                match field {
-                    "CC" => read.century = Some(found),
-                    "MM" => read.month = Some(found),
-                    "DD" => read.day = Some(found),
-                    "DDD" => read.of_year = Some(found),
-                    "J" => read.julian = Some(found),
-                    "IYYY" => read.iso_year = Some(found),
-                    "IW" => read.iso_week = Some(found),
-                    "ID" => read.iso_day = Some(found),
-                    "WW" => read.week = Some(found),
-                    "HH24" => read.hour = found,
-                    "HH12" | "HH" => (read.hour, read.is_half_clock) = (found, true),
-                    "MI" => read.minute = found,
-                    "SS" => read.second = found,
-                    "SSSS" | "SSSSS" => read.of_day = Some(found),
-                    // The quarter and the day of a week add no information.
-                    _ => {}
-                }
-                taken
-            }
-        };
-        text = text.get(taken..).unwrap_or_default();
+            "CC" => self.century = Some(number),
+            "MM" => self.month = Some(number),
+            "DD" => self.day = Some(number),
+            "DDD" => self.of_year = Some(number),
+            "J" => self.julian = Some(number),
+            "IYYY" => self.iso_year = Some(number),
+            "IW" => self.iso_week = Some(number),
+            "ID" => self.iso_day = Some(number),
+            "WW" => self.week = Some(number),
+            "HH24" => self.hour = number,
+            "HH12" | "HH" => (self.hour, self.is_half_clock) = (number, true),
+            "MI" => self.minute = number,
+            "SS" => self.second = number,
+            "SSSS" | "SSSSS" => self.of_day = Some(number),
+            // The quarter and the day of a week add no information.
+            _ => {}
+        }
     }
-    Ok(read)
 }
 
 fn places_of(field: &str, otherwise: usize) -> usize {

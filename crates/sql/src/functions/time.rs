@@ -1,15 +1,14 @@
-//! Functions over intervals, and functions that make times of their parts.
+//! Functions over intervals, and functions that make times of their parts or of texts.
 
 use ropewalk::tables::{Interval, Precision, SECOND_DIGITS_MAX, Type, Value};
 
 use crate::expr::Context;
-use crate::expr::cast::to_f64;
-use crate::functions::parse_template;
-use crate::functions::{Function, Resolved};
+use crate::expr::cast::{cast, to_f64};
+use crate::functions::{Function, Resolved, datetime_template, number_template, parse_template};
 use crate::types::datetime::{self, DAY};
 use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
-use crate::types::names::interval_precision;
+use crate::types::names::{interval_precision, rank};
 use crate::types::zone::Zone;
 
 /// The interval or time function with this name, if any.
@@ -57,7 +56,19 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
             }
             _ => None,
         },
+        ("to_char", 2) => {
+            let ty = match known(0)? {
+                ty @ (Type::TIMESTAMP | Type::TIMESTAMPTZ | LENGTH) => ty,
+                Type::DATE => Type::TIMESTAMPTZ,
+                Type::TIME => LENGTH,
+                Type::FLOAT4 | Type::FLOAT8 => Type::FLOAT8,
+                ty if rank(ty).is_some() => Type::NUMERIC,
+                _ => return None,
+            };
+            resolved(F::ToChar, &[ty, Type::TEXT], Type::TEXT)
+        }
         ("to_date", 2) => resolved(F::ToDate, &[Type::TEXT; 2], Type::DATE),
+        ("to_timestamp", 1) => resolved(F::ToTimestamp, &[Type::FLOAT8], Type::TIMESTAMPTZ),
         ("to_timestamp", 2) => resolved(F::ToTimestampBy, &[Type::TEXT; 2], Type::TIMESTAMPTZ),
         ("to_number", 2) => resolved(F::ToNumber, &[Type::TEXT; 2], Type::NUMERIC),
         ("justify_hours", 1) => resolved(F::JustifyHours, &[LENGTH], LENGTH),
@@ -66,6 +77,7 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ("make_interval", 7) => {
             resolved(F::MakeInterval, &[INT, INT, INT, INT, INT, INT, Type::FLOAT8], LENGTH)
         }
+        ("make_date", 3) => resolved(F::MakeDate, &[INT, INT, INT], Type::DATE),
         ("make_time", 3) => resolved(F::MakeTime, &[INT, INT, Type::FLOAT8], Type::TIME),
         ("make_timestamp", 6) => {
             resolved(F::MakeTimestamp, &[INT, INT, INT, INT, INT, Type::FLOAT8], Type::TIMESTAMP)
@@ -156,6 +168,75 @@ fn time_of(hour: i64, minute: i64, second: f64) -> Result<i64> {
     if fits && micros <= DAY { Ok(micros) } else { Err(wrong_field()) }
 }
 
+fn make_date(year: i64, month: i64, day: i64) -> Result<Value<'static>> {
+    // Years before our era are counted without a year 0.
+    let of_calendar = if year < 0 { year + 1 } else { year };
+    let fits = year != 0
+        && (-4713..=5_874_897).contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=datetime::days_in_month(of_calendar, month)).contains(&day);
+    match i32::try_from(datetime::days(of_calendar, month, day)) {
+        Ok(days) if fits => Ok(Value::Date(days)),
+        _ => {
+            let message = format!("date field value out of range: {year}-{month:02}-{day:02}");
+            Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, message))
+        }
+    }
+}
+
+/// `to_timestamp(seconds)`.
+fn from_epoch(seconds: &Value<'_>) -> Result<Value<'static>> {
+    let seconds = to_f64(seconds).unwrap_or(f64::NAN);
+    let micros = cast(Value::Float8(seconds * 1e6), Type::INT8)?.as_integer();
+    Ok(Value::Timestamptz(micros.unwrap_or_default()))
+}
+
+/// `to_char(value, template)`.
+fn to_char(value: &Value<'_>, template: &str, zone: &Zone) -> Result<Value<'static>> {
+    Ok(Value::text(match value {
+        Value::Timestamp(micros) => datetime_template::to_char(*micros, None, template)?,
+        Value::Timestamptz(micros) => datetime_template::to_char(*micros, Some(zone), template)?,
+        Value::Interval(interval) => datetime_template::interval_to_char(*interval, template)?,
+        Value::Numeric(_) | Value::Float8(_) => number_template::to_char(value, template)?,
+        _ => return Ok(Value::Null),
+    }))
+}
+
+/// `date_bin(stride, time, origin)`: the start of the bin that contains the time.
+fn start_of_bin(
+    stride: Option<&Value<'_>>,
+    time: Option<&Value<'_>>,
+    origin: Option<&Value<'_>>,
+) -> Result<Value<'static>> {
+    let (stride, micros, origin) = match (stride, time, origin) {
+        (
+            Some(Value::Interval(stride)),
+            Some(Value::Timestamp(micros) | Value::Timestamptz(micros)),
+            Some(Value::Timestamp(origin) | Value::Timestamptz(origin)),
+        ) => (*stride, *micros, *origin),
+        _ => return Err(crate::expr::bug("bins of no times")),
+    };
+    let wrap = |micros| match time {
+        Some(Value::Timestamp(_)) => Value::Timestamp(micros),
+        _ => Value::Timestamptz(micros),
+    };
+    if [micros, origin].iter().any(|at| matches!(at, &i64::MAX | &i64::MIN)) {
+        return Ok(wrap(micros));
+    }
+    if stride.months != 0 {
+        let message = "timestamps cannot be binned into intervals containing months or years";
+        return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
+    }
+    let width = i64::from(stride.days).checked_mul(DAY).and_then(|days| days.checked_add(stride.micros));
+    let width = width.ok_or_else(too_long)?;
+    if width <= 0 {
+        let message = "stride must be greater than zero";
+        return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, message));
+    }
+    let since = micros.checked_sub(origin).ok_or_else(too_long)?;
+    Ok(wrap(origin + since.div_euclid(width) * width))
+}
+
 impl Function {
     /// Evaluates a function of this module for arguments that are not NULL; `None` for other functions.
     pub(crate) fn of_times(self, values: &[Value<'_>], cx: &Context<'_>) -> Result<Option<Value<'static>>> {
@@ -200,36 +281,7 @@ impl Function {
                 };
                 precision.keep(a.clone()).into_owned()
             }
-            F::DateBin => {
-                let (stride, micros, origin) = match (first, second, values.get(2)) {
-                    (
-                        Some(Value::Interval(stride)),
-                        Some(Value::Timestamp(micros) | Value::Timestamptz(micros)),
-                        Some(Value::Timestamp(origin) | Value::Timestamptz(origin)),
-                    ) => (*stride, *micros, *origin),
-                    _ => return Err(crate::expr::bug("bins of no times")),
-                };
-                let wrap = |micros| match b {
-                    Value::Timestamp(_) => Value::Timestamp(micros),
-                    _ => Value::Timestamptz(micros),
-                };
-                if [micros, origin].iter().any(|at| matches!(at, &i64::MAX | &i64::MIN)) {
-                    return Ok(Some(wrap(micros)));
-                }
-                if stride.months != 0 {
-                    let message = "timestamps cannot be binned into intervals containing months or years";
-                    return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message));
-                }
-                let width =
-                    i64::from(stride.days).checked_mul(DAY).and_then(|days| days.checked_add(stride.micros));
-                let width = width.ok_or_else(too_long)?;
-                if width <= 0 {
-                    let message = "stride must be greater than zero";
-                    return Err(SqlError::new(state::DATETIME_FIELD_OVERFLOW, message));
-                }
-                let since = micros.checked_sub(origin).ok_or_else(too_long)?;
-                wrap(origin + since.div_euclid(width) * width)
-            }
+            F::DateBin => start_of_bin(first, second, values.get(2))?,
             F::IsFinite => Value::Bool(!matches!(
                 first,
                 Some(
@@ -238,6 +290,8 @@ impl Function {
                         | Value::Timestamptz(i64::MAX | i64::MIN)
                 )
             )),
+            F::ToChar => to_char(a, text(second), cx.zone)?,
+            F::ToTimestamp => from_epoch(a)?,
             F::ToDate => parse_template::to_date(text(first), text(second))?,
             F::ToTimestampBy => parse_template::to_timestamp(text(first), text(second), cx.zone)?,
             F::ToNumber if text(second).is_empty() => Value::Null,
@@ -261,6 +315,7 @@ impl Function {
                 };
                 answer(made())?
             }
+            F::MakeDate => make_date(number(0), number(1), number(2))?,
             F::MakeTime => Value::Time(time_of(number(0), number(1), float(values.get(2)))?),
             F::MakeTimestamp | F::MakeTimestamptz => {
                 let local = date()? + time_of(number(3), number(4), float(values.get(5)))?;

@@ -41,22 +41,7 @@ impl Session {
             S::StartTransaction { modes, begin, modifier: None, statements, exception: None, .. }
                 if statements.is_empty() =>
             {
-                let command = if *begin { "BEGIN" } else { "START TRANSACTION" };
-                let (isolation, read_only) = modes_of(modes)?;
-                match &mut self.open {
-                    None => self.begin(
-                        isolation.unwrap_or(self.settings.isolation),
-                        read_only.unwrap_or(self.settings.read_only),
-                        false,
-                    ),
-                    Some(open) if open.is_implicit => open.is_implicit = false,
-                    Some(_) => {
-                        let message = "there is already a transaction in progress";
-                        let notice = SqlError::new(state::ACTIVE_SQL_TRANSACTION, message);
-                        return Ok(Outcome { notice: Some(notice), ..Outcome::of(command) });
-                    }
-                }
-                Ok(Outcome::of(command))
+                self.start_transaction(modes, if *begin { "BEGIN" } else { "START TRANSACTION" })
             }
             S::Commit { chain: false, end: _, modifier: None } => self.commit(),
             S::Rollback { chain: false, savepoint: None } => Ok(match self.end() {
@@ -72,47 +57,10 @@ impl Session {
             }
             S::ReleaseSavepoint { name } => self.release(&folded(name)),
             S::Set(set) => self.set(set),
-            S::Reset(ast::ResetStatement { reset }) => {
-                match reset {
-                    ast::Reset::ALL => {
-                        let fresh = self.settings.fresh();
-                        self.change_settings(false, |settings| {
-                            *settings = fresh.clone();
-                            Ok(())
-                        })?;
-                    }
-                    ast::Reset::ConfigurationParameter(name) => {
-                        let name = parts(name)?.join(".");
-                        let value = self.settings.fresh().show(&name)?;
-                        self.change_settings(false, |settings| settings.set(&name, &value))?;
-                    }
-                }
-                Ok(Outcome::of("RESET"))
-            }
-            S::ShowVariable { variable } => {
-                let name = shown_name(variable);
-                let value = match (name.as_str(), &self.open) {
-                    ("transaction_isolation", Some(open)) => isolation_name(open.isolation).to_owned(),
-                    ("transaction_read_only", Some(open)) => {
-                        (if open.read_only { "on" } else { "off" }).to_owned()
-                    }
-                    (name, _) => self.settings.show(name)?,
-                };
-                let columns = Some(vec![ResultColumn { name, ty: Type::TEXT }].into());
-                Ok(Outcome { columns, rows: vec![vec![Value::text(value)]], ..Outcome::of("SHOW") })
-            }
+            S::Reset(ast::ResetStatement { reset }) => self.reset_settings(reset),
+            S::ShowVariable { variable } => self.show_variable(variable),
             S::Prepare { name, data_types, statement } => {
-                let name = folded(name);
-                if self.named.contains_key(&name) {
-                    let message = format!("prepared statement \"{name}\" already exists");
-                    return Err(SqlError::new(state::DUPLICATE_PREPARED_STATEMENT, message));
-                }
-                let types: Result<Vec<_>> =
-                    data_types.iter().map(|ty| self.data_type(ty).map(Some)).collect();
-                let mut prepared = self.plan(Arc::new(Statement::Sql((**statement).clone())), &types?)?;
-                prepared.reserve(&statement.to_string())?;
-                self.named.insert(name, prepared);
-                Ok(Outcome::of("PREPARE"))
+                self.prepare_named(folded(name), data_types, statement)
             }
             S::Execute {
                 name: Some(name),
@@ -126,15 +74,7 @@ impl Session {
             } if into.is_empty() && using.is_empty() => {
                 self.execute_named(&parts(name)?.join("."), parameters)
             }
-            S::Deallocate { name, prepare: _ } => {
-                let name = folded(name);
-                if name == "all" {
-                    self.named.clear();
-                } else if self.named.remove(&name).is_none() {
-                    return Err(no_prepared(&name));
-                }
-                Ok(Outcome::of("DEALLOCATE"))
-            }
+            S::Deallocate { name, prepare: _ } => self.deallocate_named(&folded(name)),
             S::Close { cursor: ast::CloseCursor::All } => {
                 self.cursors.close_all();
                 Ok(Outcome::of("CLOSE CURSOR ALL"))
@@ -151,17 +91,100 @@ impl Session {
                 Ok(Outcome::of("DISCARD SEQUENCES"))
             }
             S::Discard { object_type: ast::DiscardObject::ALL } if self.open.is_none() => {
-                self.named.clear();
-                self.cached.clear();
-                self.settings = Arc::new(self.settings.fresh());
-                self.announcements.leave();
-                self.given.forget();
-                self.cursors.close_all();
-                self.advisory.release_all();
-                Ok(Outcome::of("DISCARD ALL"))
+                Ok(self.discard_all())
             }
             _ => self.define(whole),
         }
+    }
+
+    /// BEGIN: makes the implicit transaction explicit, or begins one; `command` is its name in the result.
+    fn start_transaction(
+        &mut self,
+        modes: &[ast::TransactionMode],
+        command: &'static str,
+    ) -> Result<Outcome> {
+        let (isolation, read_only) = modes_of(modes)?;
+        match &mut self.open {
+            None => self.begin(
+                isolation.unwrap_or(self.settings.isolation),
+                read_only.unwrap_or(self.settings.read_only),
+                false,
+            ),
+            Some(open) if open.is_implicit => open.is_implicit = false,
+            Some(_) => {
+                let message = "there is already a transaction in progress";
+                let notice = SqlError::new(state::ACTIVE_SQL_TRANSACTION, message);
+                return Ok(Outcome { notice: Some(notice), ..Outcome::of(command) });
+            }
+        }
+        Ok(Outcome::of(command))
+    }
+
+    fn reset_settings(&mut self, reset: &ast::Reset) -> Result<Outcome> {
+        match reset {
+            ast::Reset::ALL => {
+                let fresh = self.settings.fresh();
+                self.change_settings(false, |settings| {
+                    *settings = fresh.clone();
+                    Ok(())
+                })?;
+            }
+            ast::Reset::ConfigurationParameter(name) => {
+                let name = parts(name)?.join(".");
+                let value = self.settings.fresh().show(&name)?;
+                self.change_settings(false, |settings| settings.set(&name, &value))?;
+            }
+        }
+        Ok(Outcome::of("RESET"))
+    }
+
+    fn show_variable(&self, variable: &[ast::Ident]) -> Result<Outcome> {
+        let name = shown_name(variable);
+        let value = match (name.as_str(), &self.open) {
+            ("transaction_isolation", Some(open)) => isolation_name(open.isolation).to_owned(),
+            ("transaction_read_only", Some(open)) => (if open.read_only { "on" } else { "off" }).to_owned(),
+            (name, _) => self.settings.show(name)?,
+        };
+        let columns = Some(vec![ResultColumn { name, ty: Type::TEXT }].into());
+        Ok(Outcome { columns, rows: vec![vec![Value::text(value)]], ..Outcome::of("SHOW") })
+    }
+
+    fn prepare_named(
+        &mut self,
+        name: String,
+        data_types: &[ast::DataType],
+        statement: &ast::Statement,
+    ) -> Result<Outcome> {
+        if self.named.contains_key(&name) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(SqlError::new(state::DUPLICATE_PREPARED_STATEMENT, message));
+        }
+        let types: Result<Vec<_>> = data_types.iter().map(|ty| self.data_type(ty).map(Some)).collect();
+        let mut prepared = self.plan(Arc::new(Statement::Sql(statement.clone())), &types?)?;
+        prepared.reserve(&statement.to_string())?;
+        self.named.insert(name, prepared);
+        Ok(Outcome::of("PREPARE"))
+    }
+
+    fn deallocate_named(&mut self, name: &str) -> Result<Outcome> {
+        if name == "all" {
+            self.named.clear();
+        } else if self.named.remove(name).is_none() {
+            return Err(no_prepared(name));
+        }
+        Ok(Outcome::of("DEALLOCATE"))
+    }
+
+    /// DISCARD ALL: returns the session to its initial state.
+    fn discard_all(&mut self) -> Outcome {
+        self.named.clear();
+        self.cached.clear();
+        self.settings = Arc::new(self.settings.fresh());
+        self.announcements.leave();
+        self.given.forget();
+        self.cursors.close_all();
+        self.advisory.release_all();
+        Outcome::of("DISCARD ALL")
     }
 
     /// Statements that our own parser reads, not sqlparser.

@@ -149,7 +149,7 @@ fn compare(story: &mut Story, db: &Database, shop: &Shop, sold: i64, before: u64
     let events = snapshot.events(&shop.events, &Query::all(), ReadOptions::default())?.count() as i64;
     let documents = snapshot.documents(db).count(&shop.orders, &Find::default())? as i64;
     let samples = samples(&snapshot, shop)?;
-    let left = available(snapshot.tables(db).get(&shop.stock, &[ITEM.into()])?)?;
+    let left = available(snapshot.tables(db).get(&shop.stock, &[ITEM.into()]).map_err(Error::from)?)?;
     story.check(
         [events, documents, samples, STOCK - left] == [sold; 4] && sold == STOCK,
         &format!("{events} events, {documents} documents, {samples} samples, {left} in stock: all four models agree"),

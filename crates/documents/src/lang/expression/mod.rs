@@ -578,168 +578,193 @@ fn parse_let(operand: Value<'_>, scope: &Scope<'_>) -> Result<Node, LangError> {
 impl Node {
     fn evaluate<'e>(&'e self, env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
         run.burn(1)?;
-        Ok(match self {
-            Self::Nothing => Val::Missing,
-            Self::Constant(value) => Val::Ref(value.value()),
-            Self::Path(start, path) => {
-                let value = match start {
-                    Start::Root => Some(Value::Document(env.root)),
-                    Start::Bound(outwards) => env.variable(*outwards),
-                };
-                if !path.is_empty() {
-                    byte_steps(value.map_or(0, Value::payload_bytes))?;
-                }
-                let found = follow(value, path)?;
-                run.burn((found.own_bytes() / STEP_BYTES) as u64)?;
-                found
-            }
-            Self::Object(fields) => {
-                let (mut writer, mut kept) = (Writer::new().bounded(), run.keeping());
-                for (name, node) in fields {
-                    if let Some(value) = node.evaluate(env, run)?.get() {
-                        put(&mut writer, name, value, &mut kept, 0)?;
-                    }
-                }
-                run.made(writer)?
-            }
-            Self::Array(nodes) => {
-                let (mut writer, mut kept) = (Writer::array().bounded(), run.keeping());
-                for node in nodes {
-                    put(&mut writer, "", node.evaluate(env, run)?.or_null(), &mut kept, 0)?;
-                }
-                run.made(writer)?
-            }
-            Self::Call(function, nodes) => {
-                let (mut kept, mut read) = (run.keeping(), 0);
-                kept.set(nodes.len() * size_of::<Val<'_>>())?;
-                let mut values = Vec::with_capacity(nodes.len());
-                for node in nodes {
-                    let value = node.evaluate(env, run)?;
-                    kept.add(value.own_bytes())?;
-                    read += value.size();
-                    values.push(value);
-                }
-                byte_steps(read)?;
-                let made = (function.call)(&values)?;
-                run.burn(crate::lang::regex::compile_steps())?;
-                if let Val::Own(owned) = &made {
-                    run.burn((owned.bytes() / STEP_BYTES) as u64)?;
-                }
-                made
-            }
-            Self::And(nodes) => {
-                for node in nodes {
-                    if !node.holds(env, run)? {
-                        return Ok(val::bool(false));
-                    }
-                }
-                val::bool(true)
-            }
-            Self::Or(nodes) => {
-                for node in nodes {
-                    if node.holds(env, run)? {
-                        return Ok(val::bool(true));
-                    }
-                }
-                val::bool(false)
-            }
+        match self {
+            Self::Nothing => Ok(Val::Missing),
+            Self::Constant(value) => Ok(Val::Ref(value.value())),
+            Self::Path(start, path) => evaluate_path(*start, path, env, run),
+            Self::Object(fields) => evaluate_object(fields, env, run),
+            Self::Array(nodes) => evaluate_array(nodes, env, run),
+            Self::Call(function, nodes) => evaluate_call(function, nodes, env, run),
+            Self::And(nodes) => evaluate_junction(nodes, false, env, run),
+            Self::Or(nodes) => evaluate_junction(nodes, true, env, run),
             Self::Choice(parts) => {
                 let [condition, then, otherwise] = parts.as_ref();
-                if condition.holds(env, run)? {
-                    then.evaluate(env, run)?
-                } else {
-                    otherwise.evaluate(env, run)?
-                }
+                let chosen = if condition.holds(env, run)? { then } else { otherwise };
+                chosen.evaluate(env, run)
             }
-            Self::IfNull(nodes) => {
-                let mut last = Val::Missing;
-                for node in nodes {
-                    last = node.evaluate(env, run)?;
-                    if !last.is_nullish() {
-                        break;
-                    }
-                }
-                last
-            }
-            Self::Switch(branches, default) => {
-                for (case, then) in branches {
-                    if case.holds(env, run)? {
-                        return then.evaluate(env, run);
-                    }
-                }
-                match default {
-                    Some(node) => node.evaluate(env, run)?,
-                    None => refuse!(
-                        40066,
-                        "$switch could not find a matching branch for an input, and no default was specified."
-                    ),
-                }
-            }
-            Self::Let(values, body) => bind(values, body, env, run)?,
-            Self::Map(parts) => {
-                let [input, body] = parts.as_ref();
-                let input = input.evaluate(env, run)?;
-                let Some(array) = array_or_null(&input, "$map", 16883)? else { return Ok(Val::NULL) };
-                let (mut writer, mut kept) = (Writer::array().bounded(), run.keeping());
-                kept.set(input.own_bytes())?;
-                for value in array.values() {
-                    let binding = Binding { value: Some(value), outer: env.bound };
-                    let inner = Env { bound: Some(&binding), ..env };
-                    let made = body.evaluate(inner, run)?;
-                    put(&mut writer, "", made.or_null(), &mut kept, input.own_bytes())?;
-                }
-                run.made(writer)?
-            }
-            Self::Filter(parts) => {
-                let [input, condition, limit] = parts.as_ref();
-                let input = input.evaluate(env, run)?;
-                let mut kept = run.keeping();
-                kept.set(input.own_bytes())?;
-                let limit = limit.evaluate(env, run)?;
-                let Some(array) = array_or_null(&input, "$filter", 28651)? else { return Ok(Val::NULL) };
-                let limit = match limit.get() {
-                    None | Some(Value::Null) => i64::MAX,
-                    Some(limit) => match limit.as_integer() {
-                        Some(limit) if limit > 0 => limit,
-                        _ => refuse!(327391, "$filter: limit must be a positive integer: {limit}"),
-                    },
-                };
-                let mut writer = Writer::array().bounded();
-                let mut count = 0;
-                for value in array.values() {
-                    let binding = Binding { value: Some(value), outer: env.bound };
-                    if count < limit && condition.holds(Env { bound: Some(&binding), ..env }, run)? {
-                        put(&mut writer, "", value, &mut kept, input.own_bytes())?;
-                        count += 1;
-                    }
-                }
-                run.made(writer)?
-            }
-            Self::Reduce(parts) => {
-                let [input, initial, body] = parts.as_ref();
-                let input = input.evaluate(env, run)?;
-                let Some(array) = array_or_null(&input, "$reduce", 40080)? else { return Ok(Val::NULL) };
-                let mut kept = run.keeping();
-                kept.set(input.own_bytes())?;
-                let mut total = initial.evaluate(env, run)?.into_static();
-                for value in array.values() {
-                    kept.set(input.own_bytes() + total.own_bytes())?;
-                    byte_steps(total.own_bytes())?;
-                    let next = {
-                        let outer = Binding { value: total.get(), outer: env.bound };
-                        let inner = Binding { value: Some(value), outer: Some(&outer) };
-                        body.evaluate(Env { root: env.root, bound: Some(&inner) }, run)?.into_static()
-                    };
-                    total = next;
-                }
-                total
-            }
-        })
+            Self::IfNull(nodes) => evaluate_if_null(nodes, env, run),
+            Self::Switch(branches, default) => evaluate_switch(branches, default.as_deref(), env, run),
+            Self::Let(values, body) => bind(values, body, env, run),
+            Self::Map(parts) => evaluate_map(parts, env, run),
+            Self::Filter(parts) => evaluate_filter(parts, env, run),
+            Self::Reduce(parts) => evaluate_reduce(parts, env, run),
+        }
     }
 
     fn holds(&self, env: Env<'_>, run: &Run) -> Result<bool, LangError> {
         Ok(self.evaluate(env, run)?.get().is_some_and(Value::is_truthy))
     }
+}
+
+fn evaluate_path<'e>(start: Start, path: &str, env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+    let value = match start {
+        Start::Root => Some(Value::Document(env.root)),
+        Start::Bound(outwards) => env.variable(outwards),
+    };
+    if !path.is_empty() {
+        byte_steps(value.map_or(0, Value::payload_bytes))?;
+    }
+    let found = follow(value, path)?;
+    run.burn((found.own_bytes() / STEP_BYTES) as u64)?;
+    Ok(found)
+}
+
+// The following functions are not inlined, so that a level of nested expressions takes only the stack that its
+// operator needs.
+
+#[inline(never)]
+fn evaluate_object(fields: &[(String, Node)], env: Env<'_>, run: &Run) -> Answer {
+    let (mut writer, mut kept) = (Writer::new().bounded(), run.keeping());
+    for (name, node) in fields {
+        if let Some(value) = node.evaluate(env, run)?.get() {
+            put(&mut writer, name, value, &mut kept, 0)?;
+        }
+    }
+    run.made(writer)
+}
+
+#[inline(never)]
+fn evaluate_array(nodes: &[Node], env: Env<'_>, run: &Run) -> Answer {
+    let (mut writer, mut kept) = (Writer::array().bounded(), run.keeping());
+    for node in nodes {
+        put(&mut writer, "", node.evaluate(env, run)?.or_null(), &mut kept, 0)?;
+    }
+    run.made(writer)
+}
+
+#[inline(never)]
+fn evaluate_call(function: &Function, nodes: &[Node], env: Env<'_>, run: &Run) -> Answer {
+    let (mut kept, mut read) = (run.keeping(), 0);
+    kept.set(nodes.len() * size_of::<Val<'_>>())?;
+    let mut values = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let value = node.evaluate(env, run)?;
+        kept.add(value.own_bytes())?;
+        read += value.size();
+        values.push(value);
+    }
+    byte_steps(read)?;
+    let made = (function.call)(&values)?;
+    run.burn(crate::lang::regex::compile_steps())?;
+    if let Val::Own(owned) = &made {
+        run.burn((owned.bytes() / STEP_BYTES) as u64)?;
+    }
+    Ok(made)
+}
+
+/// `$and` (`decisive` false) and `$or` (`decisive` true).
+#[inline(never)]
+fn evaluate_junction(nodes: &[Node], decisive: bool, env: Env<'_>, run: &Run) -> Answer {
+    for node in nodes {
+        if node.holds(env, run)? == decisive {
+            return Ok(val::bool(decisive));
+        }
+    }
+    Ok(val::bool(!decisive))
+}
+
+#[inline(never)]
+fn evaluate_if_null<'e>(nodes: &'e [Node], env: Env<'e>, run: &Run) -> Result<Val<'e>, LangError> {
+    let mut last = Val::Missing;
+    for node in nodes {
+        last = node.evaluate(env, run)?;
+        if !last.is_nullish() {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+#[inline(never)]
+fn evaluate_switch<'e>(
+    branches: &'e [(Node, Node)],
+    default: Option<&'e Node>,
+    env: Env<'e>,
+    run: &Run,
+) -> Result<Val<'e>, LangError> {
+    for (case, then) in branches {
+        if case.holds(env, run)? {
+            return then.evaluate(env, run);
+        }
+    }
+    match default {
+        Some(node) => node.evaluate(env, run),
+        None => refuse!(
+            40066,
+            "$switch could not find a matching branch for an input, and no default was specified."
+        ),
+    }
+}
+
+#[inline(never)]
+fn evaluate_map([input, body]: &[Node; 2], env: Env<'_>, run: &Run) -> Answer {
+    let input = input.evaluate(env, run)?;
+    let Some(array) = array_or_null(&input, "$map", 16883)? else { return Ok(Val::NULL) };
+    let (mut writer, mut kept) = (Writer::array().bounded(), run.keeping());
+    kept.set(input.own_bytes())?;
+    for value in array.values() {
+        let binding = Binding { value: Some(value), outer: env.bound };
+        let inner = Env { bound: Some(&binding), ..env };
+        let made = body.evaluate(inner, run)?;
+        put(&mut writer, "", made.or_null(), &mut kept, input.own_bytes())?;
+    }
+    run.made(writer)
+}
+
+#[inline(never)]
+fn evaluate_filter([input, condition, limit]: &[Node; 3], env: Env<'_>, run: &Run) -> Answer {
+    let input = input.evaluate(env, run)?;
+    let mut kept = run.keeping();
+    kept.set(input.own_bytes())?;
+    let limit = limit.evaluate(env, run)?;
+    let Some(array) = array_or_null(&input, "$filter", 28651)? else { return Ok(Val::NULL) };
+    let limit = match limit.get() {
+        None | Some(Value::Null) => i64::MAX,
+        Some(limit) => match limit.as_integer() {
+            Some(limit) if limit > 0 => limit,
+            _ => refuse!(327391, "$filter: limit must be a positive integer: {limit}"),
+        },
+    };
+    let mut writer = Writer::array().bounded();
+    let mut count = 0;
+    for value in array.values() {
+        let binding = Binding { value: Some(value), outer: env.bound };
+        if count < limit && condition.holds(Env { bound: Some(&binding), ..env }, run)? {
+            put(&mut writer, "", value, &mut kept, input.own_bytes())?;
+            count += 1;
+        }
+    }
+    run.made(writer)
+}
+
+#[inline(never)]
+fn evaluate_reduce([input, initial, body]: &[Node; 3], env: Env<'_>, run: &Run) -> Answer {
+    let input = input.evaluate(env, run)?;
+    let Some(array) = array_or_null(&input, "$reduce", 40080)? else { return Ok(Val::NULL) };
+    let mut kept = run.keeping();
+    kept.set(input.own_bytes())?;
+    let mut total = initial.evaluate(env, run)?.into_static();
+    for value in array.values() {
+        kept.set(input.own_bytes() + total.own_bytes())?;
+        byte_steps(total.own_bytes())?;
+        let next = {
+            let outer = Binding { value: total.get(), outer: env.bound };
+            let inner = Binding { value: Some(value), outer: Some(&outer) };
+            body.evaluate(Env { root: env.root, bound: Some(&inner) }, run)?.into_static()
+        };
+        total = next;
+    }
+    Ok(total)
 }
 
 /// Adds a field or element to a value being built, which exists together with `others` bytes while operands

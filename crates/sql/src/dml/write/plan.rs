@@ -49,8 +49,66 @@ enum Rows {
     Found(Finder),
 }
 
+/// The target columns of an INSERT.
+struct Targets<'s> {
+    schema: &'s Schema,
+    places: Vec<usize>,
+    /// The statement lists them, so each of them needs a value.
+    are_listed: bool,
+    /// Columns whose default is the current local time.
+    locals: Vec<(usize, Expr)>,
+}
+
+impl<'s> Targets<'s> {
+    /// The listed columns; without a list all columns of the table.
+    fn find(listed: &[ast::ObjectName], schema: &'s Schema, locals: Vec<(usize, Expr)>) -> Result<Self> {
+        let mut places = Vec::new();
+        for column in listed {
+            let place = column_place(schema, column)?;
+            if places.contains(&place) {
+                let message = format!("column \"{column}\" specified more than once");
+                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
+            }
+            places.push(place);
+        }
+        let are_listed = !places.is_empty();
+        if !are_listed {
+            places = (0..schema.columns().len()).collect();
+        }
+        Ok(Self { schema, places, are_listed, locals })
+    }
+
+    /// Rejects a row with too many values, or too few.
+    fn check_arity(&self, found: usize) -> Result<()> {
+        let message = match found > self.places.len() {
+            true => "INSERT has more expressions than target columns",
+            false if self.are_listed && found < self.places.len() => {
+                "INSERT has more target columns than expressions"
+            }
+            false => return Ok(()),
+        };
+        Err(SqlError::new(state::SYNTAX_ERROR, message))
+    }
+}
+
 pub(crate) fn is_default(expr: &ast::Expr) -> bool {
     matches!(expr, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+}
+
+/// Rejects clauses that the planner of INSERT does not support.
+fn nothing_but_an_insert(insert: &ast::Insert) -> Result<()> {
+    let empty = INSERT.as_ref();
+    let mut rest = insert.clone();
+    if let Some(empty) = empty {
+        rest.table.clone_from(&empty.table);
+        rest.source.clone_from(&empty.source);
+    }
+    rest.columns.clear();
+    (rest.on, rest.returning, rest.table_alias) = (None, None, None);
+    if crate::dml::overriding::of(insert).is_some() {
+        rest.settings = None;
+    }
+    nothing_else(&rest, empty)
 }
 
 /// Rejects clauses that no planner of UPDATE supports.
@@ -130,120 +188,17 @@ impl Planner<'_> {
     }
 
     pub(crate) fn insert(&mut self, insert: &ast::Insert) -> Result<Insert> {
-        let empty = INSERT.as_ref();
-        let mut rest = insert.clone();
-        if let Some(empty) = empty {
-            rest.table.clone_from(&empty.table);
-            rest.source.clone_from(&empty.source);
-        }
-        rest.columns.clear();
-        (rest.on, rest.returning, rest.table_alias) = (None, None, None);
+        nothing_but_an_insert(insert)?;
         let overriding = crate::dml::overriding::of(insert);
-        if overriding.is_some() {
-            rest.settings = None;
-        }
-        nothing_else(&rest, empty)?;
         let ast::TableObject::TableName(name) = &insert.table else { return Err(unsupported(&insert.table)) };
         let (table, schema) = self.target_table(name)?;
         let alias = match &insert.table_alias {
             Some(alias) => folded(&alias.alias),
             None => in_full(schema.name()),
         };
-        let mut places = Vec::new();
-        for column in &insert.columns {
-            let place = column_place(&schema, column)?;
-            if places.contains(&place) {
-                let message = format!("column \"{column}\" specified more than once");
-                return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
-            }
-            places.push(place);
-        }
-        let names_columns = !places.is_empty();
-        if !names_columns {
-            places = (0..schema.columns().len()).collect();
-        }
-        let nothing = Scope::default();
-        let arity = |found: usize| {
-            let message = match found > places.len() {
-                true => "INSERT has more expressions than target columns",
-                false => "INSERT has more target columns than expressions",
-            };
-            if found > places.len() || names_columns && found < places.len() {
-                return Err(SqlError::new(state::SYNTAX_ERROR, message));
-            }
-            Ok(())
-        };
-        let mut locals = self.local_defaults(&schema);
-        let mut width = places.len();
-        let source = match insert.source.as_deref() {
-            // DEFAULT VALUES
-            None => {
-                width = 0;
-                Source::Values(vec![Vec::new()])
-            }
-            Some(query) => match query.body.as_ref() {
-                ast::SetExpr::Values(values) if query.order_by.is_none() && query.limit_clause.is_none() => {
-                    let plain = empty.and_then(|empty| empty.source.as_deref());
-                    let mut bare = query.clone();
-                    if let Some(plain) = plain {
-                        bare.body.clone_from(&plain.body);
-                    }
-                    nothing_else(&bare, plain)?;
-                    let mut rows = Vec::new();
-                    for row in &values.rows {
-                        arity(row.content.len())?;
-                        width = row.content.len();
-                        let given: Result<Vec<Given>> = (row.content.iter().zip(&places))
-                            .map(|(expr, place)| match locals.iter().find(|(local, _)| local == place) {
-                                Some((_, now)) if is_default(expr) => Ok(Given::Expr(now.clone())),
-                                _ => self.given(expr, &schema, *place, &nothing, "VALUES"),
-                            })
-                            .collect();
-                        rows.push(given?);
-                    }
-                    if rows.iter().any(|row| row.len() != width) {
-                        let message = "VALUES lists must all be the same length";
-                        return Err(SqlError::new(state::SYNTAX_ERROR, message));
-                    }
-                    Source::Values(rows)
-                }
-                _ => match self.rows_of(query)? {
-                    Rows::Found(planned) => {
-                        arity(planned.columns().len())?;
-                        width = planned.columns().len();
-                        let mut types = Vec::new();
-                        for (number, (column, place)) in planned.columns().iter().zip(&places).enumerate() {
-                            let ty = schema.columns().get(*place).map_or(Type::TEXT, |c| c.column_type());
-                            let is_open = is_open(query, number);
-                            if !is_open {
-                                // Checks only that the column can be assigned; the cast is applied to the
-                                // values.
-                                let typed = Typed::new(Expr::Column(0), column.ty);
-                                self.assigned(typed, &schema, *place, &nothing)?;
-                            }
-                            types.push((ty, is_open || ty != column.ty));
-                        }
-                        Source::Whole(planned, types)
-                    }
-                    Rows::ByKeys(mut select) => {
-                        arity(select.columns.len())?;
-                        width = select.columns.len();
-                        let mut output = Vec::new();
-                        for ((expr, column), place) in
-                            select.output.into_iter().zip(&select.columns).zip(&places)
-                        {
-                            // A literal in the select list was bound as text; it can still take the type of
-                            // the column.
-                            let literal = matches!(expr, Expr::Const(Value::Text(_) | Value::Null));
-                            let typed = Typed { expr, ty: (!literal).then_some(column.ty) };
-                            output.push(self.assigned(typed, &schema, *place, &nothing)?);
-                        }
-                        select.output = output;
-                        Source::Select(select)
-                    }
-                },
-            },
-        };
+        let targets = Targets::find(&insert.columns, &schema, self.local_defaults(&schema))?;
+        let (source, width) = self.insert_source(insert.source.as_deref(), &targets)?;
+        let Targets { mut places, mut locals, .. } = targets;
         places.truncate(width);
         locals.retain(|(place, _)| !places.contains(place));
         places.extend(locals.iter().map(|(place, _)| *place));
@@ -276,6 +231,99 @@ impl Planner<'_> {
             given,
             overriding,
         })
+    }
+
+    /// Plans the rows of an INSERT. Returns them with the number of values in each.
+    fn insert_source(
+        &mut self,
+        query: Option<&ast::Query>,
+        targets: &Targets<'_>,
+    ) -> Result<(Source, usize)> {
+        // DEFAULT VALUES
+        let Some(query) = query else { return Ok((Source::Values(vec![Vec::new()]), 0)) };
+        match query.body.as_ref() {
+            ast::SetExpr::Values(values) if query.order_by.is_none() && query.limit_clause.is_none() => {
+                self.insert_values(query, values, targets)
+            }
+            _ => match self.rows_of(query)? {
+                Rows::Found(planned) => self.insert_found(query, planned, targets),
+                Rows::ByKeys(select) => self.insert_selected(select, targets),
+            },
+        }
+    }
+
+    /// Binds the rows of VALUES.
+    fn insert_values(
+        &mut self,
+        query: &ast::Query,
+        values: &ast::Values,
+        targets: &Targets<'_>,
+    ) -> Result<(Source, usize)> {
+        let plain = INSERT.as_ref().and_then(|empty| empty.source.as_deref());
+        let mut bare = query.clone();
+        if let Some(plain) = plain {
+            bare.body.clone_from(&plain.body);
+        }
+        nothing_else(&bare, plain)?;
+        let nothing = Scope::default();
+        let mut width = targets.places.len();
+        let mut rows = Vec::new();
+        for row in &values.rows {
+            targets.check_arity(row.content.len())?;
+            width = row.content.len();
+            let given: Result<Vec<Given>> = (row.content.iter().zip(&targets.places))
+                .map(|(expr, place)| match targets.locals.iter().find(|(local, _)| local == place) {
+                    Some((_, now)) if is_default(expr) => Ok(Given::Expr(now.clone())),
+                    _ => self.given(expr, targets.schema, *place, &nothing, "VALUES"),
+                })
+                .collect();
+            rows.push(given?);
+        }
+        if rows.iter().any(|row| row.len() != width) {
+            let message = "VALUES lists must all be the same length";
+            return Err(SqlError::new(state::SYNTAX_ERROR, message));
+        }
+        Ok((Source::Values(rows), width))
+    }
+
+    /// Checks that rows which are computed before can be assigned, and determines which values need a cast.
+    fn insert_found(
+        &mut self,
+        query: &ast::Query,
+        planned: Finder,
+        targets: &Targets<'_>,
+    ) -> Result<(Source, usize)> {
+        let width = planned.columns().len();
+        targets.check_arity(width)?;
+        let nothing = Scope::default();
+        let mut types = Vec::new();
+        for (number, (column, place)) in planned.columns().iter().zip(&targets.places).enumerate() {
+            let ty = targets.schema.columns().get(*place).map_or(Type::TEXT, |c| c.column_type());
+            let is_open = is_open(query, number);
+            if !is_open {
+                // Checks only that the column can be assigned; the cast is applied to the values.
+                let typed = Typed::new(Expr::Column(0), column.ty);
+                self.assigned(typed, targets.schema, *place, &nothing)?;
+            }
+            types.push((ty, is_open || ty != column.ty));
+        }
+        Ok((Source::Whole(planned, types), width))
+    }
+
+    /// Casts the output of a query by keys to the types of the target columns.
+    fn insert_selected(&mut self, mut select: Box<Select>, targets: &Targets<'_>) -> Result<(Source, usize)> {
+        let width = select.columns.len();
+        targets.check_arity(width)?;
+        let nothing = Scope::default();
+        let mut output = Vec::new();
+        for ((expr, column), place) in select.output.into_iter().zip(&select.columns).zip(&targets.places) {
+            // A literal in the select list was bound as text; it can still take the type of the column.
+            let literal = matches!(expr, Expr::Const(Value::Text(_) | Value::Null));
+            let typed = Typed { expr, ty: (!literal).then_some(column.ty) };
+            output.push(self.assigned(typed, targets.schema, *place, &nothing)?);
+        }
+        select.output = output;
+        Ok((Source::Select(select), width))
     }
 
     /// The rows of a query, without casts.

@@ -25,6 +25,7 @@ use crate::exec::analytic::Rows as _;
 use crate::expr::Expr;
 use crate::expr::cast::Strength;
 use crate::functions::Function;
+use crate::functions::aggregate::Aggregate;
 use crate::plan::{
     Asked, Groups, Order, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
     limit_and_offset, nothing_but_a_select, split, unsupported,
@@ -74,6 +75,15 @@ impl Named {
         let last = Some((rows, columns));
         Self { is_recursive: false, last, planned: None, name, columns: Vec::new(), query: query.clone() }
     }
+}
+
+/// The select list of a query for nested loops.
+#[derive(Default)]
+struct SelectList {
+    output: Vec<Output>,
+    marks: Vec<(usize, Mark)>,
+    /// The items as ORDER BY and GROUP BY find them.
+    projected: Vec<(Expr, ResultColumn)>,
 }
 
 /// A relation of FROM: its source, name, columns, and the properties of those beyond their types.
@@ -218,55 +228,14 @@ impl Planner<'_> {
             return Err(unsupported("WINDOW"));
         }
         let mut scope = Scope::default();
-        let mut from: Vec<From> = Vec::new();
-        let mut conjuncts = Vec::new();
-        for item in &select.from {
-            scope.begin_item(scope.shown_count());
-            self.small_factor(&item.relation, &mut scope, &mut from, false)?;
-            for join in &item.joins {
-                self.small_join(join, &mut scope, &mut from, &mut conjuncts)?;
-            }
-        }
+        let (mut from, mut conjuncts) = self.small_from(&select.from, &mut scope)?;
         if let Some(selection) = &select.selection {
             split(Binder::new(self, &scope, "WHERE").condition(selection)?, &mut conjuncts);
         }
         let mut aggregates = Vec::new();
-        let mut output = Vec::new();
-        let mut marks = Vec::new();
-        let mut projected: Vec<(Expr, ResultColumn)> = Vec::new();
-        for item in &select.projection {
-            match self.many(item, &scope)? {
-                Some((many, column)) => {
-                    if matches!(many, Output::Many(.., Take::Pair)) {
-                        marks.push((output.len(), Mark::Pair));
-                    }
-                    // No ORDER BY or GROUP BY may use it: no expression represents it.
-                    projected.push((Expr::Column(usize::MAX - output.len()), column));
-                    output.push(many);
-                }
-                None => {
-                    for (expr, column) in
-                        self.projection(std::slice::from_ref(item), &scope, &mut aggregates)?
-                    {
-                        if let Some(mark) = Binder::new(self, &scope, "SELECT").mark_of(&expr) {
-                            marks.push((output.len(), mark));
-                        }
-                        projected.push((expr.clone(), column));
-                        output.push(Output::One(expr));
-                    }
-                }
-            }
-        }
-        let ast::GroupByExpr::Expressions(keys, modifiers) = &select.group_by else {
-            return Err(unsupported("GROUP BY ALL"));
-        };
-        if !modifiers.is_empty() {
-            return Err(unsupported("GROUP BY with a modifier"));
-        }
-        let mut group_keys = Vec::new();
-        for key in keys {
-            group_keys.push(self.group_key(key, &scope, &projected)?.0);
-        }
+        let SelectList { mut output, marks, projected } =
+            self.small_projection(&select.projection, &scope, &mut aggregates)?;
+        let group_keys = self.small_group_keys(&select.group_by, &scope, &projected)?;
         let having = match &select.having {
             None => None,
             Some(having) => {
@@ -290,60 +259,95 @@ impl Planner<'_> {
             &distinct_on.iter().collect::<Vec<_>>(),
             orders.iter().map(|order| &order.expr).take(distinct_on.len()),
         )?;
-        let is_made = |expr: &Expr| {
-            let mut is_made = false;
-            expr.columns(&mut |column| is_made |= column > usize::MAX / 2);
-            is_made
-        };
-        // Rows of functions can be sorted only after all of them are computed.
-        let mut by_result = Vec::new();
-        if distinct_on.is_empty() && orders.iter().any(|order| is_made(&order.expr)) {
-            by_result = std::mem::take(&mut orders);
-            for order in &mut by_result {
-                let place = projected.iter().position(|(expr, _)| *expr == order.expr);
-                let place = place.ok_or_else(|| {
-                    unsupported("ORDER BY of a function that returns rows with an unselected expression")
-                })?;
-                order.expr = Expr::Column(place);
-            }
-        }
+        let by_result =
+            if distinct_on.is_empty() { take_order_of_result(&mut orders, &projected)? } else { Vec::new() };
         if orders.iter().map(|order| &order.expr).chain(&group_keys).chain(&distinct_on).any(is_made) {
             return Err(unsupported(
                 "ORDER BY or GROUP BY of a function that returns rows, or of row_number()",
             ));
         }
         let columns: Vec<ResultColumn> = projected.into_iter().map(|(_, column)| column).collect();
-        if aggregates.iter().any(crate::functions::aggregate::Aggregate::is_of_sets) {
+        if aggregates.iter().any(Aggregate::is_of_sets) {
             return Err(unsupported("GROUPING"));
         }
-        let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
-        let groups = if grouped {
+        let groups = if group_keys.is_empty() && aggregates.is_empty() && having.is_none() {
+            None
+        } else {
             let mut over = |expr: &mut Expr| {
                 let taken = std::mem::replace(expr, Expr::Const(Value::Null));
                 *expr = crate::plan::grouped_expr(taken, &group_keys, &scope, &[])?;
                 Ok::<_, SqlError>(())
             };
-            for output in &mut output {
-                match output {
-                    Output::One(expr) => over(expr)?,
-                    Output::Many(_, arguments, _) => arguments.iter_mut().try_for_each(&mut over)?,
-                    Output::Number(partition, order) => {
-                        partition.iter_mut().try_for_each(&mut over)?;
-                        order.iter_mut().try_for_each(|order| over(&mut order.expr))?;
-                    }
-                }
-            }
+            output.iter_mut().try_for_each(|output| output.change_exprs(&mut over))?;
             orders.iter_mut().try_for_each(|order| over(&mut order.expr))?;
             distinct_on.iter_mut().try_for_each(&mut over)?;
             let mut having = having;
             having.iter_mut().try_for_each(&mut over)?;
             Some(Groups { keys: group_keys, aggregates, having })
-        } else {
-            None
         };
         let constant = place(&mut from, conjuncts);
         let select = Select { from, constant, groups, output, order: orders, is_distinct, distinct_on };
         Ok(Node { marks, order: by_result, ..Node::new(Body::Select(Box::new(select)), columns) })
+    }
+
+    /// The relations of FROM, and the conditions of their joins.
+    fn small_from(
+        &mut self,
+        items: &[ast::TableWithJoins],
+        scope: &mut Scope,
+    ) -> Result<(Vec<From>, Vec<Expr>)> {
+        let (mut from, mut conjuncts) = (Vec::new(), Vec::new());
+        for item in items {
+            scope.begin_item(scope.shown_count());
+            self.small_factor(&item.relation, scope, &mut from, false)?;
+            for join in &item.joins {
+                self.small_join(join, scope, &mut from, &mut conjuncts)?;
+            }
+        }
+        Ok((from, conjuncts))
+    }
+
+    fn small_projection(
+        &mut self,
+        items: &[ast::SelectItem],
+        scope: &Scope,
+        aggregates: &mut Vec<Aggregate>,
+    ) -> Result<SelectList> {
+        let SelectList { mut output, mut marks, mut projected } = SelectList::default();
+        for item in items {
+            if let Some((many, column)) = self.many(item, scope)? {
+                if matches!(many, Output::Many(.., Take::Pair)) {
+                    marks.push((output.len(), Mark::Pair));
+                }
+                // No ORDER BY or GROUP BY may use it: no expression represents it.
+                projected.push((Expr::Column(usize::MAX - output.len()), column));
+                output.push(many);
+                continue;
+            }
+            for (expr, column) in self.projection(std::slice::from_ref(item), scope, aggregates)? {
+                if let Some(mark) = Binder::new(self, scope, "SELECT").mark_of(&expr) {
+                    marks.push((output.len(), mark));
+                }
+                projected.push((expr.clone(), column));
+                output.push(Output::One(expr));
+            }
+        }
+        Ok(SelectList { output, marks, projected })
+    }
+
+    fn small_group_keys(
+        &mut self,
+        group_by: &ast::GroupByExpr,
+        scope: &Scope,
+        projected: &[(Expr, ResultColumn)],
+    ) -> Result<Vec<Expr>> {
+        let ast::GroupByExpr::Expressions(keys, modifiers) = group_by else {
+            return Err(unsupported("GROUP BY ALL"));
+        };
+        if !modifiers.is_empty() {
+            return Err(unsupported("GROUP BY with a modifier"));
+        }
+        keys.iter().map(|key| Ok(self.group_key(key, scope, projected)?.0)).collect()
     }
 
     /// A function of the select list that returns rows, or a field of those; or `row_number()`.
@@ -857,6 +861,43 @@ impl Node {
             }
         }
     }
+}
+
+impl Output {
+    /// Changes the expressions that it evaluates for a row of the input.
+    fn change_exprs(&mut self, change: &mut dyn FnMut(&mut Expr) -> Result<()>) -> Result<()> {
+        match self {
+            Self::One(expr) => change(expr),
+            Self::Many(_, arguments, _) => arguments.iter_mut().try_for_each(change),
+            Self::Number(partition, order) => {
+                partition.iter_mut().try_for_each(&mut *change)?;
+                order.iter_mut().try_for_each(|order| change(&mut order.expr))
+            }
+        }
+    }
+}
+
+/// True for an expression over items of the select list that no expression represents.
+fn is_made(expr: &Expr) -> bool {
+    let mut is_made = false;
+    expr.columns(&mut |column| is_made |= column > usize::MAX / 2);
+    is_made
+}
+
+/// Takes an ORDER BY over rows of functions: they can be sorted only after all of them are computed.
+fn take_order_of_result(orders: &mut Vec<Order>, projected: &[(Expr, ResultColumn)]) -> Result<Vec<Order>> {
+    if !orders.iter().any(|order| is_made(&order.expr)) {
+        return Ok(Vec::new());
+    }
+    let mut by_result = std::mem::take(orders);
+    for order in &mut by_result {
+        let place = projected.iter().position(|(expr, _)| *expr == order.expr);
+        let place = place.ok_or_else(|| {
+            unsupported("ORDER BY of a function that returns rows with an unselected expression")
+        })?;
+        order.expr = Expr::Column(place);
+    }
+    Ok(by_result)
 }
 
 /// True when a word of the text equals the name; planning determines whether it means this query.

@@ -23,6 +23,7 @@ use crate::exec::executor::Executor;
 use crate::exec::locking::Locking;
 use crate::exec::row_source::Access;
 use crate::plan::explain;
+use crate::plan::hoist_locks;
 use crate::plan::{Planner, ResultColumn, Select, Standing};
 use crate::session::cursor::Declare;
 use crate::session::notify::NotifyCall;
@@ -31,7 +32,10 @@ use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 use crate::types::error::{Result, SqlError, state};
 
-fn keyed(keyed: Keyed) -> (Plan, Option<Arc<[ResultColumn]>>) {
+/// A plan with the columns of its result, if it returns rows.
+type Planned = (Plan, Option<Arc<[ResultColumn]>>);
+
+fn keyed(keyed: Keyed) -> Planned {
     let columns = columns_of(keyed.columns());
     (Plan::Keyed(Box::new(keyed)), columns)
 }
@@ -151,10 +155,7 @@ impl Prepared {
         })
     }
 
-    fn plan_one(
-        statement: &Statement,
-        planner: &mut Planner<'_>,
-    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
+    fn plan_one(statement: &Statement, planner: &mut Planner<'_>) -> Result<Planned> {
         match statement {
             Statement::Sql(statement) => Self::plan_sql(statement, planner),
             Statement::Utility(Utility::Copy(copy)) => Ok((Plan::Copy(CopyPlan::of(copy, planner)?), None)),
@@ -175,118 +176,19 @@ impl Prepared {
         }
     }
 
-    fn plan_sql(
-        statement: &ast::Statement,
-        planner: &mut Planner<'_>,
-    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
-        // A subquery with SKIP LOCKED always locks rows: it is moved to WITH here, or rejected later. For
-        // other locking subqueries the session decides at each run, by the isolation level.
-        if let Some(query) =
-            crate::plan::hoist_locks::lifted(statement).filter(crate::plan::hoist_locks::skips)
-        {
-            let mark = planner.mark();
-            match planner.chain(&query) {
-                Ok((chain, columns)) => return Ok((Plan::Chain(Box::new(chain)), columns.map(Into::into))),
-                // Not possible, for example because the subquery is correlated: plan the statement unchanged.
-                Err(_) => planner.back_to(mark),
-            }
+    fn plan_sql(statement: &ast::Statement, planner: &mut Planner<'_>) -> Result<Planned> {
+        if let Some(planned) = Self::plan_hoisted(statement, planner) {
+            return Ok(planned);
         }
-        Ok(match statement {
-            ast::Statement::Query(query) if !query.locks.is_empty() => {
-                // Plan the query without its locks. A serializable transaction validates its reads at commit
-                // and needs none; at other levels `locking` has them.
-                let mut plain = query.clone();
-                plain.locks.clear();
-                return Self::plan_sql(&ast::Statement::Query(plain), planner);
-            }
-            ast::Statement::Query(query) if has_writers(query) => {
-                let (chain, columns) = planner.chain(query)?;
-                return Ok((Plan::Chain(Box::new(chain)), columns.map(Into::into)));
-            }
-            ast::Statement::Query(query) if is_written_by(&query.body) => {
-                return Self::plan_with(query, planner);
-            }
-            ast::Statement::Query(query) => {
-                if let Some(function) = Append::of(query) {
-                    let append = Append::plan(query, function, planner)?;
-                    let columns = append.columns.clone().into();
-                    return Ok((Plan::Append(Box::new(append)), Some(columns)));
-                }
-                if let Some(function) = NotifyCall::of(query) {
-                    let call = NotifyCall::plan(function, planner)?;
-                    let column = ResultColumn { name: "pg_notify".into(), ty: Type::TEXT };
-                    return Ok((Plan::Notify(Box::new(call)), Some(vec![column].into())));
-                }
-                let shown = crate::bind::catalog::with_names_shown(query);
-                let query = shown.as_ref().unwrap_or(query);
-                if catalog::is_asked(query) {
-                    let node = planner.small(query)?;
-                    let columns = Some(node.columns.clone().into());
-                    return Ok((Plan::Small(Box::new(node)), columns));
-                }
-                if let Some(planned) = planner.forced(|planner| Self::plan_forced(query, planner))? {
-                    return Ok(planned);
-                }
-                let mark = planner.mark();
-                match planner.query(query) {
-                    Ok(select) => {
-                        let columns = Some(select.columns.clone().into());
-                        (Plan::Select(select), columns)
-                    }
-                    // A name may denote a relation of another model, and the query engine may run what needs
-                    // more than keys.
-                    Err(error) if analytic::may_serve(&error) => {
-                        planner.back_to(mark);
-                        return Self::plan_whole(query, planner);
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
+        match statement {
+            ast::Statement::Query(query) => Self::plan_query(query, planner),
             ast::Statement::Insert(insert) => {
                 let insert = planner.insert(insert)?;
                 let columns = columns_of(insert.returning.as_ref());
-                (Plan::Insert(insert), columns)
+                Ok((Plan::Insert(insert), columns))
             }
-            ast::Statement::Update(update) => {
-                if let Some(update) = planner.forced(|planner| {
-                    let update = planner.keyed_update(update)?;
-                    Ok((!planner.locks_within).then_some(update))
-                })? {
-                    return Ok(keyed(update));
-                }
-                let mark = planner.mark();
-                match planner.update(update) {
-                    Ok(update) => {
-                        let columns = columns_of(update.returning.as_ref());
-                        (Plan::Update(update), columns)
-                    }
-                    Err(error) if analytic::may_serve(&error) => {
-                        planner.back_to(mark);
-                        keyed(planner.keyed_update(update)?)
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            ast::Statement::Delete(delete) => {
-                if let Some(delete) = planner.forced(|planner| {
-                    let delete = planner.keyed_delete(delete)?;
-                    Ok((!planner.locks_within).then_some(delete))
-                })? {
-                    return Ok(keyed(delete));
-                }
-                let mark = planner.mark();
-                match planner.delete(delete) {
-                    Ok(delete) => {
-                        let columns = columns_of(delete.returning.as_ref());
-                        (Plan::Delete(delete), columns)
-                    }
-                    Err(error) if analytic::may_serve(&error) => {
-                        planner.back_to(mark);
-                        keyed(planner.keyed_delete(delete)?)
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
+            ast::Statement::Update(update) => Self::plan_update(update, planner),
+            ast::Statement::Delete(delete) => Self::plan_delete(delete, planner),
             ast::Statement::Explain {
                 describe_alias: ast::DescribeAlias::Explain,
                 analyze,
@@ -296,50 +198,155 @@ impl Prepared {
                 statement,
                 format: None,
                 options: None,
-            } => {
-                let column = || Some(vec![ResultColumn { name: "QUERY PLAN".into(), ty: Type::TEXT }].into());
-                let (plan, _) = Self::plan_sql(statement, planner)?;
-                let plan = match (plan, statement.as_ref()) {
-                    (Plan::Select(select), ast::Statement::Query(query))
-                        if planner.executor() != Executor::Rows
-                            && is_large(&select, &planner.subqueries, &mut planner.access)? =>
-                    {
-                        let whole = beside(query, &select, planner);
-                        whole.map_or(Plan::Select(select), Plan::Whole)
-                    }
-                    (plan, _) => plan,
-                };
-                match (plan, analyze) {
-                    (Plan::Whole(query), analyze) => (Plan::Whole(query.explained(*analyze)), column()),
-                    (plan, false) => (Plan::Explain(explain::lines(&plan, &planner.subqueries)), column()),
-                    (plan @ Plan::Select(_), true) => {
-                        let lines = explain::lines(&plan, &planner.subqueries);
-                        (Plan::Analyze(Box::new(plan), lines), column())
-                    }
-                    _ => {
-                        return Err(SqlError::unsupported(
-                            "EXPLAIN ANALYZE of a statement that writes",
-                            "EXPLAIN shows its paths",
-                        ));
-                    }
-                }
-            }
+            } => Self::plan_explain(statement, *analyze, planner),
             ast::Statement::Explain { .. } => {
-                return Err(SqlError::unsupported("EXPLAIN with options", "use EXPLAIN statement"));
+                Err(SqlError::unsupported("EXPLAIN with options", "use EXPLAIN statement"))
             }
             ast::Statement::ShowVariable { variable } => {
                 let name = crate::types::settings::shown_name(variable);
-                (Plan::Other, Some(vec![ResultColumn { name, ty: Type::TEXT }].into()))
+                Ok((Plan::Other, Some(vec![ResultColumn { name, ty: Type::TEXT }].into())))
             }
-            _ => (Plan::Other, None),
-        })
+            _ => Ok((Plan::Other, None)),
+        }
+    }
+
+    /// Plans a statement with a subquery with SKIP LOCKED, which always locks rows: it is moved to WITH here, or
+    /// rejected later. For other locking subqueries the session decides at each run, by the isolation level.
+    fn plan_hoisted(statement: &ast::Statement, planner: &mut Planner<'_>) -> Option<Planned> {
+        let query = hoist_locks::lifted(statement).filter(hoist_locks::skips)?;
+        let mark = planner.mark();
+        match planner.chain(&query) {
+            Ok((chain, columns)) => Some((Plan::Chain(Box::new(chain)), columns.map(Into::into))),
+            // Not possible, for example because the subquery is correlated: plan the statement unchanged.
+            Err(_) => {
+                planner.back_to(mark);
+                None
+            }
+        }
+    }
+
+    fn plan_query(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Planned> {
+        if !query.locks.is_empty() {
+            // Plan the query without its locks. A serializable transaction validates its reads at commit and
+            // needs none; at other levels `locking` has them.
+            let mut plain = query.clone();
+            plain.locks.clear();
+            return Self::plan_sql(&ast::Statement::Query(Box::new(plain)), planner);
+        }
+        if has_writers(query) {
+            let (chain, columns) = planner.chain(query)?;
+            return Ok((Plan::Chain(Box::new(chain)), columns.map(Into::into)));
+        }
+        if is_written_by(&query.body) {
+            return Self::plan_with(query, planner);
+        }
+        if let Some(function) = Append::of(query) {
+            let append = Append::plan(query, function, planner)?;
+            let columns = append.columns.clone().into();
+            return Ok((Plan::Append(Box::new(append)), Some(columns)));
+        }
+        if let Some(function) = NotifyCall::of(query) {
+            let call = NotifyCall::plan(function, planner)?;
+            let column = ResultColumn { name: "pg_notify".into(), ty: Type::TEXT };
+            return Ok((Plan::Notify(Box::new(call)), Some(vec![column].into())));
+        }
+        let shown = crate::bind::catalog::with_names_shown(query);
+        let query = shown.as_ref().unwrap_or(query);
+        if catalog::is_asked(query) {
+            let node = planner.small(query)?;
+            let columns = Some(node.columns.clone().into());
+            return Ok((Plan::Small(Box::new(node)), columns));
+        }
+        if let Some(planned) = planner.forced(|planner| Self::plan_forced(query, planner))? {
+            return Ok(planned);
+        }
+        let mark = planner.mark();
+        match planner.query(query) {
+            Ok(select) => {
+                let columns = Some(select.columns.clone().into());
+                Ok((Plan::Select(select), columns))
+            }
+            // A name may denote a relation of another model, and the query engine may run what needs more than
+            // keys.
+            Err(error) if analytic::may_serve(&error) => {
+                planner.back_to(mark);
+                Self::plan_whole(query, planner)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn plan_update(update: &ast::Update, planner: &mut Planner<'_>) -> Result<Planned> {
+        if let Some(update) = planner.forced(|planner| {
+            let update = planner.keyed_update(update)?;
+            Ok((!planner.locks_within).then_some(update))
+        })? {
+            return Ok(keyed(update));
+        }
+        let mark = planner.mark();
+        match planner.update(update) {
+            Ok(update) => {
+                let columns = columns_of(update.returning.as_ref());
+                Ok((Plan::Update(update), columns))
+            }
+            Err(error) if analytic::may_serve(&error) => {
+                planner.back_to(mark);
+                Ok(keyed(planner.keyed_update(update)?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn plan_delete(delete: &ast::Delete, planner: &mut Planner<'_>) -> Result<Planned> {
+        if let Some(delete) = planner.forced(|planner| {
+            let delete = planner.keyed_delete(delete)?;
+            Ok((!planner.locks_within).then_some(delete))
+        })? {
+            return Ok(keyed(delete));
+        }
+        let mark = planner.mark();
+        match planner.delete(delete) {
+            Ok(delete) => {
+                let columns = columns_of(delete.returning.as_ref());
+                Ok((Plan::Delete(delete), columns))
+            }
+            Err(error) if analytic::may_serve(&error) => {
+                planner.back_to(mark);
+                Ok(keyed(planner.keyed_delete(delete)?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn plan_explain(statement: &ast::Statement, analyze: bool, planner: &mut Planner<'_>) -> Result<Planned> {
+        let column = Some(vec![ResultColumn { name: "QUERY PLAN".into(), ty: Type::TEXT }].into());
+        let (plan, _) = Self::plan_sql(statement, planner)?;
+        let plan = match (plan, statement) {
+            (Plan::Select(select), ast::Statement::Query(query))
+                if planner.executor() != Executor::Rows
+                    && is_large(&select, &planner.subqueries, &mut planner.access)? =>
+            {
+                let whole = beside(query, &select, planner);
+                whole.map_or(Plan::Select(select), Plan::Whole)
+            }
+            (plan, _) => plan,
+        };
+        match (plan, analyze) {
+            (Plan::Whole(query), analyze) => Ok((Plan::Whole(query.explained(analyze)), column)),
+            (plan, false) => Ok((Plan::Explain(explain::lines(&plan, &planner.subqueries)), column)),
+            (plan @ Plan::Select(_), true) => {
+                let lines = explain::lines(&plan, &planner.subqueries);
+                Ok((Plan::Analyze(Box::new(plan), lines), column))
+            }
+            _ => Err(SqlError::unsupported(
+                "EXPLAIN ANALYZE of a statement that writes",
+                "EXPLAIN shows its paths",
+            )),
+        }
     }
 
     /// Plans INSERT, UPDATE or DELETE after WITH.
-    fn plan_with(
-        query: &ast::Query,
-        planner: &mut Planner<'_>,
-    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
+    fn plan_with(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Planned> {
         let refused =
             || SqlError::unsupported("this statement after WITH", "write a query, INSERT, UPDATE or DELETE");
         let mut bare = query.clone();
@@ -375,10 +382,7 @@ impl Prepared {
     }
 
     /// Plans a query for the executor chosen by the session; `None` if that executor cannot run it.
-    fn plan_forced(
-        query: &ast::Query,
-        planner: &mut Planner<'_>,
-    ) -> Result<Option<(Plan, Option<Arc<[ResultColumn]>>)>> {
+    fn plan_forced(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Option<Planned>> {
         let executor = planner.executor();
         let (plan, columns) = Self::plan_whole(query, planner)?;
         let is_asked = match &plan {
@@ -390,10 +394,7 @@ impl Prepared {
     }
 
     /// Plans a query for the query engine, or for nested loops in memory if the engine cannot run it.
-    fn plan_whole(
-        query: &ast::Query,
-        planner: &mut Planner<'_>,
-    ) -> Result<(Plan, Option<Arc<[ResultColumn]>>)> {
+    fn plan_whole(query: &ast::Query, planner: &mut Planner<'_>) -> Result<Planned> {
         let finder = Finder::plan(query, planner)?;
         let columns = Some(finder.columns().to_vec().into());
         Ok(match finder {

@@ -129,6 +129,33 @@ impl Computed {
     }
 }
 
+/// The input and the output of the engine's aggregation while they are planned.
+#[derive(Default)]
+struct Groups {
+    /// The keys.
+    exprs: Vec<Df>,
+    /// The parts of the aggregates.
+    computed: Vec<Df>,
+    /// The columns of the output: keys, then parts of aggregates.
+    cols: Vec<Col>,
+    /// The number of keys among them.
+    keys: usize,
+    /// Where the rendered value differs from the compared one: any of the equal values, by key.
+    shown: Vec<(usize, Col)>,
+    /// The aggregates, over the columns.
+    results: Vec<(Expr, Type)>,
+    /// The results that are GROUPING, with the keys that are its arguments.
+    groupings: Vec<(usize, Vec<usize>)>,
+}
+
+impl Groups {
+    /// True when the columns are the keys and the aggregates.
+    fn is_final(&self) -> bool {
+        let is_part = |(number, (expr, _)): (usize, &(Expr, Type))| *expr == Expr::Column(self.keys + number);
+        self.shown.is_empty() && self.results.iter().enumerate().all(is_part)
+    }
+}
+
 impl Planner<'_> {
     /// Groups rows: returns the keys, then the aggregates, as columns.
     pub(in crate::exec::analytic) fn grouped(
@@ -138,13 +165,50 @@ impl Planner<'_> {
         mut keys: Keys,
         mut aggregates: Vec<Aggregate>,
     ) -> Result<(LogicalPlan, Vec<Col>)> {
+        let (plan, cols) = self.compute_arguments(plan, cols, &mut keys, &mut aggregates)?;
+        let mut groups = Groups::default();
+        self.add_keys(&mut groups, &keys, &cols)?;
+        self.add_aggregates(&mut groups, &aggregates, &keys, &cols)?;
+        let group_exprs = match &keys.sets {
+            None => std::mem::take(&mut groups.exprs),
+            Some(sets) => {
+                let set =
+                    |set: &Vec<usize>| set.iter().filter_map(|at| groups.exprs.get(*at).cloned()).collect();
+                vec![Df::GroupingSet(GroupingSet::GroupingSets(sets.iter().map(set).collect()))]
+            }
+        };
+        if group_exprs.is_empty() && groups.computed.is_empty() {
+            // GROUP BY () without aggregates: one row.
+            groups.computed.push(count_udaf().call(vec![lit(1_i64)]).alias(self.whole()?.fresh('c')));
+        }
+        let plan = if self.whole()?.single { one_partition(plan)? } else { plan };
+        let computed = std::mem::take(&mut groups.computed);
+        let builder = LogicalPlanBuilder::from(plan).aggregate(group_exprs, computed);
+        let mut plan = built(builder.and_then(|builder| builder.build()))?;
+        if let Some(sets) = keys.sets.as_ref().filter(|_| !groups.groupings.is_empty()) {
+            plan = self.number_sets(plan, &mut groups, sets)?;
+        }
+        if groups.is_final() {
+            return Ok((plan, groups.cols));
+        }
+        self.combine_parts(plan, &groups, keys.sets.is_some())
+    }
+
+    /// Computes as columns the parts of keys and arguments that the engine must not compute itself.
+    fn compute_arguments(
+        &mut self,
+        plan: LogicalPlan,
+        cols: Vec<Col>,
+        keys: &mut Keys,
+        aggregates: &mut [Aggregate],
+    ) -> Result<(LogicalPlan, Vec<Col>)> {
         let written = keys.exprs.clone();
         let mut exprs: Vec<(&mut Expr, Type)> = keys.exprs.iter_mut().map(|(expr, ty)| (expr, *ty)).collect();
         for aggregate in aggregates.iter_mut().filter(|aggregate| aggregate.kind != Kind::Grouping) {
             aggregate.take_filter_along();
             exprs.extend(aggregate.parts_mut());
         }
-        let (plan, cols) = self.computed_first(plan, cols, exprs, has_guards)?;
+        let computed = self.computed_first(plan, cols, exprs, has_guards)?;
         // GROUPING refers to its keys as they were written.
         for aggregate in aggregates.iter_mut().filter(|aggregate| aggregate.kind == Kind::Grouping) {
             for argument in &mut aggregate.arguments {
@@ -154,27 +218,26 @@ impl Planner<'_> {
                 }
             }
         }
-        let (cols, keys, aggregates) = (&cols[..], &keys, &aggregates[..]);
-        let mut group_exprs: Vec<Df> = Vec::new();
-        let mut group_cols: Vec<Col> = Vec::new();
-        let mut computed: Vec<Df> = Vec::new();
-        // Where the rendered value differs from the compared one: any of the equal values, by key.
-        let mut shown: Vec<(usize, Col)> = Vec::new();
+        Ok(computed)
+    }
+
+    /// Translates the keys. A key that the engine cannot compare is grouped by a comparable form.
+    fn add_keys(&mut self, groups: &mut Groups, keys: &Keys, cols: &[Col]) -> Result<()> {
         for (place, (expr, ty)) in keys.exprs.iter().enumerate() {
             let (key, form, ty) = self.translated(expr, *ty, cols)?;
             if compares(&form) {
                 let column = match (&key, expr) {
                     // A plain column keeps its name, since subqueries may refer to it.
-                    (Df::Column(column), Expr::Column(_)) if !group_exprs.contains(&key) => column.clone(),
+                    (Df::Column(column), Expr::Column(_)) if !groups.exprs.contains(&key) => column.clone(),
                     _ => bare(self.whole()?.fresh('c')),
                 };
                 let plain = matches!(&key, Df::Column(known) if *known == column);
-                group_exprs.push(if plain { key } else { key.alias(&column.name) });
-                group_cols.push(Col { column, form, ty });
+                groups.exprs.push(if plain { key } else { key.alias(&column.name) });
+                groups.cols.push(Col { column, form, ty });
             } else {
                 let column = bare(self.whole()?.fresh('c'));
-                group_exprs.push(comparable(key.clone(), &form, ty).alias(&column.name));
-                group_cols.push(Col { column, form: DataType::Binary, ty });
+                groups.exprs.push(comparable(key.clone(), &form, ty).alias(&column.name));
+                groups.cols.push(Col { column, form: DataType::Binary, ty });
                 let value = bare(self.whole()?.fresh('c'));
                 let least = Computed {
                     function: min_udaf(),
@@ -184,71 +247,77 @@ impl Planner<'_> {
                     distinct: false,
                     filter: None,
                 };
-                computed.push(least.expr().alias(&value.name));
-                shown.push((place, Col { column: value, form, ty }));
+                groups.computed.push(least.expr().alias(&value.name));
+                groups.shown.push((place, Col { column: value, form, ty }));
             }
         }
-        let mut results: Vec<(Expr, Type)> = Vec::new();
-        let mut all = group_cols.clone();
-        let mut groupings: Vec<(usize, Vec<usize>)> = Vec::new();
+        groups.keys = groups.cols.len();
+        Ok(())
+    }
+
+    fn add_aggregates(
+        &mut self,
+        groups: &mut Groups,
+        aggregates: &[Aggregate],
+        keys: &Keys,
+        cols: &[Col],
+    ) -> Result<()> {
         for aggregate in aggregates {
             if aggregate.kind == Kind::Grouping {
-                groupings.push((results.len(), keys.places(&aggregate.arguments)?));
-                results.push((Expr::Const(Value::Int4(0)), Type::INT4));
+                groups.groupings.push((groups.results.len(), keys.places(&aggregate.arguments)?));
+                groups.results.push((Expr::Const(Value::Int4(0)), Type::INT4));
                 continue;
             }
-            let (parts, result) = self.computed(aggregate, cols, all.len())?;
+            let (parts, result) = self.computed(aggregate, cols, groups.cols.len())?;
             for part in parts {
                 let column = bare(self.whole()?.fresh('c'));
-                all.push(Col { column: column.clone(), form: part.form.clone(), ty: part.ty });
-                computed.push(part.expr().alias(&column.name));
+                groups.cols.push(Col { column: column.clone(), form: part.form.clone(), ty: part.ty });
+                groups.computed.push(part.expr().alias(&column.name));
             }
-            results.push((result, aggregate.ty));
+            groups.results.push((result, aggregate.ty));
         }
-        let group_exprs = match &keys.sets {
-            None => group_exprs,
-            Some(sets) => {
-                let set =
-                    |set: &Vec<usize>| set.iter().filter_map(|at| group_exprs.get(*at).cloned()).collect();
-                vec![Df::GroupingSet(GroupingSet::GroupingSets(sets.iter().map(set).collect()))]
+        Ok(())
+    }
+
+    /// Adds the engine's number of the grouping set as a column, from which GROUPING is computed.
+    fn number_sets(
+        &mut self,
+        plan: LogicalPlan,
+        groups: &mut Groups,
+        sets: &[Vec<usize>],
+    ) -> Result<LogicalPlan> {
+        let column = bare(self.whole()?.fresh('c'));
+        let id = Df::Column(bare(Aggregated::INTERNAL_GROUPING_ID.to_owned()));
+        let shown = groups.cols.iter().map(Col::expr);
+        let shown = shown.chain([cast(id, DataType::Int64).alias(&column.name)]);
+        let plan = built(LogicalPlanBuilder::from(plan).project(shown).and_then(|builder| builder.build()))?;
+        let bits = bits(sets);
+        for (number, places) in &groups.groupings {
+            if let Some((result, _)) = groups.results.get_mut(*number) {
+                *result = mask(groups.cols.len(), places, &bits);
             }
-        };
-        if group_exprs.is_empty() && computed.is_empty() {
-            // GROUP BY () without aggregates: one row.
-            computed.push(count_udaf().call(vec![lit(1_i64)]).alias(self.whole()?.fresh('c')));
         }
-        let plan = if self.whole()?.single { one_partition(plan)? } else { plan };
-        let builder = LogicalPlanBuilder::from(plan).aggregate(group_exprs, computed);
-        let mut plan = built(builder.and_then(|builder| builder.build()))?;
-        if let Some(sets) = keys.sets.as_ref().filter(|_| !groupings.is_empty()) {
-            let column = bare(self.whole()?.fresh('c'));
-            let id = Df::Column(bare(Aggregated::INTERNAL_GROUPING_ID.to_owned()));
-            let shown = all.iter().map(Col::expr);
-            let shown = shown.chain([cast(id, DataType::Int64).alias(&column.name)]);
-            plan = built(LogicalPlanBuilder::from(plan).project(shown).and_then(|builder| builder.build()))?;
-            let bits = bits(sets);
-            for (number, places) in &groupings {
-                if let Some((result, _)) = results.get_mut(*number) {
-                    *result = mask(all.len(), places, &bits);
-                }
-            }
-            all.push(Col { column, form: DataType::Int64, ty: Type::INT8 });
-        }
-        let is_plain = shown.is_empty()
-            && results.iter().enumerate().all(|(n, (expr, _))| *expr == Expr::Column(group_cols.len() + n));
-        if is_plain {
-            return Ok((plan, all));
-        }
-        // Keys keep their names; aggregates of several parts are combined.
+        groups.cols.push(Col { column, form: DataType::Int64, ty: Type::INT8 });
+        Ok(plan)
+    }
+
+    /// Combines aggregates of several parts, and replaces comparable forms of keys by values. Other keys keep
+    /// their names.
+    fn combine_parts(
+        &mut self,
+        plan: LogicalPlan,
+        groups: &Groups,
+        has_sets: bool,
+    ) -> Result<(LogicalPlan, Vec<Col>)> {
         let mut exprs: Vec<Df> = Vec::new();
         let mut answered = Vec::new();
-        for (place, col) in group_cols.iter().enumerate() {
-            let Some((_, value)) = shown.iter().find(|(at, _)| *at == place) else {
+        for (place, col) in groups.cols.iter().take(groups.keys).enumerate() {
+            let Some((_, value)) = groups.shown.iter().find(|(at, _)| *at == place) else {
                 exprs.push(col.expr());
                 answered.push(col.clone());
                 continue;
             };
-            let expr = if keys.sets.is_some() {
+            let expr = if has_sets {
                 let null = Df::Literal(literal(&Value::Null, &value.form)?, None);
                 let mut case = datafusion::logical_expr::when(col.expr().is_null(), null);
                 built(case.otherwise(value.expr()))?
@@ -259,8 +328,8 @@ impl Planner<'_> {
             exprs.push(expr.alias(&column.name));
             answered.push(Col { column, ..value.clone() });
         }
-        for (expr, ty) in &results {
-            let (expr, form, ty) = self.translated(expr, *ty, &all)?;
+        for (expr, ty) in &groups.results {
+            let (expr, form, ty) = self.translated(expr, *ty, &groups.cols)?;
             let column = bare(self.whole()?.fresh('c'));
             exprs.push(expr.alias(&column.name));
             answered.push(Col { column, form, ty });

@@ -21,6 +21,7 @@ use crate::exec::analytic::Sorted;
 use crate::exec::analytic::build::aggregates::Keys;
 use crate::exec::analytic::build::from::From;
 use crate::exec::analytic::build::translate::{Col, balanced, comparable};
+use crate::exec::analytic::build::unnest::SetCall;
 use crate::exec::analytic::build::windows::Window;
 use crate::exec::analytic::built;
 use crate::exec::analytic::kernel::convert::compares;
@@ -29,6 +30,7 @@ use crate::exec::analytic::scan::shared::Sharing;
 use crate::exec::analytic::unsupported;
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, Nothing};
+use crate::functions::aggregate::Aggregate;
 use crate::plan::{Order, Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
 use crate::types::error::{Result, SqlError, state};
 
@@ -44,6 +46,55 @@ struct Output {
     is_distinct: bool,
     /// The order of the input rows, which still holds when they are returned one by one.
     inherited: Vec<Order>,
+}
+
+/// The rows of a SELECT after some of its clauses.
+struct Stage {
+    plan: LogicalPlan,
+    cols: Vec<Col>,
+    /// The order of the rows.
+    inherited: Vec<Order>,
+}
+
+/// The bound clauses of a SELECT after WHERE. A clause that computes columns replaces its results in the others.
+struct Clauses {
+    output: Vec<Expr>,
+    columns: Vec<ResultColumn>,
+    orders: Vec<Order>,
+    /// DISTINCT ON.
+    on: Vec<(Expr, Type)>,
+    is_distinct: bool,
+    keys: Keys,
+    aggregates: Vec<Aggregate>,
+    having: Option<Expr>,
+    windows: Vec<Window>,
+    /// Set-returning functions.
+    sets: Vec<SetCall>,
+}
+
+impl Clauses {
+    /// Changes the select list, ORDER BY and DISTINCT ON.
+    fn rewrite(&mut self, change: &dyn Fn(Expr) -> Result<Expr>) -> Result<()> {
+        let orders = self.orders.iter_mut().map(|order| &mut order.expr);
+        let on = self.on.iter_mut().map(|(expr, _)| expr);
+        for expr in self.output.iter_mut().chain(orders).chain(on) {
+            *expr = change(std::mem::replace(expr, Expr::Const(Value::Null)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The order of the rows of FROM, over `cols`; keys that are not among them are added.
+fn inherited_order(keys: Vec<SortKey>, cols: &mut Vec<Col>) -> Vec<Order> {
+    let mut inherited = Vec::with_capacity(keys.len());
+    for key in keys {
+        let known = cols.iter().position(|col| col.column == key.col.column);
+        inherited.push(key.order(known.unwrap_or(cols.len())));
+        if known.is_none() {
+            cols.push(key.col);
+        }
+    }
+    inherited
 }
 
 impl Planner<'_> {
@@ -241,134 +292,30 @@ impl Planner<'_> {
     }
 
     fn select_clauses(&mut self, select: &ast::Select, order: &[ast::OrderByExpr]) -> Result<Relation> {
-        let From { mut plan, scope, mut cols, order: keys_of_from } = self.all_of_from(&select.from)?;
-        let mut inherited: Vec<Order> = Vec::with_capacity(keys_of_from.len());
-        for key in keys_of_from {
-            let known = cols.iter().position(|col| col.column == key.col.column);
-            inherited.push(key.order(known.unwrap_or(cols.len())));
-            if known.is_none() {
-                cols.push(key.col);
-            }
-        }
+        let From { plan, scope, mut cols, order: keys_of_from } = self.all_of_from(&select.from)?;
+        let inherited = inherited_order(keys_of_from, &mut cols);
         self.whole()?.current.clone_from(&cols);
+        let mut stage = Stage { plan, cols, inherited };
         if let Some(selection) = &select.selection {
             let mut conjuncts = Vec::new();
             split(Binder::new(self, &scope, "WHERE").condition(selection)?, &mut conjuncts);
-            plan = self.filtered(plan, &conjuncts, &cols)?;
+            stage.plan = self.filtered(stage.plan, &conjuncts, &stage.cols)?;
         }
-        let mut aggregates = Vec::new();
-        self.whole()?.windows = Some(Vec::new());
-        self.whole()?.sets = Some(Vec::new());
-        let projected = self.projection(&select.projection, &scope, &mut aggregates)?;
-        let mut sets = self.whole()?.sets.take().unwrap_or_default();
-        let windows_of_output = self.whole()?.windows.take();
-        let keys = self.group_keys(&select.group_by, &scope, &projected)?;
-        let having = match &select.having {
-            None => None,
-            Some(having) => {
-                Some(Binder::new(self, &scope, "HAVING").with_aggregates(&mut aggregates).condition(having)?)
-            }
-        };
-        self.whole()?.windows = windows_of_output;
-        let mut orders = Vec::new();
-        for item in order {
-            orders.push(self.order(item, &scope, &projected, &mut aggregates)?);
-        }
-        let on = match &select.distinct {
-            Some(ast::Distinct::On(items)) => items
-                .iter()
-                .map(|item| self.distinct_on(item, select, &scope, &projected, &mut Vec::new()))
-                .collect::<Result<Vec<_>>>()?,
-            _ => Vec::new(),
-        };
-        let mut windows = self.whole()?.windows.take().unwrap_or_default();
-        let (mut output, columns): (Vec<Expr>, Vec<ResultColumn>) = projected.into_iter().unzip();
-        let is_distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
-        let mut on = on;
-        if is_distinct {
-            check_distinct(&columns, &output, orders.iter().map(|order| &order.expr))?;
-        }
-
+        let mut clauses = self.bind_clauses(select, order, &scope)?;
         // GROUP BY () has no keys and one group.
-        let has_groups =
+        let has_keys =
             matches!(&select.group_by, ast::GroupByExpr::Expressions(items, _) if !items.is_empty());
-        if has_groups || !aggregates.is_empty() || having.is_some() {
-            let names: Vec<Expr> = keys.exprs.iter().map(|(expr, _)| expr.clone()).collect();
-            let reads = self.whole()?.reads_of_subqueries(&cols);
-            let over_groups = |expr: Expr| grouped_expr(expr, &names, &scope, &reads);
-            output = output.into_iter().map(over_groups).collect::<Result<_>>()?;
-            for order in &mut orders {
-                order.expr = over_groups(order.expr.clone())?;
-            }
-            for (expr, _) in &mut on {
-                *expr = over_groups(expr.clone())?;
-            }
-            for window in &mut windows {
-                window.rewrite(&over_groups)?;
-            }
-            for call in &mut sets {
-                call.rewrite(&over_groups)?;
-            }
-            // Aggregates without ORDER BY take their rows in the order of FROM.
-            for aggregate in aggregates.iter_mut().filter(|a| a.kind.minds_order() && a.order.is_empty()) {
-                aggregate.order.clone_from(&inherited);
-            }
-            inherited.clear();
-            (plan, cols) = self.grouped(plan, cols, keys, aggregates)?;
-            if let Some(having) = having {
-                let having = over_groups(having)?;
-                let mut conjuncts = Vec::new();
-                split(having, &mut conjuncts);
-                plan = self.filtered(plan, &conjuncts, &cols)?;
-            }
+        if has_keys || !clauses.aggregates.is_empty() || clauses.having.is_some() {
+            stage = self.group_rows(stage, &mut clauses, &scope)?;
         }
-        if !windows.is_empty() {
-            let keeps_order = windows.iter().all(Window::keeps_order);
-            windows.iter_mut().for_each(|window| window.follow(&inherited));
-            if !keeps_order {
-                inherited.clear();
-            }
-            for window in &mut windows {
-                window.take_filter_along();
-            }
-            let parts = windows.iter_mut().flat_map(Window::parts_mut);
-            (plan, cols) = self.computed_first(plan, cols, parts, is_computed)?;
-            let width = cols.len();
-            (plan, cols) = self.windowed(plan, cols, &windows)?;
-            let placed = |expr: Expr| {
-                expr.rewrite(&mut |part| match part {
-                    Expr::Window(number) => Some(Expr::Column(width + number)),
-                    _ => None,
-                })
-            };
-            output = output.into_iter().map(placed).collect();
-            for order in &mut orders {
-                order.expr = placed(order.expr.clone());
-            }
-            for (expr, _) in &mut on {
-                *expr = placed(expr.clone());
-            }
-            for call in &mut sets {
-                call.rewrite(&|expr| Ok(placed(expr)))?;
-            }
+        if !clauses.windows.is_empty() {
+            stage = self.add_windows(stage, &mut clauses)?;
         }
-        if !sets.is_empty() {
-            let width = cols.len();
-            (plan, cols) = self.unnested(plan, cols, &sets, false, false)?;
-            let placed = |expr: Expr| {
-                expr.rewrite(&mut |part| match part {
-                    Expr::Set(number) => Some(Expr::Column(width + number)),
-                    _ => None,
-                })
-            };
-            output = output.into_iter().map(placed).collect();
-            for order in &mut orders {
-                order.expr = placed(order.expr.clone());
-            }
-            for (expr, _) in &mut on {
-                *expr = placed(expr.clone());
-            }
+        if !clauses.sets.is_empty() {
+            stage = self.add_sets(stage, &mut clauses)?;
         }
+        let Stage { plan, cols, mut inherited } = stage;
+        let Clauses { output, columns, orders, on, is_distinct, .. } = clauses;
         let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         let types: Vec<Type> = columns.iter().map(|column| column.ty).collect();
         // A NULL without a type was given the type text.
@@ -377,10 +324,121 @@ impl Planner<'_> {
         if !orders.is_empty() || is_distinct || !on.is_empty() {
             inherited.clear();
         }
-        let exprs = output.iter().zip(types).map(|(expr, ty)| (expr.clone(), ty)).collect();
-        let clauses = Output { exprs, orders, on, is_distinct, inherited };
-        let (plan, cols, sorted) = self.output(plan, &cols, clauses)?;
+        let exprs = output.into_iter().zip(types).collect();
+        let (plan, cols, sorted) =
+            self.output(plan, &cols, Output { exprs, orders, on, is_distinct, inherited })?;
         Ok(Relation { plan, cols, names, open, sorted })
+    }
+
+    /// Binds the clauses after WHERE.
+    fn bind_clauses(
+        &mut self,
+        select: &ast::Select,
+        order: &[ast::OrderByExpr],
+        scope: &Scope,
+    ) -> Result<Clauses> {
+        let mut aggregates = Vec::new();
+        self.whole()?.windows = Some(Vec::new());
+        self.whole()?.sets = Some(Vec::new());
+        let projected = self.projection(&select.projection, scope, &mut aggregates)?;
+        let sets = self.whole()?.sets.take().unwrap_or_default();
+        let windows_of_output = self.whole()?.windows.take();
+        let keys = self.group_keys(&select.group_by, scope, &projected)?;
+        let having = match &select.having {
+            None => None,
+            Some(having) => {
+                Some(Binder::new(self, scope, "HAVING").with_aggregates(&mut aggregates).condition(having)?)
+            }
+        };
+        self.whole()?.windows = windows_of_output;
+        let mut orders = Vec::new();
+        for item in order {
+            orders.push(self.order(item, scope, &projected, &mut aggregates)?);
+        }
+        let on = match &select.distinct {
+            Some(ast::Distinct::On(items)) => items
+                .iter()
+                .map(|item| self.distinct_on(item, select, scope, &projected, &mut Vec::new()))
+                .collect::<Result<Vec<_>>>()?,
+            _ => Vec::new(),
+        };
+        let windows = self.whole()?.windows.take().unwrap_or_default();
+        let (output, columns): (Vec<Expr>, Vec<ResultColumn>) = projected.into_iter().unzip();
+        let is_distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
+        if is_distinct {
+            check_distinct(&columns, &output, orders.iter().map(|order| &order.expr))?;
+        }
+        Ok(Clauses { output, columns, orders, on, is_distinct, keys, aggregates, having, windows, sets })
+    }
+
+    /// GROUP BY, aggregates and HAVING.
+    fn group_rows(&mut self, stage: Stage, clauses: &mut Clauses, scope: &Scope) -> Result<Stage> {
+        let Stage { plan, cols, inherited } = stage;
+        let names: Vec<Expr> = clauses.keys.exprs.iter().map(|(expr, _)| expr.clone()).collect();
+        let reads = self.whole()?.reads_of_subqueries(&cols);
+        let over_groups = |expr: Expr| grouped_expr(expr, &names, scope, &reads);
+        clauses.rewrite(&over_groups)?;
+        for window in &mut clauses.windows {
+            window.rewrite(&over_groups)?;
+        }
+        for call in &mut clauses.sets {
+            call.rewrite(&over_groups)?;
+        }
+        let (keys, mut aggregates) =
+            (std::mem::take(&mut clauses.keys), std::mem::take(&mut clauses.aggregates));
+        // Aggregates without ORDER BY take their rows in the order of FROM.
+        for aggregate in aggregates.iter_mut().filter(|a| a.kind.minds_order() && a.order.is_empty()) {
+            aggregate.order.clone_from(&inherited);
+        }
+        let (mut plan, cols) = self.grouped(plan, cols, keys, aggregates)?;
+        if let Some(having) = clauses.having.take() {
+            let mut conjuncts = Vec::new();
+            split(over_groups(having)?, &mut conjuncts);
+            plan = self.filtered(plan, &conjuncts, &cols)?;
+        }
+        Ok(Stage { plan, cols, inherited: Vec::new() })
+    }
+
+    /// Computes window functions as columns.
+    fn add_windows(&mut self, stage: Stage, clauses: &mut Clauses) -> Result<Stage> {
+        let Stage { plan, cols, mut inherited } = stage;
+        let keeps_order = clauses.windows.iter().all(Window::keeps_order);
+        clauses.windows.iter_mut().for_each(|window| window.follow(&inherited));
+        if !keeps_order {
+            inherited.clear();
+        }
+        for window in &mut clauses.windows {
+            window.take_filter_along();
+        }
+        let parts = clauses.windows.iter_mut().flat_map(Window::parts_mut);
+        let (plan, cols) = self.computed_first(plan, cols, parts, is_computed)?;
+        let width = cols.len();
+        let (plan, cols) = self.windowed(plan, cols, &clauses.windows)?;
+        let placed = |expr: Expr| -> Result<Expr> {
+            Ok(expr.rewrite(&mut |part| match part {
+                Expr::Window(number) => Some(Expr::Column(width + number)),
+                _ => None,
+            }))
+        };
+        clauses.rewrite(&placed)?;
+        for call in &mut clauses.sets {
+            call.rewrite(&placed)?;
+        }
+        Ok(Stage { plan, cols, inherited })
+    }
+
+    /// Computes the rows of set-returning functions as columns.
+    fn add_sets(&mut self, stage: Stage, clauses: &mut Clauses) -> Result<Stage> {
+        let Stage { plan, cols, inherited } = stage;
+        let width = cols.len();
+        let (plan, cols) = self.unnested(plan, cols, &clauses.sets, false, false)?;
+        clauses.rewrite(&|expr| {
+            Ok(expr.rewrite(&mut |part| match part {
+                Expr::Set(number) => Some(Expr::Column(width + number)),
+                _ => None,
+            }))
+        })?;
+        Ok(Stage { plan, cols, inherited })
     }
 
     pub(in crate::exec::analytic) fn filtered(
