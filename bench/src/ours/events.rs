@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use ropewalk::{
-    AppendCondition, AppendOptions, Database, Durability, EventStore as Events, EventsError, QueryItem,
-    ReadOptions, SequencedEvent,
-};
+use ropewalk::events::{EventsError, QueryItem, ReadOptions, SequencedEvent};
+use ropewalk::{AppendCondition, AppendOptions, Database, Durability, EventStore as Events};
 use ropewalk_bench::workloads::events::event_store::{Direction, Event, EventStore, Flush, Query, Visitor};
 
 /// A database and its one event store.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use ropewalk::{Database, Durability, FilterPolicy, Keyspace, KeyspaceOptions, Options, Snapshot};
+use ropewalk::engine::{FilterPolicy, Keyspace, KeyspaceOptions};
+use ropewalk::{Database, Durability, Options, Snapshot};
 use ropewalk_bench::harness::worker::{Figure, Latencies, Outcome, Task};
 use ropewalk_bench::workloads::kernel::commit::DurableStore;
 use ropewalk_bench::workloads::kernel::ordered::{OrderedReader, OrderedStore, Workload, touch};

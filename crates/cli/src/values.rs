@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ropewalk::{Durability, Query, QueryItem, Tracking};
+use ropewalk::events::{QueryItem, Tracking};
+use ropewalk::{Durability, Query};
 use serde::Deserialize;
 
 /// One item of a query as typed.

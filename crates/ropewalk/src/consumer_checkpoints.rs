@@ -12,10 +12,10 @@ use ropewalk_engine::{Durability, EngineError, Isolation, KeyspaceOptions};
 use ropewalk_events::{EventStore, EventsError};
 
 use crate::database::Database;
+use crate::database::transaction::Transaction;
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::names::check_name;
-use crate::transaction::Transaction;
 
 const KEYSPACE: &str = "sys.checkpoints";
 const VERSION: u8 = 1;

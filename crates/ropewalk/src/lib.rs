@@ -26,33 +26,56 @@ mod database;
 mod error;
 pub mod groups;
 mod keyspace;
-mod label_texts;
-mod metrics;
 mod names;
-mod options;
 pub mod projections;
-mod retry;
 pub mod testing;
-mod transaction;
 
-pub use consumer_checkpoints::{ConsumerCheckpoint, ConsumerCheckpoints};
-pub use database::{Change, ChangeFeed, ChangedPart, DOCUMENT_DATABASE, Database, Snapshot};
+pub use database::options::Options;
+pub use database::transaction::Transaction;
+pub use database::{Database, Snapshot};
 pub use error::{Class, Error};
-pub use keyspace::Keyspace;
-pub use metrics::Metrics;
-pub use options::Options;
-pub use ropewalk_base::{Lsn, Position, Seq};
-pub use ropewalk_engine::{
-    Background, Backup, Blocked, Committing, Compression, Damage as LogDamage, Durability, EngineError,
-    EngineReport, EngineStats, FilterPolicy, Isolation, KeyspaceOptions, KvWrite, LockError, LockHolder,
-    LockMode, LockWait, Nudge, ReadMode, Room, UntilStopped, Value, VisibleBeyond,
-};
-pub use ropewalk_events::{
-    AppendCondition, AppendOptions, AppendSection, Appended, ApplyError, BodyRef, Decision, DecisionError,
-    Delivery, Event, EventBatch, EventReader, EventStore, EventsError, FromEvent, PendingAppend, Projection,
-    Query, QueryItem, ReadOptions, Recorded, RetryPolicy, Scan, SequencedEvent, SequencedEventRef, StoreMark,
-    Subscription, ToEvent, Tracking, any, counter, projection, to_events, try_projection, typed_projection,
-};
+pub use ropewalk_base::{Position, Seq};
+pub use ropewalk_engine::{Durability, Isolation};
+pub use ropewalk_events::{AppendCondition, AppendOptions, Event, EventStore, Query};
+
+/// The event store: queries, reads, subscriptions, decisions, typed events.
+pub mod events {
+    pub use ropewalk_events::{
+        Appended, ApplyError, Decision, DecisionError, Delivery, EventBatch, EventReader, EventsError,
+        FromEvent, PendingAppend, Projection, QueryItem, ReadOptions, Recorded, RetryPolicy, Scan,
+        SequencedEvent, SequencedEventRef, Subscription, ToEvent, Tracking, any, counter, projection,
+        to_events, try_projection, typed_projection,
+    };
+}
+/// Results of commits, and handles on events and samples appended in a transaction.
+pub mod transaction {
+    pub use crate::database::transaction::{AppendedEvents, AppendedSamples, Committed, PendingCommit};
+}
+/// The change feed over all models, and stored positions of its consumers.
+pub mod changes {
+    pub use crate::consumer_checkpoints::{ConsumerCheckpoint, ConsumerCheckpoints};
+    pub use crate::database::{Change, ChangeFeed, ChangedPart};
+}
+/// The engine under the models: keyspaces of bytes, backups, statistics, environment.
+pub mod engine {
+    pub use ropewalk_base::Lsn;
+    pub use ropewalk_engine::{
+        Background, Backup, Compression, Damage as LogDamage, EngineError, EngineReport, EngineStats,
+        FilterPolicy, KeyspaceOptions, Value,
+    };
+    pub use ropewalk_vfs::{Env, process_memory};
+
+    pub use crate::keyspace::Keyspace;
+}
+/// Parts of the engine that SQL and the server build on. No stable API.
+#[doc(hidden)]
+pub mod hooks {
+    pub use ropewalk_engine::{
+        Blocked, Committing, KvWrite, LockError, LockHolder, LockMode, LockWait, Nudge, ReadMode, Room,
+        UntilStopped, VisibleBeyond,
+    };
+    pub use ropewalk_events::{AppendSection, BodyRef, StoreMark};
+}
 /// PromQL, the Prometheus query language, evaluated over [`Snapshot::metrics`].
 ///
 /// ```
@@ -78,6 +101,8 @@ pub use ropewalk_events::{
 /// ```
 pub mod promql {
     pub use ropewalk_promql::*;
+
+    pub use crate::database::metrics::Metrics;
 }
 /// Time series: labels, batches of samples, matchers, selections.
 ///
@@ -144,6 +169,8 @@ pub mod series {
 /// ```
 pub mod documents {
     pub use ropewalk_documents::*;
+
+    pub use crate::database::DOCUMENT_DATABASE;
 }
 /// Typed tables: definitions, values, rows.
 ///
@@ -175,8 +202,6 @@ pub mod documents {
 pub mod tables {
     pub use ropewalk_tables::*;
 }
-pub use ropewalk_vfs::{Env, process_memory};
-pub use transaction::{AppendedEvents, AppendedSamples, Committed, PendingCommit, Transaction};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

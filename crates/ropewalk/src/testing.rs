@@ -3,7 +3,8 @@
 //! ```
 //! use std::sync::Arc;
 //! use ropewalk::testing::{ManualClock, MemoryVfs, SeededRandom};
-//! use ropewalk::{Env, Event, Options, Query};
+//! use ropewalk::engine::Env;
+//! use ropewalk::{Event, Options, Query};
 //!
 //! # fn main() -> Result<(), ropewalk::Error> {
 //! let clock = Arc::new(ManualClock::default());
@@ -19,7 +20,7 @@
 //!     clock.advance(std::time::Duration::from_secs(60));
 //! }
 //! let times = orders.read(&Query::all(), Default::default())?;
-//! let times = times.map(|event| Ok(event?.time_micros)).collect::<Result<Vec<_>, ropewalk::EventsError>>()?;
+//! let times = times.map(|event| Ok(event?.time_micros)).collect::<Result<Vec<_>, ropewalk::events::EventsError>>()?;
 //! assert!(times[1] - times[0] >= 60_000_000);
 //! # Ok(())
 //! # }

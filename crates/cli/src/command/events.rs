@@ -4,10 +4,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
-use ropewalk::{
-    AppendCondition, AppendOptions, Durability, Event, Position, Query, QueryItem, ReadOptions,
-    SequencedEvent, Tracking,
-};
+use ropewalk::events::{QueryItem, ReadOptions, SequencedEvent, Tracking};
+use ropewalk::{AppendCondition, AppendOptions, Durability, Event, Position, Query};
 use uuid::Uuid;
 
 use crate::database::context::Context;

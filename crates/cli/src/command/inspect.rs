@@ -1,6 +1,7 @@
 //! `ropewalk stats` and `ropewalk verify`: engine statistics, and a check of all files.
 
-use ropewalk::{Database, EngineStats, Seq};
+use ropewalk::engine::EngineStats;
+use ropewalk::{Database, Seq};
 
 use super::tail;
 use crate::database::context::Context;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueHint};
-use ropewalk::{Database, LogDamage, Seq};
+use ropewalk::engine::LogDamage;
+use ropewalk::{Database, Seq};
 
 use crate::database::context::Context;
 use crate::database::place::Place;

@@ -10,7 +10,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use ropewalk::{Change, ChangedPart, Database, EngineError, KvWrite, QueryItem, Seq, SequencedEvent};
+use ropewalk::changes::{Change, ChangedPart};
+use ropewalk::engine::EngineError;
+use ropewalk::events::{QueryItem, SequencedEvent};
+use ropewalk::hooks::KvWrite;
+use ropewalk::{Database, Seq};
 
 use super::events;
 use crate::database::context::Context;

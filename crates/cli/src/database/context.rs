@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueHint};
-use ropewalk::{Class, Database, EngineError, Options};
+use ropewalk::engine::EngineError;
+use ropewalk::{Class, Database, Options};
 
 use crate::database::place::{Place, Store};
 use crate::database::remote::{Endpoint, Remote, Secrets, Url, is_served};

@@ -1,6 +1,7 @@
 //! Rows listed from a directory or a server: stores, consumer groups, parked events, commits.
 
-use ropewalk::{Seq, SequencedEvent};
+use ropewalk::Seq;
+use ropewalk::events::SequencedEvent;
 
 /// An event store in a list.
 pub(crate) struct ListedStore {

@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use ropewalk::{
-    AppendOptions, Appended, Database, Event, EventStore, PendingAppend, Query, ReadOptions, SequencedEvent,
-};
+use ropewalk::events::{Appended, PendingAppend, ReadOptions, SequencedEvent};
+use ropewalk::{AppendOptions, Database, Event, EventStore, Query};
 
 use crate::database::listed::ListedStore;
 use crate::database::remote::Remote;

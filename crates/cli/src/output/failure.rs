@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ropewalk::documents::DocumentsError;
-use ropewalk::{Class, EngineError, Error, EventsError};
+use ropewalk::engine::EngineError;
+use ropewalk::events::EventsError;
+use ropewalk::{Class, Error};
 use ropewalk_wire::WireError;
 
 /// Exit codes. Documented in `docs/cli.md` and `ropewalk --help`; they never change their meaning.

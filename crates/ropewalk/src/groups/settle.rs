@@ -7,8 +7,8 @@ use ropewalk_events::SequencedEvent;
 
 use super::ConsumerGroup;
 use super::record::{PARKED, PENDING, ParkedRecord, Pending, key, position_of};
+use crate::database::transaction::Transaction;
 use crate::error::Error;
-use crate::transaction::Transaction;
 
 /// Result of a call on leased or parked events.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

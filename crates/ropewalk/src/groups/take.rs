@@ -9,8 +9,8 @@ use ropewalk_events::{ReadOptions, SequencedEvent};
 use super::ConsumerGroup;
 use super::record::{GroupRecord, PARKED, PENDING, ParkedRecord, Pending, key, position_of};
 use crate::database::Snapshot;
+use crate::database::transaction::Transaction;
 use crate::error::Error;
-use crate::transaction::Transaction;
 
 /// Most bytes of new events in one batch.
 const BATCH_BYTES: usize = 4 << 20;

@@ -14,14 +14,14 @@ use ropewalk_base::{Position, Seq};
 use ropewalk_engine::EngineError;
 use ropewalk_events::{ReadOptions, SequencedEvent};
 
-use super::error::{ApplyError, ProjectionError};
 use super::rebuild::RebuildMode;
 use super::record::{Kind, ProjectionFailure, Record, Records};
 use super::run::{Effect, ProjectionRun, drop_outputs};
 use super::{Inner, Projections, Registered};
 use crate::database::Snapshot;
-use crate::error::{Class, Error};
-use crate::transaction::Transaction;
+use crate::database::transaction::Transaction;
+use crate::error::{Class, Error, ProjectionError};
+use ropewalk_events::ApplyError;
 
 /// Most bytes of events read for one batch.
 const BATCH_BYTES: usize = 4 << 20;

@@ -12,7 +12,6 @@
 //!
 //! Not here: stored records (`record`), batches and following (`live`), rebuilds (`rebuild`).
 
-mod error;
 mod live;
 mod rebuild;
 mod record;
@@ -27,18 +26,19 @@ use parking_lot::{Mutex, RwLock};
 use ropewalk_engine::{Durability, Isolation, KeyspaceOptions};
 use ropewalk_events::{EventStore, Query, SequencedEvent};
 
-pub use error::{ApplyError, ProjectionError};
+pub use crate::error::ProjectionError;
 pub use live::{Progress, Running};
 pub use rebuild::{RebuildMode, Rebuilt};
 pub use record::ProjectionFailure;
+pub use ropewalk_events::ApplyError;
 pub use run::{Output, ProjectionRun};
 pub use status::{ProjectionStatus, RebuildStatus};
 
 use crate::database::Database;
+use crate::database::transaction::Transaction;
 use crate::error::Error;
 use crate::keyspace::Keyspace;
 use crate::names::check_name;
-use crate::transaction::Transaction;
 
 /// Keyspace of the records of all projections.
 const KEYSPACE: &str = "sys.projections";
@@ -131,7 +131,8 @@ struct Inner {
 /// use std::sync::Arc;
 /// use ropewalk::documents::lang::{Value, Writer};
 /// use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun};
-/// use ropewalk::{Database, Event, Query, SequencedEvent};
+/// use ropewalk::{Database, Event, Query};
+/// use ropewalk::events::SequencedEvent;
 ///
 /// /// One document for each order.
 /// struct Orders;

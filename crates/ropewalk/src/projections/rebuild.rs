@@ -16,8 +16,8 @@ use super::record::{Kind, Record};
 use super::run::{ProjectionRun, drop_outputs, swap_outputs};
 use super::{Inner, Projections, Registered};
 use crate::database::Snapshot;
+use crate::database::transaction::Transaction;
 use crate::error::Error;
-use crate::transaction::Transaction;
 
 /// Which projections to rebuild.
 ///

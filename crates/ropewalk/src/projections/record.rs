@@ -8,11 +8,10 @@
 
 use ropewalk_base::{DecodeError, Decoder, Position, put_bytes, put_u64, put_varint};
 
-use super::error::ProjectionError;
 use crate::database::Snapshot;
-use crate::error::Error;
+use crate::database::transaction::Transaction;
+use crate::error::{Error, ProjectionError};
 use crate::keyspace::Keyspace;
-use crate::transaction::Transaction;
 
 const VERSION: u8 = 1;
 

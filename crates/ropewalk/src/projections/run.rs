@@ -7,10 +7,11 @@ use ropewalk_events::SequencedEvent;
 use ropewalk_tables::{Table, TablesError};
 
 use super::Registered;
-use super::error::{ApplyError, ProjectionError, passing};
 use crate::database::DOCUMENT_DATABASE;
-use crate::error::Error;
-use crate::transaction::Transaction;
+use crate::database::transaction::Transaction;
+use crate::error::projection::passing;
+use crate::error::{Error, ProjectionError};
+use ropewalk_events::ApplyError;
 
 /// A table or collection that a projection writes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bson::doc;
 
 use ropewalk::documents::lang::Value as Bson;
+use ropewalk::engine::{Background, Backup, EngineError, Env};
 use ropewalk::series::{Labels, Matcher, SampleBatch, Samples};
 use ropewalk::tables::{ColumnDef, KeyRange, LoadOptions, TableDef, Type};
-use ropewalk::{
-    AppendOptions, Background, Backup, Class, Database, EngineError, Env, Error, Event, Isolation, Options,
-    Query,
-};
+use ropewalk::{AppendOptions, Class, Database, Error, Event, Isolation, Options, Query};
 use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom, Vfs};
 
 const TARGET: &str = "/backups/one";

@@ -2,7 +2,11 @@
 
 use core::time::Duration;
 
-use ropewalk::{AppendOptions, ChangedPart, Database, Event, KeyspaceOptions, KvWrite, Seq, Tracking};
+use ropewalk::changes::ChangedPart;
+use ropewalk::engine::KeyspaceOptions;
+use ropewalk::events::Tracking;
+use ropewalk::hooks::KvWrite;
+use ropewalk::{AppendOptions, Database, Event, Seq};
 
 const LONG: Duration = Duration::from_secs(20);
 

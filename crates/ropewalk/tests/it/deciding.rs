@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ropewalk::engine::KeyspaceOptions;
+use ropewalk::events::{EventsError, ReadOptions, SequencedEvent, Tracking, any, counter};
 use ropewalk::{
-    AppendCondition, AppendOptions, Class, Database, Error, Event, EventStore, EventsError, Isolation,
-    KeyspaceOptions, Position, Query, ReadOptions, SequencedEvent, Tracking, any, counter,
+    AppendCondition, AppendOptions, Class, Database, Error, Event, EventStore, Isolation, Position, Query,
 };
 
 const LEVELS: [Isolation; 3] = [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted];
@@ -296,9 +297,10 @@ fn d1_6_commit_names_the_stores_and_positions() {
 fn d1_13_clock_and_randomness_of_tests_come_from_the_facade() {
     use std::sync::Arc;
 
+    use ropewalk::Options;
+    use ropewalk::engine::{Background, Env};
     use ropewalk::groups::GroupSettings;
     use ropewalk::testing::{FaultyVfs, ManualClock, SeededRandom};
-    use ropewalk::{Background, Env, Options};
 
     let clock = Arc::new(ManualClock::default());
     let disk = FaultyVfs::new(1);

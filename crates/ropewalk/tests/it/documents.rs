@@ -124,7 +124,7 @@ fn errors_have_the_documented_class() {
     let class = |result: Result<(), ropewalk::Error>| result.unwrap_err().class();
     assert_eq!(class(db.collection("a$b").map(|_| ())), Class::Invalid);
     assert_eq!(
-        class(db.keyspace("documents.catalog", ropewalk::KeyspaceOptions::default()).map(|_| ())),
+        class(db.keyspace("documents.catalog", ropewalk::engine::KeyspaceOptions::default()).map(|_| ())),
         Class::Invalid
     );
     let twice = accounts.insert_one(&bytes(&doc! { "_id": 1 }), Durability::Sync).map(|_| ());

@@ -5,13 +5,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ropewalk::engine::KeyspaceOptions;
+use ropewalk::events::{QueryItem, ReadOptions, Tracking};
 use ropewalk::tables::{
     ColumnDef, DefaultValue, ForeignKeyDef, KeyRange, LoadOptions, TableDef, TablesRead, Type, Value,
 };
-use ropewalk::{
-    AppendCondition, AppendOptions, Class, Database, Durability, Error, Event, KeyspaceOptions, Options,
-    Query, QueryItem, ReadOptions, Tracking,
-};
+use ropewalk::{AppendCondition, AppendOptions, Class, Database, Durability, Error, Event, Options, Query};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use bson::doc;
 use ropewalk::documents::Collection;
 use ropewalk::documents::lang::Value as Bson;
+use ropewalk::engine::{Background, Env};
 use ropewalk::series::{Labels, SampleBatch, Samples, SeriesStore};
 use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, Type};
 use ropewalk::{
-    AppendCondition, AppendOptions, Background, Class, Database, Env, Error, Event, EventStore, Isolation,
-    Options, Query, Snapshot,
+    AppendCondition, AppendOptions, Class, Database, Error, Event, EventStore, Isolation, Options, Query,
+    Snapshot,
 };
 use ropewalk_vfs::{FaultyVfs, ManualClock, SeededRandom};
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ropewalk::engine::{Background, Env};
 use ropewalk::groups::{ConsumerGroup, ConsumerGroups, GroupError, GroupSettings, Lease};
-use ropewalk::{Background, Class, Database, Env, Error, Event, EventStore, Options, Position, Query};
+use ropewalk::{Class, Database, Error, Event, EventStore, Options, Position, Query};
 use ropewalk_vfs::{FaultyVfs, ManualClock, MemoryVfs, Random, SeededRandom};
 
 const LEASE: Duration = Duration::from_secs(10);

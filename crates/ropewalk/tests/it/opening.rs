@@ -1,6 +1,8 @@
 //! Opening a database: exclusive owner, clear errors, no data loss.
 
-use ropewalk::{Class, Database, Durability, Error, Event, KeyspaceOptions, Options, Query, ReadOptions};
+use ropewalk::engine::KeyspaceOptions;
+use ropewalk::events::ReadOptions;
+use ropewalk::{Class, Database, Durability, Error, Event, Options, Query};
 
 fn refused(result: Result<Database, Error>) -> Error {
     result.err().expect("must be refused")

@@ -7,15 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bson::doc;
 use ropewalk::documents::Find;
 use ropewalk::documents::lang::Value as Bson;
+use ropewalk::engine::{Background, Env};
+use ropewalk::events::SequencedEvent;
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionOptions, ProjectionRun,
     Projections, RebuildMode,
 };
 use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, Table, TableDef, Type, Value};
-use ropewalk::{
-    Background, Class, Database, Env, Error, Event, EventStore, Isolation, Options, Position, Query,
-    SequencedEvent, Snapshot,
-};
+use ropewalk::{Class, Database, Error, Event, EventStore, Isolation, Options, Position, Query, Snapshot};
 use ropewalk_vfs::{FaultyVfs, ManualClock, Random, SeededRandom};
 
 /// Balances as rows, payments as documents.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use ropewalk::events::SequencedEvent;
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionRun, Projections, RebuildMode,
 };
 use ropewalk::tables::{ColumnDef, TableDef, Type};
-use ropewalk::{AppendOptions, Database, Error, Event, EventStore, Query, SequencedEvent};
+use ropewalk::{AppendOptions, Database, Error, Event, EventStore, Query};
 
 type Step = fn(&mut ProjectionRun<'_>, &EventStore) -> Result<(), ApplyError>;
 

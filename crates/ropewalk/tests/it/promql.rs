@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use ropewalk::engine::{Background, Env};
 use ropewalk::promql::script::{Storage, run};
 use ropewalk::promql::{
     Budget, Hints, Labels, Options as QueryOptions, Query, Runs, Sample, Samples, Select, SeriesSet, Source,
     SourceError, Value,
 };
 use ropewalk::series::{self, Bucket, Duplicates, Histogram, ResetHint, SampleBatch, SeriesOptions};
-use ropewalk::{Background, Database, Env, Options};
+use ropewalk::{Database, Options};
 
 /// How the samples get to where queries read them.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,7 +1,8 @@
 //! Samples in transactions, together with the other models.
 
+use ropewalk::engine::Env;
 use ropewalk::series::{Labels, SampleBatch, Samples, SeriesError, SeriesOptions, SeriesStore};
-use ropewalk::{Class, Database, Env, Error, Event, Options};
+use ropewalk::{Class, Database, Error, Event, Options};
 
 fn batch(name: &str, samples: &[(i64, f64)]) -> SampleBatch {
     let mut batch = SampleBatch::new();

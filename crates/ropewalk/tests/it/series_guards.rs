@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
+use ropewalk::engine::{Background, Env, Keyspace, KeyspaceOptions};
 use ropewalk::promql::{self, Query};
 use ropewalk::series::{
     Labels, MatchOp, Matcher, PARTITION_MS, SampleBatch, Samples, SeriesError, SeriesOptions, SeriesStore,
 };
-use ropewalk::{
-    Background, Class, Database, Env, Error, Isolation, Keyspace, KeyspaceOptions, Options, Transaction,
-};
+use ropewalk::{Class, Database, Error, Isolation, Options, Transaction};
 
 const LEVELS: [Isolation; 3] = [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted];
 

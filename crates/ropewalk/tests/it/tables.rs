@@ -3,10 +3,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ropewalk::engine::KeyspaceOptions;
 use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, TableDef, TablesRead, Type, Value};
-use ropewalk::{
-    AppendCondition, AppendOptions, Class, Database, Event, Isolation, KeyspaceOptions, Query, Transaction,
-};
+use ropewalk::{AppendCondition, AppendOptions, Class, Database, Event, Isolation, Query, Transaction};
 
 fn accounts() -> TableDef {
     TableDef::new("accounts")

@@ -1,9 +1,9 @@
 //! Transactions: read your own writes, savepoints, rollback, conflicts.
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
+use ropewalk::engine::{Keyspace, KeyspaceOptions};
 use ropewalk::{
-    AppendCondition, AppendOptions, Class, Database, Durability, Event, Isolation, Keyspace, KeyspaceOptions,
-    Position, Query,
+    AppendCondition, AppendOptions, Class, Database, Durability, Event, Isolation, Position, Query,
 };
 
 fn open() -> (Database, Keyspace) {

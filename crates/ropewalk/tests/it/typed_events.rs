@@ -3,15 +3,17 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use ropewalk::events::{
+    DecisionError, Delivery, EventsError, FromEvent, QueryItem, ReadOptions, Recorded, RetryPolicy,
+    SequencedEvent, ToEvent, any, counter, to_events, try_projection, typed_projection,
+};
 use ropewalk::groups::GroupSettings;
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionRun, RebuildMode,
 };
 use ropewalk::tables::{ColumnDef, TableDef, Type};
 use ropewalk::{
-    AppendCondition, AppendOptions, Class, Database, DecisionError, Delivery, Error, Event, EventStore,
-    EventsError, FromEvent, Isolation, Position, Query, QueryItem, ReadOptions, Recorded, RetryPolicy,
-    SequencedEvent, ToEvent, any, counter, to_events, try_projection, typed_projection,
+    AppendCondition, AppendOptions, Class, Database, Error, Event, EventStore, Isolation, Position, Query,
 };
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +52,7 @@ fn placed(order: &str, cents: u64) -> Shop {
     Shop::Placed { order: order.to_owned(), cents }
 }
 
-fn open_cents() -> impl ropewalk::Projection<State = u64> {
+fn open_cents() -> impl ropewalk::events::Projection<State = u64> {
     typed_projection(Shop::query(), 0_u64, |sum, event| {
         if let Shop::Placed { cents, .. } = event {
             *sum += cents;

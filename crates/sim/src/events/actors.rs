@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use ropewalk::{
-    AppendCondition, AppendOptions, DecisionError, Durability, Event, Position, Query, ReadOptions,
-    RetryPolicy, Tracking, counter,
-};
+use ropewalk::events::{DecisionError, ReadOptions, RetryPolicy, Tracking, counter};
+use ropewalk::{AppendCondition, AppendOptions, Durability, Event, Position, Query};
 use ropewalk_vfs::Clock;
 
 use crate::events::generators;

@@ -1,7 +1,8 @@
 //! Bit corruption: after the end of a run one bit of one file is flipped, or one write to it is lost. Each
 //! reader must either report damage or return correct data.
 
-use ropewalk::{Class, Error, Query, ReadOptions};
+use ropewalk::events::ReadOptions;
+use ropewalk::{Class, Error, Query};
 use ropewalk_vfs::{Env, FaultyVfs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,8 +144,8 @@ impl From<ropewalk::series::SeriesError> for Bug {
     }
 }
 
-impl From<ropewalk::EventsError> for Bug {
-    fn from(error: ropewalk::EventsError) -> Self {
+impl From<ropewalk::events::EventsError> for Bug {
+    fn from(error: ropewalk::events::EventsError) -> Self {
         Self(error.to_string())
     }
 }

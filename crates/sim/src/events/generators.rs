@@ -1,6 +1,7 @@
 //! Generators of random events, queries, conditions and keys, from a small vocabulary, so that they overlap.
 
-use ropewalk::{AppendCondition, Event, Position, Query, QueryItem, ReadOptions};
+use ropewalk::events::{QueryItem, ReadOptions};
+use ropewalk::{AppendCondition, Event, Position, Query};
 use uuid::Uuid;
 
 use crate::events::rng::Dice;

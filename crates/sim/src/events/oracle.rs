@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use ropewalk::{AppendOptions, Event, Isolation, Query, QueryItem, ReadOptions};
+use ropewalk::events::{QueryItem, ReadOptions};
+use ropewalk::{AppendOptions, Event, Isolation, Query};
 
 use crate::events::generators::show;
 

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use ropewalk::{
-    ChangeFeed, ChangedPart, Class, Database, Delivery, Error, EventReader, EventStore, Keyspace, KvWrite,
-    Position, Query, ReadOptions, Seq, SequencedEvent, Subscription,
-};
+use ropewalk::changes::{ChangeFeed, ChangedPart};
+use ropewalk::engine::Keyspace;
+use ropewalk::events::{Delivery, EventReader, ReadOptions, SequencedEvent, Subscription};
+use ropewalk::hooks::KvWrite;
+use ropewalk::{Class, Database, Error, EventStore, Position, Query, Seq};
 use ropewalk_engine::{Cursor, EngineError, LogError, Snapshot};
 
 use crate::events::generators;

@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use ropewalk::{
-    AppendCondition, Background, Class, Compression, Database, Durability, Env, Error, Event, EventsError,
-    FilterPolicy, Keyspace, KeyspaceOptions, Options, PendingAppend,
-};
+use ropewalk::engine::{Background, Compression, Env, FilterPolicy, Keyspace, KeyspaceOptions};
+use ropewalk::events::{EventsError, PendingAppend};
+use ropewalk::{AppendCondition, Class, Database, Durability, Error, Event, Options};
 use ropewalk_engine::{CommitHandle, EngineError};
 use ropewalk_vfs::{Clock, FaultyVfs, ManualClock, SeededRandom};
 
@@ -80,8 +79,8 @@ impl From<Error> for Answer {
     }
 }
 
-impl From<Result<ropewalk::Appended, EventsError>> for Answer {
-    fn from(result: Result<ropewalk::Appended, EventsError>) -> Self {
+impl From<Result<ropewalk::events::Appended, EventsError>> for Answer {
+    fn from(result: Result<ropewalk::events::Appended, EventsError>) -> Self {
         match result {
             Ok(appended) => {
                 let outcomes = vec![(appended.first.0, appended.last.0)];

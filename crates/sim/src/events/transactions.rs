@@ -1,6 +1,8 @@
 //! Serializable and weaker transactions over keys and events, open for several steps.
 
-use ropewalk::{AppendOptions, Error, Event, EventsError, Isolation, Keyspace, Transaction};
+use ropewalk::engine::Keyspace;
+use ropewalk::events::EventsError;
+use ropewalk::{AppendOptions, Error, Event, Isolation, Transaction};
 use ropewalk_engine::{KvBatch, Operation};
 
 use crate::events::generators;

@@ -11,10 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ropewalk::events::SequencedEvent;
 use ropewalk::groups::{ConsumerGroup, GroupSettings, Settled};
 use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun, Projections};
 use ropewalk::tables::{ColumnDef, TableDef, Type};
-use ropewalk::{Database, Durability, Error, Event, Position, Query, SequencedEvent};
+use ropewalk::{Database, Durability, Error, Event, Position, Query};
 
 use crate::Run;
 use crate::events::scenario::{Bug, Check, ensure};

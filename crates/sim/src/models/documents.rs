@@ -10,11 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ropewalk::documents::DOCUMENT_DATABASE;
 use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options as Language, Update, Value, Writer};
 use ropewalk::documents::{
     Collection, CollectionOptions, DocumentsError, Find, IndexDef, OnDelete, Reference, UpdateSpec,
 };
-use ropewalk::{DOCUMENT_DATABASE, Database, Durability, Error, Isolation, Transaction};
+use ropewalk::{Database, Durability, Error, Isolation, Transaction};
 use ropewalk_vfs::Clock;
 
 use crate::Run;

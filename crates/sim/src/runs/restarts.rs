@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use ropewalk::{Class, Database, Durability, Env, Error};
+use ropewalk::engine::Env;
+use ropewalk::{Class, Database, Durability, Error};
 use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom};
 
 use crate::events::backups::{TARGET, take_copy};

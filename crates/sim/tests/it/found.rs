@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk::{
-    AppendOptions, Background, Database, Durability, Env, Event, KeyspaceOptions, Options, Query,
-};
+use ropewalk::engine::{Background, Env, KeyspaceOptions};
+use ropewalk::{AppendOptions, Database, Durability, Event, Options, Query};
 use ropewalk_engine::{KvBatch, Operation};
 use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom};
 

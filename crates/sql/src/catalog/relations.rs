@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
+use ropewalk::hooks::{LockHolder, LockMode};
 use ropewalk::tables::{Array, DefaultValue, Interval, Scalar, Schema, Type, Value, schema_and_name};
-use ropewalk::{LockHolder, LockMode};
 
 use super::BTREE;
 use super::Catalog;

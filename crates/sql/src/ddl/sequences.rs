@@ -12,11 +12,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ropewalk::Committed;
 use ropewalk::tables::{
     ColumnDef, DefaultValue, Identity, Schema, Steps, TableDef, Tables, TablesError, Type, Value, name_in,
     schema_and_name, shown,
 };
+use ropewalk::transaction::Committed;
 
 use crate::ddl::Ddl;
 use crate::exec::row_source::Access;

@@ -7,7 +7,7 @@
 //! The limit counts locked rows, so the number of rows to read is not known before. SKIP LOCKED first reads a
 //! few more rows than the limit, and four times as many each time that too few of them could be locked.
 
-use ropewalk::LockMode;
+use ropewalk::hooks::LockMode;
 use ropewalk::tables::Table;
 use sqlparser::ast;
 use sqlparser::tokenizer::{Token, TokenWithSpan};

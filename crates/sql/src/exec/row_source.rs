@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use ropewalk::events::{EventReader, ReadOptions};
+use ropewalk::promql::Metrics;
 use ropewalk::series::{SeriesAt, SeriesStore};
 use ropewalk::tables::{EnumType, KeyRange, OwnedRow, Row, Schema, Table, TablesError, TablesRead, Value};
-use ropewalk::{Database, EventReader, EventStore, Metrics, Query, ReadOptions, Snapshot, Transaction};
+use ropewalk::{Database, EventStore, Query, Snapshot, Transaction};
 
 use crate::exec::access_path::Path;
 use crate::expr::{Context, Input};

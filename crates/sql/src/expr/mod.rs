@@ -11,7 +11,7 @@ pub(crate) mod bounds;
 pub(crate) mod cast;
 pub(crate) mod pattern;
 
-use ropewalk::Env;
+use ropewalk::engine::Env;
 use ropewalk::tables::{Array, OwnedRow, Row, Scalar, Type, Value};
 
 use crate::catalog::CatalogCall;

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ropewalk::documents::lang::{Code, LangError};
+use ropewalk::engine::Env;
+use ropewalk::hooks::Nudge;
 use ropewalk::promql::Stop;
-use ropewalk::{Env, Nudge};
 
 use crate::types::error::{Result, SqlError, state};
 

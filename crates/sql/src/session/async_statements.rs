@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use ropewalk::tables::{Type, Value};
-use ropewalk::{Committed, PendingCommit};
+use ropewalk::transaction::{Committed, PendingCommit};
 
 use crate::plan::prepared::{Outcome, Prepared};
 use crate::session::registry::{Known, Peers};

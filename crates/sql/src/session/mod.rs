@@ -22,7 +22,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ropewalk::tables::{Type, Value};
-use ropewalk::{Database, Isolation, PendingCommit, Seq, Transaction};
+use ropewalk::transaction::PendingCommit;
+use ropewalk::{Database, Isolation, Seq, Transaction};
 use sqlparser::ast;
 
 use crate::exec::row_source::Access;

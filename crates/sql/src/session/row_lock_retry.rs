@@ -13,8 +13,10 @@
 
 use std::time::Duration;
 
+use ropewalk::engine::Env;
+use ropewalk::hooks::{Blocked, LockWait};
 use ropewalk::tables::Value;
-use ropewalk::{Blocked, Database, Env, Error, Isolation, LockWait, Seq, Transaction};
+use ropewalk::{Database, Error, Isolation, Seq, Transaction};
 
 use crate::exec::row_source::Access;
 use crate::expr::Context;

@@ -1,8 +1,11 @@
 //! Errors in the form of PostgreSQL's clients: a code of five characters, a message, sometimes a hint.
 
 use ropewalk::documents::DocumentsError;
+use ropewalk::engine::EngineError;
+use ropewalk::events::EventsError;
+use ropewalk::hooks::LockError;
 use ropewalk::tables::{TablesError, ValueError, schema_and_name, shown};
-use ropewalk::{Class, EngineError, Error, EventsError, LockError};
+use ropewalk::{Class, Error};
 
 use sqlparser::tokenizer::Span;
 

@@ -185,7 +185,7 @@ fn d1_10_conflict_of_the_work_is_reported_by_commit() {
     shop.run("BEGIN");
     let orders = shop.orders.clone();
     let seen = shop.session.with_transaction(|tx| {
-        tx.read_events(&orders, &ropewalk::Query::all(), ropewalk::ReadOptions::default())?;
+        tx.read_events(&orders, &ropewalk::Query::all(), ropewalk::events::ReadOptions::default())?;
         tx.append(&orders, &sequence("Sold"), AppendOptions::default())?;
         Ok::<_, SqlError>(())
     });

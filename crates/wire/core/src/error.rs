@@ -7,8 +7,9 @@
 use core::time::Duration;
 use std::fmt;
 
+use ropewalk::events::EventsError;
 use ropewalk::groups::GroupError;
-use ropewalk::{Class, Error, EventsError, Position};
+use ropewalk::{Class, Error, Position};
 
 /// Why an operation failed. The names are stable; clients may match on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -200,7 +201,7 @@ impl From<Error> for WireError {
             ) => Code::ConditionFailed,
             (Error::Events(EventsError::TrackingConflict { .. }), _) => Code::TrackingConflict,
             (Error::Events(EventsError::IdempotencyMismatch { .. }), _) => Code::IdempotencyMismatch,
-            (Error::Engine(ropewalk::EngineError::TooLarge { .. }), _) => Code::TooLarge,
+            (Error::Engine(ropewalk::engine::EngineError::TooLarge { .. }), _) => Code::TooLarge,
             (Error::Group(GroupError::UnknownLease { .. }), _) => Code::NoSuchLease,
             (_, Class::Invalid) => Code::InvalidArgument,
             (_, Class::NotFound) => Code::NotFound,
@@ -212,7 +213,7 @@ impl From<Error> for WireError {
             }
             (_, Class::Corrupt) => return Self::ours(Code::Corrupt, &error),
             (_, Class::Io) => return Self::ours(Code::Io, &error),
-            (Error::Engine(ropewalk::EngineError::Stopped { .. }), _) => {
+            (Error::Engine(ropewalk::engine::EngineError::Stopped { .. }), _) => {
                 tracing::error!(%error, "operation failed");
                 return Self::new(Code::Internal, WRITES_NOTHING);
             }
@@ -228,8 +229,8 @@ impl From<EventsError> for WireError {
     }
 }
 
-impl From<ropewalk::EngineError> for WireError {
-    fn from(error: ropewalk::EngineError) -> Self {
+impl From<ropewalk::engine::EngineError> for WireError {
+    fn from(error: ropewalk::engine::EngineError) -> Self {
         Error::from(error).into()
     }
 }

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use ropewalk::{AppendCondition, Durability, Event, Position, Query, QueryItem, Tracking};
+use ropewalk::events::{QueryItem, Tracking};
+use ropewalk::{AppendCondition, Durability, Event, Position, Query};
 use ropewalk_wire::WireError;
 use uuid::Uuid;
 

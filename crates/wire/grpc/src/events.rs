@@ -3,7 +3,8 @@
 use core::ops::RangeInclusive;
 use std::sync::Arc;
 
-use ropewalk::{AppendOptions, Position, ReadOptions, SequencedEvent};
+use ropewalk::events::{ReadOptions, SequencedEvent};
+use ropewalk::{AppendOptions, Position};
 use ropewalk_wire::{Caller, Service, WireError};
 use tonic::{Request, Response, Status};
 

@@ -16,7 +16,8 @@
 use core::marker::PhantomData;
 
 use bytes::{BufMut, Bytes};
-use ropewalk::{Position, SequencedEventRef};
+use ropewalk::Position;
+use ropewalk::events::SequencedEventRef;
 use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
@@ -319,7 +320,8 @@ mod tests {
     use crate::proto::ropewalk::events::v1 as ours;
     use crate::proto::umadb::v1 as umadb;
     use prost::Message;
-    use ropewalk::{AppendOptions, Database, Event, Query, ReadOptions, Tracking};
+    use ropewalk::events::{ReadOptions, Tracking};
+    use ropewalk::{AppendOptions, Database, Event, Query};
     use uuid::Uuid;
 
     fn entries<T>(event: &Event, entry: impl Fn(String, String) -> T) -> Vec<T> {

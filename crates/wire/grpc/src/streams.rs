@@ -170,7 +170,10 @@ impl Follow {
     }
 }
 
-fn frames<'a>(dialect: Dialect, events: impl Iterator<Item = ropewalk::SequencedEventRef<'a>>) -> Vec<Frame> {
+fn frames<'a>(
+    dialect: Dialect,
+    events: impl Iterator<Item = ropewalk::events::SequencedEventRef<'a>>,
+) -> Vec<Frame> {
     let mut writer = FrameWriter::new(dialect, Head::Absent);
     events.for_each(|event| writer.push(&event));
     writer.finish()

@@ -8,7 +8,8 @@
 
 use std::sync::Arc;
 
-use ropewalk::{AppendCondition, AppendOptions, Event, Position, ReadOptions, Tracking};
+use ropewalk::events::{ReadOptions, Tracking};
+use ropewalk::{AppendCondition, AppendOptions, Event, Position};
 use ropewalk_wire::{Code, Service, WireError};
 use tonic::{Request, Response, Status};
 

@@ -11,7 +11,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use ropewalk::{Class, EngineError, Error};
+use ropewalk::engine::EngineError;
+use ropewalk::{Class, Error};
 use ropewalk_wire::{Code as WireCode, WireError};
 
 use crate::documents::DocumentsError;

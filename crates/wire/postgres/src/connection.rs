@@ -17,8 +17,9 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
+use ropewalk::Seq;
+use ropewalk::hooks::Room;
 use ropewalk::tables::Value;
-use ropewalk::{Room, Seq};
 use ropewalk_sql::{
     Announcement, Outcome, Prepared, Progress, Rights, RowWait, Session, Settings, SqlError, Status, state,
 };

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ropewalk::{Database, Event, Query, ReadOptions};
+use ropewalk::events::ReadOptions;
+use ropewalk::{Database, Event, Query};
 
 use super::story::Story;
 use super::{fresh, open, took};

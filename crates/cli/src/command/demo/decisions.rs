@@ -4,10 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use ropewalk::{
-    AppendCondition, Database, DecisionError, Event, EventStore, EventsError, Query, QueryItem, RetryPolicy,
-    any, counter, projection,
-};
+use ropewalk::events::{DecisionError, EventsError, QueryItem, RetryPolicy, any, counter, projection};
+use ropewalk::{AppendCondition, Database, Event, EventStore, Query};
 
 use super::story::Story;
 use super::{fresh, rate, took};

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use ropewalk::{ChangedPart, Database, Delivery, Event, Query, Seq};
+use ropewalk::changes::ChangedPart;
+use ropewalk::events::Delivery;
+use ropewalk::{Database, Event, Query, Seq};
 
 use super::story::Story;
 use super::{fresh, rate, took};

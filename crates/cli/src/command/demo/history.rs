@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ropewalk::{Database, EventStore, Query, QueryItem, ReadOptions};
+use ropewalk::events::{QueryItem, ReadOptions};
+use ropewalk::{Database, EventStore, Query};
 
 use super::story::Story;
 use super::{rate, took};

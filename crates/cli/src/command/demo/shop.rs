@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use ropewalk::documents::{Collection, Find};
+use ropewalk::events::ReadOptions;
 use ropewalk::series::{Labels, MatchOp, Matcher, SampleBatch, Samples, SeriesStore};
 use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, Type};
 use ropewalk::{
-    AppendCondition, AppendOptions, Database, Error, Event, EventStore, Isolation, Query, ReadOptions,
-    Snapshot,
+    AppendCondition, AppendOptions, Database, Error, Event, EventStore, Isolation, Query, Snapshot,
 };
 
 use super::story::Story;

@@ -22,7 +22,8 @@ use std::thread::JoinHandle;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk::{AppendCondition, AppendOptions, Event, Query, QueryItem, Tracking};
+use ropewalk::events::{QueryItem, Tracking};
+use ropewalk::{AppendCondition, AppendOptions, Event, Query};
 use serde_json::json;
 
 use super::{Imported, Progress};

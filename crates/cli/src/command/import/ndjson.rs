@@ -9,7 +9,8 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk::{AppendOptions, Event, Tracking};
+use ropewalk::events::Tracking;
+use ropewalk::{AppendOptions, Event};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;

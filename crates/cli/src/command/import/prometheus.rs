@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ropewalk::Env;
+use ropewalk::engine::Env;
 use ropewalk::series::{BlockError, PrometheusBlock};
 
 use super::Progress;

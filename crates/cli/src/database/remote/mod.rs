@@ -11,8 +11,9 @@ mod problem;
 mod shape;
 
 use hyper::Method;
+use ropewalk::events::{Appended, ReadOptions, SequencedEvent};
 use ropewalk::groups::GroupSettings;
-use ropewalk::{AppendOptions, Appended, Event, Position, Query, ReadOptions, Seq, SequencedEvent};
+use ropewalk::{AppendOptions, Event, Position, Query, Seq};
 use serde::de::DeserializeOwned;
 
 use self::client::Client;

@@ -2,11 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ropewalk::events::{ReadOptions, SequencedEvent, Tracking};
 use ropewalk::groups::GroupSettings;
-use ropewalk::{
-    AppendCondition, AppendOptions, Durability, Event, Position, Query, ReadOptions, Seq, SequencedEvent,
-    Tracking,
-};
+use ropewalk::{AppendCondition, AppendOptions, Durability, Event, Position, Query, Seq};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ropewalk::{Database, ReadOptions, SequencedEvent};
+use ropewalk::Database;
+use ropewalk::events::{ReadOptions, SequencedEvent};
 use ropewalk_grpc::proto::umadb::v1 as proto;
 use serde_json::json;
 

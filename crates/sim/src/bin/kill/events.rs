@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Mutex;
 
-use ropewalk::{
-    AppendCondition, AppendOptions, Database, Durability, Error, Event, EventStore, Keyspace,
-    KeyspaceOptions, Query, ReadOptions,
-};
+use ropewalk::engine::{Keyspace, KeyspaceOptions};
+use ropewalk::events::ReadOptions;
+use ropewalk::{AppendCondition, AppendOptions, Database, Durability, Error, Event, EventStore, Query};
 use ropewalk_vfs::{Random, SeededRandom};
 
 use crate::{Load, THREADS};

@@ -21,7 +21,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::Parser;
-use ropewalk::{Database, Env, Error, Options};
+use ropewalk::engine::Env;
+use ropewalk::{Database, Error, Options};
 use ropewalk_vfs::{Random, SeededRandom};
 
 const THREADS: u64 = 6;

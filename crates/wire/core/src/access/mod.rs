@@ -29,7 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
-use ropewalk::{Database, Keyspace, KeyspaceOptions};
+use ropewalk::Database;
+use ropewalk::engine::{Keyspace, KeyspaceOptions};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use ropewalk::{Database, Keyspace, Transaction};
+use ropewalk::engine::Keyspace;
+use ropewalk::{Database, Transaction};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, WireError};

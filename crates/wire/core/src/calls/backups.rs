@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use ropewalk::{Backup, EngineError, Error};
+use ropewalk::Error;
+use ropewalk::engine::{Backup, EngineError};
 use tokio::sync::Semaphore;
 
 use crate::access::{Caller, Right, random};

@@ -1,6 +1,6 @@
 //! Work that occupies a thread of the runtime for a while.
 
-use ropewalk::Committing;
+use ropewalk::hooks::Committing;
 
 use crate::calls::processor::roaming;
 

@@ -4,8 +4,9 @@
 use core::time::Duration;
 use std::time::Instant;
 
+use ropewalk::Error;
+use ropewalk::changes::ConsumerCheckpoints;
 use ropewalk::groups::{ConsumerGroup, ConsumerGroups, Lease};
-use ropewalk::{ConsumerCheckpoints, Error};
 
 use crate::access::{Caller, Right};
 use crate::calls::blocking::blocking;

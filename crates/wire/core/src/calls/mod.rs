@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use ropewalk::documents::lang::SharedMemory;
-use ropewalk::{
-    AppendOptions, Appended, Database, EngineStats, Event, EventStore, EventsError, Position, Query,
-    QueryItem, ReadOptions, Room, SequencedEvent,
-};
+use ropewalk::engine::EngineStats;
+use ropewalk::events::{Appended, EventsError, QueryItem, ReadOptions, SequencedEvent};
+use ropewalk::hooks::Room;
+use ropewalk::{AppendOptions, Database, Event, EventStore, Position, Query};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::{Access, Caller, Needs, Right};

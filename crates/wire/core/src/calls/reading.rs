@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use ropewalk::{EventReader, Position, SequencedEventRef};
+use ropewalk::Position;
+use ropewalk::events::{EventReader, SequencedEventRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::calls::blocking::blocking;

@@ -17,7 +17,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use ropewalk::{EventBatch, EventStore, Position, Query, ReadOptions, StoreMark};
+use ropewalk::events::{EventBatch, ReadOptions};
+use ropewalk::hooks::StoreMark;
+use ropewalk::{EventStore, Position, Query};
 use tokio::sync::Notify;
 
 use crate::calls::Service;

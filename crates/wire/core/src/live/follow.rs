@@ -14,9 +14,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use ropewalk::{
-    EventBatch, EventReader, EventStore, Position, Query, ReadOptions, SequencedEventRef, StoreMark,
-};
+use ropewalk::events::{EventBatch, EventReader, ReadOptions, SequencedEventRef};
+use ropewalk::hooks::StoreMark;
+use ropewalk::{EventStore, Position, Query};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::access::{Caller, Right};

@@ -14,7 +14,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use ropewalk::{EventStore, Position, Query, StoreMark};
+use ropewalk::hooks::StoreMark;
+use ropewalk::{EventStore, Position, Query};
 use tokio::sync::Notify;
 
 use crate::calls::Service;

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ropewalk::{Query, QueryItem, SequencedEventRef};
+use ropewalk::Query;
+use ropewalk::events::{QueryItem, SequencedEventRef};
 
 use crate::live::feed::Group;
 
@@ -68,7 +69,8 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use ropewalk::{Database, Event, ReadOptions};
+    use ropewalk::events::ReadOptions;
+    use ropewalk::{Database, Event};
 
     use crate::live::follow::fill;
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ropewalk::{AppendOptions, Database, Query, ReadOptions};
+use ropewalk::events::ReadOptions;
+use ropewalk::{AppendOptions, Database, Query};
 use ropewalk_wire::{
     Access, Caller, Code, Credentials, Followed, Right, Roles, Service, ServiceSettings, WireError,
 };

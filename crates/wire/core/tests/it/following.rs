@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ropewalk::{Database, Event, Position, Query, QueryItem};
+use ropewalk::events::QueryItem;
+use ropewalk::{Database, Event, Position, Query};
 use ropewalk_wire::{Code, Followed, Following, Frame, Limits, Service, ServiceSettings};
 
 use crate::{append, event, everybody, service};

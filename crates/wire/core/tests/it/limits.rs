@@ -1,6 +1,7 @@
 //! At a limit a call fails at once; below it everything succeeds.
 
-use ropewalk::{AppendOptions, Database, Event, Options, Query, ReadOptions};
+use ropewalk::events::ReadOptions;
+use ropewalk::{AppendOptions, Database, Event, Options, Query};
 use ropewalk_wire::{Code, Limits, Service, ServiceSettings};
 
 use crate::{append, event, everybody};

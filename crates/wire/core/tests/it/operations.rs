@@ -1,6 +1,7 @@
 //! Append, read, count and the other operations: results and errors.
 
-use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query, QueryItem, ReadOptions};
+use ropewalk::events::{QueryItem, ReadOptions};
+use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query};
 use ropewalk_wire::{Code, Conflict};
 
 use crate::{append, event, everybody, service};

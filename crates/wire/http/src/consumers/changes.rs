@@ -13,7 +13,10 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use ropewalk::{Change, ChangeFeed, ChangedPart, EngineError, Error, KvWrite, Seq};
+use ropewalk::changes::{Change, ChangeFeed, ChangedPart};
+use ropewalk::engine::EngineError;
+use ropewalk::hooks::KvWrite;
+use ropewalk::{Error, Seq};
 use ropewalk_wire::{Caller, Code, Needs, Resource, Right, Service, Stop, WireError};
 use utoipa_axum::routes;
 

@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
-use ropewalk::{ConsumerCheckpoint, Position};
+use ropewalk::Position;
+use ropewalk::changes::ConsumerCheckpoint;
 use ropewalk_wire::{Caller, Needs, WireError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -12,7 +12,8 @@ use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use ropewalk::{Position, Query, QueryItem, ReadOptions};
+use ropewalk::events::{QueryItem, ReadOptions};
+use ropewalk::{Position, Query};
 use ropewalk_wire::{AskedStore, Caller, Needs};
 use utoipa_axum::routes;
 

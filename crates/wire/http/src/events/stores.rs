@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
-use ropewalk::{EngineStats, Position};
+use ropewalk::Position;
+use ropewalk::engine::EngineStats;
 use ropewalk_wire::{Caller, Needs, Resource, StoreInfo};
 use serde::Serialize;
 use utoipa::ToSchema;

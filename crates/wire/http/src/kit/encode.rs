@@ -14,7 +14,9 @@ use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk::{BodyRef, Position, Seq, SequencedEventRef};
+use ropewalk::events::SequencedEventRef;
+use ropewalk::hooks::BodyRef;
+use ropewalk::{Position, Seq};
 use serde::de::IgnoredAny;
 
 /// Media type of lines whose payloads are all base64.

@@ -8,9 +8,8 @@ use std::marker::PhantomData;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk::{
-    AppendCondition, AppendOptions, Durability, Event, Position, Query, QueryItem, ReadOptions, Tracking,
-};
+use ropewalk::events::{QueryItem, ReadOptions, Tracking};
+use ropewalk::{AppendCondition, AppendOptions, Durability, Event, Position, Query};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};

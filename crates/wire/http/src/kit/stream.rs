@@ -13,7 +13,7 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use ropewalk::SequencedEventRef;
+use ropewalk::events::SequencedEventRef;
 use ropewalk_wire::{Reading, WireError};
 
 use crate::HEAD;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bson::{Document, doc};
-use ropewalk::{Database, EngineError, Error};
+use ropewalk::engine::EngineError;
+use ropewalk::{Database, Error};
 
 use crate::client::{Client, Server, batch, cursor_id, lsid};
 

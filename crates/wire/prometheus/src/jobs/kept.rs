@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
+use ropewalk::engine::{Keyspace, KeyspaceOptions};
 use ropewalk::promql::{Options, Query};
 use ropewalk::series::{LabelsRef, Matcher};
-use ropewalk::{Database, Durability, Keyspace, KeyspaceOptions};
+use ropewalk::{Database, Durability};
 use ropewalk_wire::{Code, WireError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;

@@ -13,8 +13,9 @@
 
 use std::borrow::Cow;
 
+use ropewalk::events::QueryItem;
 use ropewalk::tables::{Type, Value};
-use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query, QueryItem};
+use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query};
 use sqlparser::ast;
 
 use crate::bind::scope::{folded, parts};

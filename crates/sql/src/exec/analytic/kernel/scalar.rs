@@ -13,8 +13,9 @@ use datafusion::common::{DataFusionError, Result as DfResult, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use ropewalk::Database;
+use ropewalk::engine::Env;
 use ropewalk::tables::{Type, Value};
-use ropewalk::{Database, Env};
 
 use crate::exec::analytic::kernel::convert::{Builder, Reader};
 use crate::exec::analytic::kernel::made::Made;

@@ -222,7 +222,7 @@ impl Kept {
 /// memory that the process may use, at least 512 MiB, or half of the memory if that is less. 512 MiB where
 /// the system does not report it.
 pub fn default_column_bytes() -> usize {
-    usize::try_from(default_bytes(ropewalk::process_memory())).unwrap_or(usize::MAX)
+    usize::try_from(default_bytes(ropewalk::engine::process_memory())).unwrap_or(usize::MAX)
 }
 
 fn default_bytes(memory: Option<u64>) -> u64 {

@@ -17,9 +17,10 @@ use std::sync::Arc;
 
 use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, Filter};
 use ropewalk::documents::{Collection, DocumentsError, Find};
+use ropewalk::events::{QueryItem, ReadOptions, SequencedEventRef};
 use ropewalk::series::{Matcher, Samples, SeriesStore};
 use ropewalk::tables::{Array, Jsonb, Scalar, Type, Value};
-use ropewalk::{EventStore, Position, Query, QueryItem, ReadOptions, SequencedEventRef, promql};
+use ropewalk::{EventStore, Position, Query, promql};
 
 use crate::exec::analytic::scan::promql::{PromqlPart, sharing};
 use crate::exec::analytic::scan::rows::{Part, Rows, Scan};

@@ -16,8 +16,7 @@ use ropewalk_events::{
 };
 
 use super::Transaction;
-use crate::error::Error;
-use crate::projections::ProjectionError;
+use crate::error::{Error, ProjectionError};
 
 /// An append to apply at commit.
 struct Append {
@@ -179,7 +178,8 @@ impl Transaction {
     /// matching event. [`crate::Database::transact`] then runs the transaction again.
     ///
     /// ```
-    /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query, counter};
+    /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query};
+    /// use ropewalk::events::counter;
     ///
     /// # fn main() -> Result<(), Error> {
     /// let db = Database::in_memory()?;

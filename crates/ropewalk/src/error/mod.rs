@@ -1,3 +1,6 @@
+mod group;
+pub(crate) mod projection;
+
 use ropewalk_base::Seq;
 use ropewalk_documents::DocumentsError;
 use ropewalk_engine::{CommitError, EngineError, KeyConflict, LockError, LogError, StoreError};
@@ -5,8 +8,8 @@ use ropewalk_events::EventsError;
 use ropewalk_series::SeriesError;
 use ropewalk_tables::TablesError;
 
-use crate::groups::GroupError;
-use crate::projections::ProjectionError;
+pub use group::GroupError;
+pub use projection::ProjectionError;
 
 /// Category of an error, by how the caller should react.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

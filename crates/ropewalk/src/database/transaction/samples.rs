@@ -5,8 +5,8 @@ use ropewalk_engine::{Isolation, Operation};
 use ropewalk_series::{SeriesAt, SeriesError, SeriesReads, SeriesStore};
 
 use super::Transaction;
+use crate::database::metrics::Metrics;
 use crate::error::Error;
-use crate::metrics::Metrics;
 
 /// The recorded reads, by series store.
 #[derive(Default)]

@@ -1,5 +1,11 @@
 //! The database handle, snapshots and the change feed.
 
+pub(crate) mod label_texts;
+pub(crate) mod metrics;
+pub(crate) mod options;
+pub(crate) mod retry;
+pub(crate) mod transaction;
+
 use core::time::Duration;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -18,12 +24,12 @@ use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
 use ropewalk_tables::{TABLES, Table, Tables, TablesAt, TablesModel};
 use ropewalk_vfs::Env;
 
+use crate::database::label_texts::LabelTexts;
+use crate::database::options::Options;
+use crate::database::retry::Backoff;
+use crate::database::transaction::{Committed, Transaction};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
-use crate::label_texts::LabelTexts;
-use crate::options::Options;
-use crate::retry::Backoff;
-use crate::transaction::{Committed, Transaction};
 
 /// Slot of the events model among the engine's models (slot 0 is the keyspaces).
 const EVENTS_SLOT: usize = 1;
@@ -278,7 +284,8 @@ impl Database {
     /// again.
     ///
     /// ```
-    /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query, any};
+    /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query};
+    /// use ropewalk::events::any;
     ///
     /// enum Refusal {
     ///     NameTaken,

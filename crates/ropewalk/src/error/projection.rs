@@ -130,7 +130,7 @@ fn typed(error: ApplyError) -> Result<Error, ApplyError> {
 }
 
 /// Separates transient errors (`Ok`) from errors caused by the event or its handler (`Err`).
-pub(super) fn passing(error: ApplyError) -> Result<Error, ApplyError> {
+pub(crate) fn passing(error: ApplyError) -> Result<Error, ApplyError> {
     let error = typed(error)?;
     match error.class() {
         Class::Invalid | Class::NotFound => Err(error.into()),

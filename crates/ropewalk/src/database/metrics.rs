@@ -10,7 +10,7 @@ use ropewalk_promql::{self as promql, Budget, Hints, Runs, Select, SeriesSet, So
 use ropewalk_series::{self as series, Chunk, Part, Selection, SeriesAt, SeriesError, SeriesStore};
 
 use crate::database::Snapshot;
-use crate::label_texts::LabelTexts;
+use crate::database::label_texts::LabelTexts;
 
 /// A series store at one snapshot, for [`promql::Query::instant`] and [`promql::Query::range`].
 pub struct Metrics<'s> {
