@@ -1,6 +1,6 @@
 use ropewalk_base::{DecodeError, Position};
 use ropewalk_documents::DocumentsError;
-pub use ropewalk_events::ApplyError;
+use ropewalk_events::ApplyError;
 use ropewalk_events::EventsError;
 use ropewalk_series::SeriesError;
 use ropewalk_tables::TablesError;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use ropewalk_base::keys::prefix_end;
-use ropewalk_base::{Position, hash64};
+use ropewalk_base::{DecodeError, Position, hash64};
 use ropewalk_engine::{Durability, Isolation, KeyspaceOptions};
 use ropewalk_events::{EventStore, Query, ReadOptions, SequencedEvent};
 
