@@ -27,7 +27,7 @@ use roaring::RoaringBitmap;
 use ropewalk_base::{DecodeError, Decoder, Seq, put_varint};
 use ropewalk_engine::Memory;
 
-use crate::chunk::{ChunkEncoder, ChunkHead};
+use crate::chunk::{CHUNK_SAMPLES_MAX, ChunkEncoder, ChunkHead};
 use crate::sample::pack::{put_signed, take_signed};
 
 /// Open samples of a series that are sealed together.
@@ -37,6 +37,8 @@ const OPEN_BLOCK: usize = SEAL_SAMPLES / 2;
 /// Of how many sizes the first chunks of series are, and the difference between two.
 const FIRST_SIZES: u32 = 16;
 const FIRST_STEP: usize = 12;
+/// Samples of a group that are added before a series is sealed again: with its open samples they fit a chunk.
+const PUSH_SAMPLES_MAX: usize = CHUNK_SAMPLES_MAX - SEAL_SAMPLES;
 const SHARDS: u32 = 64;
 /// Series with neighbouring numbers that share a shard.
 const BLOCK: u32 = 128;
@@ -488,7 +490,9 @@ impl MemoryWriter<'_> {
         if samples.len() > SHORT {
             self.write_gathered();
             let mut shard = self.store.shard(id).lock();
-            self.grown += shard.push(id, self.seq, samples);
+            for part in samples.chunks(PUSH_SAMPLES_MAX) {
+                self.grown += shard.push(id, self.seq, part);
+            }
             return;
         }
         let stays = self.gathered.first().is_none_or(|(other, _)| shard_of(*other) == shard_of(id));
