@@ -158,6 +158,7 @@ impl Selection<'_> {
 
     /// Series that are still to come.
     pub fn left(&self) -> usize {
+        debug_assert!(self.next <= self.ahead.len(), "series that were given are among those ahead");
         self.ids.len() + self.ahead.len() - self.next
     }
 
