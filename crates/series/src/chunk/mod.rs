@@ -307,7 +307,7 @@ impl<'a> ChunkHead<'a> {
             PACKED_STEPS => {
                 let start = times.len();
                 self.packed_steps(&mut decoder, times)?;
-                let all = times.get(start..).unwrap_or_default();
+                let all = times.get(start..).expect("times are appended");
                 if all.last() != Some(&self.last) || !all.is_sorted() {
                     return Err(DecodeError { what: "times that rise to the last", offset });
                 }
@@ -375,8 +375,8 @@ impl<'a> ChunkHead<'a> {
     fn place(&self, (from, to): (i64, i64), around: &Around<'_>) -> Result<Option<Placed<'a>>, DecodeError> {
         let (first, last) = (from.max(self.first), to.min(self.last));
         let begin = around.marks.partition_point(|mark| *mark < first);
-        let end = begin + around.marks.get(begin..).unwrap_or_default().partition_point(|mark| *mark < last);
-        let marks = around.marks.get(begin..end).unwrap_or_default();
+        let (_, marks) = around.marks.split_at(begin);
+        let (marks, _) = marks.split_at(marks.partition_point(|mark| *mark < last));
         if (2 * marks.len() + 2) * FEW > self.count {
             return Ok(None);
         }

@@ -181,6 +181,7 @@ impl Index {
 
     /// Adds the next `count` series to the postings.
     pub(crate) fn post(&mut self, count: usize) {
+        // All the rest is the greatest count.
         let to = self.places.len().min((self.posted as usize).saturating_add(count)) as u32;
         for slot in self.posted..to {
             let place = *self.places.get(slot as usize).expect("slots below the end have places");

@@ -228,8 +228,8 @@ impl Head {
         let bits: Vec<u64> = open.iter().map(|s| s.bits).collect();
         let mut bytes = Vec::new();
         ChunkEncoder::default().encode_briefly(0, &times, &bits, &mut bytes);
-        let least = open.iter().map(|s| s.seq).min().unwrap_or_default();
-        let greatest = open.iter().map(|s| s.seq).max().unwrap_or_default();
+        let least = open.iter().map(|s| s.seq).min().expect("there are open samples");
+        let greatest = open.iter().map(|s| s.seq).max().expect("there are open samples");
         let mut runs = Vec::new();
         if least != greatest {
             let mut before = least.0;

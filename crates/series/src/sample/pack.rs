@@ -94,7 +94,7 @@ pub(crate) fn pack(values: &[u64], out: &mut Vec<u8>) {
             }
         }
         let tail = (held as u64).to_le_bytes();
-        out.extend_from_slice(tail.get(..bits.div_ceil(8)).unwrap_or_default());
+        out.extend_from_slice(tail.get(..bits.div_ceil(8)).expect("fewer than 64 bits are left"));
         if exceptions > 0 {
             for (index, value) in frame.iter().enumerate() {
                 if bits_of(*value) > width {

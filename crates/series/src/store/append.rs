@@ -429,6 +429,7 @@ impl AppendSamples {
                 Target::New(ordinal) => self.unknown.get(ordinal).and_then(|series| series.id),
             };
             let range = (check.samples.first(), check.samples.last());
+            // A new series has nothing to compare with, and a group may have no samples.
             let (Some(id), (Some((from, _)), Some((to, _)))) = (id, range) else { continue };
             found.clear();
             let place = self.model.place(state.id);
