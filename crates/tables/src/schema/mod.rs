@@ -414,6 +414,7 @@ impl Schema {
                     .collect()
             })
             .collect();
+        // Only a damaged definition has no layout.
         let newest = layouts.last().map(|l| l.columns.as_slice()).unwrap_or_default();
         let stored = newest.iter().filter_map(|column| place(column.id)).collect();
         Self { layouts, key, key_sources, sources, stored, parts }
