@@ -508,6 +508,22 @@ impl Definition {
         out.finish().into_bytes()
     }
 
+    /// Checks a definition that is about to be stored as `encoded`: what every change of it preserves.
+    pub(crate) fn check(&self, encoded: &[u8]) {
+        let back = Self::decode(encoded);
+        assert!(back.is_ok_and(|back| back.encode() == encoded), "a definition reads as it was written");
+        assert_eq!(self.order.is_some(), self.options.capped.is_some(), "a capped collection has an order");
+        let objects: BTreeSet<u32> = self.objects().chain([self.id]).collect();
+        assert_eq!(
+            objects.len(),
+            self.objects().count() + 1,
+            "documents and indexes differ in their objects"
+        );
+        for index in &self.indexes {
+            assert_eq!(index.multikey.len(), index.fields().len(), "{:?} knows its fields", index.name);
+        }
+    }
+
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DocumentsError> {
         let doc = Doc::check(bytes).map_err(|error| DocumentsError::damaged("definition", error))?;
         decode(doc).map_err(|what| DocumentsError::damaged("definition", what))?

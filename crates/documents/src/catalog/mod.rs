@@ -133,7 +133,7 @@ pub fn glob_matches(glob: &str, name: &str) -> bool {
     let mut single: Option<(usize, usize)> = None;
     let mut double: Option<(usize, usize)> = None;
     loop {
-        let rest = glob.get(at..).unwrap_or_default();
+        let rest = glob.get(at..).expect("the position lies in the pattern");
         let next = name.get(seen).copied();
         if rest.starts_with(b"**") {
             at += 2;

@@ -34,16 +34,13 @@ impl DocumentsTx<'_> {
             if given {
                 tx.put_in_order(&changed)?;
             }
-            match order {
-                Some(order) => tx.make_room(&mut changed, order, capped),
-                None => Ok(()),
-            }
+            tx.make_room(&mut changed, order.expect("a capped collection has an order"), capped)
         })
     }
 
     /// Numbers all documents in the order.
     fn put_in_order(&mut self, definition: &Definition) -> Result<(), DocumentsError> {
-        let Some(order) = definition.order else { return Ok(()) };
+        let order = definition.order.expect("the collection was just given an order");
         let (start, end) = object_range(definition.id);
         let documents = self.spaces().documents;
         // A document inserted concurrently on the fast path would have no number in the order.

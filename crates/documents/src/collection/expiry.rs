@@ -43,6 +43,7 @@ impl Documents {
     }
 
     fn sweep(&self, collection: &Collection, index: &Index, seconds: i64) -> Result<u64, DocumentsError> {
+        // Only a damaged definition has an index without fields.
         let Some(field) = index.fields().first() else { return Ok(0) };
         let now_ms = self.now_ms();
         let mut filter = Writer::new();

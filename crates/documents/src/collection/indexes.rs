@@ -104,7 +104,7 @@ impl DocumentsTx<'_> {
         let more = found.len() >= limit || bytes >= BATCH_BYTES;
         let documents = self.spaces().documents;
         for (key, value) in &found {
-            let Some(index) = definition.indexes.get(place).cloned() else { break };
+            let index = definition.indexes.get(place).cloned().expect("a new version has the same indexes");
             let doc = Doc::trusted(value);
             let of = entries(&definition, &index, doc, id_part(key))?;
             if of.multikey.iter().zip(&index.multikey).any(|(now, known)| *now && !known) {
@@ -139,9 +139,8 @@ impl DocumentsTx<'_> {
                 self.tell(&changed, "modify", |out| out.put("index", Value::Document(told(&index).doc())))
             }
         }
-        if let Some(slot) = changed.indexes.iter_mut().find(|index| index.name == name) {
-            *slot = index;
-        }
+        let slot = changed.indexes.iter_mut().find(|index| index.name == name);
+        *slot.expect("the index was found by its name") = index;
         self.put_definition(changed, Event::Changed)?;
         Ok(())
     }

@@ -62,7 +62,7 @@ fn too_long(what: &'static str, bytes: usize) -> Result<(), DocumentsError> {
 
 /// The `_id` part of a document's key.
 pub(crate) fn id_part(document_key: &[u8]) -> &[u8] {
-    document_key.get(4..).unwrap_or_default()
+    document_key.get(4..).expect("a document's key begins with its collection")
 }
 
 /// The `_id` of a stored document. Documents are stored with an `_id`, so null indicates damage.
@@ -142,6 +142,12 @@ fn types(index: &Index, doc: Doc<'_>, through_arrays: bool) -> Vec<u8> {
 }
 
 fn entry(index: &Index, fields: &[u8], id_key: &[u8], types: &[u8]) -> Entry {
+    let entry = new_entry(index, fields, id_key, types);
+    debug_assert_eq!(parts(index, &entry.key, &entry.value), Some((fields, id_key, types)));
+    entry
+}
+
+fn new_entry(index: &Index, fields: &[u8], id_key: &[u8], types: &[u8]) -> Entry {
     let mut key = Vec::with_capacity(4 + fields.len() + id_key.len());
     key.extend_from_slice(&index.object.to_be_bytes());
     key.extend_from_slice(fields);

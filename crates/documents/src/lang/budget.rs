@@ -65,7 +65,8 @@ impl SharedMemory {
     }
 
     fn release(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let used = self.used.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(used >= bytes, "{bytes} bytes are released of {used}");
     }
 }
 
@@ -163,6 +164,7 @@ impl Budget {
 
     fn release(&self, bytes: usize) {
         let mut account = self.0.account.lock();
+        debug_assert!(account.used >= bytes, "{bytes} bytes are released of {}", account.used);
         account.used = account.used.saturating_sub(bytes);
         let needed = (account.used as u64).next_multiple_of(SHARE_STEP);
         // One unit is retained, so that a loop around a boundary does not access the shared memory.
@@ -241,6 +243,7 @@ impl Held {
 
     /// Returns some of the bytes.
     pub(crate) fn give_back(&self, bytes: usize) {
+        // Callers may estimate more than they took.
         let bytes = bytes.min(self.bytes());
         self.own.store(self.bytes() - bytes, Ordering::Relaxed);
         if let Some(budget) = &self.budget {

@@ -53,13 +53,17 @@ impl Holder {
     }
 
     fn give_back(&self, bytes: usize) {
+        // Callers may estimate more than they took.
         let bytes = bytes.min(self.held.bytes());
         self.held.give_back(bytes);
-        self.memory.used.set(self.memory.used.get().saturating_sub(bytes));
+        let used = self.memory.used.get();
+        debug_assert!(used >= bytes, "{bytes} bytes are released of {used}");
+        self.memory.used.set(used.saturating_sub(bytes));
     }
 
     /// Sets the held bytes, to fewer than before.
     pub(crate) fn set(&self, bytes: usize) {
+        debug_assert!(bytes <= self.held.bytes(), "{bytes} bytes are to be held of {}", self.held.bytes());
         self.give_back(self.held.bytes().saturating_sub(bytes));
     }
 }

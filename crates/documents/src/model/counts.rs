@@ -47,6 +47,7 @@ pub(crate) enum Asked {
 }
 
 fn count(documents: i64, bytes: i64) -> Count {
+    debug_assert!(documents >= 0 && bytes >= 0, "{documents} documents of {bytes} bytes");
     Count { documents: documents.max(0) as u64, bytes: bytes.max(0) as u64 }
 }
 
@@ -54,6 +55,7 @@ impl Counts {
     /// Adds the changes of commit `seq`. Called by the sequencer.
     pub(crate) fn add(&self, seq: Seq, grown: &[(u32, i64, i64)]) {
         let mut inner = self.0.lock();
+        debug_assert!(inner.applied <= seq, "commits are applied in their order");
         inner.applied = seq;
         for (collection, documents, bytes) in grown {
             match inner.collections.get_mut(collection) {

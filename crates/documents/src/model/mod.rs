@@ -91,6 +91,7 @@ impl DocumentsModel {
                 CommitError::Rejected(reason) => EngineError::Stopped { cause: reason.to_string().into() },
             })?;
         }
+        assert!(next < end, "number {next} is reserved, up to {end}");
         *numbers = Some((next + 1, end));
         Ok(next)
     }
@@ -197,7 +198,8 @@ impl Model for DocumentsModel {
         let mut dropped = Vec::new();
         commit_section::decode(section, |collection, what| {
             if let What::Definition { event, .. } = what {
-                self.last_ddl.store(apply.seq.0, Ordering::Release);
+                let before = self.last_ddl.swap(apply.seq.0, Ordering::AcqRel);
+                debug_assert!(before <= apply.seq.0, "commits are applied in their order");
                 if event == commit_section::Event::Dropped {
                     dropped.push(collection);
                 }

@@ -438,6 +438,7 @@ pub trait DocumentsRead: sealed::Sealed + Source + Sized {
                     from = crate::query::scan::behind(last, false);
                 }
             }
+            // More may be skipped than there are.
             return Ok(count.saturating_sub(find.skip as u64));
         }
         let unsorted = Find { sort: None, projection: None, ..find.clone() };

@@ -65,6 +65,11 @@ struct Page {
 
 impl Scan {
     pub(crate) fn new(definition: Arc<Definition>, plan: Plan, filter: Arc<Filter>) -> Self {
+        debug_assert!(
+            plan.parts.iter().all(|part| part.ranges.is_sorted_by(|a, b| a.1 <= b.0)),
+            "ranges are sorted and do not overlap"
+        );
+        debug_assert!(plan.branches.as_ref().is_none_or(|branches| branches.len() == plan.parts.len()));
         Self {
             definition,
             plan,
@@ -115,6 +120,9 @@ impl Scan {
             Some(index) => self.entries(source, index, &part, &from, &to)?,
         };
         if page.more {
+            let resume = self.resume.as_ref().expect("a page that is not the last has a last key");
+            let moves = if self.plan.backward { *resume < to } else { from < *resume };
+            assert!(moves, "a scan continues after the page that it has read");
             self.page = PAGE;
         } else {
             self.resume = None;

@@ -63,6 +63,7 @@ impl DocumentsState {
 
     /// Restores the state after the transaction's writes were rolled back to the mark taken with this one.
     pub fn rolled_back(&mut self, mark: DocumentsMark) {
+        debug_assert!(mark.section <= self.section.len(), "the section only grows until a rollback");
         self.section.truncate(mark.section);
         self.grown = mark.grown;
         self.held.back_to(mark.held);
@@ -281,7 +282,11 @@ impl<'a> DocumentsTx<'a> {
                 self.kv.put(catalog, &object_key(object), &definition.id.to_le_bytes());
             }
         }
-        self.put(catalog, &key, &definition.encode())?;
+        let encoded = definition.encode();
+        if cfg!(debug_assertions) {
+            definition.check(&encoded);
+        }
+        self.put(catalog, &key, &encoded)?;
         let definition = Arc::new(definition);
         let (database, new_name) = (&definition.database, &definition.name);
         self.defined(definition.id, What::Definition { event, database, name: new_name });

@@ -43,7 +43,8 @@ impl WriteBudget {
     }
 
     fn release(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        let used = self.used.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(used >= bytes, "{bytes} bytes are released of {used}");
     }
 }
 
@@ -83,7 +84,9 @@ impl Held {
         replaced: usize,
         section: usize,
     ) -> Result<(), DocumentsError> {
-        let record = (self.size.record + (key + value) as u64).saturating_sub(replaced as u64);
+        let record = self.size.record + (key + value) as u64;
+        debug_assert!(record >= replaced as u64, "the {replaced} bytes that are replaced were taken");
+        let record = record.saturating_sub(replaced as u64);
         check(record, section)?;
         let memory = (2 * key + value) as u64 + WRITE_OVERHEAD;
         if let Some(budget) = &self.budget {
@@ -100,6 +103,7 @@ impl Held {
 
     /// Releases what was taken since `size`.
     pub(crate) fn back_to(&mut self, size: HeldSize) {
+        debug_assert!(size.memory <= self.size.memory, "the memory only grows until a rollback");
         if let Some(budget) = &self.budget {
             budget.release(self.size.memory.saturating_sub(size.memory));
         }

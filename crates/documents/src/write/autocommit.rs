@@ -100,7 +100,9 @@ impl Collection {
                 }
                 Inserted::Duplicates(places) => {
                     let definition = self.newest()?.definition.clone().ok_or_else(|| self.unknown())?;
-                    let first = places.first().copied().unwrap_or_default();
+                    let first = *places.first().expect("duplicates have places");
+                    debug_assert!(places.is_sorted(), "places are sorted, for the search");
+                    let before = prepared.len();
                     for (place, stored) in prepared.iter().filter(|(place, _)| places.contains(place)) {
                         if !ordered || *place == first {
                             let id = crate::index::entry::id_of(Doc::trusted(stored));
@@ -113,6 +115,7 @@ impl Collection {
                     } else {
                         prepared.retain(|(place, _)| places.binary_search(place).is_err());
                     }
+                    assert!(prepared.len() < before, "duplicates are not tried again");
                 }
                 Inserted::General => {
                     let stored: Vec<&[u8]> = prepared.iter().map(|(_, stored)| stored.as_ref()).collect();

@@ -37,6 +37,7 @@ impl DocumentsTx<'_> {
         document_key: &[u8],
         bytes: usize,
     ) -> Result<(), DocumentsError> {
+        // Other collections have no order.
         let Some((order, capped)) = definition.order.zip(definition.options.capped) else { return Ok(()) };
         if bytes as u64 > capped.bytes {
             let max = usize::try_from(capped.bytes).unwrap_or(usize::MAX);
@@ -88,8 +89,10 @@ impl DocumentsTx<'_> {
         old: usize,
         new: usize,
     ) -> Result<(), DocumentsError> {
+        // Other collections have no order.
         let Some(order) = definition.order else { return Ok(()) };
         let mut head = self.head(definition, order)?;
+        debug_assert!(head.bytes >= old as u64, "a document of {old} bytes is counted in {}", head.bytes);
         head.bytes = (head.bytes + new as u64).saturating_sub(old as u64);
         self.put_head(order, head)
     }
@@ -101,6 +104,7 @@ impl DocumentsTx<'_> {
         document_key: &[u8],
         bytes: usize,
     ) -> Result<(), DocumentsError> {
+        // Other collections have no order.
         let Some(order) = definition.order else { return Ok(()) };
         let (documents, place) = (self.spaces().documents, key(order, 1, id_part(document_key)));
         let number = self.kv.peek(documents, &place)?.and_then(|stored| stored.try_into().ok());
@@ -108,6 +112,11 @@ impl DocumentsTx<'_> {
         self.remove(documents, &place)?;
         self.remove(documents, &numbered(order, number))?;
         let mut head = self.head(definition, order)?;
+        debug_assert!(
+            head.documents > 0 && head.bytes >= bytes as u64,
+            "a document of {bytes} bytes is counted in {head:?}"
+        );
+        debug_assert!((head.first..head.next).contains(&number), "number {number} is in use by {head:?}");
         head.first += u64::from(head.first == number);
         head.documents = head.documents.saturating_sub(1);
         head.bytes = head.bytes.saturating_sub(bytes as u64);

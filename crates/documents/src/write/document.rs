@@ -217,12 +217,16 @@ impl DocumentsTx<'_> {
         new: Option<Doc<'_>>,
     ) -> Result<(), DocumentsError> {
         for place in 0..definition.indexes.len() {
-            let Some(index) = definition.indexes.get(place).cloned() else { break };
+            let index = definition.indexes.get(place).cloned().expect("a new version has the same indexes");
             let of = |doc: Option<Doc<'_>>| match doc {
                 Some(doc) => entries(definition, &index, doc, id_part(key)),
                 None => Ok(crate::index::entry::Entries::default()),
             };
             let (before, after) = (of(old)?, of(new)?);
+            debug_assert!(
+                after.multikey.is_empty() || after.multikey.len() == index.multikey.len(),
+                "every field of an index is known to go through arrays, or not to"
+            );
             let newly = |known: &[bool]| after.multikey.iter().zip(known).any(|(now, known)| *now && !known);
             if newly(&index.multikey) {
                 *definition = self.mark_multikey(definition, place, &after.multikey)?;
@@ -240,6 +244,10 @@ impl DocumentsTx<'_> {
         new: &[Entry],
         doc: Option<Doc<'_>>,
     ) -> Result<(), DocumentsError> {
+        debug_assert!(
+            old.is_sorted_by(|a, b| a < b) && new.is_sorted_by(|a, b| a < b),
+            "entries are sorted, for the searches"
+        );
         let documents = self.spaces().documents;
         for entry in old.iter().filter(|entry| new.binary_search(entry).is_err()) {
             self.guard(documents, &entry.key);
@@ -278,11 +286,10 @@ impl DocumentsTx<'_> {
         found: &[bool],
     ) -> Result<Arc<Definition>, DocumentsError> {
         let mut changed = definition.edit()?;
-        if let Some(index) = changed.indexes.get_mut(place) {
-            *index = index.with(|parts| {
-                parts.multikey.iter_mut().zip(found).for_each(|(known, now)| *known |= *now);
-            })?;
-        }
+        let index = changed.indexes.get_mut(place).expect("a copy has the same indexes");
+        *index = index.with(|parts| {
+            parts.multikey.iter_mut().zip(found).for_each(|(known, now)| *known |= *now);
+        })?;
         self.put_definition(changed, Event::Changed)
     }
 }

@@ -97,12 +97,14 @@ pub(crate) struct Inserts {
 
 impl Inserts {
     fn key(&self, place: usize) -> &[u8] {
-        self.keys.get(place).and_then(|range| self.section.get(range.clone())).unwrap_or_default()
+        let range = self.keys.get(place).expect("there is a key for each document");
+        self.section.get(range.clone()).expect("keys are written to the section")
     }
 
     /// True when no key of the collection lies between the first and the last one.
     fn all_free(&self, latest: ReadView<'_>) -> Result<bool, EngineError> {
-        let (first, last) = (self.key(0), self.key(self.keys.len().saturating_sub(1)));
+        let (first, last) = (self.key(0), self.key(self.keys.len() - 1));
+        debug_assert!(self.ascending && first <= last, "all keys lie between the first and the last");
         let mut cursor = latest.cursor(self.keyspace);
         cursor.seek(first)?;
         Ok(!cursor.valid() || cursor.key() > last)
@@ -202,6 +204,12 @@ impl Operation for PointWrite {
 
     fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
         let worked = self.worked.lock();
+        // Without a new document the old one is deleted.
+        assert_eq!(
+            worked.new.is_none(),
+            matches!(self.change, Change::Delete),
+            "validation computes the change"
+        );
         put_op(out, self.keyspace, &self.key, worked.new.as_ref().map(DocBuf::bytes));
         (0, 0)
     }
@@ -394,6 +402,10 @@ fn gather(
         places.push(*place);
         std::mem::swap(&mut key, &mut last);
     }
+    debug_assert!(
+        keys.len() == prepared.len() && places.is_sorted(),
+        "keys and places are those of the list"
+    );
     let inserts = Inserts { basis, keyspace, section, keys, places, ascending, bytes };
     let mut twice = Vec::new();
     if !ascending && prepared.len() > 1 {

@@ -95,10 +95,8 @@ impl DocumentsTx<'_> {
             if retry.number > newest {
                 // Only results of `newest` are left: older ones were deleted when it arrived. One by one: a
                 // range deletion per write would slow down reads.
-                let (start, end) = (
-                    answers_of(&retry.session, newest),
-                    answers_of(&retry.session, newest.saturating_add(1)),
-                );
+                let (start, end) =
+                    (answers_of(&retry.session, newest), answers_of(&retry.session, newest + 1));
                 let mut old = Vec::new();
                 self.kv.visit(sessions, &start, Some(&end), false, |key, _| {
                     old.push(key.to_vec());

@@ -239,6 +239,7 @@ impl DocumentsTx<'_> {
             let mut bytes = 0;
             for key in keys {
                 tx.look()?;
+                // Changes delete no documents: one that is missing has nothing to change.
                 let Some(stored) = tx.fetch(&key)? else { continue };
                 let changed = tx.changed(&spec.filter, &spec.update, &stored, now_ms)?;
                 if let Some(new) = changed {

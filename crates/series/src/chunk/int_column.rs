@@ -42,6 +42,11 @@ pub(crate) fn column_at(
     raw: bool,
     each: impl FnMut(u64),
 ) -> Result<(), DecodeError> {
+    debug_assert!(places.is_sorted_by(|a, b| a < b), "places rise: {places:?}");
+    debug_assert!(
+        places.last().is_none_or(|last| (*last as usize) < count),
+        "every place is one of {count} numbers"
+    );
     walk(decoder, count, raw, At { at: 0, left: places, each })
 }
 
@@ -86,6 +91,7 @@ fn walk(decoder: &mut Decoder<'_>, count: usize, raw: bool, mut walk: impl Walk)
         _ => return Err(DecodeError { what: "a known transform of a column", offset }),
     };
     walk.single(first);
+    debug_assert!(count > 0, "a column has numbers");
     let rest = count.saturating_sub(1);
     match transform {
         STEPS => walk.chain(decoder, rest, first, Step),
@@ -106,6 +112,7 @@ fn walk(decoder: &mut Decoder<'_>, count: usize, raw: bool, mut walk: impl Walk)
             if count > 1 {
                 walk.single(second);
             }
+            // A column may have one number.
             walk.chain(decoder, count.saturating_sub(2), second, Bend(step))
         }
     }
@@ -175,11 +182,12 @@ impl<V, F> Within<'_, V, F> {
     /// Splits the numbers of a frame: those before the wanted ones, and the wanted ones.
     #[inline]
     fn part<'v>(&mut self, values: &'v [u64]) -> (&'v [u64], &'v [u64]) {
+        // The range may begin, or end, before this frame.
         let skipped = self.range.start.saturating_sub(self.at).min(values.len());
         let end = self.range.end.saturating_sub(self.at).clamp(skipped, values.len());
         self.at += values.len();
         let (front, rest) = values.split_at(skipped);
-        (front, rest.get(..end - skipped).unwrap_or_default())
+        (front, rest.get(..end - skipped).expect("the end lies in the frame"))
     }
 
     fn is_done(&self) -> bool {
@@ -273,8 +281,8 @@ impl<F: FnMut(u64)> Walk for At<'_, F> {
             }
             let values = frames.next()?;
             for place in inside {
-                let value = values.get(*place as usize - start);
-                (self.each)(value.copied().unwrap_or_default().wrapping_add(least));
+                let value = values.get(*place as usize - start).expect("the place lies in the frame");
+                (self.each)(value.wrapping_add(least));
             }
         }
         Ok(())

@@ -307,7 +307,7 @@ impl<'a> ChunkHead<'a> {
             PACKED_STEPS => {
                 let start = times.len();
                 self.packed_steps(&mut decoder, times)?;
-                let all = times.get(start..).unwrap_or_default();
+                let all = times.get(start..).expect("times are appended");
                 if all.last() != Some(&self.last) || !all.is_sorted() {
                     return Err(DecodeError { what: "times that rise to the last", offset });
                 }
@@ -320,7 +320,9 @@ impl<'a> ChunkHead<'a> {
             _ => return Err(DecodeError { what: "a known coding of times", offset }),
         };
         let is_whole = wanted.end == self.count;
+        let (before, len) = (values.len(), wanted.len());
         value_column::decode(&mut decoder, self.count, wanted, values)?;
+        debug_assert_eq!(values.len() - before, len, "every time has a value");
         if is_whole && !decoder.is_empty() {
             return Err(DecodeError { what: "the end of the chunk", offset: decoder.offset() });
         }
@@ -338,7 +340,9 @@ impl<'a> ChunkHead<'a> {
         counts: &mut Vec<u32>,
     ) -> Result<bool, DecodeError> {
         let Some(mut placed) = self.place(range, around)? else { return Ok(false) };
+        let before = values.len();
         value_column::decode_at(&mut placed.values, self.count, &placed.places, values)?;
+        debug_assert_eq!(values.len() - before, placed.times.len(), "every time has a value");
         times.append(&mut placed.times);
         let gaps = placed.places.iter().zip(placed.places.iter().skip(1)).map(|(a, b)| b - a);
         counts.extend(gaps.chain(placed.places.last().map(|_| 1)));
@@ -372,8 +376,8 @@ impl<'a> ChunkHead<'a> {
     fn place(&self, (from, to): (i64, i64), around: &Around<'_>) -> Result<Option<Placed<'a>>, DecodeError> {
         let (first, last) = (from.max(self.first), to.min(self.last));
         let begin = around.marks.partition_point(|mark| *mark < first);
-        let end = begin + around.marks.get(begin..).unwrap_or_default().partition_point(|mark| *mark < last);
-        let marks = around.marks.get(begin..end).unwrap_or_default();
+        let (_, marks) = around.marks.split_at(begin);
+        let (marks, _) = marks.split_at(marks.partition_point(|mark| *mark < last));
         if (2 * marks.len() + 2) * FEW > self.count {
             return Ok(None);
         }
@@ -405,6 +409,8 @@ impl<'a> ChunkHead<'a> {
             }
             _ => return Err(DecodeError { what: "a known coding of times", offset }),
         };
+        debug_assert!(places.is_sorted_by(|a, b| a < b), "places rise: {places:?}");
+        debug_assert!(places.last().is_none_or(|last| (*last as usize) < end && end <= self.count));
         Ok(Some(Placed { places, times, end, values: decoder }))
     }
 
@@ -449,6 +455,7 @@ impl<'a> ChunkHead<'a> {
             time = time.wrapping_add(step);
             times.push(time);
         }
+        // The first two times, or the only one, need no frames.
         let mut frames = Frames::new(decoder, self.count.saturating_sub(2));
         while frames.len() > 0 {
             times.extend(frames.next()?.iter().map(|packed| {
@@ -493,8 +500,10 @@ impl ChunkEncoder {
         aggregates: Option<Aggregates>,
         out: &mut Vec<u8>,
     ) {
-        debug_assert!(times.len() == bits.len() && times.len() <= CHUNK_SAMPLES_MAX);
-        debug_assert!(times.is_sorted());
+        assert_eq!(times.len(), bits.len(), "every time has a value");
+        assert!(times.len() <= CHUNK_SAMPLES_MAX, "no chunk of {} samples can be read", times.len());
+        debug_assert!(times.is_sorted(), "times of a chunk do not fall");
+        // A deletion may leave nothing.
         let (Some(first), Some(last)) = (times.first().copied(), times.last().copied()) else { return };
         out.push(if aggregates.is_some() { WITH_AGGREGATES } else { SAMPLES });
         put_varint(out, times.len() as u64);
@@ -511,6 +520,7 @@ impl ChunkEncoder {
         self.steps.clear();
         let mut all_equal = true;
         let mut pairs = times.iter().zip(times.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a));
+        // One time has no step.
         let first_step = pairs.next().unwrap_or(0);
         let mut before = first_step;
         for step in pairs {

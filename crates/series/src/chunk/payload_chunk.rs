@@ -72,6 +72,11 @@ impl Rich {
 /// # Errors
 /// A payload does not decode.
 pub(crate) fn put_rich(base: i64, samples: &[(i64, &[u8])], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    assert!(
+        (1..=CHUNK_SAMPLES_MAX).contains(&samples.len()),
+        "no chunk of {} samples can be read",
+        samples.len()
+    );
     let mut all = Vec::with_capacity(samples.len());
     for (time, payload) in samples {
         let (start, value) = take_payload(payload)?;
@@ -98,7 +103,8 @@ struct RunWriter<'a> {
 
 impl RunWriter<'_> {
     fn run(&mut self, run: &[Rich]) {
-        let Some(first) = run.first() else { return };
+        let first = run.first().expect("a run has samples");
+        debug_assert!(run.iter().all(|rich| rich.is_like(first)), "samples of a run have the same columns");
         put_varint(self.out, run.len() as u64);
         let starts = run.iter().any(|rich| rich.start != 0);
         let kind = match &first.value {
@@ -126,6 +132,7 @@ impl RunWriter<'_> {
         if kind != HISTOGRAMS {
             self.column(run, |rich| rich.start.cast_unsigned());
         }
+        // The kinds of a run are alike, so each of its samples has every column.
         let Ok(layout) = &first.value else {
             return self.column(run, |rich| rich.value.as_ref().err().copied().unwrap_or_default());
         };

@@ -101,7 +101,7 @@ pub(crate) struct ValueEncoder {
 impl ValueEncoder {
     /// Appends the column of `bits`, at least one.
     pub(crate) fn encode(&mut self, bits: &[u64], out: &mut Vec<u8>) {
-        let first = bits.first().copied().unwrap_or_default();
+        let first = *bits.first().expect("a column has numbers");
         if bits.iter().all(|b| *b == first) {
             out.push(CONSTANT);
             out.extend_from_slice(&first.to_le_bytes());
@@ -145,6 +145,7 @@ impl ValueEncoder {
             }
             self.integers.push(before.unwrap_or(0) as u64);
         }
+        debug_assert_eq!(self.integers.len(), bits.len(), "exceptions have places in the column, too");
         before.map(|_| e)
     }
 
@@ -159,7 +160,7 @@ impl ValueEncoder {
             next = index + 1;
         }
         let mut column = std::mem::take(&mut self.integers);
-        let first = column.first().copied().unwrap_or_default() as i64;
+        let first = *column.first().expect("a column has numbers") as i64;
         // |m| < 2^53, so differences neither overflow nor need all bits.
         let mut unit = 0;
         for m in &column {
@@ -180,6 +181,7 @@ impl ValueEncoder {
 
     /// A column of signed integers whose first is zero, in the transform that packs best.
     fn encode_integers(&mut self, column: &[u64], out: &mut Vec<u8>) {
+        debug_assert_eq!(column.first(), Some(&0), "integers are relative to the first");
         let least = column.iter().map(|v| *v as i64).min().unwrap_or(0);
         offsets(column, least, &mut self.best);
         let (mut transform, mut bytes) = (OFFSETS, packed_len(&self.best) + signed_len(least));
@@ -203,14 +205,14 @@ impl ValueEncoder {
         match transform {
             OFFSETS => put_signed(out, least),
             BENDS => put_signed(out, first_step),
-            RISES => put_signed(out, rise.unwrap_or(0)),
+            RISES => put_signed(out, rise.expect("rises are tried with a least rise")),
             _ => {}
         }
         pack(&self.best, out);
     }
 
     fn encode_bits(&mut self, column: &[u64], out: &mut Vec<u8>) {
-        let first = column.first().copied().unwrap_or_default();
+        let first = *column.first().expect("a column has numbers");
         let least = column.iter().map(|v| *v as i64).min().unwrap_or(0);
         // A transform that packs a part best also packs the whole well.
         let part = if self.is_brief { column.get(..BRIEF).unwrap_or(column) } else { column };
@@ -497,6 +499,7 @@ pub(crate) fn fold(
     if head.exceptions > 0 || head.unit <= 0 || part == Part::Sum && head.e > 0 {
         return Ok(false);
     }
+    debug_assert!(parts.is_sorted_by(|a, b| a.end == b.start), "parts follow each other: {parts:?}");
     let start = parts.first().map_or(0, |part| part.start);
     let end = parts.last().map_or(0, |part| part.end);
     let mut column: Vec<i64> = Vec::new();
@@ -504,7 +507,7 @@ pub(crate) fn fold(
     // The absolute value of an integer is below 2^53, that of a column below 2^54, and a chunk holds 2^13.
     let (first, unit) = (i128::from(head.first), i128::from(head.unit));
     out.extend(parts.iter().map(|range| {
-        let values = column.get(range.start - start..range.end - start).unwrap_or_default();
+        let values = column.get(range.start - start..range.end - start).expect("parts lie in the column");
         let integer = |value: Option<&i64>| head.integer(value.copied().unwrap_or(0) as u64) / head.power;
         match part {
             Part::Least => integer(values.iter().min()),

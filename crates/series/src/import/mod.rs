@@ -274,7 +274,7 @@ fn forget(samples: &mut Samples, ranges: &[(i64, i64)]) {
             continue;
         }
         samples.times_ms.push(*time);
-        samples.values.push(old.values.get(at).copied().unwrap_or_default());
+        samples.values.push(*old.values.get(at).expect("every time has a value"));
         if !old.histograms.is_empty() {
             samples.histograms.push(old.histograms.get(at).cloned().flatten());
         }

@@ -59,7 +59,8 @@ const _: () = assert!(crate::sample::labels::LABEL_SET_BYTES_MAX < 1 << LENGTH_B
 impl LabelPlace {
     fn new(offset: ArenaOffset, len: usize) -> Self {
         let bits = offset.to_bits();
-        let (chunk, at) = (bits >> 48, bits & 0xff_ffff_ffff);
+        let (chunk, at) = (bits >> 48, bits & 0xffff_ffff_ffff);
+        assert!(chunk < 1 << 6 && at < 1 << 40, "no room for place {at} of chunk {chunk} of the labels");
         Self(chunk << 58 | at << LENGTH_BITS | len as u64)
     }
 
@@ -147,7 +148,9 @@ impl Index {
 
     /// Adds a series whose labels have this hash; [`Index::post`] adds it to the postings. Called by the sequencer and at open.
     pub(crate) fn insert(&mut self, id: u32, labels: &[u8], hash: u64) {
+        debug_assert!(id > self.last, "series {id} comes after series {}", self.last);
         let offset = self.arena.push(labels);
+        // Only damaged files have a series 0.
         let slot = id.saturating_sub(1) as usize;
         if self.places.len() <= slot {
             self.places.resize(slot + 1, LabelPlace::default());
@@ -182,19 +185,22 @@ impl Index {
 
     /// Adds the next `count` series to the postings.
     pub(crate) fn post(&mut self, count: usize) {
+        // All the rest is the greatest count.
         let to = self.places.len().min((self.posted as usize).saturating_add(count)) as u32;
         for slot in self.posted..to {
-            let place = self.places.get(slot as usize).copied().unwrap_or_default();
+            let place = *self.places.get(slot as usize).expect("slots below the end have places");
             // Ids whose series were deleted before the open have no labels.
             if let Some(labels) = self.arena.get(place.offset(), place.len()) {
                 self.postings.add(slot + 1, LabelsRef(labels));
             }
         }
         self.posted = self.posted.max(to);
+        debug_assert!(self.posted as usize <= self.places.len(), "only series with a place are posted");
     }
 
     /// Deletes a series as of commit `seq`.
     pub(crate) fn forget(&mut self, id: u32, seq: Seq) {
+        // An earlier commit may have deleted the series, too; before the open, when its labels are gone.
         let Some(labels) = self.labels(id).map(|l| l.as_bytes().to_vec()) else { return };
         if !self.alive.remove(id) {
             return;
@@ -203,7 +209,8 @@ impl Index {
         if self.by_hash.get(&half) == Some(&id) {
             self.by_hash.remove(&half);
         } else {
-            self.collided.remove(&*labels);
+            let removed = self.collided.remove(&*labels);
+            debug_assert_eq!(removed, Some(id), "a live series is found by its hash or by its labels");
         }
         self.died.insert(id, seq);
     }

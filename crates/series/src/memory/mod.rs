@@ -27,7 +27,7 @@ use roaring::RoaringBitmap;
 use ropewalk_base::{DecodeError, Decoder, Seq, put_varint};
 use ropewalk_engine::Memory;
 
-use crate::chunk::{ChunkEncoder, ChunkHead};
+use crate::chunk::{CHUNK_SAMPLES_MAX, ChunkEncoder, ChunkHead};
 use crate::sample::pack::{put_signed, take_signed};
 
 /// Open samples of a series that are sealed together.
@@ -38,6 +38,10 @@ const OPEN_BLOCK: usize = SEAL_SAMPLES / 2;
 /// Number of different sizes of the first chunks of series, and the difference between two.
 const FIRST_SIZES: u32 = 16;
 const FIRST_STEP: usize = 12;
+const _: () = assert!(FIRST_SIZES.is_power_of_two(), "a mask of the hash chooses the size of a first chunk");
+const _: () = assert!((FIRST_SIZES as usize - 1) * FIRST_STEP < SEAL_SAMPLES, "a first chunk has samples");
+/// Samples of a group that are added before a series is sealed again: with its open samples they fit a chunk.
+const PUSH_SAMPLES_MAX: usize = CHUNK_SAMPLES_MAX - SEAL_SAMPLES;
 const SHARDS: u32 = 64;
 /// Series with neighbouring numbers that share a shard.
 const BLOCK: u32 = 128;
@@ -99,6 +103,7 @@ impl Sealed {
             let run = decoder.varint("samples of a commit")? as usize;
             seqs.resize((seqs.len() + run).min(count), Seq(seq));
         }
+        debug_assert_eq!(seqs.len(), count, "the runs of a sealed chunk cover its samples");
         Ok(seqs)
     }
 }
@@ -174,6 +179,14 @@ impl Head {
     /// a million series most have one or two here.
     #[inline]
     fn push(&mut self, seq: Seq, samples: &[(i64, u64)]) -> i64 {
+        debug_assert!(
+            self.full().is_empty() || !self.open.is_empty(),
+            "samples follow those of a full block"
+        );
+        debug_assert!(
+            self.open.last().is_none_or(|last| last.seq <= seq),
+            "commits are applied in their order"
+        );
         let mut grown = 0;
         let mut last = self.open.last().map(|s| s.time);
         for (time, bits) in samples {
@@ -210,14 +223,16 @@ impl Head {
         if !self.open_rises() {
             open.sort_by_key(|s| s.time);
         }
-        let (Some(first), Some(last)) = (open.first(), open.last()) else { return 0 };
+        let (Some(first), Some(last)) = (open.first(), open.last()) else {
+            unreachable!("a series without open samples is not sealed");
+        };
         let (first, last) = (first.time, last.time);
         let times: Vec<i64> = open.iter().map(|s| s.time).collect();
         let bits: Vec<u64> = open.iter().map(|s| s.bits).collect();
         let mut bytes = Vec::new();
         ChunkEncoder::default().encode_briefly(0, &times, &bits, &mut bytes);
-        let least = open.iter().map(|s| s.seq).min().unwrap_or_default();
-        let greatest = open.iter().map(|s| s.seq).max().unwrap_or_default();
+        let least = open.iter().map(|s| s.seq).min().expect("there are open samples");
+        let greatest = open.iter().map(|s| s.seq).max().expect("there are open samples");
         let mut runs = Vec::new();
         if least != greatest {
             let mut before = least.0;
@@ -238,6 +253,7 @@ impl Head {
         let rest = self.rest();
         rest.full = Vec::new();
         rest.open_falls = false;
+        debug_assert_eq!(self.open_len(), 0, "every open sample is in the sealed chunk");
         let sealed = Sealed {
             bytes: bytes.into(),
             first,
@@ -390,7 +406,7 @@ impl StoreMemory {
     pub(crate) fn warm(&self, ids: &[u32], from: i64) {
         let mut touched = 0;
         for some in ids.chunk_by(|a, b| shard_of(*a) == shard_of(*b)) {
-            let Some(first) = some.first() else { continue };
+            let first = some.first().expect("chunk_by yields no empty slice");
             let shard = self.shard(*first).lock();
             let heads: Vec<&Head> = some.iter().filter_map(|id| shard.find(*id)).collect();
             touched += heads.iter().map(|head| head.open_len()).sum::<usize>();
@@ -482,7 +498,8 @@ impl Drop for MemoryWriter<'_> {
     fn drop(&mut self) {
         self.write_gathered();
         // Adding the two's complement subtracts: sealing frees memory.
-        self.memory.bytes.fetch_add(self.grown as u64, Ordering::Relaxed);
+        let before = self.memory.bytes.fetch_add(self.grown as u64, Ordering::Relaxed);
+        debug_assert!(before as i64 + self.grown >= 0, "{before} bytes in use, {} more", self.grown);
     }
 }
 
@@ -493,7 +510,9 @@ impl MemoryWriter<'_> {
         if samples.len() > SHORT {
             self.write_gathered();
             let mut shard = self.store.shard(id).lock();
-            self.grown += shard.push(id, self.seq, samples);
+            for part in samples.chunks(PUSH_SAMPLES_MAX) {
+                self.grown += shard.push(id, self.seq, part);
+            }
             return;
         }
         let stays = self.gathered.first().is_none_or(|(other, _)| shard_of(*other) == shard_of(id));
@@ -507,7 +526,12 @@ impl MemoryWriter<'_> {
     /// Writes the gathered groups under one lock, after prefetching all of them so that the cache misses
     /// overlap.
     fn write_gathered(&mut self) {
+        // Nothing is gathered after a long group, and in a commit without short ones.
         let Some((first, _)) = self.gathered.first() else { return };
+        debug_assert!(
+            self.gathered.iter().all(|(id, _)| shard_of(*id) == shard_of(*first)),
+            "gathered series share the shard that is locked"
+        );
         let mut shard = self.store.shard(*first).lock();
         let heads = || self.gathered.iter().filter_map(|(id, _)| shard.find(*id));
         let lengths: usize = heads().map(|head| head.open.len()).sum();
@@ -515,7 +539,7 @@ impl MemoryWriter<'_> {
         std::hint::black_box((lengths, newest));
         let ends = self.gathered.iter().skip(1).map(|(_, start)| *start).chain([self.samples.len()]);
         for ((id, start), end) in self.gathered.iter().zip(ends) {
-            let samples = self.samples.get(*start..end).unwrap_or_default();
+            let samples = self.samples.get(*start..end).expect("groups follow each other in the samples");
             self.grown += shard.push(*id, self.seq, samples);
         }
         self.gathered.clear();
@@ -546,6 +570,7 @@ impl MemoryWriter<'_> {
 
     /// Records a deletion.
     pub(crate) fn delete(&mut self, deletion: Deletion) {
+        debug_assert_eq!(deletion.seq, self.seq, "a deletion has the number of its commit");
         self.write_gathered();
         self.grown += 64 + deletion.ids.as_ref().map_or(0, |ids| ids.serialized_size() as i64);
         self.store.deletions.write().push(deletion);

@@ -25,8 +25,12 @@ impl Ids {
     fn push(&mut self, id: u32) {
         match self {
             Self::None => *self = Self::One(id),
-            Self::One(one) => *self = Self::Many([*one, id].into_iter().collect()),
+            Self::One(one) => {
+                debug_assert!(*one < id, "series {id} is posted after series {one}");
+                *self = Self::Many([*one, id].into_iter().collect());
+            }
             Self::Many(many) => {
+                debug_assert!(many.max() < Some(id), "series {id} is posted after series {:?}", many.max());
                 // Numbers rise, so the new one belongs at the end.
                 if many.try_push(id).is_err() {
                     many.insert(id);
@@ -96,8 +100,9 @@ impl Postings {
     /// Adds a series; numbers rise.
     pub(crate) fn add(&mut self, id: u32, labels: LabelsRef<'_>) {
         for (at, (name, value)) in labels.bytes().enumerate() {
+            // Appends check labels. Others, without UTF-8, come only from damaged records.
             let Some(place) = self.place(at, name) else { return };
-            let Some(of) = self.described.get_mut(place as usize) else { return };
+            let of = self.described.get_mut(place as usize).expect("names have places of descriptions");
             if of.last.0.as_bytes() != value {
                 let Ok(value) = std::str::from_utf8(value) else { return };
                 let list = match of.values.get(value) {
@@ -113,6 +118,7 @@ impl Postings {
                 of.last.0.push_str(value);
                 of.last.1 = list;
             }
+            // Only an empty value, which appends refuse, may have no list.
             if let Some(list) = self.lists.get_mut(of.last.1 as usize) {
                 list.push(id);
             }
@@ -147,7 +153,7 @@ impl Postings {
     }
 
     fn list(&self, list: u32) -> &Ids {
-        self.lists.get(list as usize).unwrap_or(&Ids::None)
+        self.lists.get(list as usize).expect("values have places of lists")
     }
 
     fn of(&self, name: &str) -> Option<&Values> {

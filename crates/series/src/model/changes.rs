@@ -22,6 +22,7 @@ impl Changes {
     /// Records that commit `seq` touches samples at `oldest` ms and maybe later. Commits come in order.
     pub(crate) fn note(&self, seq: Seq, oldest: i64) {
         let mut list = self.0.lock();
+        debug_assert!(list.back().is_none_or(|(last, _)| *last <= seq), "commits are noted in their order");
         while list.back().is_some_and(|(_, time)| *time >= oldest) {
             list.pop_back();
         }
@@ -33,6 +34,10 @@ impl Changes {
                 let later = all.next().map_or(seq, |(later, _)| later);
                 list.push_back((later, time));
             }
+            debug_assert!(
+                list.iter().is_sorted_by(|a, b| a.0 <= b.0 && a.1 < b.1),
+                "commits and oldest times rise"
+            );
         }
     }
 

@@ -183,6 +183,11 @@ impl SeriesModel {
         self.catalog.read().last_id.checked_add(1)
     }
 
+    /// The number of a store that the commit being encoded creates: its validation has left one.
+    pub(crate) fn new_id(&self) -> u32 {
+        self.next_id().expect("a commit without a number for its new store is refused")
+    }
+
     /// Names of all stores, sorted.
     pub fn stores(&self) -> Vec<String> {
         let mut names: Vec<String> = self.catalog.read().by_name.keys().map(|n| n.to_string()).collect();
@@ -324,6 +329,7 @@ impl SeriesModel {
                 apply.put(self.keyspaces().labels, &label_key(state.id, *id), Some(labels));
             }
         }
+        debug_assert_eq!(ids.len(), new.len(), "every series of the list has a number");
         if next > first_new {
             state.created.push(apply.seq.0);
             state.created.push(u64::from(next - 1));
@@ -490,14 +496,14 @@ impl Model for SeriesModel {
         store: &Store,
         snapshots: &[Seq],
     ) -> Result<Vec<NewRun>, EngineError> {
-        let Some(memory) = memory.as_any().downcast_ref::<SeriesMemory>() else { return Ok(Vec::new()) };
-        let duplicates = |id| self.by_id(id).map(|s| s.options().duplicates).unwrap_or_default();
-        let reach = |id: u32, partition: i64, more: Bounds| {
-            self.by_id(id).map_or(Bounds::UNKNOWN, |state| state.reach.note(partition, more))
-        };
+        let memory = memory.as_any().downcast_ref::<SeriesMemory>();
+        let memory = memory.expect("the engine flushes the memory that the model has made");
+        let state = |id| self.by_id(id).expect("a store with samples in memory is in the catalog");
+        let duplicates = |id| state(id).options().duplicates;
+        let reach = |id: u32, partition: i64, more: Bounds| state(id).reach.note(partition, more);
         for (id, memory) in memory.all_stores() {
-            if let (Some(state), Some(last)) = (self.by_id(id), memory.last_deletion()) {
-                state.deletions_flushed.fetch_max(last.0, Ordering::Release);
+            if let Some(last) = memory.last_deletion() {
+                state(id).deletions_flushed.fetch_max(last.0, Ordering::Release);
             }
         }
         flush(memory, (store, self.keyspaces().chunks), snapshots, duplicates, &reach).map_err(to_engine)

@@ -276,11 +276,13 @@ impl<'a> SeriesReader<'a> {
     /// be one that wrote to a chunk of the range, but outside of the range.
     pub(crate) fn written_since(&mut self, since: Seq, id: u32) -> Result<Option<Seq>, SeriesError> {
         self.gather(id)?;
-        let open = |range: &Range<usize>| self.open.get(range.clone()).unwrap_or_default();
         let newest = |piece: &Piece| match &piece.source {
             Source::Stored(key, _) => key.seq,
             Source::Sealed(sealed) => sealed.seqs.1,
-            Source::Open(range, _) => open(range).iter().map(|sample| sample.seq).max().unwrap_or_default(),
+            Source::Open(range, _) => {
+                let seqs = gathered(&self.open, range).iter().map(|sample| sample.seq);
+                seqs.max().expect("a piece has samples")
+            }
         };
         let seqs = self.pieces.iter().map(newest).chain(self.rows.iter().map(|row| row.seq));
         Ok(seqs.max().filter(|seq| *seq > since))
@@ -325,7 +327,7 @@ impl<'a> SeriesReader<'a> {
 
     fn aggregate_piece(&self, piece: &Piece) -> Result<Option<Aggregates>, SeriesError> {
         if let Source::Open(range, _) = &piece.source {
-            let open = self.open.get(range.clone()).unwrap_or_default();
+            let open = gathered(&self.open, range);
             let bits: Vec<u64> = open.iter().map(|s| s.bits).collect();
             return Ok(Aggregates::of(&bits));
         }
@@ -409,7 +411,7 @@ impl<'a> SeriesReader<'a> {
                         open.extend_from_slice(inside);
                     }
                 }
-                let new = open.get(start..).unwrap_or_default();
+                let new = gathered(open, &(start..open.len()));
                 let times = || new.iter().map(|s| s.time);
                 let ends = match rises {
                     true => (new.first().map(|s| s.time), new.last().map(|s| s.time)),
@@ -437,7 +439,7 @@ impl<'a> SeriesReader<'a> {
                 Source::Stored(..) => true,
                 Source::Sealed(sealed) => sealed.rises && sealed.seqs.1 <= at,
                 Source::Open(range, rises) => {
-                    let open = self.open.get(range.clone()).unwrap_or_default();
+                    let open = gathered(&self.open, range);
                     *rises || open.is_sorted_by(|a, b| a.time < b.time)
                 }
             })
@@ -449,7 +451,7 @@ impl<'a> SeriesReader<'a> {
         for piece in &self.pieces {
             match &piece.source {
                 Source::Open(range, _) => {
-                    let open = self.open.get(range.clone()).unwrap_or_default();
+                    let open = gathered(&self.open, range);
                     out.times_ms.extend(open.iter().map(|s| s.time));
                     out.values.extend(open.iter().map(|s| f64::from_bits(s.bits)));
                 }
@@ -488,7 +490,7 @@ impl<'a> SeriesReader<'a> {
                 }
             };
             if let Source::Open(range, _) = &piece.source {
-                let open = self.open.get(range.clone()).unwrap_or_default();
+                let open = gathered(&self.open, range);
                 open.iter().for_each(|s| push(s.time, s.seq, s.bits));
                 continue;
             }
@@ -502,6 +504,7 @@ impl<'a> SeriesReader<'a> {
                     Source::Open(..) => Ok(Vec::new()),
                 })
                 .map_err(|error| explain(&piece.source, self.place.store, &error))?;
+            debug_assert_eq!(seqs.len(), self.times.len(), "every sample has a commit");
             for ((time, bits), seq) in self.times.iter().zip(&self.bits).zip(seqs) {
                 push(*time, seq, *bits);
             }
@@ -517,6 +520,7 @@ impl<'a> SeriesReader<'a> {
             }
             same
         });
+        debug_assert!(self.rows.is_sorted_by(|a, b| a.time < b.time), "one sample is left for each time");
         Ok(())
     }
 
@@ -526,7 +530,7 @@ impl<'a> SeriesReader<'a> {
             let bits = match &row.value {
                 RowValue::Bits(bits) => *bits,
                 RowValue::Payload(range) => {
-                    let payload = self.payloads.get(range.clone()).unwrap_or_default();
+                    let payload = gathered(&self.payloads, range);
                     let (start, value) = take_payload(payload).map_err(|error| SeriesError::Damaged {
                         place: format!("sample at {} ms", row.time),
                         what: error.to_string(),
@@ -573,8 +577,9 @@ fn split_end<T>(all: &[T], is_behind: impl Fn(&T) -> bool) -> (&[T], &[T]) {
         end = at;
         stride *= 2;
     }
+    // The stride may lead to before the beginning.
     let from = end.saturating_sub(stride);
-    let inside = all.get(from..end).unwrap_or_default();
+    let inside = all.get(from..end).expect("the end only moves back");
     all.split_at(from + inside.partition_point(|item| !is_behind(item)))
 }
 
@@ -586,10 +591,15 @@ fn push_payload(rows: &mut Vec<Row>, payloads: &mut Vec<u8>, time: i64, seq: Seq
     rows.push(Row { time, seq, order, value });
 }
 
+/// The part of the gathered columns that belongs to a piece or a row.
+fn gathered<'g, T>(all: &'g [T], range: &Range<usize>) -> &'g [T] {
+    all.get(range.clone()).expect("pieces and rows lie in what was gathered with them")
+}
+
 /// Bytes of a chunk, and the base of its times.
 fn place_of<'s>(source: &'s Source, stored: &'s [u8]) -> (&'s [u8], i64) {
     match source {
-        Source::Stored(key, range) => (stored.get(range.clone()).unwrap_or_default(), key.base()),
+        Source::Stored(key, range) => (gathered(stored, range), key.base()),
         Source::Sealed(sealed) => (&sealed.bytes, 0),
         Source::Open(..) => (&[], 0),
     }

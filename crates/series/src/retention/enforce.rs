@@ -56,15 +56,13 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     fn progress(&self) -> Progress {
-        self.rules.get(self.at).copied().unwrap_or(Progress::START)
+        *self.rules.get(self.at).expect("every rule has its progress")
     }
 
     /// An operation that records the rule's progress in a commit.
     fn now(&self, store: &SeriesStore, progress: Progress) -> RulesOperation {
         let mut all = self.rules.to_vec();
-        if let Some(slot) = all.get_mut(self.at) {
-            *slot = progress;
-        }
+        *all.get_mut(self.at).expect("every rule has its progress") = progress;
         let mut bytes = Vec::new();
         put_progress(&mut bytes, &all);
         let (model, name) = (store.model.clone(), store.name().to_owned());
@@ -146,6 +144,7 @@ impl SeriesStore {
         }
         done.shortened += ids.len();
         done.steps += 1;
+        // The first day of all has nothing before it.
         let (from, to) = (i64::MIN, base_of(end).saturating_sub(1));
         let delete = DeleteOperation { state: state.clone(), from, to, ids: Some(ids), forget: false };
         let progress = turn.now(self, Progress { partition: end, id: 0 });
@@ -173,6 +172,7 @@ impl SeriesStore {
         if day == partition {
             ids.remove_range(..id);
         }
+        // A damaged key may have the last number of a day.
         let (from, to) = (base_of(day), base_of(day.saturating_add(1)).saturating_sub(1));
         let mut reader = SeriesReader::new(snapshot.read(), place, state.options().duplicates, (from, to))?;
         let (mut raw, mut batch) = (Samples::default(), SampleBatch::new());
@@ -224,16 +224,19 @@ fn steps_of(raw: &Samples, step_ms: u64) -> Vec<usize> {
     if !raw.is_empty() {
         ends.push(raw.len());
     }
+    debug_assert!(ends.is_sorted_by(|a, b| a < b), "steps are not empty");
     ends
 }
 
 fn put_steps(raw: &Samples, ends: &[usize], keep: Keep, mut to: crate::sample::batch::SeriesSamples<'_>) {
     let mut start = 0;
     for end in ends {
-        let Some(last) = end.checked_sub(1) else { continue };
-        let Some(time) = raw.times_ms.get(last).copied() else { continue };
+        debug_assert!(start < *end && *end <= raw.len(), "steps follow each other: {ends:?}");
+        let last = *end - 1;
+        let time = *raw.times_ms.get(last).expect("a step ends in the samples");
+        // The column is empty where no sample has a start.
         let start_ms = raw.starts_ms.get(last).copied().unwrap_or(0);
-        let value = raw.values.get(last).copied().unwrap_or_default();
+        let value = *raw.values.get(last).expect("every time has a value");
         match raw.histograms.get(last).and_then(Option::as_ref) {
             Some(histogram) => {
                 to.push_histogram(time, histogram, start_ms);
@@ -242,7 +245,7 @@ fn put_steps(raw: &Samples, ends: &[usize], keep: Keep, mut to: crate::sample::b
                 to.push_started(time, value, start_ms);
             }
             None => {
-                let rows = raw.values.get(start..*end).unwrap_or_default();
+                let rows = raw.values.get(start..*end).expect("every time has a value");
                 let plain = raw.histograms.get(start..*end).is_none_or(|all| all.iter().all(Option::is_none));
                 let kept = if plain { value_of(rows, keep) } else { None };
                 to.push(time, kept.unwrap_or(value));

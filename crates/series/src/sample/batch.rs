@@ -76,7 +76,7 @@ impl<'a> RichSlice<'a> {
     pub(crate) fn iter(self) -> impl Iterator<Item = (i64, &'a [u8])> {
         let mut start = self.start;
         self.entries.iter().map(move |(time, end)| {
-            let payload = self.payloads.get(start..*end).unwrap_or_default();
+            let payload = self.payloads.get(start..*end).expect("payloads follow each other");
             start = *end;
             (*time, payload)
         })
@@ -140,7 +140,7 @@ impl SampleBatch {
     }
 
     pub(crate) fn label_bytes(&self, start: usize, end: usize) -> &[u8] {
-        self.labels.get(start..end).unwrap_or_default()
+        self.labels.get(start..end).expect("groups have the ends of their labels")
     }
 
     pub(crate) fn group_count(&self) -> usize {
@@ -148,15 +148,16 @@ impl SampleBatch {
     }
 
     pub(crate) fn groups(&self) -> impl Iterator<Item = GroupRef<'_>> {
+        debug_assert_eq!(self.times.len(), self.bits.len(), "every time has a value");
         let ends = self.groups.iter().skip(1).map(|g| (g.floats, g.rich, g.exemplars));
         let ends = ends.chain([(self.times.len(), self.rich.len(), self.exemplars.len())]);
         self.groups.iter().zip(ends).map(|(group, (floats_end, rich_end, exemplars_end))| GroupRef {
-            exemplars: self.exemplars.get(group.exemplars..exemplars_end).unwrap_or_default(),
+            exemplars: of_group(&self.exemplars, group.exemplars..exemplars_end),
             who: group.who,
-            times: self.times.get(group.floats..floats_end).unwrap_or_default(),
-            bits: self.bits.get(group.floats..floats_end).unwrap_or_default(),
+            times: of_group(&self.times, group.floats..floats_end),
+            bits: of_group(&self.bits, group.floats..floats_end),
             rich: RichSlice {
-                entries: self.rich.get(group.rich..rich_end).unwrap_or_default(),
+                entries: of_group(&self.rich, group.rich..rich_end),
                 start: group.rich.checked_sub(1).and_then(|at| self.rich.get(at)).map_or(0, |r| r.1),
                 payloads: &self.payloads,
             },
@@ -207,6 +208,11 @@ impl SampleBatch {
         };
         copy_samples(&mut to, group);
     }
+}
+
+/// The part of a column that belongs to one group.
+fn of_group<T>(column: &[T], range: std::ops::Range<usize>) -> &[T] {
+    column.get(range).expect("groups follow each other in every column")
 }
 
 fn copy_samples(to: &mut SeriesSamples<'_>, group: &GroupRef<'_>) {

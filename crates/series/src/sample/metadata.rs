@@ -58,7 +58,8 @@ pub struct Metadata {
 
 impl Metadata {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let place = TYPES.iter().position(|(of, _)| *of == self.metric_type).unwrap_or(0);
+        let place = TYPES.iter().position(|(of, _)| *of == self.metric_type);
+        let place = place.expect("every type is in the list");
         out.push(place as u8);
         put_bytes(out, self.unit.as_bytes());
         put_bytes(out, self.help.as_bytes());

@@ -80,7 +80,8 @@ fn mask(width: usize) -> u64 {
 /// Appends `values`.
 pub(crate) fn pack(values: &[u64], out: &mut Vec<u8>) {
     for frame in values.chunks(FRAME) {
-        let Plan { width, exceptions, .. } = plan(frame);
+        let Plan { width, exceptions, bytes } = plan(frame);
+        let end = out.len() + 2 + bytes;
         out.push(width as u8);
         out.push(exceptions as u8);
         let (mut held, mut bits) = (0_u128, 0);
@@ -94,7 +95,7 @@ pub(crate) fn pack(values: &[u64], out: &mut Vec<u8>) {
             }
         }
         let tail = (held as u64).to_le_bytes();
-        out.extend_from_slice(tail.get(..bits.div_ceil(8)).unwrap_or_default());
+        out.extend_from_slice(tail.get(..bits.div_ceil(8)).expect("fewer than 64 bits are left"));
         if exceptions > 0 {
             for (index, value) in frame.iter().enumerate() {
                 if bits_of(*value) > width {
@@ -103,6 +104,7 @@ pub(crate) fn pack(values: &[u64], out: &mut Vec<u8>) {
                 }
             }
         }
+        debug_assert_eq!(out.len(), end, "a frame takes as many bytes as planned");
     }
 }
 
@@ -162,7 +164,7 @@ impl<'d, 'a> Frames<'d, 'a> {
     pub(crate) fn next(&mut self) -> Result<&[u64], DecodeError> {
         let frame = self.frame()?;
         let width = frame.width;
-        let values = self.values.get_mut(..frame.len).unwrap_or_default();
+        let values = self.values.get_mut(..frame.len).expect("a frame holds FRAME numbers at most");
         if width == 0 {
             values.fill(0);
         } else {
@@ -246,7 +248,7 @@ fn unpack_wide(packed: &[u8], width: usize, out: &mut [u64]) {
     let (mut held, mut bits, mask) = (0_u128, 0, mask(width));
     for value in out {
         if bits < width {
-            held |= u128::from(words.next().unwrap_or(0)) << bits;
+            held |= u128::from(words.next().expect("the packed bytes hold every number")) << bits;
             bits += 64;
         }
         *value = held as u64 & mask;

@@ -91,6 +91,7 @@ impl ChunkKey {
     }
 
     pub(crate) fn encode(&self, store: u32) -> KeyBytes {
+        debug_assert!(i64::from(self.start) < PARTITION_MS, "a chunk begins in its partition");
         let start = self.start | if self.rich { RICH } else { 0 };
         put_key(store, self.partition, self.id, start, self.seq.0)
     }
@@ -162,6 +163,7 @@ pub(crate) fn each_chunk_between(
     (since, until): (i64, i64),
     mut each: impl FnMut(ChunkKey, Seq, &[u8]) -> Result<(), SeriesError>,
 ) -> Result<(), SeriesError> {
+    // Without a bound `since` is the least time.
     let since = since.saturating_sub(base_of(partition)).clamp(0, PARTITION_MS) as u32;
     let start = put_key(store, partition, id, since, 0);
     let (prefix, _) = start.split_at(16);

@@ -17,6 +17,7 @@
 //! times as large as the merged part are included, so a sample is rewritten a few times until its chunk is
 //! full, and never again.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use ropewalk_base::Seq;
@@ -64,8 +65,14 @@ impl Entries {
         self.starts.push(self.bytes.len());
         self.bytes.extend_from_slice(&key);
         self.bytes.extend_from_slice(&version.0.to_le_bytes());
+        debug_assert!(value.is_none_or(|value| value.len() < DELETED as usize), "a value is no deletion");
         self.bytes.extend_from_slice(&value.map_or(DELETED, |value| value.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(value.unwrap_or_default());
+    }
+
+    /// The entry that begins at `start`.
+    fn entry(&self, start: usize) -> (&KeyBytes, Seq, Option<&[u8]>) {
+        self.get(start).expect("entries are whole from where they begin")
     }
 
     fn get(&self, start: usize) -> Option<(&KeyBytes, Seq, Option<&[u8]>)> {
@@ -83,8 +90,8 @@ impl Entries {
         let mut starts = std::mem::take(&mut self.starts);
         // Newer versions come first. Of two entries with one key and version the later one counts: it begins later.
         let order = |start: &usize| {
-            let found = self.get(*start);
-            found.map(|(key, version, _)| (*key, std::cmp::Reverse(version), *start))
+            let (key, version, _) = self.entry(*start);
+            (*key, std::cmp::Reverse(version), *start)
         };
         // They come almost in order, which a stable sort exploits.
         starts.sort_by_key(order);
@@ -92,7 +99,7 @@ impl Entries {
         for (start, end, seq) in &self.ranges {
             writer.add_range_tombstone(start, end, *seq)?;
         }
-        let mut entries = starts.iter().filter_map(|start| self.get(*start)).peekable();
+        let mut entries = starts.iter().map(|start| self.entry(*start)).peekable();
         while let Some((key, version, value)) = entries.next() {
             if entries.peek().is_none_or(|(next, other, _)| (*next, *other) != (key, version)) {
                 writer.add(key, version, value)?;
@@ -117,6 +124,7 @@ pub(crate) fn flush(
     if stores.is_empty() {
         return Ok(Vec::new());
     }
+    debug_assert!(!snapshots.is_empty() && snapshots.is_sorted(), "snapshots ascend to the newest commit");
     let view = store.view();
     let mut entries = Entries::default();
     for (id, memory) in stores {
@@ -153,6 +161,10 @@ struct StoreFlush<'a> {
     reaches: Reaches<'a>,
     /// Bounds of the written chunks of each partition, and their last commit.
     bounds: BTreeMap<i64, (Bounds, Seq)>,
+    /// Samples from memory and from stored chunks, those of them that were written, and those that another sample replaced.
+    taken: usize,
+    written: usize,
+    replaced: Cell<usize>,
 }
 
 impl<'a> StoreFlush<'a> {
@@ -165,6 +177,7 @@ impl<'a> StoreFlush<'a> {
     ) -> Self {
         let mut deletions = memory.deletions(Seq::MAX);
         deletions.sort_by_key(|d| d.seq);
+        debug_assert!(deletions.iter().all(|d| d.seq > Seq::ZERO), "commits are numbered from 1");
         let before = deletions.iter().map(|d| Seq(d.seq.0.saturating_sub(1)));
         let mut cuts: Vec<Seq> = snapshots.iter().copied().chain(before).collect();
         cuts.sort_unstable();
@@ -185,6 +198,9 @@ impl<'a> StoreFlush<'a> {
             encoded: Vec::new(),
             reaches,
             bounds: BTreeMap::new(),
+            taken: 0,
+            written: 0,
+            replaced: Cell::new(0),
         }
     }
 
@@ -210,6 +226,11 @@ impl<'a> StoreFlush<'a> {
         for id in ids {
             self.series(id)?;
         }
+        assert_eq!(
+            self.taken,
+            self.written + self.replaced.get(),
+            "every sample is written once, or another sample of its time is"
+        );
         self.put_bounds();
         Ok(())
     }
@@ -218,6 +239,7 @@ impl<'a> StoreFlush<'a> {
     fn put_bounds(&mut self) {
         for (partition, (bounds, seq)) in std::mem::take(&mut self.bounds) {
             let all = (self.reaches)(self.store, partition, bounds);
+            debug_assert_eq!(all.and(bounds), all, "the bounds of a partition include those of new chunks");
             if let Some(value) = all.encode(partition) {
                 self.entries.put(bounds_key(self.store, partition), self.number(seq), Some(&value));
             }
@@ -234,14 +256,17 @@ impl<'a> StoreFlush<'a> {
         if self.snapshots.last().is_none_or(|newest| seq > *newest) {
             return seq;
         }
-        self.cuts.get(self.cuts.partition_point(|cut| *cut < seq)).copied().unwrap_or(seq)
+        let cut = self.cuts.get(self.cuts.partition_point(|cut| *cut < seq));
+        *cut.expect("the newest snapshot is a cut")
     }
 
     fn series(&mut self, id: u32) -> Result<(), SeriesError> {
         self.live.clear();
         let memory = self.memory;
         let (mut floats, rich) = memory.with(id, collect).unwrap_or_else(|| Ok((Vec::new(), Vec::new())))?;
+        self.taken += floats.len() + rich.len();
         let deleted = self.deletions.iter().any(|d| d.covers(id));
+        // Without samples there is only a deletion.
         let newest = floats.iter().map(|r| r.seq).max().unwrap_or_default();
         if !deleted && rich.is_empty() && self.number(newest) == Seq::ZERO {
             // One part, and floats alone: stored chunks may be merged in.
@@ -254,6 +279,7 @@ impl<'a> StoreFlush<'a> {
                 self.settle_kinds(floats, rich);
             }
         }
+        // A part is empty when samples of the other kind replaced all of it.
         for (_, part) in floats {
             let seq = part.iter().map(|r| r.seq).max().unwrap_or_default();
             self.put_floats(id, seq, &part)?;
@@ -293,10 +319,11 @@ impl<'a> StoreFlush<'a> {
             times.get(found).map(|(_, seq)| *seq)
         };
         let payloads: Vec<(i64, Seq)> = rich.iter().map(|r| (r.time, r.seq)).collect();
-        let keep_first = self.keep_first;
+        let (keep_first, before) = (self.keep_first, floats.len() + rich.len());
         floats.retain(|f| at(&payloads, f.time).is_none_or(|p| later(f.seq, p) == keep_first));
         let floats: Vec<(i64, Seq)> = floats.iter().map(|r| (r.time, r.seq)).collect();
         rich.retain(|p| at(&floats, p.time).is_none());
+        self.replaced.update(|replaced| replaced + before - floats.len() - rich.len());
     }
 
     /// Sorts by time, leaving one sample for each. Rows of one time come in the order in which they were
@@ -304,7 +331,7 @@ impl<'a> StoreFlush<'a> {
     fn sort<V>(&self, rows: &mut Vec<Row<V>>) {
         if !rows.is_sorted_by(|a, b| a.time < b.time) {
             rows.sort_by_key(|r| (r.time, r.seq));
-            let keep_first = self.keep_first;
+            let (keep_first, before) = (self.keep_first, rows.len());
             rows.dedup_by(|later, kept| {
                 let same = later.time == kept.time;
                 if same && !keep_first {
@@ -312,6 +339,7 @@ impl<'a> StoreFlush<'a> {
                 }
                 same
             });
+            self.replaced.update(|replaced| replaced + before - rows.len());
         }
     }
 
@@ -319,9 +347,8 @@ impl<'a> StoreFlush<'a> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
             let len = partition.len().div_ceil(partition.len().div_ceil(CHUNK_SAMPLES));
             for chunk in partition.chunks(len) {
-                let Some(first) = chunk.first() else { continue };
-                self.reaches_to(chunk, seq);
-                let key = ChunkKey::at(first.time, id, false, seq);
+                let first = self.note_chunk(chunk, seq);
+                let key = ChunkKey::at(first, id, false, seq);
                 let times: Vec<i64> = chunk.iter().map(|r| r.time).collect();
                 let bits: Vec<u64> = chunk.iter().map(|r| r.value).collect();
                 self.encoded.clear();
@@ -335,9 +362,8 @@ impl<'a> StoreFlush<'a> {
     fn put_rich(&mut self, id: u32, seq: Seq, rows: &[Row<std::sync::Arc<[u8]>>]) -> Result<(), SeriesError> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
             for chunk in partition.chunks(CHUNK_SAMPLES) {
-                let Some(first) = chunk.first() else { continue };
-                self.reaches_to(chunk, seq);
-                let key = ChunkKey::at(first.time, id, true, seq);
+                let first = self.note_chunk(chunk, seq);
+                let key = ChunkKey::at(first, id, true, seq);
                 let samples: Vec<(i64, &[u8])> = chunk.iter().map(|r| (r.time, &*r.value)).collect();
                 self.encoded.clear();
                 put_rich(key.base(), &samples, &mut self.encoded)
@@ -348,14 +374,30 @@ impl<'a> StoreFlush<'a> {
         Ok(())
     }
 
-    /// Records the bounds of a chunk's rows, sorted.
-    fn reaches_to<V>(&mut self, rows: &[Row<V>], seq: Seq) {
-        if let [first, .., last] | [first @ last] = rows {
-            let (bounds, partition) = (Bounds::of(first.time, last.time), partition_of(last.time));
-            let (all, newest) = self.bounds.entry(partition).or_insert((bounds, seq));
-            *all = all.and(bounds);
-            *newest = seq.max(*newest);
+    /// Records the bounds of a chunk's rows, sorted; returns the first time.
+    fn note_chunk<V>(&mut self, rows: &[Row<V>], seq: Seq) -> i64 {
+        let ([first, .., last] | [first @ last]) = rows else {
+            unreachable!("a chunk has samples");
+        };
+        if cfg!(debug_assertions) {
+            self.check_chunk(rows, seq);
         }
+        self.written += rows.len();
+        let (bounds, partition) = (Bounds::of(first.time, last.time), partition_of(last.time));
+        debug_assert_eq!(partition_of(first.time), partition, "a chunk stays in its partition");
+        let (all, newest) = self.bounds.entry(partition).or_insert((bounds, seq));
+        *all = all.and(bounds);
+        *newest = seq.max(*newest);
+        first.time
+    }
+
+    /// Checks the rows of a chunk that gets the number of commit `seq` (invariant 1).
+    fn check_chunk<V>(&self, rows: &[Row<V>], seq: Seq) {
+        assert!(rows.is_sorted_by(|a, b| a.time < b.time), "a chunk has one sample for each time");
+        assert!(rows.iter().all(|row| row.seq <= seq), "a chunk has the number of its last commit");
+        let oldest = rows.iter().map(|row| row.seq).min().unwrap_or(seq);
+        let apart = self.snapshots.iter().find(|at| (oldest..seq).contains(*at));
+        assert_eq!(apart, None, "a snapshot sees samples of commit {oldest:?} and not those of {seq:?}");
     }
 
     /// Writes `encoded`.
@@ -394,7 +436,7 @@ impl<'a> StoreFlush<'a> {
     /// Writes new samples, sorted, together with small stored chunks of their partitions.
     fn merge_floats(&mut self, id: u32, seq: Seq, rows: Vec<Row<u64>>) -> Result<(), SeriesError> {
         for partition in rows.chunk_by(|a, b| partition_of(a.time) == partition_of(b.time)) {
-            let Some(of) = partition.first().map(|r| partition_of(r.time)) else { continue };
+            let of = partition.first().map(|r| partition_of(r.time)).expect("chunk_by yields no empty slice");
             let taken = match partition.len() {
                 len if len >= CHUNK_SAMPLES => Vec::new(),
                 len => self.small_chunks(of, id, len)?,
@@ -406,6 +448,7 @@ impl<'a> StoreFlush<'a> {
             let mut all = Vec::new();
             for chunk in &taken {
                 let (times, bits) = decode(self.store, chunk)?;
+                self.taken += times.len();
                 let old = times.into_iter().zip(bits);
                 all.extend(old.map(|(time, value)| Row { time, seq: chunk.key.seq, value }));
                 self.entries.put(chunk.key.encode(self.store), Seq::ZERO, None);
@@ -419,7 +462,7 @@ impl<'a> StoreFlush<'a> {
 
     /// The stored chunks that samples of a series are merged with (invariant 3).
     fn small_chunks(&mut self, partition: i64, id: u32, len: usize) -> Result<Vec<Live>, SeriesError> {
-        let oldest = self.snapshots.first().copied().unwrap_or_default();
+        let oldest = *self.snapshots.first().expect("a flush has the snapshot of the newest commit");
         let stored = self.stored(partition, id)?;
         if stored.iter().any(|(_, chunk)| chunk.key.rich) {
             // Merged floats count as later than they are; with payloads among them that could matter.
@@ -443,7 +486,7 @@ impl<'a> StoreFlush<'a> {
         loop {
             let mut grown = false;
             for index in 0..chunks.len() {
-                let Some((_, first, last, _, _)) = chunks.get(index) else { break };
+                let (_, first, last, _, _) = chunks.get(index).expect("an index below the length");
                 let overlaps =
                     chunks.iter().zip(&taken).any(|((_, f, l, ..), t)| *t && f <= last && first <= l);
                 if let Some(taken) = taken.get_mut(index).filter(|t| !**t && overlaps) {
@@ -468,6 +511,7 @@ impl<'a> StoreFlush<'a> {
     fn delete(&mut self, id: u32, deletions: &[Deletion]) -> Result<(), SeriesError> {
         let listed = || deletions.iter().filter(|d| d.ids.is_some());
         let (first, last) = (listed().map(|d| d.from).min(), listed().map(|d| d.to).max());
+        debug_assert!(deletions.is_sorted_by_key(|d| d.seq), "deletions come in the order of their commits");
         let mut live = std::mem::take(&mut self.live);
         if let (Some(first), Some(last)) = (first, last) {
             let mut cursor = self.view.cursor(self.chunks, Seq::MAX);
@@ -491,6 +535,7 @@ impl<'a> StoreFlush<'a> {
 
     /// Replaces a chunk by its samples that remain after a deletion, if any.
     fn rewrite(&mut self, id: u32, chunk: Live, deletion: &Deletion) -> Result<Option<Live>, SeriesError> {
+        debug_assert!(chunk.key.seq < deletion.seq, "a deletion hides what earlier commits wrote");
         let (seq, version) = (chunk.key.seq, self.number(deletion.seq));
         let hidden = |time: i64| deletion.from <= time && time <= deletion.to;
         let key = chunk.key.encode(self.store);
@@ -510,6 +555,7 @@ impl<'a> StoreFlush<'a> {
             let left = times.iter().zip(&bits).filter(|(time, _)| !hidden(**time));
             let (kept, bits): (Vec<i64>, Vec<u64>) = left.map(|(t, b)| (*t, *b)).unzip();
             let first = kept.first().copied();
+            // Where nothing is left, nothing is encoded.
             self.encoder.encode(first.unwrap_or_default(), &kept, &bits, &mut bytes);
             (times.len(), kept.len(), first)
         };

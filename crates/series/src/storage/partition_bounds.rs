@@ -32,7 +32,8 @@ impl Bounds {
 
     /// Of one chunk, by the times of its first and last sample.
     pub(crate) fn of(first: i64, last: i64) -> Self {
-        Self { last, span: last.saturating_sub(first) }
+        debug_assert!(first <= last, "a chunk from {first} to {last}");
+        Self { last, span: last - first }
     }
 
     /// Bounds of both.
@@ -49,6 +50,11 @@ impl Bounds {
         let mut out = vec![FORM];
         put_varint(&mut out, self.last.wrapping_sub(base_of(partition)) as u64);
         put_varint(&mut out, self.span as u64);
+        debug_assert_eq!(
+            Self::decode(partition, &out),
+            Ok(self),
+            "bounds lie in their partition {partition}"
+        );
         Some(out)
     }
 
@@ -87,6 +93,7 @@ impl Reach {
     pub(crate) fn since(&self, partition: i64, from: i64) -> Option<i64> {
         match self.0.read().get(&partition) {
             Some(of) if of.last < from => None,
+            // A span that is not known is longer than all times.
             Some(of) => Some(from.saturating_sub(of.span)),
             None => Some(i64::MIN),
         }

@@ -109,6 +109,8 @@ impl GroupWriter {
     /// Adds samples whose times rise strictly. `chunks`: a long group may be encoded as chunks, which are
     /// applied before other groups of the same commit; so the series must have no other group in the section.
     pub(crate) fn floats(&mut self, target: Target, times: &[i64], bits: &[u64], chunks: bool) {
+        assert_eq!(times.len(), bits.len(), "every time has a value");
+        debug_assert!(times.is_sorted_by(|a, b| a < b), "times of a group rise");
         match (times, bits) {
             ([], _) | (_, []) => {}
             ([time], [value]) => match as_integer(*value) {
@@ -166,10 +168,13 @@ impl GroupWriter {
         }
         self.head(target, PAYLOADS);
         put_varint(&mut self.out, len as u64);
+        let mut written = 0;
         for (time, payload) in samples {
             self.time(time);
             put_bytes(&mut self.out, payload);
+            written += 1;
         }
+        assert_eq!(written, len, "a group has as many samples as its head says");
     }
 }
 
@@ -360,8 +365,7 @@ pub(crate) fn put_deletion(
         (Some(_), true) => 2,
     });
     if let Some(ids) = ids {
-        // Writing to a vector does not fail.
-        let _ = ids.serialize_into(out);
+        ids.serialize_into(out).expect("writing to a vector does not fail");
     }
 }
 

@@ -48,7 +48,7 @@ impl Operation for SettingsOperation {
         let state = self.model.find(&self.store);
         let (id, options, floor) = match &state {
             Some(state) => (state.id, state.options(), state.floor()),
-            None => (self.model.next_id().unwrap_or(u32::MAX), SeriesOptions::default(), i64::MIN),
+            None => (self.model.new_id(), SeriesOptions::default(), i64::MIN),
         };
         let creates = state.is_none().then_some(self.store.as_str());
         // A floor never sinks: older samples are gone.

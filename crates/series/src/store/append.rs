@@ -42,6 +42,12 @@ struct UnknownSeries {
     id: Option<u32>,
 }
 
+impl UnknownSeries {
+    fn labels_in<'l>(&self, labels: &'l [u8]) -> &'l [u8] {
+        labels.get(self.start..self.end).expect("series follow each other in the labels")
+    }
+}
+
 impl Unknown {
     fn push(&mut self, labels: &[u8], hash: u64) {
         let start = self.labels.len();
@@ -50,7 +56,7 @@ impl Unknown {
     }
 
     fn labels(&self, series: &UnknownSeries) -> LabelsRef<'_> {
-        LabelsRef(self.labels.get(series.start..series.end).unwrap_or_default())
+        LabelsRef(series.labels_in(&self.labels))
     }
 
     fn get(&self, ordinal: u32) -> Option<&UnknownSeries> {
@@ -68,8 +74,7 @@ impl Unknown {
         let now = Some((index.last(), index.deaths()));
         if looked != now {
             for series in &mut self.series {
-                let labels = self.labels.get(series.start..series.end).unwrap_or_default();
-                series.id = index.find(labels, series.hash);
+                series.id = index.find(series.labels_in(&self.labels), series.hash);
             }
         }
         now
@@ -209,6 +214,7 @@ fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Re
             targets.push(Target::New(ordinal));
         }
     }
+    debug_assert_eq!(targets.len(), batch.group_count(), "every group has a target");
     Ok(Resolved { targets, unknown, known })
 }
 
@@ -387,7 +393,7 @@ impl AppendSamples {
         let new = fresh.clone().count() as u64;
         let max = options.series_max;
         if new > 0 && held + new > max {
-            let labels = fresh.next().map(|labels| labels.to_string()).unwrap_or_default();
+            let labels = fresh.next().expect("there are new series").to_string();
             return Err(SeriesError::CardinalityLimit { store: self.store.clone(), new, held, max, labels });
         }
         if new > u64::from(u32::MAX - last) {
@@ -424,6 +430,7 @@ impl AppendSamples {
                 Target::New(ordinal) => self.unknown.get(ordinal).and_then(|series| series.id),
             };
             let range = (check.samples.first(), check.samples.last());
+            // A new series has nothing to compare with, and a group may have no samples.
             let (Some(id), (Some((from, _)), Some((to, _)))) = (id, range) else { continue };
             found.clear();
             let place = self.model.place(state.id);
@@ -466,7 +473,7 @@ impl Operation for AppendSamples {
                 self.unknown.look_again(&index, self.looked);
                 (state.id, index.last())
             }
-            None => (self.model.next_id().unwrap_or(u32::MAX), 0),
+            None => (self.model.new_id(), 0),
         };
         let creates = state.is_none().then_some(self.store.as_str());
         let new = self.unknown.series.iter().map(|series| match series.id {
@@ -474,6 +481,11 @@ impl Operation for AppendSamples {
             None => NewSeries::Created(self.unknown.labels(series).as_bytes()),
         });
         let created = self.unknown.series.iter().filter(|series| series.id.is_none()).count();
+        assert!(
+            created as u64 <= u64::from(u32::MAX - last),
+            "validation leaves numbers for {created} series after {last}"
+        );
+        // Without new series the number is not used.
         put_samples(out, (store, creates), last.saturating_add(1), new, &self.groups);
         (self.samples, created as u64)
     }

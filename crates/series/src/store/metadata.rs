@@ -63,7 +63,7 @@ impl Operation for MetadataOperation {
 
     fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
         let state = self.model.find(&self.store);
-        let id = state.as_ref().map_or_else(|| self.model.next_id().unwrap_or(u32::MAX), |state| state.id);
+        let id = state.as_ref().map_or_else(|| self.model.new_id(), |state| state.id);
         let creates = state.is_none().then_some(self.store.as_str());
         put_metadata(out, (id, creates), &self.all);
         (self.all.len() as u64, 0)

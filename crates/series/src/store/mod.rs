@@ -99,7 +99,7 @@ impl SeriesStore {
 
     /// The result of an append. The creator of many series adds their postings, which the commit skipped.
     fn appended(&self, committed: &Committed) -> Appended {
-        let (samples, created) = committed.outcomes.first().copied().unwrap_or_default();
+        let (samples, created) = *committed.outcomes.first().expect("every operation has an outcome");
         if created > 0
             && let Some(state) = self.model.find(&self.name)
         {

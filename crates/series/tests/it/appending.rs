@@ -20,6 +20,36 @@ fn samples_in_any_order_are_read_in_order() {
 }
 
 #[test]
+fn long_groups_of_one_series_are_read_back() {
+    let env = Env::memory();
+    let db = Db::open(&env);
+    // Groups of a series that has several do not travel as chunks, so each arrives whole.
+    let mut batch = SampleBatch::new();
+    for first in [0, 10_000] {
+        let times: Vec<i64> = (first..first + 10_000).collect();
+        let values: Vec<f64> = times.iter().map(|time| *time as f64).collect();
+        batch.series(&labels("m")).extend(&times, &values);
+    }
+    assert_eq!(db.store.append(&batch).unwrap().samples, 20_000);
+    let expected: Vec<(i64, u64)> = (0..20_000).map(|time| (time, (time as f64).to_bits())).collect();
+    let found = |db: &Db| {
+        let snapshot = db.engine.snapshot();
+        let at = db.store.at(&snapshot);
+        let mut selection = at.select(&matchers("m"), i64::MIN, i64::MAX).unwrap();
+        let mut samples = Samples::default();
+        selection.next().unwrap();
+        selection.samples(&mut samples).unwrap();
+        samples.bits().collect::<Vec<_>>()
+    };
+    assert!(found(&db) == expected);
+    drop(db);
+    let db = Db::open(&env);
+    assert!(found(&db) == expected);
+    db.checkpoint();
+    assert!(found(&db) == expected);
+}
+
+#[test]
 fn append_reports_written_samples_and_created_series() {
     let db = Db::memory();
     let mut batch = SampleBatch::new();

@@ -65,7 +65,13 @@ impl Steps {
         let count = (room / step + 1).min(i128::from(block));
         let first = |count: i128| i64::try_from(i128::from(next) + count * i128::from(self.increment)).ok();
         // The number after the last reserved one has to be a number, too.
-        first(count).or_else(|| first(count - 1)).filter(|first| *first != next)
+        let first = first(count).or_else(|| first(count - 1)).filter(|first| *first != next);
+        debug_assert!(
+            first.is_none_or(|first| (first > next) == (self.increment > 0)),
+            "{first:?} follows {next} in steps of {}",
+            self.increment
+        );
+        first
     }
 }
 
@@ -176,6 +182,11 @@ impl Sequences {
                     steps.reserve(state.next, block).ok_or(TablesError::Exhausted { sequence })?;
             }
             let number = state.next;
+            assert!(
+                number != state.reserved && (number < state.reserved) == (steps.increment > 0),
+                "number {number} is reserved, up to {}",
+                state.reserved
+            );
             // Within the reserved block, so the sum does not overflow.
             state.next = number.saturating_add(steps.increment);
             state.is_called = true;
@@ -241,6 +252,7 @@ impl Tables {
     /// Those of a read.
     pub fn sequence(&self, sequence: u32) -> Result<(Steps, i64, bool), TablesError> {
         self.with_sequence(sequence, |state| {
+            // Only a damaged state has no number before the next one.
             let last =
                 if state.is_called { state.next.saturating_sub(state.steps.increment) } else { state.next };
             Ok(((state.steps, last, state.is_called), false))

@@ -62,6 +62,7 @@ impl TablesTx<'_> {
         };
         let id = parts.next_column;
         parts.next_column += 1;
+        debug_assert!(parts.columns.iter().all(|column| column.id < id), "numbers of columns rise");
         let nullable = def.nullable && identity.is_none();
         let missing = Value::Null;
         let precision = checked_precision(&parts.name, &def.name, def.ty, def.precision)?;
@@ -162,9 +163,7 @@ impl TablesTx<'_> {
             if schema.columns().iter().any(|column| column.name == name) {
                 return Err(TablesError::Duplicate { kind: "column", name: name.to_owned() });
             }
-            if let Some(column) = parts.columns.get_mut(place) {
-                column.name = name.to_owned();
-            }
+            parts.column_mut(place).name = name.to_owned();
             Ok(())
         })
     }
@@ -183,13 +182,11 @@ impl TablesTx<'_> {
             let place = schema.index_of(column)?;
             let known = schema.column_at(place)?;
             let default = tx.checked_default(table, column, (known.ty, known.labels.as_deref()), default)?;
-            match parts.columns.get_mut(place) {
-                Some(column) if column.identity.is_some() && default != DefaultValue::None => {
-                    return Err(invalid(table, format!("identity column {:?} has no default", column.name)));
-                }
-                Some(column) => column.default = kept_default(default, column.precision),
-                None => {}
+            let column = parts.column_mut(place);
+            if column.identity.is_some() && default != DefaultValue::None {
+                return Err(invalid(table, format!("identity column {:?} has no default", column.name)));
             }
+            column.default = kept_default(default, column.precision);
             Ok(())
         })
     }
@@ -207,10 +204,9 @@ impl TablesTx<'_> {
         self.alter(table, |_, schema, parts| {
             let place = schema.index_of(column)?;
             let ty = schema.column_at(place)?.ty;
-            if let Some(known) = parts.columns.get_mut(place) {
-                known.precision = checked_precision(table, column, ty, precision)?;
-                known.default = kept_default(std::mem::take(&mut known.default), known.precision);
-            }
+            let known = parts.column_mut(place);
+            known.precision = checked_precision(table, column, ty, precision)?;
+            known.default = kept_default(std::mem::take(&mut known.default), known.precision);
             Ok(())
         })
     }

@@ -207,9 +207,7 @@ impl TablesTx<'_> {
                     format!("foreign key {:?} sets column {column:?} to NULL", key.name),
                 ));
             }
-            if let Some(column) = parts.columns.get_mut(place) {
-                column.nullable = nullable;
-            }
+            parts.column_mut(place).nullable = nullable;
             let schema = tx.put_parts(parts, false)?;
             if nullable {
                 return Ok(());

@@ -132,9 +132,8 @@ impl TablesTx<'_> {
             None => fresh_name(|name| index_name_taken(&parts, name), index_label(&parts, def)),
         };
         check_name(&parts.name, "index", &name)?;
-        if let Some(index) = parts.indexes.get_mut(place) {
-            (index.name, index.of_key) = (name, false);
-        }
+        let index = parts.index_mut(place);
+        (index.name, index.of_key) = (name, false);
         self.put_parts(parts, false)?;
         Ok(true)
     }
@@ -153,9 +152,8 @@ impl TablesTx<'_> {
             })?;
             if let Some(label) = label_for_key(parts, place) {
                 let name = fresh_name(|name| index_name_taken(parts, name), label);
-                if let Some(index) = parts.indexes.get_mut(place) {
-                    (index.name, index.of_key) = (name, true);
-                }
+                let index = parts.index_mut(place);
+                (index.name, index.of_key) = (name, true);
                 return Ok(());
             }
             let index = parts.indexes.remove(place);

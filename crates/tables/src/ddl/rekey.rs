@@ -106,9 +106,7 @@ impl TablesTx<'_> {
             tx.move_rows(&old, &mut loader, &mut |values| {
                 let stopped = || invalid(table, format!("column {column:?} cannot become {ty} in every row"));
                 let value = change(values).ok_or_else(stopped)?;
-                if let Some(place) = values.get_mut(place) {
-                    *place = value;
-                }
+                *values.get_mut(place).expect("a row has a value for each column") = value;
                 Ok(())
             })?;
             loader.finish(tx, Some(parts))
@@ -185,10 +183,10 @@ impl TablesTx<'_> {
             if rows.len() < BATCH {
                 return Ok(());
             }
-            if let Some((last, _)) = rows.pop() {
-                next = last;
-                next.push(0);
-            }
+            let (last, _) = rows.pop().expect("a full batch has rows");
+            debug_assert!(next <= last, "batches of rows follow each other");
+            next = last;
+            next.push(0);
         }
     }
 }

@@ -27,7 +27,7 @@ impl TablesTx<'_> {
     ) -> Result<(), TablesError> {
         self.alter(table, |_, schema, parts| {
             let place = schema.index_of(column)?;
-            let Some(column) = parts.columns.get_mut(place) else { return Ok(()) };
+            let column = parts.column_mut(place);
             let is_integer = matches!(column.ty, Type::INT2 | Type::INT4 | Type::INT8);
             if identity.is_some() && (!is_integer || column.default != DefaultValue::None || column.nullable)
             {

@@ -109,6 +109,7 @@ impl Loader {
         schema: &Arc<Schema>,
         values: &[Value<'_>],
     ) -> Result<(), TablesError> {
+        debug_assert_eq!(values.len(), schema.columns().len(), "a row has a value for each column");
         check(schema, values)?;
         self.key.clear();
         // Space for the object's number, which is set when the runs are written.
@@ -133,10 +134,10 @@ impl Loader {
             return Err(TablesError::TooLarge { table, what: "row", bytes, max: ROW_BYTES_MAX });
         }
         let (key, row) = (std::mem::take(&mut self.key), std::mem::take(&mut self.row));
-        let added = self.add(0, key.get(4..).unwrap_or_default(), &row);
+        let added = self.add(0, without_object(&key), &row);
         for (ordinal, index) in schema.indexes().iter().enumerate().filter(|_| added.is_ok()) {
             if let Some(entry) = index_entry(schema, index, values, &key)? {
-                self.add(ordinal + 1, entry.key.get(4..).unwrap_or_default(), &entry.value)?;
+                self.add(ordinal + 1, without_object(&entry.key), &entry.value)?;
             }
         }
         (self.key, self.row) = (key, row);
@@ -150,8 +151,11 @@ impl Loader {
     /// Adds an entry of one object; spills or starts to stream when it is time.
     #[inline]
     fn add(&mut self, ordinal: usize, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
-        let Some(sorter) = self.sorters.get_mut(ordinal) else { return Ok(()) };
-        let object = self.loaded.objects.get(ordinal).copied().unwrap_or_default();
+        let sorter = self.sorters.get_mut(ordinal).expect("the rows and every index have a sorter");
+        let object = self.loaded.objects.get(ordinal).copied();
+        assert!(object.is_some() || !sorter.is_streaming(), "entries are written under declared objects");
+        // Entries in the buffer have no object yet.
+        let object = object.unwrap_or_default();
         let added = sorter.add(key, value, object);
         if sorter.is_streaming() && matches!(&added, Ok(complete) if complete.is_empty()) {
             return Ok(());
@@ -180,9 +184,8 @@ impl Loader {
         ordinal: usize,
         work: impl FnOnce(&mut Sorter, Target<'_>) -> Result<R, SortError>,
     ) -> Result<R, TablesError> {
-        let missing = || TablesError::Definition { table: String::new(), what: "an index is gone".into() };
-        let object = self.loaded.objects.get(ordinal).copied().ok_or_else(missing)?;
-        let sorter = self.sorters.get_mut(ordinal).ok_or_else(missing)?;
+        let object = *self.loaded.objects.get(ordinal).expect("objects are declared before their runs");
+        let sorter = self.sorters.get_mut(ordinal).expect("the rows and every index have a sorter");
         let tables = &self.loaded.tables;
         let target = Target { engine: &tables.engine, keyspace: tables.model.spaces().rows, object };
         work(sorter, target).map_err(|error| self.sort_error(ordinal, error))
@@ -238,11 +241,8 @@ impl Loader {
         values: &[Value<'_>],
     ) -> Result<(), TablesError> {
         let schema = self.schema.clone();
-        let (Some(foreign), Some(parents)) =
-            (schema.foreign_keys().get(ordinal), self.parents.get_mut(ordinal))
-        else {
-            return Ok(());
-        };
+        let foreign = schema.foreign_keys().get(ordinal).expect("there are parents by foreign key");
+        let parents = self.parents.get_mut(ordinal).expect("the caller counts the foreign keys");
         if let Some(key) = parent_of(&schema, foreign, values, Some(&parents.schema))? {
             parents.keys.insert(key);
             if parents.keys.len() >= PARENTS_MAX {
@@ -255,13 +255,14 @@ impl Loader {
 
     fn look_for_parents(&mut self, tx: &mut TablesTx<'_>, ordinal: usize) -> Result<(), TablesError> {
         let rows = tx.spaces().rows;
-        let Some(parents) = self.parents.get_mut(ordinal) else { return Ok(()) };
+        let parents = self.parents.get_mut(ordinal).expect("the caller counts the foreign keys");
         for key in parents.keys.drain() {
             if tx.kv.peek(rows, &key)?.is_none() {
-                let foreign = self.schema.foreign_keys().get(ordinal);
+                let foreign =
+                    self.schema.foreign_keys().get(ordinal).expect("there are parents by foreign key");
                 return Err(TablesError::ForeignKey {
                     table: self.schema.name().to_owned(),
-                    constraint: foreign.map(|foreign| foreign.name.clone()).unwrap_or_default(),
+                    constraint: foreign.name.clone(),
                     what: format!("{} is not there", display::any_key(&parents.schema, &key)),
                 });
             }
@@ -276,7 +277,7 @@ impl Loader {
     fn judge(&mut self, tx: &mut TablesTx<'_>) -> Result<(), TablesError> {
         let rows = tx.spaces().rows;
         for ordinal in 0..self.parents.len() {
-            let Some(parents) = self.parents.get_mut(ordinal) else { continue };
+            let parents = self.parents.get_mut(ordinal).expect("the loop counts the foreign keys");
             parents.many |= parents.keys.len() > GUARDS_MAX;
             if parents.many {
                 for object in parents.schema.parts.objects() {
@@ -307,8 +308,9 @@ impl Loader {
                 tx.drop_objects(present);
             }
             let rows = tx.spaces().rows;
+            assert_eq!(objects.len(), self.sorters.len(), "the rows and every index have an object");
             for (ordinal, object) in objects.iter().enumerate() {
-                let Some(sorter) = self.sorters.get_mut(ordinal) else { continue };
+                let sorter = self.sorters.get_mut(ordinal).expect("there are as many sorters as objects");
                 sorter.sort();
                 let written = sorter.each(*object, |key, value| {
                     tx.kv.put(rows, key, value);
@@ -351,12 +353,19 @@ impl Loader {
     }
 }
 
-/// The definition with the new objects in place of the old ones.
+/// A key without its object.
+fn without_object(key: &[u8]) -> &[u8] {
+    key.get(4..).expect("a key begins with its object, or room for it")
+}
+
+/// The definition with the new objects in place of the old ones, which are dropped with it.
 fn renewed(mut parts: Parts, old: &[u32], objects: &[u32]) -> Parts {
+    assert_eq!(old.len(), objects.len(), "every object is renewed");
     let renewed: HashMap<u32, u32> = old.iter().copied().zip(objects.iter().copied()).collect();
     let new = |object: &mut u32| *object = renewed.get(object).copied().unwrap_or(*object);
     new(&mut parts.rows);
     parts.indexes.iter_mut().for_each(|index| new(&mut index.object));
     parts.foreign_keys.iter_mut().for_each(|foreign| new(&mut foreign.index));
+    assert!(parts.objects().all(|object| !old.contains(&object)), "a definition names no dropped object");
     parts
 }

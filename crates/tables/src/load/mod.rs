@@ -219,6 +219,7 @@ impl Load {
             self.kv.delete(catalog, &loading_key(*object));
         }
         let mut operations: Vec<Box<dyn Operation>> = self.state.operation().into_iter().collect();
+        assert!(operations.is_empty() || self.kv.has_writes(), "a changed definition is a write");
         if self.kv.has_writes() {
             operations.push(Box::new(self.kv.into_batch()));
             let committed = self.tables.commit(operations);
@@ -229,7 +230,9 @@ impl Load {
     }
 
     fn write_through(&mut self) -> Result<(), TablesError> {
-        let Way::Through(waiting) = &mut self.way else { return Ok(()) };
+        let Way::Through(waiting) = &mut self.way else {
+            unreachable!("a load into new objects has no waiting rows");
+        };
         let rows = std::mem::take(waiting);
         if rows.is_empty() {
             return Ok(());

@@ -126,7 +126,8 @@ impl Sorter {
                 }
                 std::cmp::Ordering::Less => {
                     self.streamed = true;
-                    complete = self.stream.take().map(Stream::finish).transpose()?.unwrap_or_default();
+                    let stream = self.stream.take().expect("a stream was just found");
+                    complete = stream.finish()?;
                 }
             }
         } else if !self.unsorted && !self.items.is_empty() && key <= self.last.as_slice() {
@@ -136,8 +137,9 @@ impl Sorter {
             self.last.clear();
             self.last.extend_from_slice(key);
         }
-        let at = self.buffer.len() as u32;
-        self.items.push(Item { head: head(key), at, key: key.len() as u16 });
+        let at = u32::try_from(self.buffer.len()).expect("a buffer is written before it has 4 GiB");
+        let length = u16::try_from(key.len()).expect("keys are checked to be shorter than 64 KiB");
+        self.items.push(Item { head: head(key), at, key: length });
         self.buffer.extend_from_slice(&(value.len() as u32).to_le_bytes());
         self.buffer.extend_from_slice(key);
         self.buffer.extend_from_slice(value);
@@ -146,6 +148,7 @@ impl Sorter {
 
     /// Writes the buffer, which is in order, and then streams further entries.
     pub(crate) fn stream(&mut self, target: Target<'_>) -> Result<(), SortError> {
+        assert!(self.may_stream(), "what is streamed is in order and not written yet");
         let mut writer = target.engine.run_writer(target.keyspace, true)?;
         self.each(target.object, |key, value| Ok(writer.add(key, Seq::ZERO, Some(value))?))?;
         self.forget_buffered();
@@ -283,6 +286,7 @@ fn show(
             if before.is_some_and(|(head, before)| head == item.head && before == key) {
                 return Err(SortError::Duplicate(full));
             }
+            debug_assert!(before.is_none_or(|(_, before)| before < key), "entries are written in order");
             before = Some((item.head, key));
             each(&full, value)?;
         }
@@ -297,9 +301,8 @@ fn put_full(full: &mut Vec<u8>, object: u32, key: &[u8]) {
 }
 
 fn entry(buffer: &[u8], item: Item) -> (&[u8], &[u8]) {
-    let rest = buffer.get(item.at as usize..).unwrap_or_default();
-    let (len, rest) =
-        rest.split_first_chunk::<4>().map_or((0, rest), |(l, rest)| (u32::from_le_bytes(*l), rest));
-    let (key, rest) = rest.split_at_checked(usize::from(item.key)).unwrap_or_default();
-    (key, rest.get(..len as usize).unwrap_or_default())
+    let whole = "items lie in the buffer that they were added to";
+    let (len, rest) = buffer.get(item.at as usize..).and_then(<[u8]>::split_first_chunk::<4>).expect(whole);
+    let (key, rest) = rest.split_at_checked(usize::from(item.key)).expect(whole);
+    (key, rest.get(..u32::from_le_bytes(*len) as usize).expect(whole))
 }

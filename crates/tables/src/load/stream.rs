@@ -111,7 +111,8 @@ impl Helper {
 
     fn add(&mut self, object: u32, key: &[u8], value: &[u8]) -> Result<(), TablesError> {
         let batch = &mut self.batch;
-        batch.extend_from_slice(&((4 + key.len()) as u16).to_le_bytes());
+        let length = u16::try_from(4 + key.len()).expect("keys are checked to be shorter than 64 KiB");
+        batch.extend_from_slice(&length.to_le_bytes());
         batch.extend_from_slice(&(value.len() as u32).to_le_bytes());
         batch.extend_from_slice(&object.to_be_bytes());
         batch.extend_from_slice(key);
@@ -120,6 +121,7 @@ impl Helper {
     }
 
     fn send(&mut self) -> Result<(), TablesError> {
+        // Without an emptied batch a new one is filled.
         let next = self.emptied.try_recv().unwrap_or_default();
         let batch = std::mem::replace(&mut self.batch, next);
         let sent = self.filled.as_ref().is_some_and(|filled| filled.send(batch).is_ok());
@@ -156,6 +158,7 @@ fn write(
             writer.add(key, Seq::ZERO, Some(value))?;
             rest = after;
         }
+        assert!(rest.is_empty(), "a batch holds whole entries; {} bytes are left", rest.len());
         batch.clear();
         // The batch is dropped if the channel is full.
         let _ = give_back.try_send(batch);

@@ -37,7 +37,8 @@ impl Model for TablesModel {
         while !decoder.is_empty() {
             decoder.varint("table")?;
         }
-        self.last_ddl.store(apply.seq.0, Ordering::Release);
+        let before = self.last_ddl.swap(apply.seq.0, Ordering::AcqRel);
+        debug_assert!(before <= apply.seq.0, "commits are applied in their order");
         Ok(())
     }
 

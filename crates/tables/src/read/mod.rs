@@ -251,6 +251,7 @@ pub trait TablesRead: sealed::Sealed {
             put_row_key(&schema, key, bytes)?;
         }
         let found = self.fetch_many(&encoded.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        debug_assert_eq!(found.len(), keys.len(), "every key was looked up");
         let row = |(bytes, value): (Vec<u8>, Option<Vec<u8>>)| {
             value.map(|value| OwnedRow::new(schema.clone(), bytes, value))
         };

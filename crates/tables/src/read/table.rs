@@ -72,7 +72,14 @@ impl Table {
         let parts =
             Parts::decode(&stored).map_err(TablesError::damaged(format!("definition {}", self.0.id)))?;
         let schema = match &*loaded {
-            Some(loaded) if loaded.schema.version() == parts.version => loaded.schema.clone(),
+            Some(loaded) if loaded.schema.version() == parts.version => {
+                debug_assert_eq!(
+                    loaded.schema.parts.encode(),
+                    parts.encode(),
+                    "a version has one definition"
+                );
+                loaded.schema.clone()
+            }
             _ => Arc::new(Schema::new(parts)),
         };
         if loaded.as_ref().is_none_or(|loaded| loaded.at < read.at()) {
@@ -176,7 +183,7 @@ impl PointGet {
     ) -> Result<Option<PointRow<'a>>, TablesError> {
         let read = snapshot.read();
         self.renew(read)?;
-        let Some((schema, _)) = &self.schema else { return Ok(None) };
+        let (schema, _) = self.schema.as_ref().expect("renewing sets the schema");
         put_row_key(schema, key, &mut self.key)?;
         let found = read.get(self.model.spaces().rows, &self.key)?;
         Ok(found.map(|value| PointRow { schema, key: &self.key, value }))
@@ -195,7 +202,7 @@ impl PointGet {
     ) -> Result<(), TablesError> {
         let read = snapshot.read();
         self.renew(read)?;
-        let Some((schema, _)) = &self.schema else { return Ok(()) };
+        let (schema, _) = self.schema.as_ref().expect("renewing sets the schema");
         for (batch, keys) in keys.chunks(MANY).enumerate() {
             self.key.clear();
             let mut ends = [0; MANY];
@@ -205,10 +212,10 @@ impl PointGet {
             }
             let (mut encoded, mut start) = ([&[][..]; MANY], 0);
             for (key, end) in encoded.iter_mut().zip(ends).take(keys.len()) {
-                *key = self.key.get(start..end).unwrap_or_default();
+                *key = self.key.get(start..end).expect("keys follow each other");
                 start = end;
             }
-            let encoded = encoded.get(..keys.len()).unwrap_or_default();
+            let encoded = encoded.get(..keys.len()).expect("a batch has MANY keys at most");
             let mut outcome = Ok(());
             read.get_many(self.model.spaces().rows, encoded, |number, value| {
                 let row = encoded.get(number).zip(value.as_deref());
@@ -261,10 +268,10 @@ impl TablesRead for TablesAt<'_> {
 
     fn fetch_many(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, TablesError> {
         let mut found = Vec::with_capacity(keys.len());
-        self.snapshot
-            .reading()
-            .view()
-            .get_many(self.spaces().rows, keys, |_, value| found.push(value.map(|value| value.to_vec())))?;
+        self.snapshot.reading().view().get_many(self.spaces().rows, keys, |number, value| {
+            debug_assert_eq!(number, found.len(), "values come in the order of their keys");
+            found.push(value.map(|value| value.to_vec()));
+        })?;
         Ok(found)
     }
 

@@ -120,7 +120,7 @@ pub(crate) fn index_entry(
         put_marked(&mut key, &value, part.order);
     }
     check_length(schema, "index key", key.len() - 4)?;
-    let suffix = row_key.get(4..).unwrap_or_default();
+    let suffix = row_key.get(4..).expect("a row's key begins with its object");
     let mut value = vec![u8::from(exclusive)];
     if exclusive {
         value.extend_from_slice(suffix);
@@ -128,6 +128,10 @@ pub(crate) fn index_entry(
         put_varint(&mut value, suffix.len() as u64);
         key.extend_from_slice(suffix);
     }
+    debug_assert!(
+        entry_row(schema.parts.rows, &key, &value).is_ok_and(|row| row.get(4..) == Some(suffix)),
+        "an index entry leads to its row"
+    );
     Ok(Some(Entry { key, value, exclusive }))
 }
 

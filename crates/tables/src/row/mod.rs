@@ -83,6 +83,7 @@ impl<'a> Row<'a> {
     /// Decodes the key column number `ordinal`, which the key holds exactly.
     #[inline]
     fn read_key(&self, ordinal: usize, ty: Type) -> Result<Value<'a>, DecodeError> {
+        // A key that is too short is damaged, and decodes to nothing.
         let mut rest = self.key.get(4..).unwrap_or_default();
         for before in self.schema.key_columns().iter().take(ordinal) {
             let column = self.schema.columns().get(*before);

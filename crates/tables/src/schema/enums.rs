@@ -184,6 +184,10 @@ impl EnumType {
         let order = order.ok_or_else(|| {
             wrong(&self.name, format!("no label fits at the place of {label:?} any more; make a new type"))
         })?;
+        debug_assert!(
+            before < Some(order) && behind.is_none_or(|behind| order < behind),
+            "label {label:?} of number {order} lies between its neighbours"
+        );
         self.labels.insert(at, (order, label.to_owned()));
         Ok(())
     }
@@ -197,9 +201,8 @@ impl EnumType {
                 if self.labels.iter().any(|(_, known)| known == to) {
                     return Err(TablesError::Duplicate { kind: "enum label", name: to.clone() });
                 }
-                if let Some((_, label)) = self.labels.get_mut(place) {
-                    label.clone_from(to);
-                }
+                let (_, label) = self.labels.get_mut(place).expect("the label was found there");
+                label.clone_from(to);
                 Ok(())
             }
             EnumChange::Rename(name) => {

@@ -9,7 +9,7 @@
 //! column is used for those it lacks. NULLs occupy space among the fixed columns, so that each column is
 //! found by one addition.
 
-use ropewalk_base::{DecodeError, put_varint};
+use ropewalk_base::{DecodeError, Decoder, put_varint};
 
 use crate::value::Value;
 use crate::value::types::Type;
@@ -76,8 +76,27 @@ impl Layout {
         let start = out.len();
         if !self.put_ends(number, values.clone(), false, out) {
             out.truncate(start);
-            self.put_ends(number, values, true, out);
+            self.put_ends(number, values.clone(), true, out);
         }
+        if cfg!(debug_assertions) {
+            self.check_row(out.get(start..).expect("the row was just appended"), values);
+        }
+    }
+
+    /// Checks that a row reads as it was written.
+    fn check_row<'v>(&self, row: &[u8], values: impl Iterator<Item = &'v Value<'v>>) {
+        let mut decoder = Decoder::new(row);
+        let head = decoder.varint("layout of a row").expect("a row begins with its layout");
+        let (mut stored, mut count) = (Vec::new(), 0);
+        for (index, value) in values.enumerate() {
+            stored.clear();
+            value.put_stored(&mut stored);
+            let wanted = (!value.is_null()).then_some(stored.as_slice());
+            let found = self.column(index, head % 2 == 1, decoder.rest());
+            assert_eq!(found, Ok(wanted), "column {index} of a row does not read as it was written");
+            count += 1;
+        }
+        assert_eq!(count, self.columns.len(), "a row has a value for each column of its layout");
     }
 
     /// As [`Layout::put`], with wide ends or not; false when narrow ones cannot represent the row's length.
@@ -93,17 +112,22 @@ impl Layout {
         let fixed_at = nulls_at + self.null_bytes;
         out.resize(fixed_at, 0);
         for ((bit, place), value) in self.places.iter().zip(values.clone()) {
-            if let (Some(bit), true) = (bit, value.is_null())
-                && let Some(byte) = out.get_mut(nulls_at + bit / 8)
-            {
+            debug_assert!(bit.is_some() || !value.is_null(), "NULL in a column that is NOT NULL");
+            if let (Some(bit), true) = (bit, value.is_null()) {
+                let byte = out.get_mut(nulls_at + bit / 8).expect("every nullable column has a bit");
                 *byte |= 1 << (bit % 8);
             }
             if let Place::Fixed(offset, width) = place {
                 value.put_stored(out);
+                debug_assert!(
+                    value.is_null() || out.len() == fixed_at + offset + width,
+                    "a value has another width than its column"
+                );
                 out.resize(fixed_at + offset + width, 0);
             }
         }
         let (ends_at, size) = (out.len(), if wide { 4 } else { 2 });
+        // A layout may have no varying columns.
         let first = ends_at + self.varying.saturating_sub(1) * size;
         out.resize(first, 0);
         for ((_, place), value) in self.places.iter().zip(values) {
@@ -115,11 +139,11 @@ impl Layout {
             }
             let at = ends_at + ordinal * size;
             // The last end is the end of the row and is not stored.
-            if at < first
-                && let (Some(slot), Some(bytes)) =
-                    (out.get_mut(at..at + size), (end as u32).to_le_bytes().get(..size))
-            {
-                slot.copy_from_slice(bytes);
+            if at < first {
+                // Longer rows than an end can say are refused for their length.
+                let bytes = (end as u32).to_le_bytes();
+                let slot = out.get_mut(at..at + size).expect("the row has room for the ends");
+                slot.copy_from_slice(bytes.get(..size).expect("an end has two or four bytes"));
             }
         }
         true

@@ -10,7 +10,7 @@ pub(crate) mod enums;
 pub(crate) mod layout;
 pub(crate) mod names;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ropewalk_engine::LockMode;
@@ -20,6 +20,7 @@ use crate::schema::define::{Action, DefaultValue, Identity};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::{Layout, LayoutColumn, Source};
 use crate::schema::names::schema_and_name;
+use crate::value::enum_value::number_of;
 use crate::value::expr::Expr;
 use crate::value::key::KeyOrder;
 use crate::value::precision::Precision;
@@ -323,6 +324,44 @@ impl Parts {
         Ok(())
     }
 
+    /// Checks a definition that is about to be stored: what every change of it preserves.
+    pub(crate) fn check(&self) {
+        let column = |id: &u16| self.columns.iter().find(|column| column.id == *id);
+        let ids: HashSet<u16> = self.columns.iter().map(|column| column.id).collect();
+        let names: HashSet<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+        let count = self.columns.len();
+        assert_eq!((ids.len(), names.len()), (count, count), "columns differ in number and name");
+        assert!(ids.iter().all(|id| *id < self.next_column), "numbers of columns rise");
+        for column in &self.columns {
+            let is_enum = number_of(column.ty).is_some();
+            assert_eq!(column.labels.is_some(), is_enum, "column {:?} has its type's labels", column.name);
+        }
+        assert_eq!(self.rowid.is_some(), self.key.is_empty(), "rows without a key have numbers");
+        assert!(
+            self.key.iter().all(|id| column(id).is_some_and(|column| !column.nullable)),
+            "columns of the key exist and are NOT NULL"
+        );
+        assert_eq!(self.layouts.last(), Some(&self.stored()), "the newest layout has the present columns");
+        let objects: HashSet<u32> = self.objects().collect();
+        assert_eq!(objects.len(), self.objects().count(), "rows and indexes differ in their objects");
+        for key in &self.foreign_keys {
+            assert_eq!(key.columns.len(), key.parent_columns.len(), "{:?} pairs columns", key.name);
+            assert!(key.columns.iter().all(|id| column(id).is_some()), "columns of {:?} exist", key.name);
+            let mut indexes = self.indexes.iter();
+            assert!(indexes.any(|index| index.object == key.index), "{:?} has its index", key.name);
+        }
+    }
+
+    /// A column by its position in the schema that the parts were copied from.
+    pub(crate) fn column_mut(&mut self, place: usize) -> &mut Column {
+        self.columns.get_mut(place).expect("a copy has the columns of its schema")
+    }
+
+    /// An index by its position.
+    pub(crate) fn index_mut(&mut self, place: usize) -> &mut Index {
+        self.indexes.get_mut(place).expect("the position was found among the indexes")
+    }
+
     /// All objects that hold keys of this table.
     pub(crate) fn objects(&self) -> impl Iterator<Item = u32> {
         std::iter::once(self.rows).chain(self.indexes.iter().map(|index| index.object))
@@ -375,6 +414,7 @@ impl Schema {
                     .collect()
             })
             .collect();
+        // Only a damaged definition has no layout.
         let newest = layouts.last().map(|l| l.columns.as_slice()).unwrap_or_default();
         let stored = newest.iter().filter_map(|column| place(column.id)).collect();
         Self { layouts, key, key_sources, sources, stored, parts }
@@ -492,8 +532,8 @@ impl Schema {
 
     /// Appends the row of `values`, one per column, in the newest layout.
     pub(crate) fn put_row(&self, values: &[Value<'_>], out: &mut Vec<u8>) {
-        let Some(layout) = self.layouts.last() else { return };
-        let stored = self.stored.iter().filter_map(|place| values.get(*place));
-        layout.put(self.layouts.len() - 1, stored, out);
+        let layout = self.layouts.last().expect("every stored definition has a layout");
+        let value = |place: &usize| values.get(*place).expect("a row has a value for each column");
+        layout.put(self.layouts.len() - 1, self.stored.iter().map(value), out);
     }
 }

@@ -214,7 +214,7 @@ pub(crate) fn take_marked(
             let turned: Vec<u8> = rest.iter().map(|byte| !byte).collect();
             let (value, left) = take_value(ty, &turned)?;
             let used = turned.len() - left.len();
-            Ok((value, rest.get(used..).unwrap_or_default()))
+            Ok((value, rest.get(used..).expect("a value takes no more bytes than there are")))
         }
         VALUE => take_value(ty, rest),
         _ => Err(error("mark of an index column")),

@@ -274,7 +274,7 @@ impl<'a> Value<'a> {
         };
         Ok(match scalar {
             (Scalar::Int2 | Scalar::Int4 | Scalar::Int8, value) if value.as_integer().is_some() => {
-                let wide = value.as_integer().unwrap_or_default();
+                let wide = value.as_integer().expect("the value was just found to be an integer");
                 match target {
                     Type::INT2 => Self::Int2(wide.try_into().map_err(|_| range(&value))?),
                     Type::INT4 => Self::Int4(wide.try_into().map_err(|_| range(&value))?),

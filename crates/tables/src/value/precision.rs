@@ -92,7 +92,8 @@ impl Precision {
     }
 
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        let place = |field| FIELDS.iter().position(|known| *known == field).unwrap_or_default() as u8;
+        let place =
+            |field| FIELDS.iter().position(|known| *known == field).expect("all fields are listed") as u8;
         out.push(self.digits.unwrap_or(NO_DIGITS));
         out.push(self.fields.map_or(0, |(greatest, least)| 1 + place(greatest) * 6 + place(least)));
     }

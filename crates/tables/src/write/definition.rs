@@ -41,6 +41,13 @@ impl TablesTx<'_> {
             );
             return Err(TablesError::Definition { table: parts.name, what });
         }
+        if cfg!(debug_assertions) {
+            parts.check();
+        }
+        debug_assert!(
+            Parts::decode(&encoded).is_ok_and(|parts| parts.encode() == encoded),
+            "a definition reads as it was written"
+        );
         self.kv.put(catalog, &table_key(parts.id), &encoded);
         for object in parts.objects() {
             if is_new || !self.kv_has_object(object)? {

@@ -19,6 +19,7 @@ use crate::write::{Change, Pending, Statement, Values, Work};
 const CASCADE_ROWS_MAX: usize = 1_000_000;
 
 pub(super) fn columns_of(schema: &Schema, ids: &[u16], values: &[Value<'_>]) -> Values {
+    // Only a damaged definition lacks a column of its keys.
     let value = |id: &u16| values.get(schema.place_of(*id)?).cloned().map(Value::into_owned);
     ids.iter().map(|id| value(id).unwrap_or(Value::Null)).collect()
 }
@@ -31,10 +32,15 @@ pub(super) fn same(a: &[Value<'_>], b: &[Value<'_>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.compare(b).is_some_and(|order| order.is_eq()))
 }
 
+/// The foreign key number `key` of a table whose reference is to be followed or checked.
+fn foreign_key(child: &Schema, key: usize) -> &ForeignKey {
+    child.foreign_keys().get(key).expect("references are numbered as the foreign keys of their table")
+}
+
 impl Statement<'_, '_> {
     /// Requires that the row has its parent at the end of the statement.
     pub(crate) fn expect_parent(&mut self, child: &Arc<Schema>, key: usize, values: &[Value<'_>]) {
-        let Some(foreign) = child.foreign_keys().get(key) else { return };
+        let foreign = foreign_key(child, key);
         let values = columns_of(child, &foreign.columns, values);
         if !any_null(&values) {
             self.pending.push(Pending::NeedsParent { child: child.clone(), key, values });
@@ -135,12 +141,7 @@ impl Statement<'_, '_> {
             if self.touched > CASCADE_ROWS_MAX {
                 return Err(TablesError::ForeignKey {
                     table: work.child.name().to_owned(),
-                    constraint: work
-                        .child
-                        .foreign_keys()
-                        .get(work.key)
-                        .map(|f| f.name.clone())
-                        .unwrap_or_default(),
+                    constraint: foreign_key(&work.child, work.key).name.clone(),
                     what: format!("more than {CASCADE_ROWS_MAX} rows would change with one statement"),
                 });
             }
@@ -149,13 +150,18 @@ impl Statement<'_, '_> {
         for pending in std::mem::take(&mut self.pending) {
             self.judge(pending)?;
         }
+        assert!(
+            self.work.is_empty() && self.pending.is_empty(),
+            "a statement ends when its references are followed and checked"
+        );
         Ok(())
     }
 
     pub(super) fn follow(&mut self, work: Work) -> Result<(), TablesError> {
         let Work { child, key, row, old, change } = work;
-        let Some(foreign) = child.foreign_keys().get(key) else { return Ok(()) };
+        let foreign = foreign_key(&child, key);
         self.hold(&row, LockMode::Update)?;
+        // An earlier change of the statement may have deleted the row, or moved it.
         let Some(stored) = self.load(&child, row)? else { return Ok(()) };
         let mut values: Vec<Value<'_>> = stored.values()?;
         if !same(&columns_of(&child, &foreign.columns, &values), &old) {
@@ -167,6 +173,7 @@ impl Statement<'_, '_> {
             return Ok(());
         }
         for (ordinal, id) in foreign.columns.iter().enumerate() {
+            // Only a damaged definition lacks a column of its keys.
             let Some(place) = child.place_of(*id) else { continue };
             let column = child.column_at(place)?;
             let value = match &change {
@@ -176,9 +183,7 @@ impl Statement<'_, '_> {
                 Change::SetDefault => self.default(&child, column)?,
                 Change::SetNull | Change::Delete => assigned(&child, column, Value::Null)?,
             };
-            if let Some(slot) = values.get_mut(place) {
-                *slot = value;
-            }
+            *values.get_mut(place).expect("a row has a value for each column") = value;
         }
         // The default may be the value that has just lost its parent: no change, but it must be checked.
         self.expect_parent(&child, key, &values);
@@ -190,7 +195,7 @@ impl Statement<'_, '_> {
         let rows = self.tx.spaces().rows;
         match pending {
             Pending::NeedsParent { child, key, values } => {
-                let Some(foreign) = child.foreign_keys().get(key) else { return Ok(()) };
+                let foreign = foreign_key(&child, key);
                 let parent = self.tx.schema_by_id(foreign.parent)?;
                 self.tx.guard_schema(&parent);
                 let missing = || TablesError::ForeignKey {
@@ -212,7 +217,7 @@ impl Statement<'_, '_> {
                 Ok(())
             }
             Pending::ParentGone { child, key, values } => {
-                let Some(foreign) = child.foreign_keys().get(key) else { return Ok(()) };
+                let foreign = foreign_key(&child, key);
                 let parent = self.tx.schema_by_id(foreign.parent)?;
                 if let Some(parent_key) = parent_key(&parent, foreign, &values)?
                     && self.peek(&parent_key)?.is_some()

@@ -226,6 +226,7 @@ impl<'a> Statement<'_, 'a> {
         old: Option<&OwnedRow>,
         values: Vec<Value<'_>>,
     ) -> Result<OwnedRow, TablesError> {
+        debug_assert_eq!(values.len(), schema.columns().len(), "a row has a value for each column");
         check(schema, &values)?;
         // The old values matter only for indexes and references.
         let has_followers = !(schema.indexes().is_empty()

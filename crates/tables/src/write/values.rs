@@ -53,6 +53,7 @@ pub(crate) fn completed<'v>(
             None => default(tables, schema, column, now_micros)?,
         });
     }
+    debug_assert_eq!(values.len(), schema.columns().len(), "every column was given, or left to its default");
     Ok(values)
 }
 
@@ -64,9 +65,8 @@ pub(crate) fn named<'v>(
     let mut row = vec![None; schema.columns().len()];
     for (name, value) in values {
         let place = schema.index_of(name)?;
-        if let Some(slot) = row.get_mut(place)
-            && slot.replace(value.borrowed()).is_some()
-        {
+        let slot = row.get_mut(place).expect("a row has a place for each column");
+        if slot.replace(value.borrowed()).is_some() {
             return Err(TablesError::Duplicate { kind: "column", name: (*name).to_owned() });
         }
     }

@@ -181,7 +181,8 @@ fn of_pattern(pattern: &crate::lang::regex::Pattern) -> Vec<Interval> {
     let prefix = pattern.prefix().unwrap_or_default();
     let mut start = key::key_of(Value::String(&prefix));
     // Without the two bytes that end the text.
-    start.truncate(start.len().saturating_sub(2));
+    debug_assert!(start.ends_with(&[0, 1]), "the key of a text ends with 00 01");
+    start.truncate(start.len() - 2);
     let own = Value::Regex(&pattern.pattern, &pattern.options);
     vec![Interval::prefix(start), Interval::point(own)]
 }
@@ -226,11 +227,18 @@ fn union(mut intervals: Vec<Interval>) -> Vec<Interval> {
             _ => out.push(next),
         }
     }
+    debug_assert!(are_apart(&out), "intervals are sorted and do not overlap: {out:?}");
     out
+}
+
+/// Sorted, and none overlaps another.
+fn are_apart(intervals: &[Interval]) -> bool {
+    intervals.is_sorted_by(|a, b| a.end <= b.start) && !intervals.iter().any(Interval::is_empty)
 }
 
 /// The intersection of two sorted lists of disjoint intervals, in one pass.
 fn intersection(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    debug_assert!(are_apart(a) && are_apart(b), "intervals are sorted and do not overlap");
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
     let mut out = Vec::new();
     while let (Some(x), Some(y)) = (a.peek(), b.peek()) {

@@ -149,8 +149,8 @@ impl WindowFields {
         let mut out = Vec::with_capacity(docs.len());
         let (mut docs, mut keys) = (docs.as_mut_slice(), keys.as_slice());
         for place in places {
-            let (own, rest) = docs.split_at_mut_checked(place).unwrap_or_default();
-            let (own_keys, rest_keys) = keys.split_at_checked(place).unwrap_or_default();
+            let (own, rest) = docs.split_at_mut_checked(place).expect("partitions have all documents");
+            let (own_keys, rest_keys) = keys.split_at_checked(place).expect("every document has a key");
             self.partition(&Partition { docs: own, keys: own_keys, sort }, memory, &hold, &mut out)?;
             // The results replace them.
             for doc in own {
@@ -185,6 +185,7 @@ impl WindowFields {
                     framed_values(framed, frame, partition, memory, &mut each)?;
                 }
             }
+            debug_assert_eq!(values.len(), partition.docs.len(), "a function gives each document a value");
             columns.push(values.into_iter());
         }
         for doc in partition.docs {
@@ -422,10 +423,10 @@ fn framed_values(
             each(value.clone())?;
             continue;
         }
-        let docs = partition.docs.get(start..end).unwrap_or_default();
+        let docs = partition.docs.get(start..end).expect("a frame lies in its partition");
         let value = match (framed, &mut grown) {
             (Framed::Accumulate(accumulator), Some((taken, state))) if start == 0 && *taken <= end => {
-                for doc in partition.docs.get(*taken..end).unwrap_or_default() {
+                for doc in partition.docs.get(*taken..end).expect("a frame lies in its partition") {
                     hold.change(accumulator.add(state, doc.doc())?)?;
                 }
                 *taken = end;

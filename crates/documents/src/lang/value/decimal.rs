@@ -82,6 +82,8 @@ impl Decimal {
     }
 
     fn pack(negative: bool, coefficient: u128, exponent: i32) -> Self {
+        debug_assert!(coefficient <= COEFFICIENT_MAX, "coefficient {coefficient} has more than 34 digits");
+        debug_assert!((EXPONENT_MIN..=EXPONENT_MAX).contains(&exponent), "exponent {exponent} has no place");
         let exponent = (exponent + EXPONENT_BIAS) as u128;
         Self(u128::from(negative) << 127 | exponent << 113 | coefficient)
     }
@@ -163,8 +165,8 @@ impl Decimal {
     /// From digits, most significant first, times ten to `exponent`; rounds if they do not fit.
     fn from_digits(negative: bool, digits: &[u8], exponent: i64) -> Self {
         let leading = digits.iter().take_while(|&&digit| digit == 0).count();
-        let digits = digits.get(leading..).unwrap_or_default();
-        // Below the least exponent digits are dropped, too: subnormal numbers.
+        let digits = digits.get(leading..).expect("no more digits lead than there are");
+        // Below the least exponent digits are dropped, too: subnormal numbers. Above it no digit has to be.
         let drop_low = (i64::from(EXPONENT_MIN) - exponent).max(0) as usize;
         let drop = digits.len().saturating_sub(DIGITS_MAX).max(drop_low);
         let (coefficient, dropped) = round_digits(digits, drop, negative, Rounding::HalfEven);
@@ -421,7 +423,9 @@ fn digits_of(mut number: u128) -> Vec<u8> {
 /// Drops the last `drop` digits and rounds; at most `DIGITS_MAX` digits may be left. Returns how many were
 /// dropped.
 fn round_digits(digits: &[u8], drop: usize, negative: bool, rounding: Rounding) -> (u128, usize) {
+    // A number below all others loses more digits than it has.
     let keep = digits.len().saturating_sub(drop);
+    debug_assert!(keep <= DIGITS_MAX, "{keep} digits are left of {}", digits.len());
     let kept = digits.iter().take(keep).fold(0u128, |number, &digit| number * 10 + u128::from(digit));
     let first = if drop > digits.len() { 0 } else { digits.get(keep).copied().unwrap_or(0) };
     let tail_from = if drop > digits.len() { 0 } else { keep + 1 };

@@ -35,6 +35,7 @@ pub fn encode(value: Value<'_>, descending: bool, out: &mut Vec<u8>) {
     if descending {
         invert(out, start);
     }
+    debug_assert!(!matches!(out.get(start), None | Some(0 | 0xFF)), "no key begins with 00 or FF");
 }
 
 /// Appends the key that a missing field has: that of null.
@@ -88,11 +89,7 @@ fn put(value: Value<'_>, out: &mut Vec<u8>) {
             put_bytes(out, code.as_bytes());
             put_fields(scope, out);
         }
-        number => {
-            if let Some(number) = Sortable::of(number) {
-                put_number(number, out);
-            }
-        }
+        number => put_number(Sortable::of(number).expect("all other values are numbers"), out),
     }
 }
 
@@ -108,9 +105,12 @@ fn put_number(number: Sortable, out: &mut Vec<u8>) {
         None => out.push(0),
         Some((exponent, digits)) => {
             out.push(1);
+            debug_assert!((-(1 << 14)..1 << 14).contains(&exponent), "exponent {exponent} has 15 bits");
             out.extend_from_slice(&((exponent + (1 << 14)) as u16).to_be_bytes());
             // 34 digits are 113 bits; the first byte of sixteen is zero.
-            out.extend_from_slice(digits.to_be_bytes().get(1..).unwrap_or_default());
+            let [zero, digits @ ..] = digits.to_be_bytes();
+            debug_assert_eq!(zero, 0, "a number has 34 digits at most");
+            out.extend_from_slice(&digits);
         }
     }
     if number.rank == Rank::Negative {

@@ -120,6 +120,7 @@ impl<'a> Doc<'a> {
     /// Names and values in order.
     #[must_use]
     pub fn iter(self) -> Fields<'a> {
+        // Bytes that were never checked may be shorter than a document.
         let end = self.0.len().saturating_sub(1);
         Fields { rest: self.0.get(4..end).unwrap_or_default() }
     }

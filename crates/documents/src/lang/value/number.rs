@@ -93,8 +93,9 @@ impl Sortable {
 /// Exponent of the first digit, and the digits shifted left to 34 digits.
 fn aligned(coefficient: u128, exponent: i32) -> (i32, u128) {
     let digits = coefficient.checked_ilog10().map_or(1, |log| log + 1);
-    let shift = (crate::lang::value::decimal::DIGITS_MAX as u32).saturating_sub(digits);
-    (exponent + digits as i32 - 1, coefficient.saturating_mul(10u128.pow(shift)))
+    let shift = (crate::lang::value::decimal::DIGITS_MAX as u32).checked_sub(digits);
+    let shift = shift.expect("a number that is no double has 34 digits at most");
+    (exponent + digits as i32 - 1, coefficient * 10u128.pow(shift))
 }
 
 /// The greatest double that is not above `coefficient · 10^exponent`, and whether it is equal.

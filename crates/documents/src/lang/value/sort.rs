@@ -102,7 +102,7 @@ fn put_extreme(doc: Doc<'_>, field: &IndexField, key: &mut Vec<u8>) -> Result<()
     let mut keep = |value: Value<'_>| {
         candidate.clear();
         encode(value, field.descending, &mut candidate);
-        let least = key.get(start..).unwrap_or_default();
+        let least = key.get(start..).expect("the key is never cut below its start");
         if least.is_empty() || candidate.as_slice() < least {
             key.truncate(start);
             key.extend_from_slice(&candidate);

@@ -1,7 +1,7 @@
 //! Builds documents from front to back.
 
 use crate::lang::error::{LangError, refuse};
-use crate::lang::value::{DOCUMENT_BYTES_MAX, DocBuf, Owned, Value, tag};
+use crate::lang::value::{DOCUMENT_BYTES_MAX, DocBuf, Owned, Value, length, tag};
 
 /// Type byte, end of a name, and length of a document.
 const HEAD_BYTES: usize = 6;
@@ -110,30 +110,34 @@ impl Writer {
         self.open(tag::ARRAY, name, Some(0));
     }
 
-    /// Ends the innermost document or array.
+    /// Ends the innermost document or array, which is in another one.
     pub fn close(&mut self) {
-        if let Some(frame) = self.innermost.take() {
-            self.innermost = self.around.pop();
-            if self.full {
-                return;
-            }
-            self.out.push(0);
-            let length = ((self.out.len() - frame.start) as u32).to_le_bytes();
-            if let Some(place) = self.out.get_mut(frame.start..).and_then(|rest| rest.first_chunk_mut()) {
-                *place = length;
-            }
+        debug_assert!(!self.around.is_empty(), "a nested document or array is open");
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let frame = self.innermost.take().expect("a document or array is open");
+        self.innermost = self.around.pop();
+        if self.full {
+            return;
         }
+        self.out.push(0);
+        let length = ((self.out.len() - frame.start) as u32).to_le_bytes();
+        let rest = self.out.get_mut(frame.start..);
+        *rest.and_then(<[u8]>::first_chunk_mut).expect("a document begins with room for its length") = length;
     }
 
     /// Ends all open documents and arrays.
     #[must_use]
     pub fn finish(mut self) -> DocBuf {
         while self.innermost.is_some() {
-            self.close();
+            self.end();
         }
         if self.full {
             return DocBuf::empty();
         }
+        debug_assert_eq!(length(&self.out), Some(self.out.len()), "a document has the length that it says");
         DocBuf::trusted(self.out)
     }
 
@@ -167,6 +171,7 @@ impl Writer {
 
     /// Writes type and name of a field with a payload of `bytes`; false when it does not fit.
     fn head(&mut self, tag: u8, name: &str, bytes: usize) -> bool {
+        debug_assert!(self.innermost.is_some(), "field {name:?} is in a document or array");
         let ends = self.around.len() + 1;
         let size = self.out.len().saturating_add(name.len()).saturating_add(bytes);
         if self.full || size.saturating_add(HEAD_BYTES + ends) > self.max {

@@ -75,7 +75,8 @@ struct Counted<'t> {
 
 impl Counted<'_> {
     fn until(&mut self, bytes: usize) -> usize {
-        self.characters += self.text.get(self.bytes..bytes).unwrap_or_default().chars().count();
+        let passed = self.text.get(self.bytes..bytes).expect("positions are those of characters, and rise");
+        self.characters += passed.chars().count();
         self.bytes = bytes;
         self.characters
     }
