@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::shop::{STOCK, metric};
 use super::story::Story;
 use crate::output::failure::{Exit, Failure, Result};
@@ -166,12 +168,12 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        let listening: serde_json::Value = serde_json::from_str(&text)
+        let listening: Value = serde_json::from_str(&text)
             .map_err(|error| Failure::new(Exit::Internal, format!("the server's ready file: {error}"), ""))?;
         let address = |protocol: &str| {
-            let ports = listening["listening"].as_array().into_iter().flatten();
-            let port = ports.into_iter().find(|port| port["protocol"] == protocol);
-            port.and_then(|port| port["address"].as_str()).unwrap_or_default().to_owned()
+            let mut ports = listening.get("listening").and_then(Value::as_array).into_iter().flatten();
+            let port = ports.find(|port| port.get("protocol").and_then(Value::as_str) == Some(protocol));
+            port.and_then(|port| port.get("address")?.as_str()).unwrap_or_default().to_owned()
         };
         let mongo = format!("mongodb://{}/?directConnection=true", address("mongo"));
         Ok(Self { http: address("http"), postgres: address("postgres"), mongo, child })

@@ -124,7 +124,7 @@ pub(super) fn sell_out(story: &mut Story, db: &Database) -> Result<String> {
         }
     };
     let results: Vec<std::result::Result<(i64, i64), Error>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().expect("a thread of the demo does not panic"))
