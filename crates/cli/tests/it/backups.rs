@@ -37,7 +37,7 @@ fn server_backs_up_while_serving_only_below_its_backup_directory() {
         assert!(place.ok(&["verify", "--at", &format!("copies/{name}")]).contains("ok"));
     }
     place.refused(&["backup", "/tmp/elsewhere"], 2, &["/tmp/elsewhere", "backups"]);
-    place.refused(&["backup", "..", "--at", &server.url()], 2, &["no name for a backup"]);
+    place.refused(&["backup", "..", "--at", &server.url()], 2, &["is not a valid backup name"]);
     place.refused(&["backup", "named"], 4, &["named", "already"]);
     assert_eq!(place.ok(&["count"]), "2\n");
 }

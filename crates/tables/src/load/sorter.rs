@@ -148,7 +148,7 @@ impl Sorter {
 
     /// Writes the buffer, which is in order, and then streams further entries.
     pub(crate) fn stream(&mut self, target: Target<'_>) -> Result<(), SortError> {
-        assert!(self.may_stream(), "what is streamed is in order and not written yet");
+        assert!(self.may_stream(), "the streamed buffer is in order and not written yet");
         let mut writer = target.engine.run_writer(target.keyspace, true)?;
         self.each(target.object, |key, value| Ok(writer.add(key, Seq::ZERO, Some(value))?))?;
         self.forget_buffered();

@@ -37,7 +37,7 @@ struct Document;
 
 /// Failures of any operation: status and cause.
 const REFUSALS: [(&str, &str); 13] = [
-    ("400", "The request breaks a rule: `invalid_argument`."),
+    ("400", "Invalid request: `invalid_argument`."),
     ("401", "Unknown user, wrong password, unknown or expired token: `unauthenticated`."),
     ("403", "The caller may not do this: `permission_denied`."),
     ("404", "There is no such store, collection or document: `not_found`."),
@@ -52,19 +52,16 @@ const REFUSALS: [(&str, &str); 13] = [
         "Too much at once, or too many failed logins: `resource_exhausted`. `Retry-After` says when to try again.",
     ),
     ("431", "The headers are over the limit: `headers_too_large`."),
-    ("500", "An error of ours: `internal`, `io` or `corrupt`. The server's log says more."),
+    ("500", "Internal error: `internal`, `io` or `corrupt`. The server log has details."),
     ("503", "The server is stopping: `stopping`. `Retry-After` says when to try again."),
-    ("504", "The answer took too long; an append may have happened: `timeout`."),
+    ("504", "Deadline exceeded; an append may have happened: `timeout`."),
     ("405", "This path has other methods: `method_not_allowed`."),
 ];
 
 /// Further failures of operations on documents.
 const REFUSALS_OF_DOCUMENTS: [(&str, &str); 3] = [
-    (
-        "409",
-        "It is there already, or others changed the same again and again: `already_exists`, `key_conflict`.",
-    ),
-    ("412", "It is not as the request expects: `precondition_failed`."),
+    ("409", "Already exists, or concurrent changes conflicting: `already_exists`, `key_conflict`."),
+    ("412", "A precondition of the request does not hold: `precondition_failed`."),
     (
         "422",
         "A document breaks the validator or a reference of its collection: `validation_failed`; the database is as large as it may be: `quota_exceeded`.",

@@ -84,12 +84,7 @@ fn calls(server: &Server, shop: &str) -> Vec<Call> {
         server.mongo
     );
     vec![
-        curl(
-            format!(
-                "http://{http}/v1/databases/default/collections/{name}/documents?sort={{\"_id\":1}}&limit=1"
-            ),
-            document,
-        ),
+        curl(format!("http://{http}/v1/databases/default/collections/{name}/documents/0?id=json"), document),
         curl(
             format!("http://{http}/api/v1/query?query=count_over_time({metric}[1h])"),
             format!("\"{STOCK}\""),
@@ -98,7 +93,7 @@ fn calls(server: &Server, shop: &str) -> Vec<Call> {
         psql(restock, "COMMIT".to_owned()),
         psql(format!("SELECT available FROM {name}"), "50".to_owned()),
         Call {
-            program: "python3",
+            program: "python3 with pymongo",
             shown: format!("python3 -c \"{find}\""),
             arguments: vec!["-c".to_owned(), find],
             expected: STOCK.to_string(),
@@ -120,7 +115,8 @@ fn psql_arguments(address: &str, statement: &str) -> Vec<String> {
 
 /// The output of a program; `None` where the program, or a module that it needs, is not installed.
 fn run(call: &Call) -> Option<String> {
-    let output = Command::new(call.program).args(&call.arguments).stdin(Stdio::null()).output().ok()?;
+    let program = call.program.split(' ').next().unwrap_or_default();
+    let output = Command::new(program).args(&call.arguments).stdin(Stdio::null()).output().ok()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("ModuleNotFoundError") {
         return None;

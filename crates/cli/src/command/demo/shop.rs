@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Instant;
 
 use jiff::Timestamp;
-use ropewalk::documents::{Collection, Find};
+use ropewalk::documents::{Collection, CollectionOptions, Find};
 use ropewalk::events::ReadOptions;
 use ropewalk::series::{Labels, MatchOp, Matcher, SampleBatch, Samples, SeriesStore};
 use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, Type};
@@ -52,13 +52,9 @@ impl Shop {
             tx.tables().insert_row(&table, &[ITEM.into(), STOCK.into()])?;
             Ok::<_, Error>(table)
         })?;
-        Ok(Self {
-            events: db.events(&name)?,
-            orders: db.collection(&name)?,
-            metrics: db.series("default")?,
-            stock,
-            name,
-        })
+        let orders = db.collection(&name)?;
+        orders.create(CollectionOptions::default())?;
+        Ok(Self { events: db.events(&name)?, orders, metrics: db.series("default")?, stock, name })
     }
 
     /// Sells one item under a new order number. Returns false, and writes nothing, when none is left.
