@@ -47,7 +47,7 @@ fn rows(report: &Report, style: Style) -> Table {
     let reported = report.rows.iter().any(|row| row.report.value.is_some());
     let mut header = match style {
         Style::Terminal => vec!["row", "unit", "ours", "min", "max", "p50 µs", "p99 µs", "fdatasync/s"],
-        Style::Markdown => vec!["row", "what", "unit", "ours"],
+        Style::Markdown => vec!["row", "measures", "unit", "ours"],
     };
     header.extend(peers.iter().map(|peer| peer.as_str()));
     if !peers.is_empty() {

@@ -241,7 +241,7 @@ mod tests {
         std::fs::write(&key, KeyPair::generate().unwrap().serialize_pem()).unwrap();
         assert!(refusal(&cert, &key).contains("key.pem: does not belong to the certificate"));
         std::fs::write(&key, "nothing").unwrap();
-        assert!(refusal(&cert, &key).contains("key.pem: no private key"));
+        assert!(refusal(&cert, &key).contains("key.pem: cannot read a private key"));
         let (cert, key) = certificate(dir.path(), -10, 10);
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(refusal(&cert, &key).contains("key.pem: every user of this machine may read"));

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::kit::problem::Problem;
 
-/// An object with the fields of `T`. (What serde derives would take an array of the fields' values as well.)
+/// An object with the fields of `T`. (The derived form would accept an array of the values, too.)
 #[derive(Debug, Default, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Object<T>(pub(crate) T);
