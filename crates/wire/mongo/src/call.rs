@@ -5,6 +5,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
+use ropewalk::documents::lang::{
+    self, Budget, COMMAND_BYTES_MAX, Doc, LangError, Options, Patterns, Value, Writer,
+};
+use ropewalk::documents::{Caller as Asked, Collection, Documents, DocumentsError, DocumentsTx, Retry};
 use ropewalk::{Durability, Isolation, Seq, Snapshot, Transaction};
 use ropewalk_wire::{Caller, Right};
 
@@ -12,10 +16,6 @@ use crate::Shared;
 use crate::args::Args;
 use crate::command::Command;
 use crate::compress::Compressor;
-use crate::documents::lang::{
-    self, Budget, COMMAND_BYTES_MAX, Doc, LangError, Options, Patterns, Value, Writer,
-};
-use crate::documents::{Caller as Asked, Collection, Documents, DocumentsError, DocumentsTx, Retry};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT};
 use crate::frame::Request;
 use crate::operations::{Running, Seated};

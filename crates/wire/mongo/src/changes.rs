@@ -8,13 +8,13 @@ use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
+use ropewalk::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
+use ropewalk::documents::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};
 use ropewalk_wire::blocking;
 
 use crate::args::Args;
 use crate::call::Call;
 use crate::cursor::{Cursor, Source};
-use crate::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
-use crate::documents::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};
 use crate::failure::{Code, Failure, Outcome, interrupted, shutting_down};
 use crate::guard::Guard;
 use crate::read::{FIRST_BATCH, first_batch, put_cursor, take};

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use ropewalk::documents::lang::{DocBuf, Value, Writer};
 use ropewalk_wire::{Code as WireCode, blocking};
 
 use crate::call::{Call, Client, Line, unsatisfied};
-use crate::documents::lang::{DocBuf, Value, Writer};
 use crate::failpoint::Ordered;
 use crate::failure::{
     self, Code, Failure, NOT_RESUMABLE, Outcome, RESUMABLE, RETRYABLE, TRANSIENT, is_retriable, is_transient,

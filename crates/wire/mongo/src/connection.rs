@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use ropewalk::documents::lang::{LangError, Writer};
 use ropewalk_wire::{ConnectionMemory, Credentials, Reservation, WireError};
 use tokio::io::{
     AsyncBufRead as _, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
@@ -21,7 +22,6 @@ use tokio::io::{
 };
 
 use crate::call::{Client, Line};
-use crate::documents::lang::{LangError, Writer};
 use crate::failure::{Failure, Outcome};
 use crate::frame::{COMPRESSED_BYTES, FrameError, HEADER_BYTES, Header, Request};
 use crate::{Mongo, Shared, command, hello, read};

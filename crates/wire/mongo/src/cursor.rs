@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
+use ropewalk::documents::lang::DocBuf;
+use ropewalk::documents::{DocumentCursor, Tail};
 
 use crate::changes::Changes;
-use crate::documents::lang::DocBuf;
-use crate::documents::{DocumentCursor, Tail};
 use crate::failure::{Code, Failure, Outcome};
 use crate::guard::Guard;
 use crate::session::SessionId;

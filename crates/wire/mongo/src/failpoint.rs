@@ -13,11 +13,11 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
+use ropewalk::documents::lang::{Doc, DocBuf, Value, Writer};
 use ropewalk_wire::Right;
 
 use crate::args::Args;
 use crate::call::{Call, Client};
-use crate::documents::lang::{Doc, DocBuf, Value, Writer};
 use crate::failure::{self, Code, Failure, Outcome};
 use crate::frame::Request;
 

@@ -21,8 +21,9 @@
 
 use std::ops::Range;
 
+use ropewalk::documents::lang::{Doc, DocBuf, LangError};
+
 use crate::compress::{Compressor, decompress};
-use crate::documents::lang::{Doc, DocBuf, LangError};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use ropewalk::documents::{Collection, Definition, Target};
 use ropewalk_wire::Right;
 
 use crate::call::Call;
-use crate::documents::{Collection, Definition, Target};
 use crate::failure::{Code, Failure, Outcome};
 
 /// The right needed to read a cursor.

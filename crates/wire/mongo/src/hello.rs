@@ -3,10 +3,11 @@
 
 use core::time::Duration;
 
+use ropewalk::documents::lang::{DOCUMENT_BYTES_MAX, Value, Writer};
+
 use crate::Shared;
 use crate::call::Call;
 use crate::compress::Compressor;
-use crate::documents::lang::{DOCUMENT_BYTES_MAX, Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 use crate::frame::{MESSAGE_BYTES_MAX, Request};
 use crate::login;

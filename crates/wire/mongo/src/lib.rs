@@ -48,7 +48,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-pub(crate) use ropewalk::documents;
+use ropewalk::documents::{Documents, WriteBudget};
 use ropewalk_wire::Service;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
@@ -57,7 +57,7 @@ pub use compress::Compressor;
 pub use rights::operations;
 
 use crate::cursor::Cursors;
-use crate::documents::{Documents, WriteBudget};
+
 use crate::failpoint::FailPoints;
 use crate::operations::Operations;
 use crate::session::Sessions;

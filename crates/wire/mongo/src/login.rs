@@ -3,10 +3,10 @@
 //! Supported are SCRAM-SHA-256 and, for old clients, SCRAM-SHA-1. PLAIN would need the password itself, and
 //! MONGODB-X509 client certificates.
 
+use ropewalk::documents::lang::{Doc, DocBuf, Value, Writer};
 use ropewalk_wire::ScramExchange;
 
 use crate::call::Call;
-use crate::documents::lang::{Doc, DocBuf, Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 
 /// Supported mechanisms.

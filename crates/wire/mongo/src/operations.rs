@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use ropewalk::documents::lang::{Doc, DocBuf, Filter, Value, Writer};
 use ropewalk_wire::Right;
 use tokio::sync::Notify;
 
 use crate::args::Args;
 use crate::call::{Call, named_session};
 use crate::command::Command;
-use crate::documents::lang::{Doc, DocBuf, Filter, Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 use crate::session::SessionId;
 

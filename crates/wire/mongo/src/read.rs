@@ -2,6 +2,10 @@
 
 use std::collections::VecDeque;
 
+use ropewalk::documents::lang::{
+    self, Doc, DocBuf, Filter, Output, OutputMode, Pipeline, Projection, Value, Writer,
+};
+use ropewalk::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint, Look};
 use ropewalk::{Seq, Snapshot};
 use ropewalk_wire::Right;
 
@@ -9,10 +13,6 @@ use crate::args::Args;
 use crate::call::{Call, session_parts};
 use crate::changes;
 use crate::cursor::{Cursor, Source};
-use crate::documents::lang::{
-    self, Doc, DocBuf, Filter, Output, OutputMode, Pipeline, Projection, Value, Writer,
-};
-use crate::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint, Look};
 use crate::failure::{Code, Failure, Outcome};
 use crate::frame::Request;
 use crate::guard::{Guard, Needs};

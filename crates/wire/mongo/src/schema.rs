@@ -1,15 +1,15 @@
 //! Databases, collections and indexes: created, listed, changed, dropped.
 
+use ropewalk::documents::lang::key::IndexField;
+use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
+use ropewalk::documents::{
+    Capped, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
+};
 use ropewalk_wire::Right;
 
 use crate::args::Args;
 use crate::call::Call;
 use crate::cursor::Source;
-use crate::documents::lang::key::IndexField;
-use crate::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
-use crate::documents::{
-    Capped, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
-};
 use crate::failure::{Code, Failure, Outcome};
 use crate::guard::{Guard, Needs, may_count, rules_bind};
 use crate::read::{FIRST_BATCH, first_batch};

@@ -1,10 +1,10 @@
 //! Commands that describe the server itself.
 
+use ropewalk::documents::lang::{Value, Writer};
 use ropewalk_wire::Right;
 
 use crate::call::Call;
 use crate::command::COMMANDS;
-use crate::documents::lang::{Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 use crate::frame::MESSAGE_BYTES_MAX;
 
@@ -32,7 +32,7 @@ pub(crate) fn build_info(call: &mut Call<'_>) -> Outcome<Writer> {
     out.close();
     out.put("bits", Value::Int32(64));
     out.put("debug", Value::Bool(cfg!(debug_assertions)));
-    out.put("maxBsonObjectSize", Value::Int32(crate::documents::lang::DOCUMENT_BYTES_MAX as i32));
+    out.put("maxBsonObjectSize", Value::Int32(ropewalk::documents::lang::DOCUMENT_BYTES_MAX as i32));
     out.open_array("storageEngines");
     out.put("", Value::String("ropewalk"));
     out.close();

@@ -5,14 +5,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use ropewalk::documents::Retry;
+use ropewalk::documents::lang::{Doc, Value, Writer};
 use ropewalk::{Durability, Transaction};
 use ropewalk_wire::{Right, blocking, committed};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::call::{Call, named_session, no_transaction, session_parts, take_open, too_old};
-use crate::documents::Retry;
-use crate::documents::lang::{Doc, Value, Writer};
 use crate::failure::{Code, Failure, Outcome, TRANSIENT, UNKNOWN_COMMIT};
 use crate::session::{self, Phase, SESSION_MINUTES, SessionId, State};
 

@@ -14,11 +14,11 @@
 
 use std::collections::BTreeSet;
 
+use ropewalk::documents::lang::{Value, Writer};
 use ropewalk_wire::{Code as WireCode, Right, Roles, WireError};
 
 use crate::args::Args;
 use crate::call::Call;
-use crate::documents::lang::{Value, Writer};
 use crate::failure::{Code, Failure, Outcome};
 use crate::login::MECHANISMS;
 

@@ -9,14 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropewalk::Seq;
+use ropewalk::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Update, Value, Writer};
+use ropewalk::documents::{
+    Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
+};
 use ropewalk_wire::{Right, blocking, committed};
 
 use crate::args::Args;
 use crate::call::Call;
-use crate::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Update, Value, Writer};
-use crate::documents::{
-    Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
-};
 use crate::failure::{Code, Failure, Outcome};
 use crate::hello::WRITES_MAX;
 
