@@ -15,10 +15,10 @@ use ropewalk::documents::{
 };
 use ropewalk_wire::{Right, blocking, committed};
 
-use crate::args::Args;
 use crate::call::Call;
-use crate::failure::{Code, Failure, Outcome};
-use crate::hello::WRITES_MAX;
+use crate::protocol::args::Args;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::frame::WRITES_MAX;
 
 /// Attempts at a write that conflicts with others.
 const ATTEMPTS: usize = 1000;
