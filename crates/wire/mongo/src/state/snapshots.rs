@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk::{Seq, Snapshot};
 
-use crate::failure::{Code, Failure, Outcome};
+use crate::protocol::failure::{Code, Failure, Outcome};
 
 /// How long a snapshot is held after its last use.
 const KEPT: Duration = Duration::from_secs(300);

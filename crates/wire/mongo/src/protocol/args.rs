@@ -2,11 +2,12 @@
 
 use core::time::Duration;
 
-use crate::documents::DocumentsError;
-use crate::documents::lang::{
+use ropewalk::documents::DocumentsError;
+use ropewalk::documents::lang::{
     Doc, DocBuf, Filter, Options, Patterns, Pipeline, Source, Stream, Value, Writer,
 };
-use crate::failure::{Code, Failure, Outcome};
+
+use crate::protocol::failure::{Code, Failure, Outcome};
 
 /// Memory of a `let`.
 const LET_BYTES_MAX: usize = 1 << 20;

@@ -2,22 +2,23 @@
 
 use std::collections::VecDeque;
 
+use ropewalk::documents::lang::{
+    self, Doc, DocBuf, Filter, Output, OutputMode, Pipeline, Projection, Value, Writer,
+};
+use ropewalk::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint, Look};
 use ropewalk::{Seq, Snapshot};
 use ropewalk_wire::Right;
 
-use crate::args::Args;
-use crate::call::{Call, session_parts};
-use crate::changes;
-use crate::cursor::{Cursor, Source};
-use crate::documents::lang::{
-    self, Doc, DocBuf, Filter, Output, OutputMode, Pipeline, Projection, Value, Writer,
-};
-use crate::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint, Look};
-use crate::failure::{Code, Failure, Outcome};
-use crate::frame::Request;
-use crate::guard::{Guard, Needs};
-use crate::operations;
-use crate::write::{hint, int, sort, validates};
+use crate::call::Call;
+use crate::crud::write::{self, hint, int, sort, validates};
+use crate::crud::{change_streams, definitions};
+use crate::protocol::args::Args;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::frame::Request;
+use crate::server::current_ops;
+use crate::state::cursors::{Cursor, Source};
+use crate::state::guard::{Guard, Needs};
+use crate::state::sessions::session_parts;
 
 /// Default number of documents of a first batch, as in MongoDB.
 pub(crate) const FIRST_BATCH: usize = 101;
@@ -102,7 +103,7 @@ pub(crate) fn find(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(FIND_FIELDS)?;
     call.may(Right::Read, Some(call.database))?;
     let collection = call.collection()?;
-    let guard = Guard::new(call, Needs::Database, vec![collection.clone()])?;
+    let guard = Guard::new(call.reader(), Needs::Database, vec![collection.clone()])?;
     let find = find_of(call, &call.args)?;
     let size = call.args.count("batchSize")?.unwrap_or(FIRST_BATCH);
     let single = call.args.flag("singleBatch")?.unwrap_or(false);
@@ -431,7 +432,7 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     let stages = call.args.needed("pipeline", call.args.array("pipeline")?)?;
     let first = stages.values().next().and_then(Value::as_document).and_then(Doc::first);
     if let Some(("$changeStream", spec)) = first {
-        return changes::open(call, spec, stages);
+        return change_streams::open(call, spec, stages);
     }
     // Operations are visible to callers who may list them, not to readers of the database's collections.
     let lists_operations = matches!(first, Some(("$currentOp", _)));
@@ -447,14 +448,14 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
     })?;
     let size = Args::statement("aggregate.cursor", cursor, &["batchSize"])?.count("batchSize")?;
     let listed = match first {
-        Some(("$listSearchIndexes", _)) => return Err(crate::schema::no_search()),
+        Some(("$listSearchIndexes", _)) => return Err(definitions::no_search()),
         Some(("$listLocalSessions", _)) if call.is_strict() => {
             let message = "stage $listLocalSessions is not allowed with 'apiStrict: true' in API Version 1";
             return Err(Failure::new(Code::APIStrictError, message));
         }
         Some(("$listLocalSessions", _)) => Some(sessions_listed(call, stages)?),
-        Some(("$currentOp", spec)) => Some(operations::stages(call, spec, stages)?),
-        Some(("$collStats", spec)) => Some(crate::schema::collection_told(call, spec, stages)?),
+        Some(("$currentOp", spec)) => Some(current_ops::stages(call, spec, stages)?),
+        Some(("$collStats", spec)) => Some(definitions::collection_told(call, spec, stages)?),
         _ => None,
     };
     let stages = listed.as_ref().map_or(stages, DocBuf::doc);
@@ -482,11 +483,11 @@ pub(crate) fn aggregate(call: &mut Call<'_>) -> Outcome<Writer> {
         read.push(call.documents().collection(call.database, name)?);
     }
     let needs = match first {
-        Some(("$currentOp", spec)) if !operations::shows_all(spec) && read.is_empty() => Needs::Nothing,
-        Some(("$currentOp", spec)) if operations::shows_all(spec) => Needs::Operations,
+        Some(("$currentOp", spec)) if !current_ops::shows_all(spec) && read.is_empty() => Needs::Nothing,
+        Some(("$currentOp", spec)) if current_ops::shows_all(spec) => Needs::Operations,
         _ => Needs::Database,
     };
-    let guard = Guard::new(call, needs, read)?;
+    let guard = Guard::new(call.reader(), needs, read)?;
     if let Some(output) = pipeline.output() {
         let namespace = collection.as_ref().map_or_else(|| nameless(call), namespace);
         write_output(call, collection, &pipeline, output)?;
@@ -736,15 +737,15 @@ fn explained(call: &Call<'_>, inner: Doc<'_>) -> Outcome<(Collection, Find)> {
         }
         "findAndModify" | "findandmodify" => {
             let args = Args::new("findAndModify", inner);
-            args.only(crate::write::MODIFY_FIELDS)?;
+            args.only(write::MODIFY_FIELDS)?;
             looked_for(call, &args, "query")?.limit(1)
         }
         "update" => {
-            let args = Args::statement("update.updates", statement("updates")?, crate::write::UPDATE_FIELDS)?;
+            let args = Args::statement("update.updates", statement("updates")?, write::UPDATE_FIELDS)?;
             looked_for(call, &args, "q")?
         }
         "delete" => {
-            let args = Args::statement("delete.deletes", statement("deletes")?, crate::write::DELETE_FIELDS)?;
+            let args = Args::statement("delete.deletes", statement("deletes")?, write::DELETE_FIELDS)?;
             looked_for(call, &args, "q")?
         }
         other => {

@@ -5,11 +5,34 @@
 
 use std::sync::Arc;
 
-use ropewalk_wire::Right;
+use ropewalk::documents::{Collection, Definition, Documents, Target};
+use ropewalk_wire::{Caller, Right};
 
-use crate::call::Call;
-use crate::documents::{Collection, Definition, Target};
-use crate::failure::{Code, Failure, Outcome};
+use crate::protocol::failure::{Code, Failure, Outcome};
+
+/// The caller of a command, with the database that the command names.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    /// The caller; `None` before login.
+    pub(crate) caller: Option<&'a Caller>,
+    /// The documents.
+    pub(crate) documents: &'a Documents,
+    /// The database of the command.
+    pub(crate) database: &'a str,
+}
+
+impl Reader<'_> {
+    /// Rejects a caller who has no right on a database.
+    ///
+    /// # Errors
+    /// `Unauthorized`.
+    pub(crate) fn may(self, right: Right, database: Option<&str>) -> Outcome<()> {
+        match self.caller {
+            Some(caller) => Ok(caller.check(right, database)?),
+            None => Err(Failure::new(Code::Unauthorized, "authentication is needed")),
+        }
+    }
+}
 
 /// The right needed to read a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +63,9 @@ impl Guard {
     ///
     /// # Errors
     /// `Unauthorized`.
-    pub(crate) fn new(call: &Call<'_>, needs: Needs, collections: Vec<Collection>) -> Outcome<Self> {
-        check_right(call, needs)?;
-        let bound = is_bound(call, needs);
+    pub(crate) fn new(reader: Reader<'_>, needs: Needs, collections: Vec<Collection>) -> Outcome<Self> {
+        check_right(reader, needs)?;
+        let bound = is_bound(reader, needs);
         let mut read = Vec::new();
         for collection in collections.into_iter().filter(|_| bound) {
             let definition = collection.definition()?;
@@ -55,10 +78,10 @@ impl Guard {
     ///
     /// # Errors
     /// `Unauthorized`, also when rules bind the reader and a collection of `target` has some.
-    pub(crate) fn watching(call: &Call<'_>, target: &Target) -> Outcome<Self> {
+    pub(crate) fn watching(reader: Reader<'_>, target: &Target) -> Outcome<Self> {
         let needs = if *target == Target::All { Needs::Everything } else { Needs::Database };
-        let guard = Self { watched: Some(target.clone()), ..Self::new(call, needs, Vec::new())? };
-        guard.check(call)?;
+        let guard = Self { watched: Some(target.clone()), ..Self::new(reader, needs, Vec::new())? };
+        guard.check(reader)?;
         Ok(guard)
     }
 
@@ -71,9 +94,9 @@ impl Guard {
     ///
     /// # Errors
     /// `Unauthorized`: a right or the rules have changed.
-    pub(crate) fn check(&self, call: &Call<'_>) -> Outcome<()> {
-        check_right(call, self.needs)?;
-        if !is_bound(call, self.needs) {
+    pub(crate) fn check(&self, reader: Reader<'_>) -> Outcome<()> {
+        check_right(reader, self.needs)?;
+        if !is_bound(reader, self.needs) {
             return Ok(());
         }
         if !self.bound {
@@ -95,36 +118,36 @@ impl Guard {
             }
         }
         match &self.watched {
-            Some(target) => check_unruled(call, target),
+            Some(target) => check_unruled(reader, target),
             None => Ok(()),
         }
     }
 }
 
-fn check_right(call: &Call<'_>, needs: Needs) -> Outcome<()> {
+fn check_right(reader: Reader<'_>, needs: Needs) -> Outcome<()> {
     match needs {
-        Needs::Database => call.may(Right::Read, Some(call.database)),
-        Needs::Everything => call.may(Right::Read, None),
-        Needs::Operations => call.may(Right::Admin, None),
+        Needs::Database => reader.may(Right::Read, Some(reader.database)),
+        Needs::Everything => reader.may(Right::Read, None),
+        Needs::Operations => reader.may(Right::Admin, None),
         Needs::Nothing => Ok(()),
     }
 }
 
-fn is_bound(call: &Call<'_>, needs: Needs) -> bool {
-    let database = if needs == Needs::Everything { None } else { Some(call.database) };
-    call.may(Right::Admin, database).is_err()
+fn is_bound(reader: Reader<'_>, needs: Needs) -> bool {
+    let database = if needs == Needs::Everything { None } else { Some(reader.database) };
+    reader.may(Right::Admin, database).is_err()
 }
 
 /// Rejects a stream over a collection with rules: rules apply to documents, and events contain them. A stream
 /// over everything omits such documents instead.
-fn check_unruled(call: &Call<'_>, target: &Target) -> Outcome<()> {
+fn check_unruled(reader: Reader<'_>, target: &Target) -> Outcome<()> {
     let names = match target {
         Target::Collection { name, .. } => vec![name.clone()],
-        Target::Database(database) => call.documents().collections(database)?,
+        Target::Database(database) => reader.documents.collections(database)?,
         Target::All => return Ok(()),
     };
     for name in names {
-        let collection = call.documents().collection(call.database, &name)?;
+        let collection = reader.documents.collection(reader.database, &name)?;
         if has_rules(&collection)? {
             let message =
                 format!("collection {name} has rules; who may administer the database may watch it");
@@ -134,27 +157,10 @@ fn check_unruled(call: &Call<'_>, target: &Target) -> Outcome<()> {
     Ok(())
 }
 
-fn has_rules(collection: &Collection) -> Outcome<bool> {
-    Ok(collection.definition()?.is_some_and(|definition| definition.options().rules.is_some()))
-}
-
-/// Whether the collection has rules that bind the caller.
-pub(crate) fn rules_bind(call: &Call<'_>, collection: &Collection) -> Outcome<bool> {
-    Ok(call.asked().is_some() && has_rules(collection)?)
-}
-
-/// Refuses to count the documents of a collection whose rules bind the caller.
+/// True for a collection with rules.
 ///
 /// # Errors
-/// `Unauthorized`.
-pub(crate) fn may_count(call: &Call<'_>, collection: &Collection) -> Outcome<()> {
-    if rules_bind(call, collection)? {
-        let message = format!(
-            "collection {} has rules; {} of it takes the right to administer the database",
-            collection.name(),
-            call.args.name
-        );
-        return Err(Failure::new(Code::Unauthorized, message));
-    }
-    Ok(())
+/// The definition cannot be read.
+pub(crate) fn has_rules(collection: &Collection) -> Outcome<bool> {
+    Ok(collection.definition()?.is_some_and(|definition| definition.options().rules.is_some()))
 }

@@ -1,12 +1,13 @@
 //! Commands that describe the server itself.
 
+use ropewalk::documents::lang::{DOCUMENT_BYTES_MAX, Value, Writer};
 use ropewalk_wire::Right;
 
+use crate::auth::login::MECHANISMS;
 use crate::call::Call;
-use crate::command::COMMANDS;
-use crate::documents::lang::{Value, Writer};
-use crate::failure::{Code, Failure, Outcome};
-use crate::frame::MESSAGE_BYTES_MAX;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::frame::MESSAGE_BYTES_MAX;
+use crate::server::hello::SET_NAME;
 
 /// The MongoDB version whose protocol and commands this server follows; drivers choose features by it.
 const VERSION: &str = "7.0.0";
@@ -32,7 +33,7 @@ pub(crate) fn build_info(call: &mut Call<'_>) -> Outcome<Writer> {
     out.close();
     out.put("bits", Value::Int32(64));
     out.put("debug", Value::Bool(cfg!(debug_assertions)));
-    out.put("maxBsonObjectSize", Value::Int32(crate::documents::lang::DOCUMENT_BYTES_MAX as i32));
+    out.put("maxBsonObjectSize", Value::Int32(DOCUMENT_BYTES_MAX as i32));
     out.open_array("storageEngines");
     out.put("", Value::String("ropewalk"));
     out.close();
@@ -115,7 +116,7 @@ pub(crate) fn get_parameter(call: &mut Call<'_>) -> Outcome<Writer> {
     }
     if wanted("authenticationMechanisms") {
         out.open_array("authenticationMechanisms");
-        crate::login::MECHANISMS.iter().for_each(|name| out.put("", Value::String(name)));
+        MECHANISMS.iter().for_each(|name| out.put("", Value::String(name)));
         out.close();
     }
     let tests = call.shared.fail_points.offered;
@@ -140,7 +141,7 @@ pub(crate) fn get_cmd_line_opts(call: &mut Call<'_>) -> Outcome<Writer> {
     out.close();
     out.open_document("parsed");
     out.open_document("replication");
-    out.put("replSet", Value::String(crate::hello::SET_NAME));
+    out.put("replSet", Value::String(SET_NAME));
     out.close();
     out.close();
     Ok(out)
@@ -189,7 +190,7 @@ pub(crate) fn server_status(call: &mut Call<'_>) -> Outcome<Writer> {
     out.put("totalCreated", Value::Int32(shared.connections.load(std::sync::atomic::Ordering::Relaxed)));
     out.close();
     out.open_document("repl");
-    out.put("setName", Value::String(crate::hello::SET_NAME));
+    out.put("setName", Value::String(SET_NAME));
     out.put("isWritablePrimary", Value::Bool(true));
     out.put("secondary", Value::Bool(false));
     out.close();
@@ -218,22 +219,6 @@ pub(crate) fn server_status(call: &mut Call<'_>) -> Outcome<Writer> {
     out.put("logAppendedBytes", Value::Int64(stats.log.appended_bytes as i64));
     out.put("memtableBytes", Value::Int64(stats.write_bytes as i64));
     out.put("messageBytesMax", Value::Int64(MESSAGE_BYTES_MAX as i64));
-    out.close();
-    Ok(out)
-}
-
-/// `listCommands`
-pub(crate) fn list_commands(call: &mut Call<'_>) -> Outcome<Writer> {
-    call.args.only(&["listCommands"])?;
-    let mut out = Writer::new();
-    out.open_document("commands");
-    for command in COMMANDS {
-        out.open_document(command.name);
-        out.put("help", Value::String(command.help));
-        out.put("requiresAuth", Value::Bool(!command.before_login));
-        out.put("secondaryOk", Value::Bool(false));
-        out.close();
-    }
     out.close();
     Ok(out)
 }

@@ -8,16 +8,17 @@ use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
+use ropewalk::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
+use ropewalk::documents::{ResumeToken, Target, Watch};
 use ropewalk_wire::blocking;
 
-use crate::args::Args;
 use crate::call::Call;
-use crate::cursor::{Cursor, Source};
-use crate::documents::lang::{Doc, DocBuf, Owned, Pipeline, Value, Writer};
-use crate::documents::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};
-use crate::failure::{Code, Failure, Outcome, interrupted, shutting_down};
-use crate::guard::Guard;
-use crate::read::{FIRST_BATCH, first_batch, put_cursor, take};
+use crate::crud::read::{FIRST_BATCH, first_batch, put_cursor, take};
+use crate::protocol::args::Args;
+use crate::protocol::failure::{Code, Failure, Outcome, interrupted, shutting_down};
+use crate::state::changes::Changes;
+use crate::state::cursors::{Cursor, Source};
+use crate::state::guard::Guard;
 
 /// How long a `getMore` waits by default, as in MongoDB.
 const WAIT: Duration = Duration::from_secs(1);
@@ -34,63 +35,6 @@ const FIELDS: &[&str] = &[
     "allChangesForCluster",
     "showExpandedEvents",
 ];
-
-/// State of a change stream cursor.
-pub(crate) struct Changes {
-    stream: ChangeStream,
-    /// An event read ahead; the events before it are sent first.
-    ahead: Option<ChangeEvent>,
-}
-
-impl Changes {
-    /// The next events, up to `count`.
-    ///
-    /// # Errors
-    /// The log no longer holds the position; errors of the pipeline.
-    pub(crate) fn take(&mut self, count: usize, bytes_max: usize) -> Outcome<Vec<DocBuf>> {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < count {
-            let event = match self.ahead.take() {
-                // Rules may have been added since.
-                Some(event) if !self.stream.may_show(&event)? => continue,
-                Some(event) => event,
-                None => match self.stream.next(Duration::ZERO)? {
-                    Some(event) => event,
-                    None => break,
-                },
-            };
-            let next = &event.document;
-            if next.doc().get("_id").is_none() {
-                let message = "Encountered an event whose _id field, which contains the resume token, was modified by the pipeline.";
-                return Err(Failure::new(Code::ChangeStreamFatalError, message));
-            }
-            if !batch.is_empty() && bytes + next.bytes().len() > bytes_max {
-                self.ahead = Some(event);
-                break;
-            }
-            bytes += next.bytes().len();
-            batch.push(event.document);
-        }
-        Ok(batch)
-    }
-
-    /// True when no more events will follow.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ahead.is_none() && self.stream.has_ended()
-    }
-
-    /// Resume token for the next batch.
-    pub(crate) fn token(&self) -> DocBuf {
-        let mut out = Writer::new();
-        match self.ahead.as_ref().and_then(|next| next.document.doc().get("_id")) {
-            // One event is still held. The resume point after the previous event lies right before it, and
-            // only the held event can name that point.
-            Some(Value::Document(ahead)) => ahead.iter().for_each(|(name, value)| out.put(name, value)),
-            _ => out.put("_data", Value::String(&self.stream.token().to_string())),
-        }
-        out.finish()
-    }
-}
 
 fn token(args: &Args<'_>, field: &str) -> Outcome<Option<ResumeToken>> {
     let Some(token) = args.document(field)? else { return Ok(None) };
@@ -149,7 +93,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
         },
         _ => return Err(Failure::new(Code::InvalidOptions, "a change stream is of a collection, or of 1")),
     };
-    let guard = Guard::watching(call, &target)?;
+    let guard = Guard::watching(call.reader(), &target)?;
     let after = [token(&spec, "resumeAfter")?, token(&spec, "startAfter")?];
     if after.first().copied().flatten().is_some_and(ResumeToken::is_of_invalidate) {
         let message = "Attempting to resume a change stream using 'resumeAfter' is not allowed from an invalidate notification.";
@@ -174,7 +118,7 @@ pub(crate) fn open(call: &mut Call<'_>, spec: Value<'_>, stages: Doc<'_>) -> Out
     };
     let stream = call.documents().watch(target, watch, pipeline)?;
     let stream = if guard.is_bound() { stream.hiding_ruled() } else { stream };
-    let source = Source::Changes(Box::new(Changes { stream, ahead: None }));
+    let source = Source::Changes(Box::new(Changes::new(stream)));
     first_batch(call, guard, namespace, source, size.unwrap_or(FIRST_BATCH), false, call.seq())
 }
 
@@ -206,7 +150,7 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
         shared.cursors.put_back(id, cursor);
         return Err(refused);
     }
-    let taken = match (cursor.guard.check(call), &mut cursor.source) {
+    let taken = match (cursor.guard.check(call.reader()), &mut cursor.source) {
         (Err(refused), _) => Err(refused),
         (Ok(()), Source::Changes(_) | Source::Tail(_, true)) => {
             awaited(call, &mut cursor, size, wait.unwrap_or(WAIT).min(WAIT_MAX)).await
@@ -216,7 +160,7 @@ pub(crate) async fn get_more(call: &mut Call<'_>) -> Outcome<Writer> {
     // A right may have been withdrawn between the check and the batch; that ends the cursor.
     let taken = taken.and_then(|taken| {
         call.look_at_caller()?;
-        cursor.guard.check(call)?;
+        cursor.guard.check(call.reader())?;
         Ok(taken)
     });
     let token = if let Source::Changes(changes) = &cursor.source { Some(changes.token()) } else { None };
@@ -280,7 +224,7 @@ async fn awaited(
     loop {
         let seq = database.seq();
         call.look_at_caller()?;
-        cursor.guard.check(call)?;
+        cursor.guard.check(call.reader())?;
         let (batch, more) = blocking(|| take(call, &mut cursor.source, size))?;
         if !batch.is_empty() || !more || Instant::now() >= until {
             return Ok((batch, more));

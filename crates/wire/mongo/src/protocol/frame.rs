@@ -21,13 +21,16 @@
 
 use std::ops::Range;
 
-use crate::compress::{Compressor, decompress};
-use crate::documents::lang::{Doc, DocBuf, LangError};
+use ropewalk::documents::lang::{Doc, DocBuf, LangError};
+
+use crate::protocol::compress::{Compressor, decompress};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
 /// Longest message, header included, as reported by `hello`.
 pub const MESSAGE_BYTES_MAX: usize = 48_000_000;
+/// Most writes of one command, as reported by `hello`.
+pub(crate) const WRITES_MAX: usize = 100_000;
 /// Bytes at the start of a compressed message, after the header.
 pub const COMPRESSED_BYTES: usize = 9;
 /// Sections of one message; there is one body and at most a handful of sequences.

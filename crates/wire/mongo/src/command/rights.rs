@@ -5,8 +5,8 @@
 use ropewalk_wire::{Needs, Operation, Resource};
 
 use crate::call::Call;
-use crate::command::COMMANDS;
-use crate::failure::{Code, Failure, Outcome};
+use crate::command::table::COMMANDS;
+use crate::protocol::failure::{Code, Failure, Outcome};
 
 const READ: Needs = Needs::read(Resource::Database);
 const APPEND: Needs = Needs::append(Resource::Database);

@@ -1,20 +1,20 @@
-//! `commitTransaction`, `abortTransaction`, and the commands of sessions.
+//! `commitTransaction` and `abortTransaction`.
 //!
 //! The fact that a transaction was committed is stored in its commit, under its session and number: a client
 //! that retries after a crash learns of the commit, and does not run the transaction a second time.
 
 use std::sync::{Arc, Mutex};
 
+use ropewalk::documents::Retry;
+use ropewalk::documents::lang::{Doc, Writer};
 use ropewalk::{Durability, Transaction};
-use ropewalk_wire::{Right, blocking, committed};
+use ropewalk_wire::{blocking, committed};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-use crate::call::{Call, named_session, no_transaction, session_parts, take_open, too_old};
-use crate::documents::Retry;
-use crate::documents::lang::{Doc, Value, Writer};
-use crate::failure::{Code, Failure, Outcome, TRANSIENT, UNKNOWN_COMMIT};
-use crate::session::{self, Phase, SESSION_MINUTES, SessionId, State};
+use crate::call::Call;
+use crate::protocol::failure::{Code, Failure, Outcome, TRANSIENT, UNKNOWN_COMMIT};
+use crate::state::sessions::{self, Phase, SessionId, State, no_transaction, too_old};
 
 /// Statement number of a commit's record; statements of writes count from zero.
 const COMMITTED: i32 = -1;
@@ -77,7 +77,7 @@ enum Step {
 }
 
 fn next_step(session: &Mutex<State>, number: i64) -> Outcome<Step> {
-    let mut state = session::lock(session);
+    let mut state = sessions::lock(session);
     state.touch();
     if number < state.number {
         return Err(too_old(number, state.number));
@@ -90,7 +90,7 @@ fn next_step(session: &Mutex<State>, number: i64) -> Outcome<Step> {
         Phase::Committing(settled) => return Ok(Step::Wait(settled.clone().notified_owned())),
         _ => {}
     }
-    let (transaction, wrote) = take_open(&mut state).ok_or_else(|| no_transaction(number))?;
+    let (transaction, wrote) = state.take_open().ok_or_else(|| no_transaction(number))?;
     let settled = Arc::new(Notify::new());
     state.phase = Phase::Committing(settled.clone());
     Ok(Step::Commit(transaction, wrote, settled))
@@ -121,7 +121,7 @@ async fn settle(
             })
         }
     };
-    let mut state = session::lock(&session);
+    let mut state = sessions::lock(&session);
     if state.number == number && matches!(state.phase, Phase::Committing(_)) {
         state.phase = if outcome.is_ok() { Phase::Committed } else { Phase::Aborted };
     }
@@ -145,7 +145,7 @@ pub(crate) fn abort(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["abortTransaction", "recoveryToken"])?;
     let (id, number) = parts(call)?;
     let session = call.shared.sessions.find(id).ok_or_else(|| no_transaction(number))?;
-    let mut state = session::lock(&session);
+    let mut state = sessions::lock(&session);
     state.touch();
     match state.phase {
         Phase::Open { .. } if number == state.number => {
@@ -158,81 +158,4 @@ pub(crate) fn abort(call: &mut Call<'_>) -> Outcome<Writer> {
         }
         _ => Err(no_transaction(number)),
     }
-}
-
-/// `startSession`
-pub(crate) fn start_session(call: &mut Call<'_>) -> Outcome<Writer> {
-    call.args.only(&["startSession"])?;
-    let mut id = [0; 16];
-    let random = [call.shared.random(), call.shared.random()].into_iter().flat_map(u64::to_le_bytes);
-    for (place, (byte, random)) in id.iter_mut().zip(random).enumerate() {
-        *byte = match place {
-            // Version bits of a random UUID.
-            6 => random & 0x0f | 0x40,
-            8 => random & 0x3f | 0x80,
-            _ => random,
-        };
-    }
-    let mut out = Writer::new();
-    out.open_document("id");
-    out.put("id", Value::Binary(4, &id));
-    out.close();
-    out.put("timeoutMinutes", Value::Int32(SESSION_MINUTES));
-    Ok(out)
-}
-
-fn named(call: &Call<'_>) -> Outcome<Vec<SessionId>> {
-    let list = call.args.array(call.args.name)?;
-    let list = call.args.needed(call.args.name, list)?;
-    list.values().map(|value| named_session(value, call.user())).collect()
-}
-
-/// `refreshSessions`
-pub(crate) fn refresh_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
-    call.args.only(&["refreshSessions"])?;
-    for id in named(call)? {
-        if let Some(session) = call.shared.sessions.find(&id) {
-            session::lock(&session).touch();
-        }
-    }
-    Ok(Writer::new())
-}
-
-/// `endSessions`, `killSessions`: aborts their transactions and closes their cursors; the latter also kills
-/// their operations.
-pub(crate) fn end_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
-    call.args.only(&[call.args.name])?;
-    let ended = named(call)?;
-    if ended.is_empty() && call.args.name == "killSessions" {
-        let user = call.user().as_bytes();
-        call.shared.sessions.end_all(|id| session_parts(id).1 == user);
-        call.shared.cursors.kill_of(|id| session_parts(id).1 == user);
-        call.shared.operations.end_of_session(|id| session_parts(id).1 == user);
-    }
-    for id in &ended {
-        call.shared.sessions.end(id);
-    }
-    call.shared.cursors.kill_of(|id| ended.contains(id));
-    if call.args.name == "killSessions" {
-        call.shared.operations.end_of_session(|id| ended.contains(id));
-    }
-    Ok(Writer::new())
-}
-
-/// `killAllSessions`
-pub(crate) fn kill_all_sessions(call: &mut Call<'_>) -> Outcome<Writer> {
-    call.args.only(&["killAllSessions"])?;
-    call.may(Right::Admin, None)?;
-    let users = call.args.needed("killAllSessions", call.args.array("killAllSessions")?)?;
-    let mut names = Vec::new();
-    for user in users.values() {
-        let name = user.as_document().and_then(|user| user.get("user")).and_then(Value::as_str);
-        names.push(name.ok_or_else(|| Failure::new(Code::TypeMismatch, "a user is a document with a name"))?);
-    }
-    let of =
-        |id: &SessionId| names.is_empty() || names.iter().any(|name| session_parts(id).1 == name.as_bytes());
-    call.shared.sessions.end_all(of);
-    call.shared.cursors.kill_of(of);
-    call.shared.operations.end_of_session(of);
-    Ok(Writer::new())
 }

@@ -13,13 +13,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-use ropewalk_wire::Right;
+use ropewalk::documents::lang::{Doc, DocBuf, Value, Writer};
 
-use crate::args::Args;
-use crate::call::{Call, Client};
-use crate::documents::lang::{Doc, DocBuf, Value, Writer};
-use crate::failure::{self, Code, Failure, Outcome};
-use crate::frame::Request;
+use crate::protocol::args::Args;
+use crate::protocol::failure;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::frame::Request;
 
 const POINTS: &[&str] =
     &["failCommand", "onPrimaryTransactionalWrite", "failGetMoreAfterCursorCheckout", "maxTimeAlwaysTimeOut"];
@@ -94,8 +93,8 @@ impl FailPoints {
         self.points.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    /// Failures to inject into a request; `None` unless a test has set some.
-    pub(crate) fn meet(&self, client: &Client, request: &Request) -> Option<Ordered> {
+    /// Failures to inject into a request of a client's `application`; `None` unless a test has set some.
+    pub(crate) fn meet(&self, application: Option<&str>, request: &Request) -> Option<Ordered> {
         if !self.offered {
             return None;
         }
@@ -104,7 +103,7 @@ impl FailPoints {
         let mut points = self.all();
         let mut ordered = None;
         for (name, point) in points.iter_mut() {
-            if !meets(name, point.data.doc(), command, client, body) {
+            if !meets(name, point.data.doc(), command, application, body) {
                 continue;
             }
             // A fail point for writes counts statements.
@@ -114,6 +113,34 @@ impl FailPoints {
             }
         }
         ordered
+    }
+
+    /// Sets or removes a fail point, and reports how often it triggered before.
+    ///
+    /// # Errors
+    /// An unknown fail point, mode or field.
+    pub(crate) fn configure(&self, args: &Args<'_>) -> Outcome<Writer> {
+        let asked = args.needed("configureFailPoint", args.text("configureFailPoint")?)?;
+        let name = POINTS
+            .iter()
+            .find(|name| **name == asked)
+            .ok_or_else(|| Failure::new(Code::BadValue, format!("there is no fail point {asked:?} here")))?;
+        let data = args.document("data")?.unwrap_or(Doc::empty());
+        Args::statement("data", data, DATA)?;
+        let mode = mode(args.needed("mode", args.get("mode"))?)?;
+        if *name == "failCommand"
+            && mode.is_some()
+            && data.get("failCommands").and_then(Value::as_array).is_none()
+        {
+            return Err(Failure::new(Code::BadValue, "failCommand needs an array failCommands"));
+        }
+        let before = match mode {
+            Some(mode) => self.all().insert(name, Point { mode, data: data.to_buf(), entered: 0 }),
+            None => self.all().remove(name),
+        };
+        let mut out = Writer::new();
+        out.put("count", Value::Int64(before.map_or(0, |point| point.entered)));
+        Ok(out)
     }
 }
 
@@ -126,9 +153,9 @@ fn statements(request: &Request) -> usize {
     beside.or_else(within).unwrap_or(1)
 }
 
-fn meets(point: &str, data: Doc<'_>, command: &str, client: &Client, body: Doc<'_>) -> bool {
+fn meets(point: &str, data: Doc<'_>, command: &str, application: Option<&str>, body: Doc<'_>) -> bool {
     let of_application = match data.get("appName").and_then(Value::as_str) {
-        Some(application) => client.application.as_deref() == Some(application),
+        Some(wanted) => application == Some(wanted),
         None => true,
     };
     let met = match point {
@@ -202,38 +229,6 @@ impl Point {
             }
         }
     }
-}
-
-/// `configureFailPoint`
-pub(crate) fn configure(call: &mut Call<'_>) -> Outcome<Writer> {
-    let points = &call.shared.fail_points;
-    if !points.offered {
-        let message = "configureFailPoint is for tests: the server was started without test commands";
-        return Err(Failure::new(Code::CommandNotFound, message));
-    }
-    call.args.only(&["configureFailPoint", "mode", "data"])?;
-    call.may(Right::Admin, None)?;
-    let asked = call.args.needed("configureFailPoint", call.args.text("configureFailPoint")?)?;
-    let name = POINTS
-        .iter()
-        .find(|name| **name == asked)
-        .ok_or_else(|| Failure::new(Code::BadValue, format!("there is no fail point {asked:?} here")))?;
-    let data = call.args.document("data")?.unwrap_or(Doc::empty());
-    Args::statement("data", data, DATA)?;
-    let mode = mode(call.args.needed("mode", call.args.get("mode"))?)?;
-    if *name == "failCommand"
-        && mode.is_some()
-        && data.get("failCommands").and_then(Value::as_array).is_none()
-    {
-        return Err(Failure::new(Code::BadValue, "failCommand needs an array failCommands"));
-    }
-    let before = match mode {
-        Some(mode) => points.all().insert(name, Point { mode, data: data.to_buf(), entered: 0 }),
-        None => points.all().remove(name),
-    };
-    let mut out = Writer::new();
-    out.put("count", Value::Int64(before.map_or(0, |point| point.entered)));
-    Ok(out)
 }
 
 /// `None`: off.

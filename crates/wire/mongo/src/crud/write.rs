@@ -9,16 +9,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ropewalk::Seq;
-use ropewalk_wire::{Right, blocking, committed};
-
-use crate::args::Args;
-use crate::call::Call;
-use crate::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Update, Value, Writer};
-use crate::documents::{
+use ropewalk::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Update, Value, Writer};
+use ropewalk::documents::{
     Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
 };
-use crate::failure::{Code, Failure, Outcome};
-use crate::hello::WRITES_MAX;
+use ropewalk_wire::{Right, blocking, committed};
+
+use crate::call::Call;
+use crate::protocol::args::Args;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::frame::WRITES_MAX;
 
 /// Attempts at a write that conflicts with others.
 const ATTEMPTS: usize = 1000;

@@ -3,24 +3,15 @@
 //! Supported are SCRAM-SHA-256 and, for old clients, SCRAM-SHA-1. PLAIN would need the password itself, and
 //! MONGODB-X509 client certificates.
 
-use ropewalk_wire::ScramExchange;
-
 use crate::call::Call;
-use crate::documents::lang::{Doc, DocBuf, Value, Writer};
-use crate::failure::{Code, Failure, Outcome};
+use crate::call::client::Conversation;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use ropewalk::documents::lang::{Doc, DocBuf, Value, Writer};
 
 /// Supported mechanisms.
 pub(crate) const MECHANISMS: &[&str] = &["SCRAM-SHA-256", "SCRAM-SHA-1"];
 /// Id of the only conversation of a connection.
 const CONVERSATION: i32 = 1;
-
-/// A login in progress.
-pub(crate) enum Conversation {
-    /// The server's first message has been sent.
-    Proof(Box<ScramExchange>, bool),
-    /// The client is authenticated, and has one more empty message to send.
-    Empty,
-}
 
 fn failed() -> Failure {
     Failure::new(Code::AuthenticationFailed, "Authentication failed.")

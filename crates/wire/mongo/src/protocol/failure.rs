@@ -11,12 +11,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use ropewalk::documents::DocumentsError;
+use ropewalk::documents::lang::{DocBuf, LangError, Value, Writer};
 use ropewalk::engine::EngineError;
 use ropewalk::{Class, Error};
 use ropewalk_wire::{Code as WireCode, WireError};
-
-use crate::documents::DocumentsError;
-use crate::documents::lang::{DocBuf, LangError, Value, Writer};
 
 macro_rules! codes {
     ($($name:ident = $number:literal),* $(,)?) => {

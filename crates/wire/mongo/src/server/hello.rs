@@ -3,19 +3,18 @@
 
 use core::time::Duration;
 
-use crate::Shared;
+use ropewalk::documents::lang::{DOCUMENT_BYTES_MAX, Value, Writer};
+
+use crate::auth::login;
 use crate::call::Call;
-use crate::compress::Compressor;
-use crate::documents::lang::{DOCUMENT_BYTES_MAX, Value, Writer};
-use crate::failure::{Code, Failure, Outcome};
-use crate::frame::{MESSAGE_BYTES_MAX, Request};
-use crate::login;
-use crate::session::SESSION_MINUTES;
+use crate::protocol::compress::Compressor;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::frame::{MESSAGE_BYTES_MAX, Request, WRITES_MAX};
+use crate::state::Shared;
+use crate::state::sessions::SESSION_MINUTES;
 
 /// The replica set's name.
 pub(crate) const SET_NAME: &str = "ropewalk";
-/// Most writes of one command.
-pub(crate) const WRITES_MAX: usize = 100_000;
 /// Supported protocol version: that of MongoDB 7.0.
 const WIRE_VERSION_MAX: i32 = 21;
 /// Longest wait of an awaitable hello.

@@ -12,9 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ropewalk::Transaction;
+use ropewalk::documents::lang::{Doc, Value};
 use tokio::sync::Notify;
 
-use crate::failure::{Code, Failure, Outcome};
+use crate::protocol::args::Args;
+use crate::protocol::failure::{Code, Failure, Outcome, TRANSIENT};
 
 /// A session is removed when it was not used for this long, as reported by `hello`.
 pub(crate) const SESSION_MINUTES: i32 = 30;
@@ -104,7 +106,7 @@ impl Sessions {
 
     /// The ids of one user's sessions.
     pub(crate) fn ids_of(&self, user: &[u8]) -> Vec<SessionId> {
-        self.all().keys().filter(|id| crate::call::session_parts(id).1 == user).cloned().collect()
+        self.all().keys().filter(|id| session_parts(id).1 == user).cloned().collect()
     }
 
     /// Number of sessions, and how many of them have a transaction in progress.
@@ -138,9 +140,65 @@ impl State {
     pub(crate) fn touch(&mut self) {
         self.used = Instant::now();
     }
+
+    /// Takes the open transaction out, and whether it wrote something.
+    pub(crate) fn take_open(&mut self) -> Option<(Box<Transaction>, bool)> {
+        match std::mem::take(&mut self.phase) {
+            Phase::Open { transaction, wrote, .. } => Some((transaction, wrote)),
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
 }
 
 /// Locks the state of a session; a command that panicked has left it unchanged.
 pub(crate) fn lock(session: &Mutex<State>) -> MutexGuard<'_, State> {
     session.lock().unwrap_or_else(|held| held.into_inner())
+}
+
+/// The session has already used a newer number.
+pub(crate) fn too_old(number: i64, newest: i64) -> Failure {
+    let message = format!(
+        "Cannot start transaction {number} on session because a newer transaction {newest} has already started."
+    );
+    Failure::new(Code::TransactionTooOld, message)
+}
+
+/// No transaction in progress has that number.
+pub(crate) fn no_transaction(number: i64) -> Failure {
+    let message = format!("Given transaction number {number} does not match any in-progress transactions.");
+    Failure::new(Code::NoSuchTransaction, message).label(TRANSIENT)
+}
+
+/// Key of a session: its id and user.
+///
+/// # Errors
+/// Not the id of a session.
+pub(crate) fn session_id(lsid: Doc<'_>, user: &str) -> Outcome<SessionId> {
+    let args = Args::statement("lsid", lsid, &["id", "uid", "txnNumber", "txnUUID"])?;
+    args.not_offered(&["txnNumber", "txnUUID"])?;
+    match args.get("id") {
+        Some(Value::Binary(4, id)) if id.len() == 16 => {
+            let mut key = id.to_vec();
+            key.extend_from_slice(user.as_bytes());
+            Ok(key)
+        }
+        _ => Err(Failure::new(Code::TypeMismatch, "lsid.id has to be a UUID")),
+    }
+}
+
+/// The session's id and its user within [`SessionId`].
+pub(crate) fn session_parts(id: &SessionId) -> (&[u8], &[u8]) {
+    id.split_at_checked(16).unwrap_or((id, &[]))
+}
+
+/// Session key of an id that a client names.
+///
+/// # Errors
+/// As for `lsid`.
+pub(crate) fn named_session(value: Value<'_>, user: &str) -> Outcome<SessionId> {
+    let doc = value.as_document();
+    session_id(doc.ok_or_else(|| Failure::new(Code::TypeMismatch, "a session is a document"))?, user)
 }

@@ -9,13 +9,13 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
+use ropewalk::documents::lang::DocBuf;
+use ropewalk::documents::{DocumentCursor, Tail};
 
-use crate::changes::Changes;
-use crate::documents::lang::DocBuf;
-use crate::documents::{DocumentCursor, Tail};
-use crate::failure::{Code, Failure, Outcome};
-use crate::guard::Guard;
-use crate::session::SessionId;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::state::changes::Changes;
+use crate::state::guard::Guard;
+use crate::state::sessions::SessionId;
 
 /// An unused cursor is closed after this time.
 const IDLE_TIME: Duration = Duration::from_secs(600);

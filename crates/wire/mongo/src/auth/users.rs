@@ -14,13 +14,13 @@
 
 use std::collections::BTreeSet;
 
+use ropewalk::documents::lang::{Value, Writer};
 use ropewalk_wire::{Code as WireCode, Right, Roles, WireError};
 
-use crate::args::Args;
+use crate::auth::login::MECHANISMS;
 use crate::call::Call;
-use crate::documents::lang::{Value, Writer};
-use crate::failure::{Code, Failure, Outcome};
-use crate::login::MECHANISMS;
+use crate::protocol::args::Args;
+use crate::protocol::failure::{Code, Failure, Outcome};
 
 /// Represents every database.
 const EVERY: &str = "*";

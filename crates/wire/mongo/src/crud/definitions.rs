@@ -1,19 +1,20 @@
 //! Databases, collections and indexes: created, listed, changed, dropped.
 
-use ropewalk_wire::Right;
-
-use crate::args::Args;
-use crate::call::Call;
-use crate::cursor::Source;
-use crate::documents::lang::key::IndexField;
-use crate::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
-use crate::documents::{
+use ropewalk::documents::lang::key::IndexField;
+use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
+use ropewalk::documents::{
     Capped, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
-use crate::failure::{Code, Failure, Outcome};
-use crate::guard::{Guard, Needs, may_count, rules_bind};
-use crate::read::{FIRST_BATCH, first_batch};
-use crate::write::int;
+use ropewalk_wire::Right;
+
+use crate::call::Call;
+use crate::crud::read::{FIRST_BATCH, first_batch};
+use crate::crud::rules::{may_count, rules_bind};
+use crate::crud::write::int;
+use crate::protocol::args::Args;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::state::cursors::Source;
+use crate::state::guard::{Guard, Needs};
 
 const CREATE_FIELDS: &[&str] = &[
     "create",
@@ -481,7 +482,7 @@ fn listed(call: &Call<'_>, namespace: String, list: Vec<DocBuf>) -> Outcome<Writ
     let bytes = list.iter().map(|document| document.bytes().len()).sum();
     first_batch(
         call,
-        Guard::new(call, Needs::Database, Vec::new())?,
+        Guard::new(call.reader(), Needs::Database, Vec::new())?,
         namespace,
         Source::Ready(list.into(), bytes),
         size.unwrap_or(FIRST_BATCH.max(1000)),
