@@ -5,6 +5,7 @@ use sqlparser::ast;
 
 use crate::bind::scope::{folded, parts, table_name};
 use crate::bind::{Binder, Typed, unsupported};
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Compare;
 use crate::expr::cast::{Strength, allowed};
@@ -13,7 +14,6 @@ use crate::functions::advisory::AdvisoryCall;
 use crate::functions::aggregate;
 use crate::plan::Planner;
 use crate::plan::array_query::gathered;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{common, is_integer, is_numeric, rank};
 
 impl Binder<'_, '_> {

@@ -8,11 +8,11 @@ use crate::bind::scope::{Mark, folded, parts};
 use crate::bind::{Binder, Typed};
 use crate::catalog::{CatalogCall, CatalogFunction};
 use crate::ddl::schemas;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Arith;
 use crate::expr::cast::Strength;
 use crate::plan::{SetConfig, label};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{is_integer, shown};
 use crate::types::zone::Zone;
 

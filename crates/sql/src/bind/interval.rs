@@ -4,10 +4,10 @@ use ropewalk::tables::{Field, Interval, Precision, SECOND_DIGITS_MAX, Type, Valu
 use sqlparser::ast;
 
 use crate::bind::{Binder, Typed, unsupported};
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Arith;
 use crate::expr::cast::Strength;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::names::rank;
 

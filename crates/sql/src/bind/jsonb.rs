@@ -4,9 +4,9 @@ use ropewalk::tables::Type;
 use sqlparser::ast::BinaryOperator;
 
 use crate::bind::{Binder, Typed};
+use crate::error::Result;
 use crate::expr::Expr;
 use crate::expr::cast::Strength;
-use crate::types::error::Result;
 
 /// Pairs of functions with the same implementation for json and jsonb.
 const TWINS: [(&str, &str); 8] = [

@@ -6,8 +6,8 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
 use crate::bind::{Binder, Typed, number, unsupported};
+use crate::error::Result;
 use crate::expr::Expr;
-use crate::types::error::Result;
 
 impl Binder<'_, '_> {
     /// Calls a function of these expressions.

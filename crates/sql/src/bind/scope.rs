@@ -4,8 +4,8 @@ use ropewalk::tables::{Schema, Type};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
 use crate::ddl::schemas::{own, reference, said};
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::type_name;
 
 /// The name of an identifier: folded to lower case unless it is quoted.

@@ -5,11 +5,11 @@ use sqlparser::ast;
 
 use crate::bind::{Binder, Typed};
 use crate::ddl::sequences::{Asks, SequenceCall, meant};
+use crate::error::{Result, SqlError, state};
 use crate::expr::cast::Strength;
 use crate::expr::{Context, Expr};
 use crate::limits::interrupt::Interrupt;
 use crate::plan::Standing;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::zone::Zone;
 
 impl Binder<'_, '_> {

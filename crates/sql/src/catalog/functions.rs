@@ -9,8 +9,8 @@ use super::OWNER;
 use super::procs::Proc;
 use super::show;
 use super::text;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
-use crate::types::error::{Result, SqlError, state};
 
 macro_rules! functions {
     ($($function:ident => $($name:literal)|+),* $(,)?) => {

@@ -30,12 +30,12 @@ use sqlparser::tokenizer::{Token, Tokenizer};
 use crate::ddl::comments::{COMMENTS, Comment};
 use crate::ddl::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE, in_full, own, reference};
 use crate::ddl::sequences::{self, SEQUENCES, Sequence};
+use crate::error::Result;
 use crate::exec::point::Record;
 use crate::exec::row_source::Access;
 use crate::plan::{Planner, Standing};
 use crate::session::cursor::CursorShape;
 use crate::session::registry::Known;
-use crate::types::error::Result;
 use crate::types::settings::Settings;
 
 pub(crate) use functions::{CatalogCall, CatalogFunction};
@@ -289,7 +289,7 @@ impl Catalog {
                 Ok((_, schema)) if schema.name() == name => tables.push(schema),
                 // Renamed or dropped, by this transaction or concurrently.
                 Ok(_) => {}
-                Err(error) if error.state == crate::types::error::state::UNDEFINED_TABLE => {}
+                Err(error) if error.state == crate::error::state::UNDEFINED_TABLE => {}
                 Err(error) => return Err(error),
             }
         }

@@ -10,10 +10,10 @@ use super::VIEW_OID;
 use super::show;
 use crate::bind::scope::Params;
 use crate::ddl::views::{self, VIEWS};
+use crate::error::{Result, state};
 use crate::exec::row_source::Access;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::{Planner, Standing};
-use crate::types::error::{Result, state};
 use crate::types::settings::Settings;
 
 /// A view.

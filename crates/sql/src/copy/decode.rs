@@ -6,8 +6,8 @@
 //! Bytes that were scanned for the end of a record are not scanned again when the next chunk arrives.
 
 use crate::copy::statement::{CopyStatement, Format, Header};
+use crate::error::{Result, SqlError, state};
 use crate::types::binary_format::not_utf8;
-use crate::types::error::{Result, SqlError, state};
 
 /// Maximum number of bytes of one record.
 const RECORD_BYTES_MAX: usize = 64 << 20;

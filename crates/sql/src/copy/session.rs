@@ -19,6 +19,7 @@ use crate::copy::decode::{Reader, Record};
 use crate::copy::encode::Writer;
 use crate::copy::statement::{Copied, CopyStatement, Direction, Format};
 use crate::ddl::enums::labelled;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic;
 use crate::exec::analytic::WholeQuery;
 use crate::exec::executor::Executor;
@@ -32,7 +33,6 @@ use crate::session::Session;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 use crate::types::binary_format::from_binary;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
 

@@ -2,7 +2,7 @@
 
 use sqlparser::ast;
 
-use crate::types::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError, state};
 
 /// Direction of the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

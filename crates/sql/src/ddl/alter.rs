@@ -12,10 +12,10 @@ use super::dependent;
 use super::unsupported;
 use crate::bind::scope::{Scope, folded, table_name};
 use crate::ddl::schemas::{in_full, own};
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::cast::cast_in;
 use crate::syntax::statements::AddIdentity;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::type_name;
 
 fn used_by_view(_: &str) -> SqlError {

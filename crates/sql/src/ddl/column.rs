@@ -9,8 +9,8 @@ use super::Ddl;
 use super::unsupported;
 use crate::bind::scope::{Scope, folded, table_name};
 use crate::ddl::schemas;
+use crate::error::{Result, SqlError, state};
 use crate::syntax::statements::SequenceChange;
-use crate::types::error::{Result, SqlError, state};
 
 /// A parsed column definition.
 pub(super) struct Defined {

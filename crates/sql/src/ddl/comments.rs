@@ -3,11 +3,11 @@
 use ropewalk::tables::{ColumnDef, KeyRange, Schema, TableDef, TablesError, TablesRead, Type, Value};
 
 use crate::ddl::Ddl;
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::bug;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::syntax::statements::Commented;
-use crate::types::error::{Result, SqlError, state};
 
 /// The table that holds comments. Its key: kind of object, id of its table or 0, name or column number.
 pub(crate) const COMMENTS: &str = "ropewalk_comments";

@@ -7,8 +7,8 @@ use super::Ddl;
 use super::dependent;
 use super::unsupported;
 use crate::catalog::all_views;
+use crate::error::{Result, SqlError, state};
 use crate::plan::Standing;
-use crate::types::error::{Result, SqlError, state};
 
 impl Ddl<'_> {
     /// The views that depend on these relations, directly or through other views. Excludes `going` itself.

@@ -9,13 +9,13 @@ use super::unsupported;
 use crate::bind::Binder;
 use crate::bind::scope::{Params, Scope};
 use crate::ddl::sequences::Asks;
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::Expr;
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::cast::Strength;
 use crate::functions::Function;
 use crate::plan::{Planner, Standing};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::rank;
 use crate::types::settings::Settings;
 

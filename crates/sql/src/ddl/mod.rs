@@ -29,12 +29,12 @@ use ropewalk::tables::{Schema, TablesError, TablesRead};
 use sqlparser::ast;
 
 use crate::bind::scope::table_name;
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::plan::prepared::Outcome;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::{AddIdentity, Utility};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::Settings;
 
 pub(crate) use index::create_index_concurrently;

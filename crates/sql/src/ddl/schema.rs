@@ -8,8 +8,8 @@ use super::dependent;
 use super::unsupported;
 use crate::bind::scope::folded;
 use crate::ddl::schemas::{self, Namespace, own};
+use crate::error::{Result, SqlError, state};
 use crate::syntax::statements::{MoveTo, Moved};
-use crate::types::error::{Result, SqlError, state};
 
 /// The objects in a schema, by stored name.
 struct Content {

@@ -13,9 +13,9 @@ use ropewalk::tables::{
 };
 use sqlparser::ast;
 
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::Settings;
 
 /// The table that holds schemas.

@@ -19,11 +19,11 @@ use ropewalk::tables::{
 use ropewalk::transaction::Committed;
 
 use crate::ddl::Ddl;
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::bug;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::syntax::statements::{AddIdentity, SequenceChange, SequenceStatement};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::type_name;
 use crate::types::settings::Settings;
 

@@ -10,9 +10,9 @@ use super::column::{fresh, not_deferred, plain_columns, unique_index};
 use super::unsupported;
 use crate::bind::scope::{Scope, folded, table_name};
 use crate::ddl::schemas::own;
+use crate::error::{Result, SqlError, state};
 use crate::plan::nothing_else;
 use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
 
 static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
     LazyLock::new(|| match parse::template("CREATE TABLE t ()")? {

@@ -10,13 +10,13 @@ use crate::bind::scope::{Params, folded, table_name};
 use crate::catalog::{Written, with_relations};
 use crate::ddl::Ddl;
 use crate::ddl::schemas::own;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Planned;
 use crate::exec::analytic::prepare;
 use crate::exec::row_source::Access;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::{Planner, Standing};
 use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
 
 /// The table that holds views: name, column names, query.
 pub(crate) const VIEWS: &str = "ropewalk_views";

@@ -8,10 +8,10 @@ use ropewalk::tables::{Schema, Value};
 use sqlparser::ast;
 use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Compare;
 use crate::plan::{Planner, Select};
-use crate::types::error::{Result, SqlError, state};
 
 /// Name of the reserved function.
 const FUNCTION: &str = "*current_of";

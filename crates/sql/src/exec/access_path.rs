@@ -12,10 +12,10 @@ use std::cmp::Ordering;
 
 use ropewalk::tables::{ColumnRef, Expr as TableExpr, KeyOrder, KeyRange, Schema, Type, Value};
 
+use crate::error::Result;
 use crate::expr::arith::{Compare, order};
 use crate::expr::cast::{to_f64, to_numeric};
 use crate::expr::{Answer, Context, Expr, Input};
-use crate::types::error::Result;
 use crate::types::names::{is_integer, is_numeric};
 
 /// Values that one column of a key may take.

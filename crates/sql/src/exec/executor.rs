@@ -4,9 +4,9 @@
 //! text may change the executor of a query, so tests run the same query in each of them and compare the
 //! results.
 
+use crate::error::Result;
 use crate::exec::analytic::may_serve;
 use crate::plan::Planner;
-use crate::types::error::Result;
 
 /// The executor that queries are planned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -13,12 +13,12 @@ use sqlparser::ast;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::bind::scope::{folded, parts};
+use crate::error::{Result, SqlError, state};
 use crate::exec::point::{Record, count, run_some};
 use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Select;
-use crate::types::error::{Result, SqlError, state};
 
 /// Rows read beyond the limit because some may be skipped.
 const SPARE: u64 = 16;

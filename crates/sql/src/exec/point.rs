@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use ropewalk::tables::{KeyRange, OwnedRow, Row, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::arith::{Compare, put_identity, sort_order};
 use crate::expr::{Answer, Context, Expr, Input, Nothing, bug};
 use crate::functions::aggregate::Running;
 use crate::limits::budget::{Budget, row_bytes};
 use crate::plan::{Asked, Groups, Level, Order, Select, Subquery};
-use crate::types::error::{Result, SqlError, state};
 
 /// A row of a result.
 pub(crate) type Record = Vec<Value<'static>>;

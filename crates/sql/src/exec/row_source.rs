@@ -8,9 +8,9 @@ use ropewalk::series::{SeriesAt, SeriesStore};
 use ropewalk::tables::{EnumType, KeyRange, OwnedRow, Row, Schema, Table, TablesError, TablesRead, Value};
 use ropewalk::{Database, EventStore, Query, Snapshot, Transaction};
 
+use crate::error::Result;
 use crate::exec::access_path::Path;
 use crate::expr::{Context, Input};
-use crate::types::error::Result;
 
 pub(crate) enum Access<'a> {
     Transaction(&'a Database, &'a mut Transaction),

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use ropewalk::tables::{Numeric, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::cast::{to_f64, to_numeric};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::names::{is_integer, is_numeric, type_name};
 

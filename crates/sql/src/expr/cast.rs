@@ -6,8 +6,8 @@
 
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::types::datetime::DAY;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{common, is_integer, rank, same, type_name};
 use crate::types::text_format;
 use crate::types::zone::Zone;

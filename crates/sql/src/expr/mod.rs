@@ -17,6 +17,7 @@ use ropewalk::tables::{Array, OwnedRow, Row, Scalar, Type, Value};
 use crate::catalog::CatalogCall;
 use crate::ddl::enums::EnumCall;
 use crate::ddl::sequences::SequenceCall;
+use crate::error::{Result, SqlError, state};
 use crate::exec::nested_loop::{Inner, Nested};
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::bounds::Operands;
@@ -26,7 +27,6 @@ use crate::functions::Function;
 use crate::functions::advisory::AdvisoryCall;
 use crate::limits::budget::value_bytes;
 use crate::limits::interrupt::Interrupt;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::json;
 use crate::types::zone::Zone;
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
+use crate::error::{Result, SqlError, state};
 use crate::functions::lower;
 use crate::limits::quota::{Share, Taken};
-use crate::types::error::{Result, SqlError, state};
 
 /// Maximum size of a compiled regular expression.
 const REGEX_BYTES_MAX: usize = 1 << 20;

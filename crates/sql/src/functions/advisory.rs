@@ -13,8 +13,8 @@ use std::time::Duration;
 use ropewalk::Database;
 use ropewalk::tables::{Type, Value};
 
+use crate::error::Result;
 use crate::expr::{Context, bug};
-use crate::types::error::Result;
 
 /// Interval between two polls.
 const LOOK: Duration = Duration::from_millis(10);

@@ -2,9 +2,9 @@
 
 use ropewalk::tables::{Numeric, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::functions::{Function, Resolved, text_of};
 use crate::types::datetime::DAY;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::zone::Zone;
 use crate::types::{datetime, interval};
 

@@ -10,8 +10,8 @@ use std::str::Chars;
 
 use ropewalk::tables::Value;
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::bounds::check_text;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::text_format::to_text;
 
 const FOR_A_SIGN: &str = "for a single \"%\" use \"%%\"";

@@ -2,11 +2,11 @@
 
 use ropewalk::tables::{Interval, Precision, SECOND_DIGITS_MAX, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::expr::cast::{cast, to_f64};
 use crate::functions::{Function, Resolved, datetime_template, number_template, parse_template};
 use crate::types::datetime::{self, DAY};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::names::{interval_precision, rank};
 use crate::types::zone::Zone;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropewalk::tables::Value;
 
+use crate::error::{Result, SqlError, SqlState, state};
 use crate::limits::budget::row_bytes;
 use crate::session::Session;
-use crate::types::error::{Result, SqlError, SqlState, state};
 
 /// A bounded resource of the process.
 #[derive(Debug)]

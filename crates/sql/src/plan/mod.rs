@@ -26,6 +26,7 @@ use crate::bind::{Binder, Typed};
 use crate::catalog::Catalog;
 use crate::ddl::enums::Enums;
 use crate::ddl::schemas;
+use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::Path;
 use crate::exec::locking::Locking;
 use crate::exec::row_source::Access;
@@ -33,7 +34,6 @@ use crate::expr::Expr;
 use crate::expr::cast::Strength;
 use crate::functions::aggregate::Aggregate;
 use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::Settings;
 
 use from::{From, place, wanted};

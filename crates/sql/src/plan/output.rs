@@ -10,9 +10,9 @@ use super::unsupported;
 use crate::bind::Binder;
 use crate::bind::scope::{Scope, folded, parts, table_name};
 use crate::ddl::schemas::own;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::functions::aggregate::Aggregate;
-use crate::types::error::{Result, SqlError, state};
 
 impl Planner<'_> {
     /// Binds a select list or RETURNING.

@@ -8,6 +8,7 @@ use sqlparser::ast;
 
 use crate::bind::scope::{folded, parts};
 use crate::ddl::{Ddl, create_index_concurrently};
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::limits::budget::{Budget, value_bytes};
@@ -18,7 +19,6 @@ use crate::session::transaction::{modes_of, no_transaction};
 use crate::session::{Session, read_only, unsupported};
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::{Settings, isolation_name, shown_name};
 
 impl Session {

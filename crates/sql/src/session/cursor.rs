@@ -16,6 +16,7 @@ use ropewalk::tables::Value;
 use sqlparser::ast;
 
 use crate::dml::current_of::{Rows, with_keys};
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::exec::spool::Spool;
 use crate::expr::{Context, bug};
@@ -23,7 +24,6 @@ use crate::limits::budget::Budget;
 use crate::plan::ResultColumn;
 use crate::plan::prepared::{Outcome, Plan, Prepared};
 use crate::session::Session;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::isolation_name;
 
 /// Maximum number of cursors of one session.

@@ -26,6 +26,7 @@ use ropewalk::transaction::PendingCommit;
 use ropewalk::{Database, Isolation, Seq, Transaction};
 use sqlparser::ast;
 
+use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::limits::budget::Budget;
@@ -37,7 +38,6 @@ use crate::session::notify::Announcements;
 use crate::session::row_lock_retry::{Resuming, RowWait};
 use crate::session::transaction::Open;
 use crate::syntax::parse::{self, Statement};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::{Settings, isolation_name};
 
 /// Maximum number of plans that a session caches, by statement text.

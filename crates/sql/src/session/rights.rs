@@ -13,6 +13,7 @@ use ropewalk::documents::lang::{Value, Writer};
 use sqlparser::ast;
 
 use crate::copy::statement::Direction;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Append;
 use crate::limits::budget::MEMORY_BYTES_MAX;
 use crate::plan::prepared::{has_writers, is_written_by};
@@ -20,7 +21,6 @@ use crate::session::Session;
 use crate::session::notify::NotifyCall;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
-use crate::types::error::{Result, SqlError, state};
 
 /// Rights on all stores: needed by a statement, or granted to a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

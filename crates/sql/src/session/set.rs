@@ -6,13 +6,13 @@ use ropewalk::tables::Value;
 use sqlparser::ast;
 
 use crate::bind::scope::{folded, parts};
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::limits::budget::MEMORY_BYTES_MAX;
 use crate::plan::prepared::{Outcome, Prepared};
 use crate::session::transaction::modes_of;
 use crate::session::{Session, unsupported};
 use crate::syntax::parse::{self, Statement};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::settings::Settings;
 use crate::types::zone::Zone;

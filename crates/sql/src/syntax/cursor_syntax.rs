@@ -2,9 +2,9 @@
 
 use sqlparser::tokenizer::Token;
 
+use crate::error::Result;
 use crate::session::cursor::{Declare, Direction, Fetch};
 use crate::syntax::statements::{Utility, Words};
-use crate::types::error::Result;
 
 /// Parses the rest after DECLARE.
 pub(crate) fn declare(words: &mut Words<'_>) -> Result<Utility> {

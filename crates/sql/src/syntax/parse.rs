@@ -6,9 +6,9 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use crate::error::{Location, Result, SqlError, state};
 use crate::syntax::dialect::Bounded;
 use crate::syntax::statements::{self, Utility};
-use crate::types::error::{Location, Result, SqlError, state};
 
 /// Maximum size of a text with one or more statements.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;

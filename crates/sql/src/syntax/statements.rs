@@ -8,10 +8,10 @@ use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::copy::statement::{Copied, CopyStatement, Direction};
+use crate::error::{Result, SqlError, state};
 use crate::session::cursor::{Declare, Fetch};
 use crate::syntax::cursor_syntax;
 use crate::syntax::dialect::Bounded;
-use crate::types::error::{Result, SqlError, state};
 
 /// A utility statement.
 #[derive(Debug, Clone, PartialEq)]

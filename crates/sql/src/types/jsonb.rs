@@ -5,8 +5,8 @@
 
 use ropewalk::tables::{Jsonb, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::functions::{Function, Resolved};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::type_name;
 
 /// The jsonb function with this name, if any.

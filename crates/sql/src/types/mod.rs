@@ -1,9 +1,8 @@
-//! Types: names, text and binary formats, dates, intervals, zones, errors.
+//! Types: names, text and binary formats, dates, intervals, zones.
 
 pub(crate) mod binary_format;
 pub(crate) mod bson_json;
 pub(crate) mod datetime;
-pub(crate) mod error;
 pub(crate) mod interval;
 pub(crate) mod json;
 pub(crate) mod jsonb;

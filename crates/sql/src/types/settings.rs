@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use ropewalk::{Durability, Isolation};
 
+use crate::error::{Result, SqlError, state};
 use crate::exec::executor::Executor;
 use crate::limits::budget::MEMORY_BYTES_MAX;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::zone::Zone;
 
 /// Maximum size of the names and values in [`Settings::others`].

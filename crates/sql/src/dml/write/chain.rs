@@ -26,6 +26,7 @@ use super::Update;
 use super::Written;
 use super::run::{cast_to, given};
 use crate::bind::scope::folded;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Finder;
 use crate::exec::analytic::Keyed;
 use crate::exec::locking::{Locking, unskippable};
@@ -35,7 +36,6 @@ use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 use crate::plan::{Planner, ResultColumn, Select};
-use crate::types::error::{Result, SqlError, state};
 
 /// A statement with WITH whose queries write or lock rows.
 pub(crate) struct Chain {

@@ -19,6 +19,7 @@ use crate::bind::scope::{Scope, folded, parts};
 use crate::bind::{Binder, Typed};
 use crate::ddl::schemas::in_full;
 use crate::dml::overriding::Overriding;
+use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::Path;
 use crate::exec::analytic::Finder;
 use crate::exec::analytic::may_serve;
@@ -26,7 +27,6 @@ use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::plan::{Planner, Select, alias_of, nothing_else, split};
 use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
 
 static INSERT: LazyLock<Option<ast::Insert>> =
     LazyLock::new(|| match parse::template("INSERT INTO t VALUES (1)")? {

@@ -12,13 +12,13 @@ use super::Target;
 use super::Update;
 use super::unsupported;
 use crate::dml::overriding::Overriding;
+use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::{Path, key_value};
 use crate::exec::point::{Record, run};
 use crate::exec::row_source::Access;
 use crate::expr::cast::cast_in;
 use crate::expr::{Context, Expr, Input, Nothing, bug};
 use crate::limits::budget::{Budget, value_bytes};
-use crate::types::error::{Result, SqlError, state};
 
 /// Number of written rows, and the rows of RETURNING.
 #[derive(Default)]

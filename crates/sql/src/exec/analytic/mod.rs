@@ -21,13 +21,13 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
 use crate::bind::scope::{Params, Scope};
+use crate::error::{Result, SqlError};
 use crate::exec::point::Record;
 use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::limits::interrupt::Canceller;
 use crate::plan::{Asked, Order, Planner, ResultColumn, Standing};
-use crate::types::error::{Result, SqlError};
 
 mod build;
 mod kernel;
@@ -65,7 +65,7 @@ pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
 /// True when the engine may run a query that the planner by keys rejected: an unsupported feature or an
 /// unknown table.
 pub(crate) fn may_serve(error: &SqlError) -> bool {
-    use crate::types::error::state;
+    use crate::error::state;
     matches!(error.state, state::FEATURE_NOT_SUPPORTED | state::UNDEFINED_TABLE | state::INVALID_SCHEMA_NAME)
 }
 
@@ -253,7 +253,7 @@ impl Planner<'_> {
             (_, [col]) => Some(col.clone()),
             _ => {
                 let message = "subquery must return only one column";
-                return Err(SqlError::new(crate::types::error::state::SYNTAX_ERROR, message));
+                return Err(SqlError::new(crate::error::state::SYNTAX_ERROR, message));
             }
         };
         let ty = column.as_ref().map(|col| col.ty);
@@ -396,7 +396,7 @@ impl WholeQuery {
         let relation = planner.relation(&self.query)?;
         if relation.result().as_slice() != self.columns.as_ref() {
             return Err(SqlError::new(
-                crate::types::error::state::FEATURE_NOT_SUPPORTED,
+                crate::error::state::FEATURE_NOT_SUPPORTED,
                 "cached plan must not change result type",
             )
             .hint("prepare the statement again"));

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use ropewalk::tables::{KeyRange, Table, Value};
 
 use super::run::Rows;
+use crate::error::Result;
 use crate::exec::access_path::Path;
 use crate::exec::analytic::ModelRelation;
 use crate::exec::analytic::Rows as _;
@@ -22,7 +23,6 @@ use crate::exec::point::{JoinTable, Record, join_identity};
 use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
-use crate::types::error::Result;
 
 /// Limit of range reads that are held to the end of a run. Ranges may overlap, unlike the rows of different
 /// keys.

@@ -20,6 +20,7 @@ use crate::bind::catalog::is_vector;
 use crate::bind::scope::{Mark, Present, Scope, folded, parts, table_name};
 use crate::bind::{Binder, Typed, negated_if};
 use crate::ddl::schemas::in_full;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::ModelRelation;
 use crate::exec::analytic::Rows as _;
 use crate::expr::Expr;
@@ -30,7 +31,6 @@ use crate::plan::{
     Asked, Groups, Order, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
     limit_and_offset, nothing_but_a_select, split, unsupported,
 };
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{check_recursive, common};
 
 /// A query of WITH in scope.

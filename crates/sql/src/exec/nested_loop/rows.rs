@@ -2,10 +2,10 @@
 
 use ropewalk::tables::{Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::exec::point::Record;
 use crate::expr::arith::{Arith, arithmetic, order};
 use crate::limits::budget::Budget;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::json;
 use crate::types::names::{common, is_integer, is_numeric, type_name};
 

@@ -17,6 +17,7 @@ use super::SetOp;
 use super::Source;
 use super::Take;
 use super::nested::{Nested, Run, join_table, nested};
+use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::Path;
 use crate::exec::analytic::ModelRelation;
 use crate::exec::analytic::Rows as _;
@@ -27,7 +28,6 @@ use crate::expr::bounds::Operands;
 use crate::expr::{Context, Expr, Input, Nothing};
 use crate::limits::budget::{Budget, row_bytes};
 use crate::plan::{Asked, Order};
-use crate::types::error::{Result, SqlError, state};
 
 /// The rows of a query's result.
 pub(super) type Rows = Arc<Vec<Record>>;

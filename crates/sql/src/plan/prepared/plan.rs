@@ -14,6 +14,7 @@ use crate::bind::scope::Params;
 use crate::catalog;
 use crate::copy::session::CopyPlan;
 use crate::dml::write::Returning;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic;
 use crate::exec::analytic::Append;
 use crate::exec::analytic::Finder;
@@ -30,7 +31,6 @@ use crate::session::notify::NotifyCall;
 use crate::session::rights::{self, Rights};
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
-use crate::types::error::{Result, SqlError, state};
 
 /// A plan with the columns of its result, if it returns rows.
 type Planned = (Plan, Option<Arc<[ResultColumn]>>);

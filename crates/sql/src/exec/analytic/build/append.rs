@@ -20,12 +20,12 @@ use sqlparser::ast;
 
 use crate::bind::scope::{folded, parts};
 use crate::dml::write::Source;
+use crate::error::{Result, SqlError, state};
 use crate::exec::point::Record;
 use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr};
 use crate::limits::budget::Budget;
 use crate::plan::{Planner, ResultColumn};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::json;
 
 /// A call of `append_event`.

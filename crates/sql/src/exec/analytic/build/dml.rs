@@ -18,6 +18,7 @@ use crate::bind::scope::{Scope, folded, table_name};
 use crate::ddl::enums::labelled;
 use crate::ddl::schemas::{column_of, in_full};
 use crate::dml::write::{Returning, Written, assignments_of, change, default_value, is_default};
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Finder;
 use crate::exec::analytic::unsupported;
 use crate::exec::point::Record;
@@ -27,7 +28,6 @@ use crate::expr::cast::{Strength, allowed, cast_in};
 use crate::expr::{Context, Input, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::text_format::from_text_in;
 
 pub(in crate::exec::analytic) static SELECT: LazyLock<Option<ast::Query>> =

@@ -6,6 +6,7 @@
 use ropewalk::tables::Type;
 use sqlparser::ast;
 
+use crate::error::{Result, state};
 use crate::exec::analytic::WholeQuery;
 use crate::exec::analytic::prepare;
 use crate::exec::executor::Executor;
@@ -15,7 +16,6 @@ use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::limits::budget::Budget;
 use crate::plan::{Planner, ResultColumn};
-use crate::types::error::{Result, state};
 
 /// A planned query.
 pub(crate) enum Finder {

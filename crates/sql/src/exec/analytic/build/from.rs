@@ -11,6 +11,7 @@ use sqlparser::ast;
 use crate::bind::Binder;
 use crate::bind::scope::{Present, Scope, folded, parts, table_name};
 use crate::ddl::schemas::in_full;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::ModelRelation;
 use crate::exec::analytic::Relation;
 use crate::exec::analytic::SortKey;
@@ -24,7 +25,6 @@ use crate::exec::analytic::scan::table::TableRelation;
 use crate::exec::analytic::unsupported;
 use crate::expr::Expr;
 use crate::plan::Planner;
-use crate::types::error::{Result, SqlError, state};
 
 /// Maximum depth of views within views.
 const VIEWS_MAX: usize = 16;

@@ -17,6 +17,7 @@ use crate::bind::Binder;
 use crate::bind::scope::{Scope, folded, table_name};
 use crate::ddl::schemas::{in_full, object_name, own};
 use crate::dml::write::{Given, Written, change, changes, column_place};
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Finder;
 use crate::exec::analytic::build::dml::SELECT;
 use crate::exec::analytic::unsupported;
@@ -27,7 +28,6 @@ use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
 use crate::syntax::statements::MergeStatement;
-use crate::types::error::{Result, SqlError, state};
 
 enum Action {
     Nothing,

@@ -14,6 +14,7 @@ use sqlparser::ast;
 
 use crate::bind::Binder;
 use crate::bind::scope::{Scope, folded};
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Named;
 use crate::exec::analytic::Relation;
 use crate::exec::analytic::SortKey;
@@ -32,7 +33,6 @@ use crate::expr::cast::Strength;
 use crate::expr::{Expr, Nothing};
 use crate::functions::aggregate::Aggregate;
 use crate::plan::{Order, Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
-use crate::types::error::{Result, SqlError, state};
 
 /// Maximum nesting of queries.
 const DEPTH_MAX: usize = 32;

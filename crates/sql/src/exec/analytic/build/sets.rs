@@ -14,6 +14,7 @@ use datafusion::logical_expr::{Expr as Df, ExprFunctionExt, LogicalPlan, Logical
 use ropewalk::tables::Type;
 use sqlparser::ast;
 
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Named;
 use crate::exec::analytic::Relation;
 use crate::exec::analytic::build::select::bare;
@@ -24,7 +25,6 @@ use crate::exec::analytic::kernel::scalar::RowExpr;
 use crate::exec::analytic::unsupported;
 use crate::expr::Expr;
 use crate::plan::Planner;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{check_recursive, common, is_numeric};
 
 impl Planner<'_> {

@@ -22,6 +22,7 @@ use sqlparser::ast;
 
 use crate::bind::scope::{Scope, folded, parts};
 use crate::bind::{Binder, Typed, unsupported};
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::from::From;
 use crate::exec::analytic::build::records::{Shape, is_of_many};
 use crate::exec::analytic::build::translate::Col;
@@ -33,7 +34,6 @@ use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::{Planner, split};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::names::Modifiers;
 use crate::types::zone::Zone;

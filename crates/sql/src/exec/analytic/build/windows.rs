@@ -14,6 +14,7 @@ use sqlparser::ast;
 use crate::bind::aggregate::OF_AGGREGATE;
 use crate::bind::scope::folded;
 use crate::bind::{Binder, Typed};
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::select::{bare, sort_key};
 use crate::exec::analytic::build::translate::Col;
 use crate::exec::analytic::built;
@@ -23,7 +24,6 @@ use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::functions::aggregate::{self, Aggregate};
 use crate::plan::{Order, Planner};
-use crate::types::error::{Result, SqlError, state};
 
 /// The clause name for arguments of a window function.
 const OF_WINDOW: &str = "a window function";

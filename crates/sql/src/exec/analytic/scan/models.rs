@@ -22,6 +22,7 @@ use ropewalk::series::{Matcher, Samples, SeriesStore};
 use ropewalk::tables::{Array, Jsonb, Scalar, Type, Value};
 use ropewalk::{EventStore, Position, Query, promql};
 
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::scan::promql::{PromqlPart, sharing};
 use crate::exec::analytic::scan::rows::{Part, Rows, Scan};
 use crate::exec::row_source::Access;
@@ -31,7 +32,6 @@ use crate::functions::Function;
 use crate::limits::interrupt::Watch;
 use crate::session::rights::Acting;
 use crate::types::bson_json::{id_text, json_of};
-use crate::types::error::{Result, SqlError, state};
 
 /// The default store, as in every other protocol.
 const DEFAULT_STORE: &str = "default";

@@ -35,6 +35,7 @@ use sqlparser::ast;
 
 use crate::bind::scope::folded;
 use crate::catalog::with_relations;
+use crate::error::Result;
 use crate::exec::analytic::Relation;
 use crate::exec::analytic::SortKey;
 use crate::exec::analytic::Sorted;
@@ -43,7 +44,6 @@ use crate::exec::analytic::built;
 use crate::exec::analytic::run;
 use crate::exec::analytic::unsupported;
 use crate::plan::Planner;
-use crate::types::error::Result;
 
 /// References to a query of WITH, and its MATERIALIZED option.
 pub(in crate::exec::analytic) struct Sharing {

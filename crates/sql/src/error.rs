@@ -9,7 +9,10 @@ use ropewalk::{Class, Error};
 
 use sqlparser::tokenizer::Span;
 
-use crate::ddl::schemas::own;
+/// A stored name without its schema.
+fn own(stored: &str) -> &str {
+    schema_and_name(stored).1
+}
 
 /// A code of five characters; see [`state`] for those used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,7 +27,6 @@ impl std::fmt::Display for SqlState {
 /// The codes, named as in PostgreSQL's manual.
 #[allow(missing_docs)] // the names say it
 pub mod state {
-    use crate::types::error::SqlState;
 
     pub const SUCCESSFUL_COMPLETION: SqlState = SqlState("00000");
     pub const FEATURE_NOT_SUPPORTED: SqlState = SqlState("0A000");
