@@ -3,7 +3,6 @@
 use ropewalk::tables::{Array, Precision, SECOND_DIGITS_MAX, Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::{folded, parts, table_name};
 use crate::bind::{Binder, Typed, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
@@ -14,6 +13,7 @@ use crate::functions::advisory::AdvisoryCall;
 use crate::functions::aggregate;
 use crate::plan::Planner;
 use crate::plan::array_query::gathered;
+use crate::syntax::names::{folded, parts, table_name};
 use crate::types::names::{common, is_integer, is_numeric, rank};
 
 impl Binder<'_, '_> {
@@ -151,7 +151,7 @@ impl Binder<'_, '_> {
                 }
                 let quoted = |name: &str| ast::Ident::with_quote('"', name);
                 let columns = self.scope.all(Some(&relation)).into_iter();
-                let (schema, own) = crate::ddl::schemas::said(&relation);
+                let (schema, own) = crate::syntax::names::said(&relation);
                 let path: Vec<ast::Ident> = schema.into_iter().chain([own]).map(quoted).collect();
                 let column =
                     |name: &str| ast::Expr::CompoundIdentifier([path.as_slice(), &[quoted(name)]].concat());
@@ -200,7 +200,7 @@ impl Binder<'_, '_> {
                 let whens = vec![(equal, Expr::Const(Value::Null))];
                 return Ok(Typed::new(Expr::Case(whens, Some(Box::new(left))), ty));
             }
-            (name, [_]) if crate::dml::current_of::is_call(name) => {
+            (name, [_]) if crate::syntax::current_of::is_call(name) => {
                 return Err(SqlError::unsupported(
                     "WHERE CURRENT OF here",
                     "use it as the only condition, on a single table",

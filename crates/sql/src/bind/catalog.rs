@@ -4,7 +4,7 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 use sqlparser::ast::BinaryOperator;
 
-use crate::bind::scope::{Mark, folded, parts};
+use crate::bind::scope::Mark;
 use crate::bind::{Binder, Typed};
 use crate::catalog::{CatalogCall, CatalogFunction};
 use crate::ddl::schemas;
@@ -13,6 +13,7 @@ use crate::expr::Expr;
 use crate::expr::arith::Arith;
 use crate::expr::cast::Strength;
 use crate::plan::{SetConfig, label};
+use crate::syntax::names::{folded, parts};
 use crate::types::names::{is_integer, shown};
 use crate::types::zone::Zone;
 

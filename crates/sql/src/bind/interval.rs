@@ -158,7 +158,7 @@ impl Binder<'_, '_> {
                     arg: ast::FunctionArgExpr::Expr(expr),
                     ..
                 } => {
-                    let name = crate::bind::scope::folded(name);
+                    let name = crate::syntax::names::folded(name);
                     (NAMES.iter().position(|known| *known == name), expr)
                 }
                 other => return Err(unsupported(format!("the argument {other}"))),

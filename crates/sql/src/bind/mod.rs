@@ -19,8 +19,7 @@ use sqlparser::ast;
 use sqlparser::ast::BinaryOperator;
 
 use crate::bind::interval::read_interval;
-use crate::bind::scope::{Scope, folded, no_operator, unknown_column};
-use crate::ddl::schemas::{own, reference};
+use crate::bind::scope::{Scope, no_operator, unknown_column};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Compare;
@@ -29,6 +28,8 @@ use crate::functions::aggregate::Aggregate;
 use crate::functions::{Function, element_of};
 use crate::plan::Planner;
 use crate::plan::row_in_subquery::{row_of, rows_exist};
+use crate::syntax::names::folded;
+use crate::syntax::names::{own, reference};
 use crate::types::names::{Modifiers, common, is_numeric, modifier_of, shown};
 use crate::types::zone::Zone;
 

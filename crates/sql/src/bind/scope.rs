@@ -1,40 +1,11 @@
 //! Names in scope of an expression, and the parameters of a statement.
 
 use ropewalk::tables::{Schema, Type};
-use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
-use crate::ddl::schemas::{own, reference, said};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
+use crate::syntax::names::{own, said};
 use crate::types::names::type_name;
-
-/// The name of an identifier: folded to lower case unless it is quoted.
-pub(crate) fn folded(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
-}
-
-/// The parts of a dotted name.
-pub(crate) fn parts(name: &ObjectName) -> Result<Vec<String>> {
-    let part = |part: &ObjectNamePart| match part {
-        ObjectNamePart::Identifier(ident) => Ok(folded(ident)),
-        ObjectNamePart::Function(_) => Err(SqlError::unsupported("a computed name", "write the name")),
-    };
-    name.0.iter().map(part).collect()
-}
-
-/// The name of a relation or a type as written, see [`crate::ddl::schemas::reference`].
-pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
-    let parts = parts(name)?;
-    if let Some(part) = parts.iter().find(|part| part.contains('\u{1f}')) {
-        let message = format!("the name {part:?} has a control character");
-        return Err(SqlError::new(state::INVALID_NAME, message));
-    }
-    match parts.as_slice() {
-        [table] => Ok(reference(None, table)),
-        [schema, table] => Ok(reference(Some(schema), table)),
-        _ => Err(SqlError::unsupported(format!("the name {name}"), "write schema.table or table")),
-    }
-}
 
 /// Property of a catalog column beyond its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,7 +28,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::ddl::comments::{COMMENTS, Comment};
-use crate::ddl::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE, in_full, own, reference};
+use crate::ddl::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE};
 use crate::ddl::sequences::{self, SEQUENCES, Sequence};
 use crate::error::Result;
 use crate::exec::point::Record;
@@ -36,17 +36,17 @@ use crate::exec::row_source::Access;
 use crate::plan::{Planner, Standing};
 use crate::session::cursor::CursorShape;
 use crate::session::registry::Known;
+use crate::syntax::names::{ident, in_full, literal, name_parts, own, reference, whole_name};
+use crate::types::names::FIRST_OID;
 use crate::types::settings::Settings;
 
 pub(crate) use functions::{CatalogCall, CatalogFunction};
 use relations::SCHEMAS;
-pub(crate) use show::{ident, length_bound, literal, name_parts, place_of};
+pub(crate) use show::{length_bound, place_of};
 pub(crate) use views::{ViewOf, Written, all as all_views, with_relations};
 
 /// Base of the numbers of user-created schemas.
 const NAMESPACE_OID: i64 = 0x1000_0000;
-/// First number of user objects; PostgreSQL's system objects have smaller ones.
-pub(crate) const FIRST_OID: i64 = 16_384;
 /// Added to an index's number for the constraint that it implements.
 const INDEX_CONSTRAINT_OID: i64 = 0x2000_0000;
 /// Base of the numbers of constraints without an index: foreign keys, then checks.
@@ -430,7 +430,7 @@ impl Catalog {
         if let ropewalk::tables::DefaultValue::Next(number) = column.default_value() {
             let sequence = self.sequences().find(|known| known.sequence.number == *number)?;
             let name = self.qualified(sequence.name());
-            return Some(format!("nextval({}::regclass)", show::literal(&name)));
+            return Some(format!("nextval({}::regclass)", literal(&name)));
         }
         show::default(column, &|kept| self.qualified_type(kept))
     }
@@ -506,11 +506,11 @@ impl Catalog {
     }
 
     fn qualified(&self, kept: &str) -> String {
-        if self.is_visible_relation(kept) { show::ident(own(kept)) } else { show::whole_name(kept) }
+        if self.is_visible_relation(kept) { ident(own(kept)) } else { whole_name(kept) }
     }
 
     fn qualified_type(&self, kept: &str) -> String {
-        if self.is_visible_type(kept) { show::ident(own(kept)) } else { show::whole_name(kept) }
+        if self.is_visible_type(kept) { ident(own(kept)) } else { whole_name(kept) }
     }
 
     /// The enum type of this number, and whether the number is that of its arrays.
@@ -534,7 +534,7 @@ impl Catalog {
     /// The number of a type by any of its names.
     pub(crate) fn type_oid(&self, text: &str) -> Option<i64> {
         let (name, is_array) = text.trim().strip_suffix("[]").map_or((text, false), |name| (name, true));
-        let parts = show::name_parts(name);
+        let parts = name_parts(name);
         let candidates: Vec<String> = match parts.as_slice() {
             [name] => self.path.iter().map(|schema| name_in(schema, name)).collect(),
             [schema, name] => vec![name_in(schema, name)],
@@ -557,7 +557,7 @@ impl Catalog {
         if let Ok(oid) = text.parse() {
             return Some(oid);
         }
-        let parts = show::name_parts(text);
+        let parts = name_parts(text);
         let (schema, name) = match parts.as_slice() {
             [name] => (None, name),
             [schema, name] => (Some(schema.as_str()), name),

@@ -12,7 +12,6 @@ use super::ConstraintOf;
 use super::DATABASE;
 use super::DATABASE_OWNER;
 use super::DEFAULT_OID;
-use super::FIRST_OID;
 use super::HEAP;
 use super::INFORMATION_SCHEMA;
 use super::IndexOf;
@@ -27,10 +26,10 @@ use super::information;
 use super::procs::{PROCS, Proc};
 use super::show;
 use super::table_oid;
-use crate::ddl::schemas::own;
 use crate::exec::point::Record;
 use crate::session::cursor::CursorShape;
-use crate::types::names::oid as oid_of;
+use crate::syntax::names::own;
+use crate::types::names::{FIRST_OID, oid as oid_of};
 use crate::types::zone::Zone;
 
 /// Numbers and names of the schemas.

@@ -7,13 +7,13 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, Tokenizer, Word};
 
 use super::VIEW_OID;
-use super::show;
 use crate::bind::scope::Params;
 use crate::ddl::views::{self, VIEWS};
 use crate::error::{Result, state};
 use crate::exec::row_source::Access;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::{Planner, Standing};
+use crate::syntax::names::ident;
 use crate::types::settings::Settings;
 
 /// A view.
@@ -135,10 +135,10 @@ pub(crate) fn with_relations(
                 && let Some(written) = named(schema.as_deref(), &name)
             {
                 if written.is_qualified {
-                    shown += &show::ident(&written.schema);
+                    shown += &ident(&written.schema);
                     shown.push('.');
                 }
-                shown += &show::ident(&written.name);
+                shown += &ident(&written.name);
                 tokens.iter().skip(at).take(length).for_each(|token| place.step(token));
                 at += length;
                 continue;
@@ -150,7 +150,7 @@ pub(crate) fn with_relations(
             && is(at + 3, &Token::Period)
             && let Some(written) = named(Some(&schema), &name)
         {
-            shown += &format!("{}.{}", show::ident(&written.schema), show::ident(&written.name));
+            shown += &format!("{}.{}", ident(&written.schema), ident(&written.name));
             taken = 3;
             tokens.iter().skip(at).take(taken).for_each(|token| place.step(token));
             at += taken;

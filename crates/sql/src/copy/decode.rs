@@ -5,8 +5,8 @@
 //! ```
 //! Bytes that were scanned for the end of a record are not scanned again when the next chunk arrives.
 
-use crate::copy::statement::{CopyStatement, Format, Header};
 use crate::error::{Result, SqlError, state};
+use crate::syntax::copy_statement::{CopyStatement, Format, Header};
 use crate::types::binary_format::not_utf8;
 
 /// Maximum number of bytes of one record.
@@ -385,7 +385,7 @@ fn unescape(field: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::copy::statement::{Copied, Direction};
+    use crate::syntax::copy_statement::{Copied, Direction};
 
     fn copy(options: &[(&str, &str)]) -> CopyStatement {
         let what = Copied::Table { table: "t".into(), columns: None };

@@ -2,8 +2,8 @@
 
 use ropewalk::tables::Value;
 
-use crate::copy::statement::{CopyStatement, Format, Header};
 use crate::error::Result;
+use crate::syntax::copy_statement::{CopyStatement, Format, Header};
 use crate::types::binary_format::put_sized;
 use crate::types::text_format;
 use crate::types::zone::Zone;

@@ -3,4 +3,3 @@
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod session;
-pub(crate) mod statement;

@@ -17,12 +17,10 @@ use sqlparser::ast;
 
 use crate::copy::decode::{Reader, Record};
 use crate::copy::encode::Writer;
-use crate::copy::statement::{Copied, CopyStatement, Direction, Format};
 use crate::ddl::enums::labelled;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic;
 use crate::exec::analytic::WholeQuery;
-use crate::exec::executor::Executor;
 use crate::exec::point;
 use crate::exec::row_source::Access;
 use crate::expr::{Context, bug};
@@ -30,9 +28,11 @@ use crate::limits::budget::Budget;
 use crate::plan::prepared::{Outcome, Plan, Prepared};
 use crate::plan::{Planner, ResultColumn, Select};
 use crate::session::Session;
+use crate::syntax::copy_statement::{Copied, CopyStatement, Direction, Format};
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 use crate::types::binary_format::from_binary;
+use crate::types::executor::Executor;
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
 
@@ -126,7 +126,7 @@ impl CopyPlan {
                 || "*".to_owned(),
                 |columns| columns.iter().map(quoted).collect::<Vec<_>>().join(", "),
             );
-            let text = format!("SELECT {list} FROM {}", crate::ddl::schemas::object_name(table));
+            let text = format!("SELECT {list} FROM {}", crate::syntax::names::object_name(table));
             return match crate::syntax::parse::one(&text)? {
                 Statement::Sql(ast::Statement::Query(query)) => {
                     Ok(Self::Out(Box::new(planner.query(&query)?)))
@@ -134,7 +134,7 @@ impl CopyPlan {
                 _ => Err(bug("COPY TO parsed as another statement")),
             };
         }
-        let (table, schema) = planner.target_table(&crate::ddl::schemas::object_name(table))?;
+        let (table, schema) = planner.target_table(&crate::syntax::names::object_name(table))?;
         let places = match columns {
             None => (0..schema.columns().len()).collect(),
             Some(columns) => {

@@ -10,11 +10,12 @@ use super::Ddl;
 use super::column::{fresh, not_deferred, plain_columns, sequence_changes, unique_index};
 use super::dependent;
 use super::unsupported;
-use crate::bind::scope::{Scope, folded, table_name};
-use crate::ddl::schemas::{in_full, own};
+use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::cast::cast_in;
+use crate::syntax::names::{folded, table_name};
+use crate::syntax::names::{in_full, own};
 use crate::syntax::statements::AddIdentity;
 use crate::types::names::type_name;
 

@@ -7,9 +7,10 @@ use sqlparser::ast;
 
 use super::Ddl;
 use super::unsupported;
-use crate::bind::scope::{Scope, folded, table_name};
+use crate::bind::scope::Scope;
 use crate::ddl::schemas;
 use crate::error::{Result, SqlError, state};
+use crate::syntax::names::{folded, table_name};
 use crate::syntax::statements::SequenceChange;
 
 /// A parsed column definition.

@@ -11,7 +11,6 @@ use ropewalk::tables::{
 };
 use sqlparser::ast;
 
-use crate::bind::scope::{folded, table_name};
 use crate::bind::{Binder, Typed};
 use crate::ddl::Ddl;
 use crate::ddl::schemas;
@@ -20,6 +19,7 @@ use crate::exec::row_source::Access;
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::plan::Planner;
+use crate::syntax::names::{custom_name, folded, ident, own, table_name};
 use crate::types::names::{self, Modifiers};
 use crate::types::settings::Settings;
 use crate::types::text_format::from_text_in;
@@ -100,17 +100,6 @@ impl Enums {
     }
 }
 
-/// The enum type that a SQL type names, and whether it is an array of it; `None` for built-in types.
-pub(crate) fn custom_name(data_type: &ast::DataType) -> Option<(&ast::ObjectName, bool)> {
-    match data_type {
-        ast::DataType::Custom(name, arguments) if arguments.is_empty() => Some((name, false)),
-        ast::DataType::Array(ast::ArrayElemTypeDef::SquareBracket(element, _)) => {
-            custom_name(element).map(|(name, _)| (name, true))
-        }
-        _ => None,
-    }
-}
-
 /// Resolves `data_type`, including enum types, and its modifiers.
 pub(crate) fn data_type(
     access: &mut Access<'_>,
@@ -174,8 +163,10 @@ impl Planner<'_> {
     pub(crate) fn shown(&mut self, ty: Option<Type>) -> String {
         let labels = ty.and_then(|ty| self.enum_of(ty).ok().flatten());
         match (labels, ty) {
-            (Some(labels), Some(Type::Array(_))) => format!("{}[]", crate::catalog::ident(labels.own_name())),
-            (Some(labels), _) => crate::catalog::ident(labels.own_name()),
+            (Some(labels), Some(Type::Array(_))) => {
+                format!("{}[]", crate::syntax::names::ident(labels.own_name()))
+            }
+            (Some(labels), _) => crate::syntax::names::ident(labels.own_name()),
             (None, ty) => names::shown(ty),
         }
     }
@@ -358,7 +349,7 @@ impl Ddl<'_> {
         let name = self.fresh(&table_name(name)?)?;
         let labels = labels.iter().map(label).collect::<Result<Vec<_>>>()?;
         if self.exists(&name)? || names::named(&name).is_some() {
-            let message = format!("type \"{}\" already exists", schemas::own(&name));
+            let message = format!("type \"{}\" already exists", own(&name));
             return Err(SqlError::new(state::DUPLICATE_OBJECT, message));
         }
         self.transaction.tables().create_enum(&name, &labels)?;

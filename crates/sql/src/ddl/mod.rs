@@ -28,11 +28,11 @@ use ropewalk::Transaction;
 use ropewalk::tables::{Schema, TablesError, TablesRead};
 use sqlparser::ast;
 
-use crate::bind::scope::table_name;
 use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::plan::prepared::Outcome;
+use crate::syntax::names::table_name;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::{AddIdentity, Utility};
 use crate::types::settings::Settings;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use ropewalk::tables::{Schema, Table};
 use sqlparser::ast;
 
-use crate::bind::scope::parts;
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::ModelRelation;
 use crate::exec::row_source::Access;
 use crate::plan::Planner;
 use crate::session::rights::Acting;
+use crate::syntax::names::parts;
 
 impl Planner<'_> {
     /// The target table of a writing statement.

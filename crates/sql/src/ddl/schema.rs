@@ -6,9 +6,10 @@ use sqlparser::ast;
 use super::Ddl;
 use super::dependent;
 use super::unsupported;
-use crate::bind::scope::folded;
-use crate::ddl::schemas::{self, Namespace, own};
+use crate::ddl::schemas::{self, Namespace};
 use crate::error::{Result, SqlError, state};
+use crate::syntax::names::folded;
+use crate::syntax::names::own;
 use crate::syntax::statements::{MoveTo, Moved};
 
 /// The objects in a schema, by stored name.
@@ -27,7 +28,7 @@ impl Content {
 }
 
 fn one_name(name: &ast::ObjectName) -> Result<String> {
-    match crate::bind::scope::parts(name)?.as_slice() {
+    match crate::syntax::names::parts(name)?.as_slice() {
         [name] => Ok(name.clone()),
         _ => Err(unsupported(format!("the schema name {name}"))),
     }

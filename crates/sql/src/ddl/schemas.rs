@@ -11,11 +11,11 @@
 use ropewalk::tables::{
     ColumnDef, KeyRange, PUBLIC, TableDef, TablesError, Type, Value, name_in, schema_and_name,
 };
-use sqlparser::ast;
 
 use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::syntax::names::said;
 use crate::types::settings::Settings;
 
 /// The table that holds schemas.
@@ -29,52 +29,6 @@ pub(crate) struct Namespace {
     pub(crate) name: String,
     /// Permanent id.
     pub(crate) number: i64,
-}
-
-/// A reference: the name as written in SQL, with its schema if given, even `public`.
-pub(crate) fn reference(schema: Option<&str>, name: &str) -> String {
-    match schema {
-        None => name.to_owned(),
-        Some(PUBLIC) => format!("{PUBLIC}\u{1f}{name}"),
-        Some(schema) => name_in(schema, name),
-    }
-}
-
-/// The schema-qualified reference of a stored name.
-pub(crate) fn in_full(kept: &str) -> String {
-    let (schema, name) = schema_and_name(kept);
-    reference(Some(schema), name)
-}
-
-/// The schema and the name of a reference.
-pub(crate) fn said(reference: &str) -> (Option<&str>, &str) {
-    match schema_and_name(reference) {
-        (_, name) if name == reference => (None, name),
-        (schema, name) => (Some(schema), name),
-    }
-}
-
-/// Converts a reference to a parser name.
-pub(crate) fn object_name(reference: &str) -> ast::ObjectName {
-    let part = |part: &str| ast::ObjectNamePart::Identifier(ast::Ident::with_quote('"', part));
-    ast::ObjectName(match said(reference) {
-        (None, name) => vec![part(name)],
-        (Some(schema), name) => vec![part(schema), part(name)],
-    })
-}
-
-/// A qualified column of the relation that a reference denotes.
-pub(crate) fn column_of(reference: &str, column: &str) -> ast::Expr {
-    let part = |name: &str| ast::Ident::with_quote('"', name);
-    ast::Expr::CompoundIdentifier(match said(reference) {
-        (None, name) => vec![part(name), part(column)],
-        (Some(schema), name) => vec![part(schema), part(name), part(column)],
-    })
-}
-
-/// The name without its schema.
-pub(crate) fn own(kept: &str) -> &str {
-    schema_and_name(kept).1
 }
 
 fn table(access: &mut Access<'_>) -> Result<Option<ropewalk::tables::Table>> {
@@ -292,12 +246,5 @@ mod tests {
         assert_eq!(listed("Other ,\"My, \"\"Own\"\"\" , x"), ["other", "My, \"Own\"", "x"]);
         assert_eq!(listed(""), Vec::<String>::new());
         assert_eq!(listed("\"\""), Vec::<String>::new());
-    }
-
-    #[test]
-    fn reference_splits_into_schema_and_name() {
-        for (schema, name) in [(None, "t"), (Some("public"), "t"), (Some("s"), "a.b")] {
-            assert_eq!(said(&reference(schema, name)), (schema, name));
-        }
     }
 }

@@ -167,12 +167,12 @@ pub(crate) fn meant(
     let wrong_kind =
         |name: &str| SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence"));
     if let Some(oid) = argument.as_integer() {
-        let number = u32::try_from(oid - crate::catalog::FIRST_OID).ok();
+        let number = u32::try_from(oid - crate::types::names::FIRST_OID).ok();
         let found = number.map(|number| numbered(access, created, number)).transpose()?.flatten();
         return found.ok_or_else(|| wrong_kind(&oid.to_string()));
     }
     let Value::Text(text) = argument else { return Err(wrong_kind("NULL")) };
-    let parts = crate::catalog::name_parts(text);
+    let parts = crate::syntax::names::name_parts(text);
     let name = crate::syntax::statements::relation_of(&parts)?;
     let (name, _) = crate::ddl::schemas::relation(access, settings, created, &name)?;
     match find(access, created, &name)? {

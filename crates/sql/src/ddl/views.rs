@@ -6,16 +6,17 @@
 use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, Value, name_in, schema_and_name};
 use sqlparser::ast;
 
-use crate::bind::scope::{Params, folded, table_name};
+use crate::bind::scope::Params;
 use crate::catalog::{Written, with_relations};
 use crate::ddl::Ddl;
-use crate::ddl::schemas::own;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Planned;
 use crate::exec::analytic::prepare;
 use crate::exec::row_source::Access;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::{Planner, Standing};
+use crate::syntax::names::own;
+use crate::syntax::names::{folded, table_name};
 use crate::syntax::parse;
 
 /// The table that holds views: name, column names, query.

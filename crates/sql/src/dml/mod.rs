@@ -1,5 +1,4 @@
 //! INSERT, UPDATE, DELETE and MERGE: plans and runs.
 
 pub(crate) mod current_of;
-pub(crate) mod overriding;
 pub(crate) mod write;

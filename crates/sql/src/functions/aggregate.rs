@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
 use crate::error::{Result, SqlError, state};
+use crate::expr::arith::too_long;
 use crate::expr::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order};
 use crate::expr::bounds;
 use crate::expr::cast::{to_f64, to_numeric};
@@ -15,7 +16,6 @@ use crate::expr::{Context, Expr, Input};
 use crate::functions::element_of;
 use crate::functions::json::{json_of, quoted};
 use crate::functions::statistics::{Pair, PairSums, Spread, Sums, carried};
-use crate::functions::time::too_long;
 use crate::limits::budget::{Budget, value_bytes};
 use crate::plan::Order;
 use crate::types::interval;

@@ -12,6 +12,7 @@ pub(crate) mod datetime_template;
 pub(crate) mod evaluate;
 pub(crate) mod format;
 pub(crate) mod json;
+pub(crate) mod jsonb;
 pub(crate) mod number;
 pub(crate) mod number_template;
 pub(crate) mod parse_template;
@@ -25,7 +26,6 @@ use ropewalk::tables::{Scalar, Type, Value};
 
 pub(crate) use date_part::{iso_week, zone_named};
 pub(crate) use resolve::resolve;
-pub(crate) use text::lower;
 
 macro_rules! functions {
     ($($name:ident),* $(,)?) => {

@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use sqlparser::ast;
 
-use crate::bind::scope::folded;
 use crate::error::{Result, SqlError, state};
+use crate::syntax::names::folded;
 use crate::syntax::parse;
 
 static GATHERING: LazyLock<Option<ast::Query>> = LazyLock::new(|| {

@@ -5,15 +5,16 @@ use sqlparser::ast;
 use super::Level;
 use super::Order;
 use super::unsupported;
-use crate::bind::scope::{Merged, Present, Scope, folded, parts};
+use crate::bind::scope::{Merged, Present, Scope};
 use crate::bind::{Binder, Typed};
-use crate::ddl::schemas::in_full;
 use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::{Path, Wanted};
 use crate::expr::Expr;
 use crate::expr::arith::Compare;
 use crate::expr::cast::Strength;
 use crate::plan::Planner;
+use crate::syntax::names::in_full;
+use crate::syntax::names::{folded, parts};
 use crate::types::names::common;
 
 #[derive(Default)]

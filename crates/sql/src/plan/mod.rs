@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock};
 use ropewalk::tables::{Schema, Table, Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::{Params, Scope, table_name};
+use crate::bind::scope::{Params, Scope};
 use crate::bind::{Binder, Typed};
 use crate::catalog::Catalog;
 use crate::ddl::enums::Enums;
@@ -33,6 +33,7 @@ use crate::exec::row_source::Access;
 use crate::expr::Expr;
 use crate::expr::cast::Strength;
 use crate::functions::aggregate::Aggregate;
+use crate::syntax::names::table_name;
 use crate::syntax::parse;
 use crate::types::settings::Settings;
 

@@ -8,11 +8,12 @@ use super::Planner;
 use super::ResultColumn;
 use super::unsupported;
 use crate::bind::Binder;
-use crate::bind::scope::{Scope, folded, parts, table_name};
-use crate::ddl::schemas::own;
+use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::functions::aggregate::Aggregate;
+use crate::syntax::names::own;
+use crate::syntax::names::{folded, parts, table_name};
 
 impl Planner<'_> {
     /// Binds a select list or RETURNING.

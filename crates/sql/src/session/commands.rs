@@ -6,7 +6,6 @@ use ropewalk::Isolation;
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::{folded, parts};
 use crate::ddl::{Ddl, create_index_concurrently};
 use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
@@ -17,6 +16,7 @@ use crate::plan::prepared::{Outcome, Prepared};
 use crate::session::rights::{Rights, StatementKind};
 use crate::session::transaction::{modes_of, no_transaction};
 use crate::session::{Session, read_only, unsupported};
+use crate::syntax::names::{folded, parts};
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 use crate::types::settings::{Settings, isolation_name, shown_name};

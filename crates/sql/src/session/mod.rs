@@ -31,6 +31,7 @@ use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::limits::budget::Budget;
 use crate::limits::interrupt::{Canceller, Interrupt};
+use crate::limits::quota::Hold;
 use crate::plan::Standing;
 use crate::plan::prepared::{Outcome, Plan, Prepared};
 use crate::session::cursor::Cursors;
@@ -524,4 +525,15 @@ pub(crate) fn read_only(statement: impl std::fmt::Display) -> SqlError {
 pub(crate) fn unsupported(statement: impl std::fmt::Display) -> SqlError {
     let text: String = statement.to_string().chars().take(80).collect();
     SqlError::unsupported(text, "this statement is not implemented")
+}
+
+impl Session {
+    /// Reserves memory for rows that a client has not fetched yet, or parameters of a statement that it has
+    /// not run yet.
+    ///
+    /// # Errors
+    /// 53200: more than the session's `work_mem`, or than all sessions may hold.
+    pub fn hold(&self, rows: &[Vec<Value<'static>>]) -> Result<Hold> {
+        self.shares.answers.hold(rows, self.settings.memory_bytes_max)
+    }
 }

@@ -12,13 +12,13 @@ use ropewalk::documents::Caller;
 use ropewalk::documents::lang::{Value, Writer};
 use sqlparser::ast;
 
-use crate::copy::statement::Direction;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Append;
 use crate::limits::budget::MEMORY_BYTES_MAX;
 use crate::plan::prepared::{has_writers, is_written_by};
 use crate::session::Session;
 use crate::session::notify::NotifyCall;
+use crate::syntax::copy_statement::Direction;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 

@@ -3,9 +3,9 @@
 pub(crate) mod binary_format;
 pub(crate) mod bson_json;
 pub(crate) mod datetime;
+pub(crate) mod executor;
 pub(crate) mod interval;
 pub(crate) mod json;
-pub(crate) mod jsonb;
 pub(crate) mod names;
 pub(crate) mod settings;
 pub(crate) mod text_format;

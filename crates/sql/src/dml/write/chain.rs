@@ -25,7 +25,6 @@ use super::Source;
 use super::Update;
 use super::Written;
 use super::run::{cast_to, given};
-use crate::bind::scope::folded;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Finder;
 use crate::exec::analytic::Keyed;
@@ -36,6 +35,7 @@ use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 use crate::plan::{Planner, ResultColumn, Select};
+use crate::syntax::names::folded;
 
 /// A statement with WITH whose queries write or lock rows.
 pub(crate) struct Chain {

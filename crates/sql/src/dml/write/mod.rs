@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use ropewalk::tables::{Schema, Table, Type};
 
-use crate::dml::overriding::Overriding;
 use crate::error::SqlError;
 use crate::exec::access_path::Path;
 use crate::expr::Expr;
 use crate::plan::{ResultColumn, Select};
+use crate::syntax::overriding::Overriding;
 
 pub(crate) use chain::{Chain, writes};
 pub(crate) use plan::{

@@ -15,10 +15,8 @@ use super::Source;
 use super::Target;
 use super::Update;
 use super::unsupported;
-use crate::bind::scope::{Scope, folded, parts};
+use crate::bind::scope::Scope;
 use crate::bind::{Binder, Typed};
-use crate::ddl::schemas::in_full;
-use crate::dml::overriding::Overriding;
 use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::Path;
 use crate::exec::analytic::Finder;
@@ -26,6 +24,9 @@ use crate::exec::analytic::may_serve;
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::plan::{Planner, Select, alias_of, nothing_else, split};
+use crate::syntax::names::in_full;
+use crate::syntax::names::{folded, parts};
+use crate::syntax::overriding::Overriding;
 use crate::syntax::parse;
 
 static INSERT: LazyLock<Option<ast::Insert>> =
@@ -105,7 +106,7 @@ fn nothing_but_an_insert(insert: &ast::Insert) -> Result<()> {
     }
     rest.columns.clear();
     (rest.on, rest.returning, rest.table_alias) = (None, None, None);
-    if crate::dml::overriding::of(insert).is_some() {
+    if crate::syntax::overriding::of(insert).is_some() {
         rest.settings = None;
     }
     nothing_else(&rest, empty)
@@ -189,7 +190,7 @@ impl Planner<'_> {
 
     pub(crate) fn insert(&mut self, insert: &ast::Insert) -> Result<Insert> {
         nothing_but_an_insert(insert)?;
-        let overriding = crate::dml::overriding::of(insert);
+        let overriding = crate::syntax::overriding::of(insert);
         let ast::TableObject::TableName(name) = &insert.table else { return Err(unsupported(&insert.table)) };
         let (table, schema) = self.target_table(name)?;
         let alias = match &insert.table_alias {

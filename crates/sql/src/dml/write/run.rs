@@ -11,7 +11,6 @@ use super::Source;
 use super::Target;
 use super::Update;
 use super::unsupported;
-use crate::dml::overriding::Overriding;
 use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::{Path, key_value};
 use crate::exec::point::{Record, run};
@@ -19,6 +18,7 @@ use crate::exec::row_source::Access;
 use crate::expr::cast::cast_in;
 use crate::expr::{Context, Expr, Input, Nothing, bug};
 use crate::limits::budget::{Budget, value_bytes};
+use crate::syntax::overriding::Overriding;
 
 /// Number of written rows, and the rows of RETURNING.
 #[derive(Default)]

@@ -17,9 +17,8 @@ use super::SetOp;
 use super::Source;
 use super::Take;
 use crate::bind::catalog::is_vector;
-use crate::bind::scope::{Mark, Present, Scope, folded, parts, table_name};
+use crate::bind::scope::{Mark, Present, Scope};
 use crate::bind::{Binder, Typed, negated_if};
-use crate::ddl::schemas::in_full;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::ModelRelation;
 use crate::exec::analytic::Rows as _;
@@ -31,6 +30,8 @@ use crate::plan::{
     Asked, Groups, Order, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
     limit_and_offset, nothing_but_a_select, split, unsupported,
 };
+use crate::syntax::names::in_full;
+use crate::syntax::names::{folded, parts, table_name};
 use crate::types::names::{check_recursive, common};
 
 /// A query of WITH in scope.

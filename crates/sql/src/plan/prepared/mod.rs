@@ -24,7 +24,6 @@ use crate::exec::analytic::Append;
 use crate::exec::analytic::Keyed;
 use crate::exec::analytic::Merge;
 use crate::exec::analytic::WholeQuery;
-use crate::exec::executor::Executor;
 use crate::exec::locking::{Locking, unskippable};
 use crate::exec::nested_loop::Node;
 use crate::exec::point::{self, Record};
@@ -35,10 +34,11 @@ use crate::limits::budget::Budget;
 use crate::limits::interrupt::Interrupt;
 use crate::limits::quota::Taken;
 use crate::plan::{ResultColumn, Select, SetConfig, Standing, Subquery};
-use crate::session::cursor::Declare;
 use crate::session::notify::NotifyCall;
 use crate::session::rights::{Rights, StatementKind};
+use crate::syntax::cursor_syntax::Declare;
 use crate::syntax::parse::Statement;
+use crate::types::executor::Executor;
 use crate::types::names::type_name;
 use crate::types::settings::Settings;
 use crate::types::text_format::from_text_in;
@@ -320,7 +320,7 @@ impl Prepared {
     pub fn deallocates(&self) -> Option<Option<String>> {
         match self.statement.sql() {
             Some(ast::Statement::Deallocate { name, .. }) => {
-                Some(Some(crate::bind::scope::folded(name)).filter(|name| name != "all"))
+                Some(Some(crate::syntax::names::folded(name)).filter(|name| name != "all"))
             }
             _ => None,
         }

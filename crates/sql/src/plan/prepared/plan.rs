@@ -20,17 +20,17 @@ use crate::exec::analytic::Append;
 use crate::exec::analytic::Finder;
 use crate::exec::analytic::Keyed;
 use crate::exec::analytic::WholeQuery;
-use crate::exec::executor::Executor;
 use crate::exec::locking::Locking;
 use crate::exec::row_source::Access;
 use crate::plan::explain;
 use crate::plan::hoist_locks;
 use crate::plan::{Planner, ResultColumn, Select, Standing};
-use crate::session::cursor::Declare;
 use crate::session::notify::NotifyCall;
 use crate::session::rights::{self, Rights};
+use crate::syntax::cursor_syntax::Declare;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
+use crate::types::executor::Executor;
 
 /// A plan with the columns of its result, if it returns rows.
 type Planned = (Plan, Option<Arc<[ResultColumn]>>);

@@ -18,7 +18,6 @@ use ropewalk::tables::{Type, Value};
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query};
 use sqlparser::ast;
 
-use crate::bind::scope::{folded, parts};
 use crate::dml::write::Source;
 use crate::error::{Result, SqlError, state};
 use crate::exec::point::Record;
@@ -26,6 +25,7 @@ use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr};
 use crate::limits::budget::Budget;
 use crate::plan::{Planner, ResultColumn};
+use crate::syntax::names::{folded, parts};
 use crate::types::json;
 
 /// A call of `append_event`.

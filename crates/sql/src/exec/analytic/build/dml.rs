@@ -14,9 +14,8 @@ use std::sync::{Arc, LazyLock};
 use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
-use crate::bind::scope::{Scope, folded, table_name};
+use crate::bind::scope::Scope;
 use crate::ddl::enums::labelled;
-use crate::ddl::schemas::{column_of, in_full};
 use crate::dml::write::{Returning, Written, assignments_of, change, default_value, is_default};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Finder;
@@ -28,6 +27,8 @@ use crate::expr::cast::{Strength, allowed, cast_in};
 use crate::expr::{Context, Input, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
+use crate::syntax::names::{column_of, in_full};
+use crate::syntax::names::{folded, table_name};
 use crate::types::text_format::from_text_in;
 
 pub(in crate::exec::analytic) static SELECT: LazyLock<Option<ast::Query>> =

@@ -9,13 +9,13 @@ use sqlparser::ast;
 use crate::error::{Result, state};
 use crate::exec::analytic::WholeQuery;
 use crate::exec::analytic::prepare;
-use crate::exec::executor::Executor;
 use crate::exec::nested_loop::Node;
 use crate::exec::point::Record;
 use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::limits::budget::Budget;
 use crate::plan::{Planner, ResultColumn};
+use crate::types::executor::Executor;
 
 /// A planned query.
 pub(crate) enum Finder {

@@ -9,8 +9,7 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
 use crate::bind::Binder;
-use crate::bind::scope::{Present, Scope, folded, parts, table_name};
-use crate::ddl::schemas::in_full;
+use crate::bind::scope::{Present, Scope};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::ModelRelation;
 use crate::exec::analytic::Relation;
@@ -25,6 +24,8 @@ use crate::exec::analytic::scan::table::TableRelation;
 use crate::exec::analytic::unsupported;
 use crate::expr::Expr;
 use crate::plan::Planner;
+use crate::syntax::names::in_full;
+use crate::syntax::names::{folded, parts, table_name};
 
 /// Maximum depth of views within views.
 const VIEWS_MAX: usize = 16;

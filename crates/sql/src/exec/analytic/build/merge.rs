@@ -14,8 +14,7 @@ use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
 use crate::bind::Binder;
-use crate::bind::scope::{Scope, folded, table_name};
-use crate::ddl::schemas::{in_full, object_name, own};
+use crate::bind::scope::Scope;
 use crate::dml::write::{Given, Written, change, changes, column_place};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Finder;
@@ -27,6 +26,8 @@ use crate::expr::arith::put_identity;
 use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
+use crate::syntax::names::{folded, table_name};
+use crate::syntax::names::{in_full, object_name, own};
 use crate::syntax::statements::MergeStatement;
 
 enum Action {

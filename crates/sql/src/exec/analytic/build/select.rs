@@ -13,7 +13,7 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
 use crate::bind::Binder;
-use crate::bind::scope::{Scope, folded};
+use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Named;
 use crate::exec::analytic::Relation;
@@ -33,6 +33,7 @@ use crate::expr::cast::Strength;
 use crate::expr::{Expr, Nothing};
 use crate::functions::aggregate::Aggregate;
 use crate::plan::{Order, Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
+use crate::syntax::names::folded;
 
 /// Maximum nesting of queries.
 const DEPTH_MAX: usize = 32;

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::{Scope, folded, parts};
+use crate::bind::scope::Scope;
 use crate::bind::{Binder, Typed, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::from::From;
@@ -34,6 +34,7 @@ use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::{Planner, split};
+use crate::syntax::names::{folded, parts};
 use crate::types::interval;
 use crate::types::names::Modifiers;
 use crate::types::zone::Zone;

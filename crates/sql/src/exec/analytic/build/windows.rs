@@ -12,7 +12,6 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
 use crate::bind::aggregate::OF_AGGREGATE;
-use crate::bind::scope::folded;
 use crate::bind::{Binder, Typed};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::select::{bare, sort_key};
@@ -24,6 +23,7 @@ use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::functions::aggregate::{self, Aggregate};
 use crate::plan::{Order, Planner};
+use crate::syntax::names::folded;
 
 /// The clause name for arguments of a window function.
 const OF_WINDOW: &str = "a window function";

@@ -33,7 +33,6 @@ use futures_util::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use sqlparser::ast;
 
-use crate::bind::scope::folded;
 use crate::catalog::with_relations;
 use crate::error::Result;
 use crate::exec::analytic::Relation;
@@ -44,6 +43,7 @@ use crate::exec::analytic::built;
 use crate::exec::analytic::run;
 use crate::exec::analytic::unsupported;
 use crate::plan::Planner;
+use crate::syntax::names::folded;
 
 /// References to a query of WITH, and its MATERIALIZED option.
 pub(in crate::exec::analytic) struct Sharing {

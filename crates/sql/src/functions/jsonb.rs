@@ -7,7 +7,6 @@ use ropewalk::tables::{Jsonb, Type, Value};
 
 use crate::error::{Result, SqlError, state};
 use crate::functions::{Function, Resolved};
-use crate::types::names::type_name;
 
 /// The jsonb function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
@@ -299,27 +298,6 @@ fn pretty(tree: &Jsonb, depth: usize, out: &mut String) {
             out.push('}');
         }
         scalar => out.push_str(&scalar.to_string()),
-    }
-}
-
-/// A scalar of jsonb as a value of another type.
-///
-/// # Errors
-/// 22023: the value has another type.
-pub(crate) fn cast(text: &str, ty: Type) -> Result<Value<'static>> {
-    let refused = |kind: &str| wrong(format!("cannot cast jsonb {kind} to type {}", type_name(ty)));
-    match tree(Some(&Value::Jsonb(text.into())))? {
-        Jsonb::Bool(truth) if ty == Type::BOOL => Ok(Value::Bool(truth)),
-        Jsonb::Number(digits) if ty != Type::BOOL => {
-            let number = crate::types::text_format::from_text(&digits, Type::NUMERIC)?;
-            Ok(crate::expr::cast::cast(number, ty)?.into_owned())
-        }
-        Jsonb::Null => Err(refused("null")),
-        Jsonb::Bool(_) => Err(refused("boolean")),
-        Jsonb::Number(_) => Err(refused("numeric")),
-        Jsonb::String(_) => Err(refused("string")),
-        Jsonb::Array(_) => Err(refused("array")),
-        Jsonb::Object(_) => Err(refused("object")),
     }
 }
 
