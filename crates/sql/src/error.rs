@@ -114,6 +114,10 @@ pub mod state {
     pub const DATA_CORRUPTED: SqlState = SqlState("XX001");
 }
 
+/// Hint of errors about unsupported queries.
+const QUERY_HINT: &str = "one table and joins by key are served: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, and subqueries \
+                               that read nothing of the enclosing query";
+
 /// The error of a statement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -221,6 +225,11 @@ impl SqlError {
     /// The error for SQL that is not supported.
     pub(crate) fn unsupported(what: impl std::fmt::Display, hint: &str) -> Self {
         Self::new(state::FEATURE_NOT_SUPPORTED, format!("{what} is not supported")).hint(hint)
+    }
+
+    /// The error for a query that the planner does not support.
+    pub(crate) fn unsupported_query(what: impl std::fmt::Display) -> Self {
+        Self::unsupported(what, QUERY_HINT)
     }
 
     /// True when running the complete transaction again may succeed.

@@ -7,10 +7,10 @@ use crate::bind::jsonb::as_jsonb;
 use crate::bind::{Binder, Typed, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
+use crate::expr::Order;
 use crate::expr::cast::Strength;
-use crate::functions::Function;
+use crate::expr::function::Function;
 use crate::functions::aggregate::{self, Aggregate};
-use crate::plan::Order;
 use crate::types::names::is_numeric;
 
 /// The clause name for arguments of an aggregate.

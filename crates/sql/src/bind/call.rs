@@ -6,10 +6,11 @@ use sqlparser::ast;
 use crate::bind::{Binder, Typed, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
+use crate::expr::advisory::AdvisoryCall;
 use crate::expr::arith::Compare;
 use crate::expr::cast::{Strength, allowed};
+use crate::expr::function::Function;
 use crate::functions;
-use crate::functions::advisory::AdvisoryCall;
 use crate::functions::aggregate;
 use crate::plan::Planner;
 use crate::plan::array_query::gathered;
@@ -227,7 +228,7 @@ impl Binder<'_, '_> {
             let hint = "make it the only item of a SELECT: SELECT append_event(...) FROM ...";
             return Err(SqlError::unsupported("append_event within an expression or a subquery", hint));
         }
-        if crate::exec::nested_loop::SetFunction::is_known(name) {
+        if crate::functions::set_returning::SetFunction::is_known(name) {
             return Err(unsupported(format!("the set-returning function {name} here")));
         }
         self.call_by_types(name, arguments)
@@ -259,7 +260,7 @@ impl Binder<'_, '_> {
             }
             _ => return Ok(None),
         };
-        let now = Box::new(Expr::Call(functions::Function::Now, Vec::new()));
+        let now = Box::new(Expr::Call(Function::Now, Vec::new()));
         Ok(Some(Typed::new(Expr::Cast(now, ty), ty)))
     }
 

@@ -4,9 +4,10 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
 use crate::bind::{Binder, Typed};
-use crate::ddl::sequences::{Asks, SequenceCall, meant};
+use crate::ddl::sequences::meant;
 use crate::error::{Result, SqlError, state};
 use crate::expr::cast::Strength;
+use crate::expr::sequence_call::{Asks, SequenceCall};
 use crate::expr::{Context, Expr};
 use crate::limits::interrupt::Interrupt;
 use crate::plan::Standing;

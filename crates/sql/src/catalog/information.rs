@@ -10,7 +10,7 @@ use super::SequenceOf;
 use super::ViewOf;
 use super::relations::{row, space};
 use super::show;
-use crate::exec::point::Record;
+use crate::expr::Record;
 use crate::syntax::names::own;
 use crate::types::names::{shown_fields, type_name};
 

@@ -26,7 +26,7 @@ use super::information;
 use super::procs::{PROCS, Proc};
 use super::show;
 use super::table_oid;
-use crate::exec::point::Record;
+use crate::expr::Record;
 use crate::session::cursor::CursorShape;
 use crate::syntax::names::own;
 use crate::types::names::{FIRST_OID, oid as oid_of};

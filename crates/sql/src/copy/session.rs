@@ -17,12 +17,12 @@ use sqlparser::ast;
 
 use crate::copy::decode::{Reader, Record};
 use crate::copy::encode::Writer;
-use crate::ddl::enums::labelled;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic;
 use crate::exec::analytic::WholeQuery;
 use crate::exec::point;
 use crate::exec::row_source::Access;
+use crate::expr::enum_call::labelled;
 use crate::expr::{Context, bug};
 use crate::limits::budget::Budget;
 use crate::plan::prepared::{Outcome, Plan, Prepared};

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ropewalk::tables::{
-    EnumChange, EnumPlace, EnumType, Scalar, TablesRead, Type, Value, ValueError, name_in, schema_and_name,
+    EnumChange, EnumPlace, EnumType, Scalar, TablesRead, Type, Value, name_in, schema_and_name,
 };
 use sqlparser::ast;
 
@@ -17,13 +17,13 @@ use crate::ddl::schemas;
 use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::cast::Strength;
+use crate::expr::enum_call::{Asks, EnumCall, labelled};
 use crate::expr::{Expr, bug};
 use crate::plan::Planner;
 use crate::syntax::names::{custom_name, folded, ident, own, table_name};
 use crate::types::names::{self, Modifiers};
 use crate::types::settings::Settings;
 use crate::types::text_format::from_text_in;
-use crate::types::zone::Zone;
 
 /// Maximum number of bytes of a label.
 const LABEL_BYTES_MAX: usize = 63;
@@ -38,22 +38,6 @@ fn number_of(ty: Type) -> Option<u32> {
 
 fn is_text(ty: Type) -> bool {
     matches!(ty, Type::TEXT | Type::Array(Scalar::Text))
-}
-
-fn refused(error: ValueError) -> SqlError {
-    let state = match error {
-        ValueError::Label { .. } => state::INVALID_TEXT_REPRESENTATION,
-        _ => state::DATATYPE_MISMATCH,
-    };
-    SqlError::new(state, error.to_string())
-}
-
-/// Converts strings to values of the type; other values are unchanged.
-pub(crate) fn labelled(value: Value<'static>, labels: Option<&EnumType>) -> Result<Value<'static>> {
-    match labels {
-        None => Ok(value),
-        Some(labels) => labels.read(value).map_err(refused),
-    }
 }
 
 fn undefined(name: &str) -> SqlError {
@@ -172,54 +156,6 @@ impl Planner<'_> {
     }
 }
 
-/// Operation of a function over an enum type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asks {
-    /// Parses a string, or an array of strings.
-    Read(Type),
-    /// The values between two labels.
-    Range,
-}
-
-/// A bound call with its enum type.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct EnumCall {
-    labels: Arc<EnumType>,
-    asks: Asks,
-}
-
-impl EnumCall {
-    /// The result type.
-    pub(crate) fn result(&self) -> Type {
-        match self.asks {
-            Asks::Read(ty) => ty,
-            Asks::Range => self.labels.column_type().array(),
-        }
-    }
-
-    pub(crate) fn call(&self, arguments: &[Value<'_>], zone: &Zone) -> Result<Value<'static>> {
-        match (self.asks, arguments) {
-            (Asks::Read(ty), [Value::Text(text)]) => {
-                labelled(from_text_in(text, ty, zone)?, Some(&self.labels))
-            }
-            (Asks::Read(_), [value]) => labelled(value.borrowed().into_owned(), Some(&self.labels)),
-            (Asks::Range, [first, last]) => self.range(first, last),
-            _ => Err(bug("a call over an enum type")),
-        }
-    }
-
-    /// NULL means the first or last label.
-    fn range(&self, first: &Value<'_>, last: &Value<'_>) -> Result<Value<'static>> {
-        let is_within = |value: &Value<'_>| {
-            !value.compare(first).is_some_and(std::cmp::Ordering::is_lt)
-                && !value.compare(last).is_some_and(std::cmp::Ordering::is_gt)
-        };
-        let values = self.labels.values().filter(is_within).map(Value::into_owned);
-        let array = ropewalk::tables::Array::new(Scalar::Enum(self.labels.number()), values);
-        array.map(Value::Array).map_err(|error| bug(&error.to_string()))
-    }
-}
-
 impl Binder<'_, '_> {
     /// Binds a quoted literal as a value of type `ty`.
     pub(crate) fn constant(&mut self, text: &str, ty: Type) -> Result<Expr> {
@@ -246,7 +182,7 @@ impl Binder<'_, '_> {
             return None;
         }
         let cast = |expr, ty| Expr::Cast(Box::new(expr), ty);
-        let now = Expr::Call(crate::functions::Function::Now, Vec::new());
+        let now = Expr::Call(crate::expr::function::Function::Now, Vec::new());
         let Some(days) = days else {
             return Some(if ty == Type::TIMESTAMPTZ { now } else { cast(now, ty) });
         };

@@ -12,8 +12,9 @@ use ropewalk::tables::Table;
 use sqlparser::ast;
 
 use crate::error::{Result, SqlError, state};
-use crate::exec::point::{Record, count, run_some};
+use crate::exec::point::{count, run_some};
 use crate::exec::row_source::Access;
+use crate::expr::Record;
 use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Select;

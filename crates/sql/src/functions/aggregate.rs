@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
 use crate::error::{Result, SqlError, state};
+use crate::expr::Order;
 use crate::expr::arith::too_long;
 use crate::expr::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order};
 use crate::expr::bounds;
@@ -17,7 +18,6 @@ use crate::functions::element_of;
 use crate::functions::json::{json_of, quoted};
 use crate::functions::statistics::{Pair, PairSums, Spread, Sums, carried};
 use crate::limits::budget::{Budget, value_bytes};
-use crate::plan::Order;
 use crate::types::interval;
 use crate::types::names::{is_integer, is_numeric, rank, shown};
 use crate::types::zone::Zone;

@@ -7,9 +7,10 @@ use ropewalk::tables::Value;
 use crate::error::Result;
 use crate::expr::bounds::Operands;
 use crate::expr::cast::to_f64;
+use crate::expr::function::Function;
 use crate::expr::{Context, Expr, Input, bug};
 use crate::expr::{arith, bounds};
-use crate::functions::{Function, int4};
+use crate::functions::int4;
 
 /// Sleeps, and checks for interrupts regularly.
 fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {

@@ -6,7 +6,8 @@
 use ropewalk::tables::{Jsonb, Type, Value};
 
 use crate::error::{Result, SqlError, state};
-use crate::functions::{Function, Resolved};
+use crate::expr::function::Function;
+use crate::functions::Resolved;
 
 /// The jsonb function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {

@@ -2,8 +2,9 @@
 
 use ropewalk::tables::Type;
 
+use crate::expr::function::Function;
+use crate::functions::Resolved;
 use crate::functions::jsonb;
-use crate::functions::{Function, Resolved};
 use crate::functions::{array, bytes, date_part, json, number, regex, text, time};
 use crate::types::names::common;
 

@@ -7,10 +7,11 @@ use std::collections::{HashMap, HashSet};
 use ropewalk::tables::{Array, Scalar, Type, Value};
 
 use crate::error::{Result, SqlError, state};
+use crate::expr::function::Function;
 use crate::expr::pattern::lower;
 use crate::expr::{bounds, bug};
 use crate::functions::format::format;
-use crate::functions::{Function, Resolved, int4, integer_of, text_of};
+use crate::functions::{Resolved, int4, integer_of, text_of};
 use crate::types::text_format::to_text;
 
 /// The text function with this name, if any.

@@ -30,8 +30,8 @@ use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::Path;
 use crate::exec::locking::Locking;
 use crate::exec::row_source::Access;
-use crate::expr::Expr;
 use crate::expr::cast::Strength;
+use crate::expr::{Expr, Order};
 use crate::functions::aggregate::Aggregate;
 use crate::syntax::names::table_name;
 use crate::syntax::parse;
@@ -71,17 +71,6 @@ pub(crate) struct Groups {
     pub(crate) keys: Vec<Expr>,
     pub(crate) aggregates: Vec<Aggregate>,
     pub(crate) having: Option<Expr>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Order {
-    pub(crate) expr: Expr,
-    pub(crate) ty: Type,
-    pub(crate) descending: bool,
-    pub(crate) nulls_first: bool,
-    /// Place in the select list from which to take the value, if evaluating the expression again could
-    /// differ.
-    pub(crate) shown: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -228,11 +217,11 @@ pub(crate) struct Standing {
     /// Tables created by the open transaction, which others cannot list yet.
     pub(crate) created: Vec<String>,
     /// Numbers that the session drew from sequences.
-    pub(crate) given: crate::ddl::sequences::Given,
+    pub(crate) given: crate::expr::sequence_call::Given,
     /// Its cursors.
     pub(crate) cursors: Arc<std::collections::BTreeMap<String, crate::session::cursor::CursorShape>>,
     /// The advisory locks that the session holds.
-    pub(crate) advisory: crate::functions::advisory::Held,
+    pub(crate) advisory: crate::expr::advisory::Held,
     /// The channels that the session listens on.
     pub(crate) heard: Arc<std::collections::BTreeSet<String>>,
     /// The sessions of the server.
@@ -256,12 +245,8 @@ pub(crate) fn select_one() -> Option<ast::Query> {
     QUERY.clone()
 }
 
-/// Hint of errors about unsupported queries.
-pub(crate) const HINT: &str = "one table and joins by key are served: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, and subqueries \
-                               that read nothing of the enclosing query";
-
 pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
-    SqlError::unsupported(what, HINT)
+    SqlError::unsupported_query(what)
 }
 
 /// Rejects unsupported clauses: `given`, with all supported clauses removed, must equal an empty statement.

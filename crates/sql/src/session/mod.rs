@@ -68,12 +68,12 @@ pub struct Session {
     canceller: Canceller,
     pub(crate) announcements: Announcements,
     /// Values that this session got from sequences (`currval`, `lastval`).
-    pub(crate) given: crate::ddl::sequences::Given,
+    pub(crate) given: crate::expr::sequence_call::Given,
     pub(crate) cursors: Cursors,
     /// True while commits are put into `pending` instead of being waited for.
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
-    pub(crate) advisory: crate::functions::advisory::Held,
+    pub(crate) advisory: crate::expr::advisory::Held,
     pub(crate) peers: crate::session::registry::Known,
     pub(crate) acting: crate::session::rights::Acting,
     pub(crate) shares: crate::limits::quota::Shares,
@@ -93,7 +93,7 @@ impl Session {
     /// A session with the given settings.
     pub fn with_settings(db: Database, settings: Settings) -> Self {
         let settings = Arc::new(settings);
-        let advisory = crate::functions::advisory::Held::of(&db);
+        let advisory = crate::expr::advisory::Held::of(&db);
         Self {
             db,
             settings,
@@ -103,7 +103,7 @@ impl Session {
             named: HashMap::new(),
             canceller: Canceller::default(),
             announcements: Announcements::default(),
-            given: crate::ddl::sequences::Given::default(),
+            given: crate::expr::sequence_call::Given::default(),
             cursors: Cursors::default(),
             advisory,
             peers: crate::session::registry::Known::default(),

@@ -74,7 +74,7 @@ pub(crate) struct Insert {
     pub(crate) returning: Option<Returning>,
     /// Columns without a value that draw from sequences: place and sequence.
     numbered: Vec<(usize, u32)>,
-    given: crate::ddl::sequences::Given,
+    given: crate::expr::sequence_call::Given,
     overriding: Option<Overriding>,
 }
 

@@ -363,7 +363,7 @@ impl Planner<'_> {
         let shows_clock = |(place, column): (usize, &ropewalk::tables::Column)| {
             let is_now = *column.default_value() == ropewalk::tables::DefaultValue::Now;
             let ty = column.column_type();
-            let now = Box::new(Expr::Call(crate::functions::Function::Now, Vec::new()));
+            let now = Box::new(Expr::Call(crate::expr::function::Function::Now, Vec::new()));
             (is_now && ty != Type::TIMESTAMPTZ).then_some((place, Expr::Cast(now, ty)))
         };
         schema.columns().iter().enumerate().filter_map(shows_clock).collect()

@@ -13,8 +13,9 @@ use super::Update;
 use super::unsupported;
 use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::{Path, key_value};
-use crate::exec::point::{Record, run};
+use crate::exec::point::run;
 use crate::exec::row_source::Access;
+use crate::expr::Record;
 use crate::expr::cast::cast_in;
 use crate::expr::{Context, Expr, Input, Nothing, bug};
 use crate::limits::budget::{Budget, value_bytes};
@@ -374,7 +375,7 @@ pub(crate) fn default_value(schema: &Schema, place: usize, cx: &Context<'_>) -> 
         D::Value(value) => value.clone(),
         D::Now => cast_in(Value::Timestamptz(cx.now), column.column_type(), cx.zone)?.into_owned(),
         D::Next(_) => return Err(unsupported("SET a column TO DEFAULT that a sequence numbers")),
-        D::NewUuid => Expr::Call(crate::functions::Function::NewUuid, Vec::new()).constant(cx)?,
+        D::NewUuid => Expr::Call(crate::expr::function::Function::NewUuid, Vec::new()).constant(cx)?,
     })
 }
 

@@ -22,12 +22,13 @@ use sqlparser::ast;
 
 use crate::bind::scope::{Params, Scope};
 use crate::error::{Result, SqlError};
-use crate::exec::point::Record;
 use crate::exec::row_source::Access;
+use crate::expr::Order;
+use crate::expr::Record;
 use crate::expr::{Context, Expr};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::limits::interrupt::Canceller;
-use crate::plan::{Asked, Order, Planner, ResultColumn, Standing};
+use crate::plan::{Asked, Planner, ResultColumn, Standing};
 
 mod build;
 mod kernel;

@@ -14,7 +14,6 @@
 mod check;
 mod nested;
 mod plan;
-mod rows;
 mod run;
 
 use std::cmp::Ordering;
@@ -24,13 +23,14 @@ use ropewalk::tables::{Schema, Table, Type};
 
 use crate::bind::scope::Mark;
 use crate::exec::analytic::ModelRelation;
-use crate::exec::point::Record;
 use crate::expr::Expr;
-use crate::plan::{Asked, Groups, Order, ResultColumn};
+use crate::expr::Order;
+use crate::expr::Record;
+use crate::functions::set_returning::SetFunction;
+use crate::plan::{Asked, Groups, ResultColumn};
 
 pub(crate) use nested::Nested;
 pub(crate) use plan::{Named, says};
-pub(crate) use rows::SetFunction;
 pub(crate) use run::{Filled, fill_expr};
 
 /// A query.

@@ -19,8 +19,9 @@ use crate::error::Result;
 use crate::exec::access_path::Path;
 use crate::exec::analytic::ModelRelation;
 use crate::exec::analytic::Rows as _;
-use crate::exec::point::{JoinTable, Record, join_identity};
+use crate::exec::point::{JoinTable, join_identity};
 use crate::exec::row_source::Access;
+use crate::expr::Record;
 use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 

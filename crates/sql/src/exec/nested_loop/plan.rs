@@ -12,7 +12,6 @@ use super::Last;
 use super::Node;
 use super::Output;
 use super::Select;
-use super::SetFunction;
 use super::SetOp;
 use super::Source;
 use super::Take;
@@ -23,11 +22,13 @@ use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::ModelRelation;
 use crate::exec::analytic::Rows as _;
 use crate::expr::Expr;
+use crate::expr::Order;
 use crate::expr::cast::Strength;
-use crate::functions::Function;
+use crate::expr::function::Function;
 use crate::functions::aggregate::Aggregate;
+use crate::functions::set_returning::SetFunction;
 use crate::plan::{
-    Asked, Groups, Order, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
+    Asked, Groups, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
     limit_and_offset, nothing_but_a_select, split, unsupported,
 };
 use crate::syntax::names::in_full;

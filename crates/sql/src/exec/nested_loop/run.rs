@@ -21,13 +21,15 @@ use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::Path;
 use crate::exec::analytic::ModelRelation;
 use crate::exec::analytic::Rows as _;
-use crate::exec::point::{self, JoinTable, Record};
+use crate::exec::point::{self, JoinTable};
 use crate::exec::row_source::Access;
+use crate::expr::Order;
+use crate::expr::Record;
 use crate::expr::arith::{Compare, put_identity, sort_order};
 use crate::expr::bounds::Operands;
 use crate::expr::{Context, Expr, Input, Nothing};
 use crate::limits::budget::{Budget, row_bytes};
-use crate::plan::{Asked, Order};
+use crate::plan::Asked;
 
 /// The rows of a query's result.
 pub(super) type Rows = Arc<Vec<Record>>;

@@ -20,8 +20,8 @@ use sqlparser::ast;
 
 use crate::dml::write::Source;
 use crate::error::{Result, SqlError, state};
-use crate::exec::point::Record;
 use crate::exec::row_source::Access;
+use crate::expr::Record;
 use crate::expr::{Context, Expr};
 use crate::limits::budget::Budget;
 use crate::plan::{Planner, ResultColumn};

@@ -15,15 +15,15 @@ use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
 use crate::bind::scope::Scope;
-use crate::ddl::enums::labelled;
 use crate::dml::write::{Returning, Written, assignments_of, change, default_value, is_default};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Finder;
 use crate::exec::analytic::unsupported;
-use crate::exec::point::Record;
 use crate::exec::row_source::Access;
+use crate::expr::Record;
 use crate::expr::arith::{order, put_identity};
 use crate::expr::cast::{Strength, allowed, cast_in};
+use crate::expr::enum_call::labelled;
 use crate::expr::{Context, Input, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;

@@ -4,7 +4,7 @@
 use ropewalk::tables::{Array, Type, Value};
 
 use crate::error::{Result, SqlError, state};
-use crate::exec::point::Record;
+use crate::expr::Record;
 use crate::expr::cast::cast_in;
 use crate::limits::budget::Budget;
 use crate::types::json;

@@ -29,10 +29,11 @@ use crate::exec::analytic::kernel::convert::compares;
 use crate::exec::analytic::rules::computed_first::is_computed;
 use crate::exec::analytic::scan::shared::Sharing;
 use crate::exec::analytic::unsupported;
+use crate::expr::Order;
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, Nothing};
 use crate::functions::aggregate::Aggregate;
-use crate::plan::{Order, Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
+use crate::plan::{Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
 use crate::syntax::names::folded;
 
 /// Maximum nesting of queries.

@@ -19,10 +19,11 @@ use crate::exec::analytic::build::translate::Col;
 use crate::exec::analytic::built;
 use crate::exec::analytic::kernel::convert::{data_type, literal};
 use crate::exec::analytic::unsupported;
+use crate::expr::Order;
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::functions::aggregate::{self, Aggregate};
-use crate::plan::{Order, Planner};
+use crate::plan::Planner;
 use crate::syntax::names::folded;
 
 /// The clause name for arguments of a window function.

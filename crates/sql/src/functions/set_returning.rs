@@ -3,7 +3,7 @@
 use ropewalk::tables::{Type, Value};
 
 use crate::error::{Result, SqlError, state};
-use crate::exec::point::Record;
+use crate::expr::Record;
 use crate::expr::arith::{Arith, arithmetic, order};
 use crate::limits::budget::Budget;
 use crate::types::json;
@@ -53,7 +53,7 @@ impl SetFunction {
                 let mut ty = Type::INT4;
                 if types.iter().flatten().any(|ty| is_moment(*ty)) {
                     // The query engine has these.
-                    return Err(crate::plan::unsupported("generate_series over times in nested loops"));
+                    return Err(SqlError::unsupported_query("generate_series over times in nested loops"));
                 }
                 for found in types.iter().flatten() {
                     ty = common(ty, *found).ok_or_else(refused)?;
