@@ -6,10 +6,9 @@ use sqlparser::ast;
 use crate::bind::jsonb::as_jsonb;
 use crate::bind::{Binder, Typed, unsupported};
 use crate::error::{Result, SqlError, state};
-use crate::expr::Expr;
-use crate::expr::Order;
 use crate::expr::cast::Strength;
 use crate::expr::function::Function;
+use crate::expr::{Expr, Order};
 use crate::functions::aggregate::{self, Aggregate};
 use crate::types::names::is_numeric;
 

@@ -29,8 +29,7 @@ use crate::functions::aggregate::Aggregate;
 use crate::functions::element_of;
 use crate::plan::Planner;
 use crate::plan::row_in_subquery::{row_of, rows_exist};
-use crate::syntax::names::folded;
-use crate::syntax::names::{own, reference};
+use crate::syntax::names::{folded, own, reference};
 use crate::types::names::{Modifiers, common, is_numeric, modifier_of, shown};
 use crate::types::zone::Zone;
 

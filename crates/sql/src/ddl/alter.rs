@@ -14,8 +14,7 @@ use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::cast::cast_in;
-use crate::syntax::names::{folded, table_name};
-use crate::syntax::names::{in_full, own};
+use crate::syntax::names::{folded, in_full, own, table_name};
 use crate::syntax::statements::AddIdentity;
 use crate::types::names::type_name;
 

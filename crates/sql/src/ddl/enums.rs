@@ -12,8 +12,7 @@ use ropewalk::tables::{
 use sqlparser::ast;
 
 use crate::bind::{Binder, Typed};
-use crate::ddl::Ddl;
-use crate::ddl::schemas;
+use crate::ddl::{Ddl, schemas};
 use crate::error::{Result, SqlError, state};
 use crate::exec::row_source::Access;
 use crate::expr::cast::Strength;

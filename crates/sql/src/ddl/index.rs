@@ -16,8 +16,7 @@ use crate::ddl::schemas;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::plan::nothing_else;
-use crate::syntax::names::table_name;
-use crate::syntax::names::{in_full, own};
+use crate::syntax::names::{in_full, own, table_name};
 use crate::syntax::parse;
 use crate::types::settings::Settings;
 

@@ -8,8 +8,7 @@ use super::dependent;
 use super::unsupported;
 use crate::ddl::schemas::{self, Namespace};
 use crate::error::{Result, SqlError, state};
-use crate::syntax::names::folded;
-use crate::syntax::names::own;
+use crate::syntax::names::{folded, own};
 use crate::syntax::statements::{MoveTo, Moved};
 
 /// The objects in a schema, by stored name.

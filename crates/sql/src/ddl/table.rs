@@ -11,8 +11,7 @@ use super::unsupported;
 use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
 use crate::plan::nothing_else;
-use crate::syntax::names::own;
-use crate::syntax::names::{folded, table_name};
+use crate::syntax::names::{folded, own, table_name};
 use crate::syntax::parse;
 
 static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =

@@ -10,13 +10,11 @@ use crate::bind::scope::Params;
 use crate::catalog::{Written, with_relations};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::Planned;
-use crate::exec::analytic::prepare;
+use crate::exec::analytic::{Planned, prepare};
 use crate::exec::row_source::Access;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::{Planner, Standing};
-use crate::syntax::names::own;
-use crate::syntax::names::{folded, table_name};
+use crate::syntax::names::{folded, own, table_name};
 use crate::syntax::parse;
 
 /// The table that holds views: name, column names, query.

@@ -13,8 +13,7 @@ use ropewalk::tables::{Type, Value};
 use tempfile::SpooledTempFile;
 
 use crate::error::{Result, SqlError, state};
-use crate::expr::Record;
-use crate::expr::bug;
+use crate::expr::{Record, bug};
 use crate::limits::quota::{Shares, Taken};
 use crate::limits::temp_files::Spooled;
 

@@ -8,12 +8,9 @@ use std::collections::HashSet;
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
 use crate::error::{Result, SqlError, state};
-use crate::expr::Order;
-use crate::expr::arith::too_long;
-use crate::expr::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order};
-use crate::expr::bounds;
+use crate::expr::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order, too_long};
 use crate::expr::cast::{to_f64, to_numeric};
-use crate::expr::{Context, Expr, Input};
+use crate::expr::{Context, Expr, Input, Order, bounds};
 use crate::functions::element_of;
 use crate::functions::json::{json_of, quoted};
 use crate::functions::statistics::{Pair, PairSums, Spread, Sums, carried};

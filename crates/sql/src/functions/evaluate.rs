@@ -8,8 +8,7 @@ use crate::error::Result;
 use crate::expr::bounds::Operands;
 use crate::expr::cast::to_f64;
 use crate::expr::function::Function;
-use crate::expr::{Context, Expr, Input, bug};
-use crate::expr::{arith, bounds};
+use crate::expr::{Context, Expr, Input, arith, bounds, bug};
 use crate::functions::int4;
 
 /// Sleeps, and checks for interrupts regularly.

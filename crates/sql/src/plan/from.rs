@@ -13,8 +13,7 @@ use crate::expr::Expr;
 use crate::expr::arith::Compare;
 use crate::expr::cast::Strength;
 use crate::plan::Planner;
-use crate::syntax::names::in_full;
-use crate::syntax::names::{folded, parts};
+use crate::syntax::names::{folded, in_full, parts};
 use crate::types::names::common;
 
 #[derive(Default)]

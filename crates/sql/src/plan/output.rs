@@ -12,8 +12,7 @@ use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::functions::aggregate::Aggregate;
-use crate::syntax::names::own;
-use crate::syntax::names::{folded, parts, table_name};
+use crate::syntax::names::{folded, own, parts, table_name};
 
 impl Planner<'_> {
     /// Binds a select list or RETURNING.

@@ -11,8 +11,7 @@ use ropewalk::tables::Value;
 
 use crate::catalog::{DATABASE, OWNER};
 use crate::error::{Result, SqlError, state};
-use crate::expr::Context;
-use crate::expr::Record;
+use crate::expr::{Context, Record};
 
 /// Interval at which `pg_terminate_backend` checks whether the session has ended.
 const LOOK: Duration = Duration::from_millis(10);

@@ -19,13 +19,11 @@ use crate::bind::scope::Scope;
 use crate::bind::{Binder, Typed};
 use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::Path;
-use crate::exec::analytic::Finder;
-use crate::exec::analytic::may_serve;
+use crate::exec::analytic::{Finder, may_serve};
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::plan::{Planner, Select, alias_of, nothing_else, split};
-use crate::syntax::names::in_full;
-use crate::syntax::names::{folded, parts};
+use crate::syntax::names::{folded, in_full, parts};
 use crate::syntax::overriding::Overriding;
 use crate::syntax::parse;
 

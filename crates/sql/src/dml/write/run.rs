@@ -15,9 +15,8 @@ use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::{Path, key_value};
 use crate::exec::point::run;
 use crate::exec::row_source::Access;
-use crate::expr::Record;
 use crate::expr::cast::cast_in;
-use crate::expr::{Context, Expr, Input, Nothing, bug};
+use crate::expr::{Context, Expr, Input, Nothing, Record, bug};
 use crate::limits::budget::{Budget, value_bytes};
 use crate::syntax::overriding::Overriding;
 

@@ -23,9 +23,7 @@ use ropewalk::tables::{Schema, Table, Type};
 
 use crate::bind::scope::Mark;
 use crate::exec::analytic::ModelRelation;
-use crate::expr::Expr;
-use crate::expr::Order;
-use crate::expr::Record;
+use crate::expr::{Expr, Order, Record};
 use crate::functions::set_returning::SetFunction;
 use crate::plan::{Asked, Groups, ResultColumn};
 

@@ -17,12 +17,10 @@ use ropewalk::tables::{KeyRange, Table, Value};
 use super::run::Rows;
 use crate::error::Result;
 use crate::exec::access_path::Path;
-use crate::exec::analytic::ModelRelation;
-use crate::exec::analytic::Rows as _;
+use crate::exec::analytic::{ModelRelation, Rows as _};
 use crate::exec::point::{JoinTable, join_identity};
 use crate::exec::row_source::Access;
-use crate::expr::Record;
-use crate::expr::{Context, Expr, bug};
+use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
 
 /// Limit of range reads that are held to the end of a run. Ranges may overlap, unlike the rows of different

@@ -19,20 +19,17 @@ use crate::bind::catalog::is_vector;
 use crate::bind::scope::{Mark, Present, Scope};
 use crate::bind::{Binder, Typed, negated_if};
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::ModelRelation;
-use crate::exec::analytic::Rows as _;
-use crate::expr::Expr;
-use crate::expr::Order;
+use crate::exec::analytic::{ModelRelation, Rows as _};
 use crate::expr::cast::Strength;
 use crate::expr::function::Function;
+use crate::expr::{Expr, Order};
 use crate::functions::aggregate::Aggregate;
 use crate::functions::set_returning::SetFunction;
 use crate::plan::{
     Asked, Groups, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
     limit_and_offset, nothing_but_a_select, split, unsupported,
 };
-use crate::syntax::names::in_full;
-use crate::syntax::names::{folded, parts, table_name};
+use crate::syntax::names::{folded, in_full, parts, table_name};
 use crate::types::names::{check_recursive, common};
 
 /// A query of WITH in scope.

@@ -19,15 +19,12 @@ use super::Take;
 use super::nested::{Nested, Run, join_table, nested};
 use crate::error::{Result, SqlError, state};
 use crate::exec::access_path::Path;
-use crate::exec::analytic::ModelRelation;
-use crate::exec::analytic::Rows as _;
+use crate::exec::analytic::{ModelRelation, Rows as _};
 use crate::exec::point::{self, JoinTable};
 use crate::exec::row_source::Access;
-use crate::expr::Order;
-use crate::expr::Record;
 use crate::expr::arith::{Compare, put_identity, sort_order};
 use crate::expr::bounds::Operands;
-use crate::expr::{Context, Expr, Input, Nothing};
+use crate::expr::{Context, Expr, Input, Nothing, Order, Record};
 use crate::limits::budget::{Budget, row_bytes};
 use crate::plan::Asked;
 

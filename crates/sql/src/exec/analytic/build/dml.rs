@@ -17,18 +17,15 @@ use sqlparser::ast;
 use crate::bind::scope::Scope;
 use crate::dml::write::{Returning, Written, assignments_of, change, default_value, is_default};
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::Finder;
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{Finder, unsupported};
 use crate::exec::row_source::Access;
-use crate::expr::Record;
 use crate::expr::arith::{order, put_identity};
 use crate::expr::cast::{Strength, allowed, cast_in};
 use crate::expr::enum_call::labelled;
-use crate::expr::{Context, Input, bug};
+use crate::expr::{Context, Input, Record, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
-use crate::syntax::names::{column_of, in_full};
-use crate::syntax::names::{folded, table_name};
+use crate::syntax::names::{column_of, folded, in_full, table_name};
 use crate::types::text_format::from_text_in;
 
 pub(in crate::exec::analytic) static SELECT: LazyLock<Option<ast::Query>> =

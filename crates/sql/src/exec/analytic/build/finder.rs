@@ -7,12 +7,10 @@ use ropewalk::tables::Type;
 use sqlparser::ast;
 
 use crate::error::{Result, state};
-use crate::exec::analytic::WholeQuery;
-use crate::exec::analytic::prepare;
+use crate::exec::analytic::{WholeQuery, prepare};
 use crate::exec::nested_loop::Node;
 use crate::exec::row_source::Access;
-use crate::expr::Context;
-use crate::expr::Record;
+use crate::expr::{Context, Record};
 use crate::limits::budget::Budget;
 use crate::plan::{Planner, ResultColumn};
 use crate::types::executor::Executor;

@@ -11,21 +11,16 @@ use sqlparser::ast;
 use crate::bind::Binder;
 use crate::bind::scope::{Present, Scope};
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::ModelRelation;
-use crate::exec::analytic::Relation;
-use crate::exec::analytic::SortKey;
-use crate::exec::analytic::Sorted;
 use crate::exec::analytic::build::functions::FunctionRelation;
 use crate::exec::analytic::build::translate::Col;
-use crate::exec::analytic::built;
-use crate::exec::analytic::check_outer_joins;
 use crate::exec::analytic::scan::rows::{RelationSource, Rows};
 use crate::exec::analytic::scan::table::TableRelation;
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{
+    ModelRelation, Relation, SortKey, Sorted, built, check_outer_joins, unsupported,
+};
 use crate::expr::Expr;
 use crate::plan::Planner;
-use crate::syntax::names::in_full;
-use crate::syntax::names::{folded, parts, table_name};
+use crate::syntax::names::{folded, in_full, parts, table_name};
 
 /// Maximum depth of views within views.
 const VIEWS_MAX: usize = 16;

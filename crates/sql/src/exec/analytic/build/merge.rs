@@ -17,17 +17,14 @@ use crate::bind::Binder;
 use crate::bind::scope::Scope;
 use crate::dml::write::{Given, Written, change, changes, column_place};
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::Finder;
 use crate::exec::analytic::build::dml::SELECT;
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{Finder, unsupported};
 use crate::exec::row_source::Access;
-use crate::expr::Record;
 use crate::expr::arith::put_identity;
-use crate::expr::{Context, Expr, bug};
+use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
-use crate::syntax::names::{folded, table_name};
-use crate::syntax::names::{in_full, object_name, own};
+use crate::syntax::names::{folded, in_full, object_name, own, table_name};
 use crate::syntax::statements::MergeStatement;
 
 enum Action {

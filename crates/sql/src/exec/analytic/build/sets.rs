@@ -15,14 +15,11 @@ use ropewalk::tables::Type;
 use sqlparser::ast;
 
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::Named;
-use crate::exec::analytic::Relation;
 use crate::exec::analytic::build::select::bare;
 use crate::exec::analytic::build::translate::{Col, comparable};
-use crate::exec::analytic::built;
 use crate::exec::analytic::kernel::convert::data_type;
 use crate::exec::analytic::kernel::scalar::RowExpr;
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{Named, Relation, built, unsupported};
 use crate::expr::Expr;
 use crate::plan::Planner;
 use crate::types::names::{check_recursive, common, is_numeric};

@@ -35,13 +35,8 @@ use sqlparser::ast;
 
 use crate::catalog::with_relations;
 use crate::error::Result;
-use crate::exec::analytic::Relation;
-use crate::exec::analytic::SortKey;
-use crate::exec::analytic::Sorted;
 use crate::exec::analytic::build::translate::Col;
-use crate::exec::analytic::built;
-use crate::exec::analytic::run;
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{Relation, SortKey, Sorted, built, run, unsupported};
 use crate::plan::Planner;
 use crate::syntax::names::folded;
 
