@@ -4,10 +4,10 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 use sqlparser::ast::BinaryOperator;
 
+use crate::access::schemas;
 use crate::bind::scope::Mark;
 use crate::bind::{Binder, Typed};
 use crate::catalog::{CatalogCall, CatalogFunction};
-use crate::ddl::schemas;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Arith;

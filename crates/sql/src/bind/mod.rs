@@ -6,6 +6,7 @@
 pub(crate) mod aggregate;
 pub(crate) mod call;
 pub(crate) mod catalog;
+mod enums;
 pub(crate) mod interval;
 pub(crate) mod jsonb;
 mod keyword_call;

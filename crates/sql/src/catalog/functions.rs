@@ -237,7 +237,7 @@ impl CatalogCall {
             }
             F::SchemaOid => {
                 let name = name_parts(words(0)).pop().unwrap_or_default();
-                Value::Int8(catalog.schema_oid(&name).ok_or_else(|| crate::ddl::schemas::unknown(&name))?)
+                Value::Int8(catalog.schema_oid(&name).ok_or_else(|| crate::access::schemas::unknown(&name))?)
             }
             F::TypeName => text(catalog.format_type(oid, None)),
             F::TypeOid => catalog.type_oid(words(0)).map_or(Value::Null, Value::Int8),

@@ -27,16 +27,16 @@ use ropewalk::tables::{EnumType, Schema, Steps, Type, Value, name_in, schema_and
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
-use crate::ddl::comments::{COMMENTS, Comment};
-use crate::ddl::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE};
-use crate::ddl::sequences::{self, SEQUENCES, Sequence};
+use crate::access::comments::{COMMENTS, Comment};
+use crate::access::cursors::CursorShape;
+use crate::access::peers::Known;
+use crate::access::row_source::Access;
+use crate::access::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE};
+use crate::access::sequences::{self, SEQUENCES, Sequence};
+use crate::access::standing::Standing;
 use crate::error::Result;
-use crate::exec::row_source::Access;
 use crate::expr::Record;
-use crate::plan::{Planner, Standing};
-use crate::session::cursor::CursorShape;
-use crate::session::registry::Known;
-use crate::syntax::names::{ident, in_full, literal, name_parts, own, reference, whole_name};
+use crate::syntax::names::{ident, literal, name_parts, own, reference, whole_name};
 use crate::types::names::FIRST_OID;
 use crate::types::settings::Settings;
 
@@ -64,7 +64,7 @@ pub(crate) const OWNER: i64 = 10;
 pub(crate) const DATABASE_OWNER: i64 = 6171;
 pub(crate) const DATABASE: i64 = 5;
 /// Columns of a sequence read as a relation.
-const SEQUENCE_COLUMNS: [(&str, Type); 3] =
+pub(crate) const SEQUENCE_COLUMNS: [(&str, Type); 3] =
     [("last_value", Type::INT8), ("log_cnt", Type::INT8), ("is_called", Type::BOOL)];
 /// Access methods: rows are stored in the order of their keys, as are index entries.
 pub(crate) const HEAP: i64 = 2;
@@ -186,7 +186,7 @@ impl IndexOf<'_> {
 
 /// True for the tables in which this crate stores its metadata.
 fn is_of_ours(table: &str) -> bool {
-    [crate::ddl::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE].contains(&table)
+    [crate::access::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE].contains(&table)
 }
 
 pub(crate) fn table_oid(schema: &Schema) -> i64 {
@@ -301,7 +301,7 @@ impl Catalog {
         let all = own.into_iter().chain(sequences::all(access)?);
         let sequences =
             all.map(|sequence| SequenceOf::read(sequence, &tables, access)).collect::<Result<_>>()?;
-        let comments = crate::ddl::comments::all(access)?;
+        let comments = crate::access::comments::all(access)?;
         let enums = access.enums()?;
         let (settings, view_columns) = (Settings::clone(settings), OnceLock::new());
         Ok(Self {
@@ -321,6 +321,14 @@ impl Catalog {
             peers: peers.clone(),
             view_columns,
         })
+    }
+
+    /// Sets the names and types of each view's columns on first use.
+    pub(crate) fn settle_view_columns(&self, mut columns: impl FnMut(&ViewOf) -> Vec<(String, Type)>) {
+        if self.view_columns.get().is_none() {
+            let all = self.views.iter().map(&mut columns).collect();
+            self.view_columns.get_or_init(|| all);
+        }
     }
 
     /// The views with their columns.
@@ -609,65 +617,6 @@ pub(crate) fn text(text: impl Into<String>) -> Value<'static> {
 /// A generated relation: name, columns, rows.
 pub(crate) type Made = (String, Vec<(String, Type)>, Arc<Vec<Record>>);
 
-impl Planner<'_> {
-    /// The catalog; the plan depends on it after this call.
-    pub(crate) fn catalog(&mut self) -> Result<Arc<Catalog>> {
-        if let Some(catalog) = &self.catalog {
-            return Ok(catalog.clone());
-        }
-        let catalog = Arc::new(Catalog::read(&mut self.access, &self.standing)?);
-        self.catalog = Some(catalog.clone());
-        Ok(catalog)
-    }
-
-    /// The catalog relation that a name denotes.
-    pub(crate) fn catalog_relation(&mut self, name: &[String]) -> Result<Option<Made>> {
-        let (schema, name) = match name {
-            [name] if name.starts_with("pg_") => ("pg_catalog", name),
-            [schema, name] => (schema.as_str(), name),
-            _ => return Ok(None),
-        };
-        let mut all = relations::all();
-        let found = all.find(|relation| relation.schema == schema && relation.name == name);
-        let Some(relation) = found else { return Ok(None) };
-        let catalog = self.catalog()?;
-        if matches!(relation.name, "pg_attribute" | "columns") && catalog.view_columns.get().is_none() {
-            let mut all = Vec::with_capacity(catalog.views.len());
-            for view in &catalog.views {
-                all.push(view.typed(self.access.again(), self.standing.clone()));
-            }
-            catalog.view_columns.get_or_init(|| all);
-        }
-        let mut columns = columns_of(relation.columns);
-        let mut rows = (relation.rows)(&catalog);
-        if relation.schema == "pg_catalog" {
-            columns.push(("tableoid".into(), Type::INT8));
-            rows.iter_mut().for_each(|row| row.push(Value::Int8(relation.oid)));
-        }
-        // Rows have integers of any width; convert them to the width of the column.
-        for row in &mut rows {
-            for (value, (_, ty)) in row.iter_mut().zip(&columns) {
-                if value.as_integer().is_some() {
-                    *value = std::mem::replace(value, Value::Null).assign(*ty).unwrap_or(Value::Null);
-                }
-            }
-        }
-        Ok(Some((reference(Some(relation.schema), relation.name), columns, Arc::new(rows))))
-    }
-
-    /// A sequence as a relation of one row with its current state, as pg_dump reads it.
-    pub(crate) fn sequence_relation(&mut self, name: &str) -> Result<Option<Made>> {
-        let found = sequences::find(&mut self.access, &self.standing.created, name)?;
-        let Some(sequence) = found else { return Ok(None) };
-        let (_, last, is_called) = self.access.database().tables().sequence(sequence.number)?;
-        // The state can differ at the next run.
-        self.is_fleeting = true;
-        let columns = SEQUENCE_COLUMNS.map(|(name, ty)| (name.to_owned(), ty)).to_vec();
-        let row = vec![Value::Int8(last), Value::Int8(0), Value::Bool(is_called)];
-        Ok(Some((in_full(&sequence.name), columns, Arc::new(vec![row]))))
-    }
-}
-
 /// True for the name of a catalog relation.
 pub(crate) fn is_relation(name: &[String]) -> bool {
     let (schema, name) = match name {
@@ -698,4 +647,40 @@ pub(crate) fn is_asked(query: &sqlparser::ast::Query) -> bool {
         }
     }
     false
+}
+
+impl Relation {
+    /// The catalog relation that a name denotes.
+    pub(crate) fn find(name: &[String]) -> Option<&'static Self> {
+        let (schema, name) = match name {
+            [name] if name.starts_with("pg_") => ("pg_catalog", name),
+            [schema, name] => (schema.as_str(), name),
+            _ => return None,
+        };
+        relations::all().find(|relation| relation.schema == schema && relation.name == name)
+    }
+
+    /// True if its rows include the columns of views.
+    pub(crate) fn shows_view_columns(&self) -> bool {
+        matches!(self.name, "pg_attribute" | "columns")
+    }
+
+    /// Its name, columns and rows.
+    pub(crate) fn make(&self, catalog: &Catalog) -> Made {
+        let mut columns = columns_of(self.columns);
+        let mut rows = (self.rows)(catalog);
+        if self.schema == "pg_catalog" {
+            columns.push(("tableoid".into(), Type::INT8));
+            rows.iter_mut().for_each(|row| row.push(Value::Int8(self.oid)));
+        }
+        // Rows have integers of any width; convert them to the width of the column.
+        for row in &mut rows {
+            for (value, (_, ty)) in row.iter_mut().zip(&columns) {
+                if value.as_integer().is_some() {
+                    *value = std::mem::replace(value, Value::Null).assign(*ty).unwrap_or(Value::Null);
+                }
+            }
+        }
+        (reference(Some(self.schema), self.name), columns, Arc::new(rows))
+    }
 }

@@ -1,20 +1,17 @@
 //! Views in the catalogs: their columns, and their text with correctly qualified names.
 
-use ropewalk::tables::{PUBLIC, Type, Value, name_in, schema_and_name};
+use ropewalk::tables::{PUBLIC, Value, name_in, schema_and_name};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, Tokenizer, Word};
 
 use super::VIEW_OID;
-use crate::bind::scope::Params;
-use crate::ddl::views::{self, VIEWS};
+use crate::access::row_source::Access;
+use crate::access::views::{self, VIEWS};
 use crate::error::{Result, state};
-use crate::exec::row_source::Access;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
-use crate::plan::{Planner, Standing};
 use crate::syntax::names::ident;
-use crate::types::settings::Settings;
 
 /// A view.
 #[derive(Debug)]
@@ -34,24 +31,6 @@ impl ViewOf {
     /// The number of the rule that stores the query in PostgreSQL.
     pub(crate) fn rule_oid(&self) -> i64 {
         self.oid() + 0x4000_0000
-    }
-
-    /// The current names and types of its columns; empty if a relation that it reads does not exist.
-    pub(crate) fn typed(&self, access: Access<'_>, standing: Standing) -> Vec<(String, Type)> {
-        // Unqualified names in the stored text are in public.
-        let mut settings = Settings::clone(&standing.settings);
-        settings.others.insert("search_path".into(), PUBLIC.into());
-        let standing = Standing { settings: settings.into(), ..standing };
-        let mut planner = Planner::beside(access, Params::default(), standing);
-        let Ok(planned) = crate::exec::analytic::prepare(&self.query, &mut planner) else {
-            return Vec::new();
-        };
-        // `*` may have fewer columns than when the view was created.
-        if planned.columns.len() < self.columns.len() {
-            return Vec::new();
-        }
-        let named = planned.columns.into_iter().zip(&self.columns);
-        named.map(|(column, name)| (name.clone(), column.ty)).collect()
     }
 
     /// The stored names of the relations in its FROMs.

@@ -15,23 +15,24 @@ use ropewalk::Transaction;
 use ropewalk::tables::{LoadOptions, Schema, Table, TxLoad, Type, Value};
 use sqlparser::ast;
 
+use crate::access::row_source::Access;
 use crate::copy::decode::{Reader, Record};
 use crate::copy::encode::Writer;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::WholeQuery;
-use crate::exec::row_source::Access;
 use crate::exec::{analytic, point};
 use crate::expr::enum_call::labelled;
 use crate::expr::{Context, bug};
 use crate::limits::budget::Budget;
 use crate::plan::prepared::{Outcome, Plan, Prepared};
-use crate::plan::{Planner, ResultColumn, Select};
+use crate::plan::{Planner, Select};
 use crate::session::Session;
 use crate::syntax::copy_statement::{Copied, CopyStatement, Direction, Format};
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 use crate::types::binary_format::from_binary;
 use crate::types::executor::Executor;
+use crate::types::result_column::ResultColumn;
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
 

@@ -6,16 +6,17 @@ use sqlparser::ast;
 
 use super::Ddl;
 use super::unsupported;
+use crate::access::row_source::Access;
+use crate::access::standing::Standing;
 use crate::bind::Binder;
 use crate::bind::scope::{Params, Scope};
 use crate::error::{Result, SqlError, state};
-use crate::exec::row_source::Access;
 use crate::expr::Expr;
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::cast::Strength;
 use crate::expr::function::Function;
 use crate::expr::sequence_call::Asks;
-use crate::plan::{Planner, Standing};
+use crate::plan::Planner;
 use crate::types::names::rank;
 use crate::types::settings::Settings;
 

@@ -9,7 +9,6 @@
 pub(crate) mod comments;
 pub(crate) mod enums;
 pub(crate) mod read_only;
-pub(crate) mod schemas;
 pub(crate) mod sequences;
 pub(crate) mod views;
 
@@ -28,8 +27,8 @@ use ropewalk::Transaction;
 use ropewalk::tables::{Schema, TablesError, TablesRead};
 use sqlparser::ast;
 
+use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
-use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::plan::prepared::Outcome;
 use crate::syntax::names::table_name;

@@ -12,15 +12,6 @@ use crate::expr::arith::Compare;
 use crate::plan::{Planner, Select};
 use crate::syntax::current_of::cursor_of;
 
-/// The table that a cursor scans, and its current row.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Rows {
-    /// The stored name of the table.
-    pub(crate) table: String,
-    /// The key of the cursor's current row.
-    pub(crate) key: Option<Vec<Value<'static>>>,
-}
-
 impl Planner<'_> {
     /// The condition that a row is the current one of a cursor; `None` for any other condition.
     ///
@@ -30,7 +21,7 @@ impl Planner<'_> {
         let Some(name) = cursor_of(condition) else { return Ok(None) };
         // The cursor's position can differ at the next run.
         self.is_fleeting = true;
-        let cursor = self.standing.cursors.get(name).ok_or_else(|| crate::session::cursor::unknown(name))?;
+        let cursor = self.standing.cursors.get(name).ok_or_else(|| crate::access::cursors::unknown(name))?;
         let invalid = |message: String| SqlError::new(state::INVALID_CURSOR_STATE, message);
         let rows = cursor.rows.as_ref().filter(|rows| rows.table == schema.name()).ok_or_else(|| {
             let table = schema.own_name();

@@ -11,9 +11,9 @@ use ropewalk::hooks::LockMode;
 use ropewalk::tables::Table;
 use sqlparser::ast;
 
+use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
 use crate::exec::point::{count, run_some};
-use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Select;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use ropewalk::tables::{KeyRange, OwnedRow, Row, Value};
 
+use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
-use crate::exec::row_source::Access;
 use crate::expr::arith::{Compare, put_identity, sort_order};
 use crate::expr::{Answer, Context, Expr, Input, Nothing, Order, Record, bug};
 use crate::functions::aggregate::Running;

@@ -8,6 +8,7 @@
 //! snapshot. So do complete scans of large tables ([`Select::works_on_large_tables`]).
 
 pub(crate) mod array_query;
+pub(crate) mod catalog_relations;
 pub(crate) mod explain;
 pub(crate) mod hoist_locks;
 pub(crate) mod prepared;
@@ -21,34 +22,26 @@ use std::sync::{Arc, LazyLock};
 use ropewalk::tables::{Schema, Table, Type, Value};
 use sqlparser::ast;
 
+use crate::access::access_path::Path;
+use crate::access::enums::Enums;
+use crate::access::row_source::Access;
+use crate::access::schemas;
+use crate::access::standing::Standing;
 use crate::bind::scope::{Params, Scope};
 use crate::bind::{Binder, Typed};
 use crate::catalog::Catalog;
-use crate::ddl::enums::Enums;
-use crate::ddl::schemas;
 use crate::error::{Result, SqlError, state};
-use crate::exec::access_path::Path;
 use crate::exec::locking::Locking;
-use crate::exec::row_source::Access;
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, Order};
 use crate::functions::aggregate::Aggregate;
 use crate::syntax::names::table_name;
 use crate::syntax::parse;
-use crate::types::settings::Settings;
+use crate::types::result_column::ResultColumn;
 
 use from::{From, place, wanted};
 pub(crate) use from::{alias_of, alone_first, split};
 pub(crate) use output::{check_distinct, check_distinct_on, grouped_expr, label};
-
-/// A column of a result.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ResultColumn {
-    /// Name, not necessarily unique.
-    pub name: String,
-    /// Its type.
-    pub ty: Type,
-}
 
 /// A table of FROM.
 #[derive(Clone)]
@@ -210,28 +203,6 @@ pub(crate) struct SetConfig {
     pub(crate) is_local: Expr,
 }
 
-/// Session state that planning depends on, apart from the data.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Standing {
-    pub(crate) settings: Arc<Settings>,
-    /// Tables created by the open transaction, which others cannot list yet.
-    pub(crate) created: Vec<String>,
-    /// Numbers that the session drew from sequences.
-    pub(crate) given: crate::expr::sequence_call::Given,
-    /// Its cursors.
-    pub(crate) cursors: Arc<std::collections::BTreeMap<String, crate::session::cursor::CursorShape>>,
-    /// The advisory locks that the session holds.
-    pub(crate) advisory: crate::expr::advisory::Held,
-    /// The channels that the session listens on.
-    pub(crate) heard: Arc<std::collections::BTreeSet<String>>,
-    /// The sessions of the server.
-    pub(crate) peers: crate::session::registry::Known,
-    /// The caller and its rights.
-    pub(crate) acting: crate::session::rights::Acting,
-    /// The session's memory quotas.
-    pub(crate) shares: crate::limits::quota::Shares,
-}
-
 /// Maximum nesting depth of queries.
 const DEPTH_MAX: usize = 16;
 
@@ -351,7 +322,7 @@ impl<'a> Planner<'a> {
     /// Records a call that changes a sequence or takes an advisory lock, which needs the right to append.
     pub(crate) fn may_draw(&mut self) -> Result<()> {
         self.draws = true;
-        self.standing.acting.check(crate::session::rights::Rights::APPEND)
+        self.standing.acting.check(crate::access::rights::Rights::APPEND)
     }
 
     /// Discards everything planned since the mark.

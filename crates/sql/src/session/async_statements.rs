@@ -10,9 +10,9 @@ use std::sync::Arc;
 use ropewalk::tables::{Type, Value};
 use ropewalk::transaction::{Committed, PendingCommit};
 
+use crate::access::peers::{Known, Peers};
 use crate::error::Result;
 use crate::plan::prepared::{Outcome, Prepared};
-use crate::session::registry::{Known, Peers};
 use crate::session::row_lock_retry::RowWait;
 use crate::session::{Session, begins_or_ends};
 use crate::syntax::parse::{self, Statement};

@@ -14,34 +14,21 @@ use std::sync::Arc;
 use ropewalk::Isolation;
 use ropewalk::tables::Value;
 
-use crate::dml::current_of::{Rows, with_keys};
+use crate::access::cursors::{CursorShape, Rows, unknown};
+use crate::access::row_source::Access;
+use crate::dml::current_of::with_keys;
 use crate::error::{Result, SqlError, state};
-use crate::exec::row_source::Access;
 use crate::exec::spool::Spool;
 use crate::expr::{Context, bug};
 use crate::limits::budget::Budget;
-use crate::plan::ResultColumn;
 use crate::plan::prepared::{Outcome, Plan, Prepared};
 use crate::session::Session;
 use crate::syntax::cursor_syntax::{Declare, Direction, Fetch};
+use crate::types::result_column::ResultColumn;
 use crate::types::settings::isolation_name;
 
 /// Maximum number of cursors of one session.
 const CURSORS_MAX: usize = 1000;
-
-/// Description of a cursor.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct CursorShape {
-    pub(crate) columns: Arc<[ResultColumn]>,
-    pub(crate) statement: String,
-    pub(crate) is_binary: bool,
-    pub(crate) is_held: bool,
-    pub(crate) scrolls: bool,
-    /// Microseconds since 1970.
-    pub(crate) since: i64,
-    /// The table that the cursor scans, for WHERE CURRENT OF.
-    pub(crate) rows: Option<Rows>,
-}
 
 struct Cursor {
     spool: Spool,
@@ -87,10 +74,6 @@ impl Cursors {
         self.all.clear();
         self.shapes = Arc::default();
     }
-}
-
-pub(crate) fn unknown(name: &str) -> SqlError {
-    SqlError::new(state::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"))
 }
 
 /// The rows that a FETCH returns, in order, and the position after it.

@@ -12,7 +12,6 @@ pub(crate) mod auto_parameters;
 pub(crate) mod commands;
 pub(crate) mod cursor;
 pub(crate) mod notify;
-pub(crate) mod registry;
 pub(crate) mod rights;
 pub(crate) mod row_lock_retry;
 pub(crate) mod set;
@@ -26,13 +25,13 @@ use ropewalk::transaction::PendingCommit;
 use ropewalk::{Database, Isolation, Seq, Transaction};
 use sqlparser::ast;
 
+use crate::access::row_source::Access;
+use crate::access::standing::Standing;
 use crate::error::{Result, SqlError, state};
-use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::limits::budget::Budget;
 use crate::limits::interrupt::{Canceller, Interrupt};
 use crate::limits::quota::Hold;
-use crate::plan::Standing;
 use crate::plan::prepared::{Outcome, Plan, Prepared};
 use crate::session::cursor::Cursors;
 use crate::session::notify::Announcements;
@@ -74,8 +73,8 @@ pub struct Session {
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
     pub(crate) advisory: crate::expr::advisory::Held,
-    pub(crate) peers: crate::session::registry::Known,
-    pub(crate) acting: crate::session::rights::Acting,
+    pub(crate) peers: crate::access::peers::Known,
+    pub(crate) acting: crate::access::rights::Acting,
     pub(crate) shares: crate::limits::quota::Shares,
     /// The row wait that blocks the submitted statement; `resuming` holds the state to resume it with.
     pub(crate) waits: Option<RowWait>,
@@ -106,8 +105,8 @@ impl Session {
             given: crate::expr::sequence_call::Given::default(),
             cursors: Cursors::default(),
             advisory,
-            peers: crate::session::registry::Known::default(),
-            acting: crate::session::rights::Acting::default(),
+            peers: crate::access::peers::Known::default(),
+            acting: crate::access::rights::Acting::default(),
             shares: crate::limits::quota::Shares::default(),
             submits: false,
             pending: None,

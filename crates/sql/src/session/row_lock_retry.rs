@@ -18,8 +18,8 @@ use ropewalk::hooks::{Blocked, LockWait};
 use ropewalk::tables::Value;
 use ropewalk::{Database, Error, Isolation, Seq, Transaction};
 
+use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
-use crate::exec::row_source::Access;
 use crate::expr::Context;
 use crate::limits::budget::Budget;
 use crate::limits::interrupt::{Canceller, Interrupt};

@@ -25,16 +25,17 @@ use super::Source;
 use super::Update;
 use super::Written;
 use super::run::{cast_to, given};
+use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::{Finder, Keyed};
 use crate::exec::locking::{Locking, unskippable};
 use crate::exec::nested_loop::{Filled, Last, Named, Node, fill_expr};
 use crate::exec::point::run;
-use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
-use crate::plan::{Planner, ResultColumn, Select};
+use crate::plan::{Planner, Select};
 use crate::syntax::names::folded;
+use crate::types::result_column::ResultColumn;
 
 /// A statement with WITH whose queries write or lock rows.
 pub(crate) struct Chain {

@@ -16,11 +16,12 @@ use std::sync::Arc;
 
 use ropewalk::tables::{Schema, Table, Type};
 
+use crate::access::access_path::Path;
 use crate::error::SqlError;
-use crate::exec::access_path::Path;
 use crate::expr::Expr;
-use crate::plan::{ResultColumn, Select};
+use crate::plan::Select;
 use crate::syntax::overriding::Overriding;
+use crate::types::result_column::ResultColumn;
 
 pub(crate) use chain::{Chain, writes};
 pub(crate) use plan::{

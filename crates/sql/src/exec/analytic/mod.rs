@@ -20,13 +20,15 @@ use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
+use crate::access::row_source::Access;
+use crate::access::standing::Standing;
 use crate::bind::scope::{Params, Scope};
 use crate::error::{Result, SqlError};
-use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, Order, Record};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::limits::interrupt::Canceller;
-use crate::plan::{Asked, Planner, ResultColumn, Standing};
+use crate::plan::{Asked, Planner};
+use crate::types::result_column::ResultColumn;
 
 mod build;
 mod kernel;

@@ -25,7 +25,8 @@ use crate::bind::scope::Mark;
 use crate::exec::analytic::ModelRelation;
 use crate::expr::{Expr, Order, Record};
 use crate::functions::set_returning::SetFunction;
-use crate::plan::{Asked, Groups, ResultColumn};
+use crate::plan::{Asked, Groups};
+use crate::types::result_column::ResultColumn;
 
 pub(crate) use nested::Nested;
 pub(crate) use plan::{Named, says};

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use ropewalk::tables::{KeyRange, Table, Value};
 
 use super::run::Rows;
+use crate::access::access_path::Path;
+use crate::access::row_source::Access;
 use crate::error::Result;
-use crate::exec::access_path::Path;
 use crate::exec::analytic::{ModelRelation, Rows as _};
 use crate::exec::point::{JoinTable, join_identity};
-use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
 

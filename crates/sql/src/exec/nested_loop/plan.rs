@@ -26,11 +26,12 @@ use crate::expr::{Expr, Order};
 use crate::functions::aggregate::Aggregate;
 use crate::functions::set_returning::SetFunction;
 use crate::plan::{
-    Asked, Groups, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
-    limit_and_offset, nothing_but_a_select, split, unsupported,
+    Asked, Groups, Planner, alone_first, check_distinct, check_distinct_on, label, limit_and_offset,
+    nothing_but_a_select, split, unsupported,
 };
 use crate::syntax::names::{folded, in_full, parts, table_name};
 use crate::types::names::{check_recursive, common};
+use crate::types::result_column::ResultColumn;
 
 /// A query of WITH in scope.
 #[derive(Clone)]
@@ -624,7 +625,7 @@ impl Planner<'_> {
                     if let Some((name, columns, rows)) = self.sequence_relation(kept)? {
                         return Ok((Source::Made(rows), name, columns, Vec::new()));
                     }
-                    if crate::ddl::views::find(&mut self.access, kept)?.is_some() {
+                    if crate::access::views::find(&mut self.access, kept)?.is_some() {
                         return Err(error);
                     }
                 }

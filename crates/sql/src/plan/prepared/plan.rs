@@ -10,6 +10,9 @@ use super::Plan;
 use super::Point;
 use super::Prepared;
 use super::is_large;
+use crate::access::rights::Rights;
+use crate::access::row_source::Access;
+use crate::access::standing::Standing;
 use crate::bind::scope::Params;
 use crate::catalog;
 use crate::copy::session::CopyPlan;
@@ -18,14 +21,14 @@ use crate::error::{Result, SqlError, state};
 use crate::exec::analytic;
 use crate::exec::analytic::{Append, Finder, Keyed, WholeQuery};
 use crate::exec::locking::Locking;
-use crate::exec::row_source::Access;
-use crate::plan::{Planner, ResultColumn, Select, Standing, explain, hoist_locks};
+use crate::plan::{Planner, Select, explain, hoist_locks};
 use crate::session::notify::NotifyCall;
-use crate::session::rights::{self, Rights};
+use crate::session::rights;
 use crate::syntax::cursor_syntax::Declare;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 use crate::types::executor::Executor;
+use crate::types::result_column::ResultColumn;
 
 /// A plan with the columns of its result, if it returns rows.
 type Planned = (Plan, Option<Arc<[ResultColumn]>>);

@@ -18,14 +18,15 @@ use ropewalk::tables::{Type, Value};
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query};
 use sqlparser::ast;
 
+use crate::access::row_source::Access;
 use crate::dml::write::Source;
 use crate::error::{Result, SqlError, state};
-use crate::exec::row_source::Access;
 use crate::expr::{Context, Expr, Record};
 use crate::limits::budget::Budget;
-use crate::plan::{Planner, ResultColumn};
+use crate::plan::Planner;
 use crate::syntax::names::{folded, parts};
 use crate::types::json;
+use crate::types::result_column::ResultColumn;
 
 /// A call of `append_event`.
 pub(crate) struct Append {

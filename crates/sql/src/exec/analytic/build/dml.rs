@@ -14,11 +14,11 @@ use std::sync::{Arc, LazyLock};
 use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
+use crate::access::row_source::Access;
 use crate::bind::scope::Scope;
 use crate::dml::write::{Returning, Written, assignments_of, change, default_value, is_default};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::{Finder, unsupported};
-use crate::exec::row_source::Access;
 use crate::expr::arith::{order, put_identity};
 use crate::expr::cast::{Strength, allowed, cast_in};
 use crate::expr::enum_call::labelled;

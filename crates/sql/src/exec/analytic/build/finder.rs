@@ -6,14 +6,15 @@
 use ropewalk::tables::Type;
 use sqlparser::ast;
 
+use crate::access::row_source::Access;
 use crate::error::{Result, state};
 use crate::exec::analytic::{WholeQuery, prepare};
 use crate::exec::nested_loop::Node;
-use crate::exec::row_source::Access;
 use crate::expr::{Context, Record};
 use crate::limits::budget::Budget;
-use crate::plan::{Planner, ResultColumn};
+use crate::plan::Planner;
 use crate::types::executor::Executor;
+use crate::types::result_column::ResultColumn;
 
 /// A planned query.
 pub(crate) enum Finder {

@@ -259,7 +259,7 @@ impl Planner<'_> {
                 // A schema that does not exist may be a model, or the database of one.
                 let kept = self.kept_name(name).ok();
                 if let Some(kept) = &kept
-                    && let Some(view) = crate::ddl::views::find(&mut self.access, kept)?
+                    && let Some(view) = crate::access::views::find(&mut self.access, kept)?
                 {
                     return Ok((self.view(view)?, in_full(kept)));
                 }
@@ -284,7 +284,7 @@ impl Planner<'_> {
     }
 
     /// The query of a view, which sees nothing of the query that uses it.
-    fn view(&mut self, view: crate::ddl::views::View) -> Result<Relation> {
+    fn view(&mut self, view: crate::access::views::View) -> Result<Relation> {
         if self.whole()?.views >= VIEWS_MAX {
             let message = format!("views within views deeper than {VIEWS_MAX}");
             return Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, message));
@@ -448,7 +448,7 @@ impl Planner<'_> {
 
 /// The columns of a view's query in the order of its names. Earlier builds listed columns of USING at their
 /// positions in the tables; the stored names of a view over `*` from that time are in that order.
-fn as_kept(relation: Relation, view: &crate::ddl::views::View) -> Result<Relation> {
+fn as_kept(relation: Relation, view: &crate::access::views::View) -> Result<Relation> {
     let place = |name: &String| relation.names.iter().position(|known| known == name);
     let places: Option<Vec<usize>> = view.columns.iter().map(place).collect();
     let text = view.query.to_string();

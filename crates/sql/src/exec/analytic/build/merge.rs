@@ -13,13 +13,13 @@ use std::sync::Arc;
 use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
+use crate::access::row_source::Access;
 use crate::bind::Binder;
 use crate::bind::scope::Scope;
 use crate::dml::write::{Given, Written, change, changes, column_place};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::dml::SELECT;
 use crate::exec::analytic::{Finder, unsupported};
-use crate::exec::row_source::Access;
 use crate::expr::arith::put_identity;
 use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;

@@ -27,8 +27,9 @@ use crate::exec::analytic::{Named, Relation, SortKey, Sorted, built, unsupported
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, Nothing, Order};
 use crate::functions::aggregate::Aggregate;
-use crate::plan::{Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
+use crate::plan::{Planner, check_distinct, check_distinct_on, grouped_expr, split};
 use crate::syntax::names::folded;
+use crate::types::result_column::ResultColumn;
 
 /// Maximum nesting of queries.
 const DEPTH_MAX: usize = 32;

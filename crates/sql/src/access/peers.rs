@@ -7,16 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk::tables::Value;
-
-use crate::catalog::{DATABASE, OWNER};
 use crate::error::{Result, SqlError, state};
-use crate::expr::{Context, Record};
+use crate::expr::Context;
 
 /// Interval at which `pg_terminate_backend` checks whether the session has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The sessions of a server. See [`crate::session::Session::set_peers`].
+/// The sessions of a server. See [`crate::Session::set_peers`].
 pub trait Peers: Send + Sync {
     /// The state of all sessions, in the order of their numbers.
     fn activity(&self) -> Vec<Activity>;
@@ -84,10 +81,9 @@ impl std::fmt::Debug for Known {
 }
 
 impl Known {
-    /// The rows of `pg_stat_activity`.
-    pub(crate) fn rows(&self) -> Vec<Record> {
-        let all = self.0.as_ref().map_or_else(Vec::new, |peers| peers.activity());
-        all.into_iter().map(row).collect()
+    /// The state of all sessions.
+    pub(crate) fn activity(&self) -> Vec<Activity> {
+        self.0.as_ref().map_or_else(Vec::new, |peers| peers.activity())
     }
 
     /// `pg_cancel_backend`.
@@ -125,39 +121,4 @@ impl Known {
     fn asked(&self, number: i64) -> Option<(&Arc<dyn Peers>, i32)> {
         Some((self.0.as_ref()?, i32::try_from(number).ok()?))
     }
-}
-
-fn row(activity: Activity) -> Record {
-    let Activity { number, user, database, application, doing } = activity;
-    let time = |micros: Option<i64>| micros.map_or(Value::Null, Value::Timestamptz);
-    let word = |word: Option<&'static str>| word.map_or(Value::Null, Value::text);
-    let own = doing.as_ref();
-    let waits = own.is_some_and(|doing| doing.waits);
-    let address = own.and_then(|doing| doing.client.as_ref()).map(|(address, _)| address.clone());
-    // PostgreSQL reports port -1 for a client that is not connected by TCP.
-    let port = own.map(|doing| doing.client.as_ref().map_or(-1, |(_, port)| i32::from(*port)));
-    vec![
-        Value::Int8(DATABASE),
-        Value::text(database),
-        Value::Int4(number),
-        Value::Null,
-        Value::Int8(OWNER),
-        Value::text(user),
-        Value::text(application),
-        address.map_or(Value::Null, Value::text),
-        Value::Null,
-        port.map_or(Value::Null, Value::Int4),
-        time(own.map(|doing| doing.since)),
-        time(own.and_then(|doing| doing.transaction_since)),
-        time(own.and_then(|doing| doing.query_since)),
-        time(own.map(|doing| doing.state_since)),
-        word(waits.then_some("Lock")),
-        word(waits.then_some("tuple")),
-        word(own.map(|doing| doing.state)),
-        Value::Null,
-        Value::Null,
-        Value::Null,
-        Value::text(own.map_or("<insufficient privilege>".to_owned(), |doing| doing.query.to_string())),
-        word(own.map(|_| "client backend")),
-    ]
 }

@@ -12,8 +12,8 @@ use ropewalk::tables::{
     ColumnDef, KeyRange, PUBLIC, TableDef, TablesError, Type, Value, name_in, schema_and_name,
 };
 
+use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
-use crate::exec::row_source::Access;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::syntax::names::said;
 use crate::types::settings::Settings;
@@ -167,8 +167,8 @@ pub(crate) fn relation(
 ) -> Result<(String, bool)> {
     find(access, settings, reference, &mut |access, kept| {
         Ok(access.table(kept).is_ok()
-            || crate::ddl::views::find(access, kept)?.is_some()
-            || crate::ddl::sequences::find(access, created, kept)?.is_some())
+            || crate::access::views::find(access, kept)?.is_some()
+            || crate::access::sequences::find(access, created, kept)?.is_some())
     })
 }
 

@@ -8,8 +8,8 @@ use ropewalk::series::{SeriesAt, SeriesStore};
 use ropewalk::tables::{EnumType, KeyRange, OwnedRow, Row, Schema, Table, TablesError, TablesRead, Value};
 use ropewalk::{Database, EventStore, Query, Snapshot, Transaction};
 
+use crate::access::access_path::Path;
 use crate::error::Result;
-use crate::exec::access_path::Path;
 use crate::expr::{Context, Input};
 
 pub(crate) enum Access<'a> {
