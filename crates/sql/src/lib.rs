@@ -38,9 +38,7 @@
 #![deny(missing_docs)]
 
 mod access;
-mod bind;
 mod catalog;
-mod copy;
 mod ddl;
 mod dml;
 mod error;
@@ -55,23 +53,23 @@ mod types;
 
 pub use access::peers::{Activity, Doing, Peers};
 pub use access::rights::Rights;
-pub use copy::session::{CopyIn, CopyShape, CopyWay};
 pub use error::{About, Location, SqlError, SqlState, state};
 pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns, share_promql_memory};
 pub use limits::interrupt::Canceller;
 pub use limits::quota::Hold;
 pub use limits::temp_files::{TempFileLimits, limit_temp_files};
-pub use plan::prepared::{Outcome, Prepared};
 pub use session::async_statements::{Progress, Script, Submitted};
 pub use session::auto_parameters::lift;
+pub use session::copy::{CopyIn, CopyShape, CopyWay};
 pub use session::notify::Announcement;
+pub use session::prepared::Prepared;
 pub use session::rights::StatementKind;
 pub use session::row_lock_retry::RowWait;
 pub use session::{Session, Status};
 pub use types::binary_format::{from_binary, put_binary};
 pub use types::executor::Executor;
 pub use types::names::{enum_of_oid, oid, type_name};
-pub use types::result_column::ResultColumn;
+pub use types::outcome::{Outcome, ResultColumn};
 pub use types::settings::Settings;
 pub use types::text_format::{from_text, from_text_in, to_text, to_text_in};
 pub use types::zone::Zone;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ropewalk::tables::Value;
 
 use crate::error::{SqlError, state};
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 /// Description of a cursor.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,9 +11,9 @@ use super::column::{fresh, not_deferred, plain_columns, sequence_changes, unique
 use super::dependent;
 use super::unsupported;
 use crate::access::row_source::Access;
-use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
 use crate::expr::cast::cast_in;
+use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{folded, in_full, own, table_name};
 use crate::syntax::statements::AddIdentity;
 use crate::types::names::type_name;

@@ -8,8 +8,8 @@ use sqlparser::ast;
 use super::Ddl;
 use super::unsupported;
 use crate::access::schemas;
-use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
+use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{folded, table_name};
 use crate::syntax::statements::SequenceChange;
 

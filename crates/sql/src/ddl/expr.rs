@@ -8,8 +8,6 @@ use super::Ddl;
 use super::unsupported;
 use crate::access::row_source::Access;
 use crate::access::standing::Standing;
-use crate::bind::Binder;
-use crate::bind::scope::{Params, Scope};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::{Arith, Compare};
@@ -17,6 +15,8 @@ use crate::expr::cast::Strength;
 use crate::expr::function::Function;
 use crate::expr::sequence_call::Asks;
 use crate::plan::Planner;
+use crate::plan::bind::Binder;
+use crate::plan::bind::scope::{Params, Scope};
 use crate::types::names::rank;
 use crate::types::settings::Settings;
 

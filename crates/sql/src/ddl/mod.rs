@@ -30,10 +30,10 @@ use sqlparser::ast;
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
-use crate::plan::prepared::Outcome;
 use crate::syntax::names::table_name;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::{AddIdentity, Utility};
+use crate::types::outcome::Outcome;
 use crate::types::settings::Settings;
 
 pub(crate) use index::create_index_concurrently;

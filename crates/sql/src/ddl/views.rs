@@ -9,13 +9,13 @@ use sqlparser::ast;
 use crate::access::row_source::Access;
 use crate::access::standing::Standing;
 use crate::access::views::{VIEWS, find};
-use crate::bind::scope::Params;
 use crate::catalog::{Written, with_relations};
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::{Planned, prepare};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::Planner;
+use crate::plan::bind::scope::Params;
 use crate::syntax::names::{folded, own, table_name};
 
 fn planned(ddl: &mut Ddl<'_>, query: &ast::Query) -> Result<Planned> {

@@ -7,10 +7,10 @@ use ropewalk::tables::{PUBLIC, Type, Value};
 use crate::access::row_source::Access;
 use crate::access::sequences;
 use crate::access::standing::Standing;
-use crate::bind::scope::Params;
 use crate::catalog::{Catalog, Made, Relation, SEQUENCE_COLUMNS, ViewOf};
 use crate::error::Result;
 use crate::plan::Planner;
+use crate::plan::bind::scope::Params;
 use crate::syntax::names::in_full;
 use crate::types::settings::Settings;
 

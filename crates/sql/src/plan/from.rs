@@ -6,13 +6,13 @@ use super::Level;
 use super::Order;
 use super::unsupported;
 use crate::access::access_path::{Path, Wanted};
-use crate::bind::scope::{Merged, Present, Scope};
-use crate::bind::{Binder, Typed};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Compare;
 use crate::expr::cast::Strength;
 use crate::plan::Planner;
+use crate::plan::bind::scope::{Merged, Present, Scope};
+use crate::plan::bind::{Binder, Typed};
 use crate::syntax::names::{folded, in_full, parts};
 use crate::types::names::common;
 

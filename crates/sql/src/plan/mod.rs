@@ -8,10 +8,9 @@
 //! snapshot. So do complete scans of large tables ([`Select::works_on_large_tables`]).
 
 pub(crate) mod array_query;
+pub(crate) mod bind;
 pub(crate) mod catalog_relations;
-pub(crate) mod explain;
 pub(crate) mod hoist_locks;
-pub(crate) mod prepared;
 pub(crate) mod row_in_subquery;
 
 mod from;
@@ -27,17 +26,17 @@ use crate::access::enums::Enums;
 use crate::access::row_source::Access;
 use crate::access::schemas;
 use crate::access::standing::Standing;
-use crate::bind::scope::{Params, Scope};
-use crate::bind::{Binder, Typed};
 use crate::catalog::Catalog;
 use crate::error::{Result, SqlError, state};
 use crate::exec::locking::Locking;
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, Order};
 use crate::functions::aggregate::Aggregate;
+use crate::plan::bind::scope::{Params, Scope};
+use crate::plan::bind::{Binder, Typed};
 use crate::syntax::names::table_name;
 use crate::syntax::parse;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 use from::{From, place, wanted};
 pub(crate) use from::{alias_of, alone_first, split};
@@ -243,9 +242,24 @@ fn nothing_but_a_query(query: &ast::Query) -> Result<()> {
     nothing_else(&rest, empty)
 }
 
+/// Maximum number of result columns, as in PostgreSQL.
+const COLUMNS_MAX: usize = 1664;
+
+/// Rejects a result or select list with too many columns.
+///
+/// # Errors
+/// 54011.
+pub(crate) fn check_width(columns: usize) -> Result<()> {
+    if columns <= COLUMNS_MAX {
+        return Ok(());
+    }
+    let message = format!("target lists can have at most {COLUMNS_MAX} entries");
+    Err(SqlError::new(state::TOO_MANY_COLUMNS, message).hint("select fewer columns, or build one document"))
+}
+
 /// Rejects clauses that no planner of SELECT supports.
 pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
-    crate::plan::prepared::check_width(select.projection.len())?;
+    check_width(select.projection.len())?;
     let mut rest = select.clone();
     let empty = QUERY.as_ref().and_then(|query| match query.body.as_ref() {
         ast::SetExpr::Select(select) => Some(select.as_ref()),

@@ -7,11 +7,11 @@ use super::Order;
 use super::Planner;
 use super::ResultColumn;
 use super::unsupported;
-use crate::bind::Binder;
-use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::functions::aggregate::Aggregate;
+use crate::plan::bind::Binder;
+use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{folded, own, parts, table_name};
 
 impl Planner<'_> {
@@ -90,7 +90,7 @@ impl Planner<'_> {
             ));
         }
         if !ty.is_ordered() {
-            return Err(crate::bind::scope::no_operator("=", Some(ty), Some(ty)));
+            return Err(crate::plan::bind::scope::no_operator("=", Some(ty), Some(ty)));
         }
         Ok((expr, ty))
     }
@@ -118,7 +118,7 @@ impl Planner<'_> {
             }
         };
         if !ty.is_ordered() {
-            return Err(crate::bind::scope::no_operator("<", Some(ty), Some(ty)));
+            return Err(crate::plan::bind::scope::no_operator("<", Some(ty), Some(ty)));
         }
         let descending = item.options.asc == Some(false);
         let nulls_first = item.options.nulls_first.unwrap_or(descending);
@@ -170,7 +170,7 @@ pub(crate) fn check_distinct<'e>(
     orders: impl IntoIterator<Item = &'e Expr>,
 ) -> Result<()> {
     if let Some(column) = columns.iter().find(|column| !column.ty.is_ordered()) {
-        return Err(crate::bind::scope::no_operator("=", Some(column.ty), Some(column.ty)));
+        return Err(crate::plan::bind::scope::no_operator("=", Some(column.ty), Some(column.ty)));
     }
     if orders.into_iter().any(|order| !output.contains(order)) {
         let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";

@@ -12,14 +12,14 @@ use crate::ddl::{Ddl, create_index_concurrently};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::limits::budget::{Budget, value_bytes};
-use crate::plan::prepared::{Outcome, Prepared};
+use crate::session::prepared::Prepared;
 use crate::session::rights::StatementKind;
 use crate::session::transaction::{modes_of, no_transaction};
 use crate::session::{Session, read_only, unsupported};
 use crate::syntax::names::{folded, parts};
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::{Outcome, ResultColumn};
 use crate::types::settings::{Settings, isolation_name, shown_name};
 
 impl Session {
@@ -286,10 +286,10 @@ impl Session {
             let access = Access::Snapshot(&db, &snapshot);
             let standing = self.standing();
             let mut planner =
-                crate::plan::Planner::beside(access, crate::bind::scope::Params::default(), standing);
-            let scope = crate::bind::scope::Scope::default();
+                crate::plan::Planner::beside(access, crate::plan::bind::scope::Params::default(), standing);
+            let scope = crate::plan::bind::scope::Scope::default();
             let (expr, _) =
-                crate::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
+                crate::plan::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
             let is_read = planner.reads || planner.catalog.is_some();
             self.acting.check(if is_read { Rights::READ } else { Rights::NONE })?;
             let env = db.engine().env();

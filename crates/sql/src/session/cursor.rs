@@ -21,10 +21,10 @@ use crate::error::{Result, SqlError, state};
 use crate::exec::spool::Spool;
 use crate::expr::{Context, bug};
 use crate::limits::budget::Budget;
-use crate::plan::prepared::{Outcome, Plan, Prepared};
 use crate::session::Session;
+use crate::session::prepared::{Plan, Prepared};
 use crate::syntax::cursor_syntax::{Declare, Direction, Fetch};
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::{Outcome, ResultColumn};
 use crate::types::settings::isolation_name;
 
 /// Maximum number of cursors of one session.

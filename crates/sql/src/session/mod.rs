@@ -10,8 +10,11 @@
 pub(crate) mod async_statements;
 pub(crate) mod auto_parameters;
 pub(crate) mod commands;
+pub(crate) mod copy;
 pub(crate) mod cursor;
+pub(crate) mod explain;
 pub(crate) mod notify;
+pub(crate) mod prepared;
 pub(crate) mod rights;
 pub(crate) mod row_lock_retry;
 pub(crate) mod set;
@@ -32,12 +35,13 @@ use crate::expr::Context;
 use crate::limits::budget::Budget;
 use crate::limits::interrupt::{Canceller, Interrupt};
 use crate::limits::quota::Hold;
-use crate::plan::prepared::{Outcome, Plan, Prepared};
 use crate::session::cursor::Cursors;
 use crate::session::notify::Announcements;
+use crate::session::prepared::{Plan, Prepared};
 use crate::session::row_lock_retry::{Resuming, RowWait};
 use crate::session::transaction::Open;
 use crate::syntax::parse::{self, Statement};
+use crate::types::outcome::Outcome;
 use crate::types::settings::{Settings, isolation_name};
 
 /// Maximum number of plans that a session caches, by statement text.

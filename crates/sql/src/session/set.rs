@@ -8,12 +8,13 @@ use sqlparser::ast;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::limits::budget::MEMORY_BYTES_MAX;
-use crate::plan::prepared::{Outcome, Prepared};
+use crate::session::prepared::Prepared;
 use crate::session::transaction::modes_of;
 use crate::session::{Session, unsupported};
 use crate::syntax::names::{folded, parts};
 use crate::syntax::parse::{self, Statement};
 use crate::types::interval;
+use crate::types::outcome::Outcome;
 use crate::types::settings::Settings;
 use crate::types::zone::Zone;
 

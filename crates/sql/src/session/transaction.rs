@@ -6,9 +6,9 @@ use ropewalk::{Durability, Isolation, Transaction};
 use sqlparser::ast;
 
 use crate::error::{Result, SqlError, state};
-use crate::plan::prepared::Outcome;
 use crate::session::notify::Announcement;
 use crate::session::{Session, failed, read_only};
+use crate::types::outcome::Outcome;
 use crate::types::settings::Settings;
 
 pub(crate) struct Open {

@@ -7,7 +7,7 @@ pub(crate) mod executor;
 pub(crate) mod interval;
 pub(crate) mod json;
 pub(crate) mod names;
-pub(crate) mod result_column;
+pub(crate) mod outcome;
 pub(crate) mod settings;
 pub(crate) mod text_format;
 pub(crate) mod zone;

@@ -35,7 +35,7 @@ use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
 use crate::plan::{Planner, Select};
 use crate::syntax::names::folded;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 /// A statement with WITH whose queries write or lock rows.
 pub(crate) struct Chain {

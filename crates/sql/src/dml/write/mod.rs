@@ -21,7 +21,7 @@ use crate::error::SqlError;
 use crate::expr::Expr;
 use crate::plan::Select;
 use crate::syntax::overriding::Overriding;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 pub(crate) use chain::{Chain, writes};
 pub(crate) use plan::{

@@ -22,13 +22,13 @@ use sqlparser::ast;
 
 use crate::access::row_source::Access;
 use crate::access::standing::Standing;
-use crate::bind::scope::{Params, Scope};
 use crate::error::{Result, SqlError};
 use crate::expr::{Context, Expr, Order, Record};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::limits::interrupt::Canceller;
+use crate::plan::bind::scope::{Params, Scope};
 use crate::plan::{Asked, Planner};
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 mod build;
 mod kernel;

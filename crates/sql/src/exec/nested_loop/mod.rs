@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use ropewalk::tables::{Schema, Table, Type};
 
-use crate::bind::scope::Mark;
 use crate::exec::analytic::ModelRelation;
 use crate::expr::{Expr, Order, Record};
 use crate::functions::set_returning::SetFunction;
+use crate::plan::bind::scope::Mark;
 use crate::plan::{Asked, Groups};
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 pub(crate) use nested::Nested;
 pub(crate) use plan::{Named, says};

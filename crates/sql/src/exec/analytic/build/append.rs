@@ -26,7 +26,7 @@ use crate::limits::budget::Budget;
 use crate::plan::Planner;
 use crate::syntax::names::{folded, parts};
 use crate::types::json;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 /// A call of `append_event`.
 pub(crate) struct Append {

@@ -15,7 +15,6 @@ use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
 use crate::access::row_source::Access;
-use crate::bind::scope::Scope;
 use crate::dml::write::{Returning, Written, assignments_of, change, default_value, is_default};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::{Finder, unsupported};
@@ -25,6 +24,7 @@ use crate::expr::enum_call::labelled;
 use crate::expr::{Context, Input, Record, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
+use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{column_of, folded, in_full, table_name};
 use crate::types::text_format::from_text_in;
 

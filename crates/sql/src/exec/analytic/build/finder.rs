@@ -14,7 +14,7 @@ use crate::expr::{Context, Record};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
 use crate::types::executor::Executor;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 /// A planned query.
 pub(crate) enum Finder {

@@ -8,8 +8,6 @@ use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::Binder;
-use crate::bind::scope::{Present, Scope};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::functions::FunctionRelation;
 use crate::exec::analytic::build::translate::Col;
@@ -20,6 +18,8 @@ use crate::exec::analytic::{
 };
 use crate::expr::Expr;
 use crate::plan::Planner;
+use crate::plan::bind::Binder;
+use crate::plan::bind::scope::{Present, Scope};
 use crate::syntax::names::{folded, in_full, parts, table_name};
 
 /// Maximum depth of views within views.

@@ -14,8 +14,6 @@ use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
 use crate::access::row_source::Access;
-use crate::bind::Binder;
-use crate::bind::scope::Scope;
 use crate::dml::write::{Given, Written, change, changes, column_place};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::dml::SELECT;
@@ -24,6 +22,8 @@ use crate::expr::arith::put_identity;
 use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
+use crate::plan::bind::Binder;
+use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{folded, in_full, object_name, own, table_name};
 use crate::syntax::statements::MergeStatement;
 

@@ -12,8 +12,6 @@ use datafusion::logical_expr::{
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::Binder;
-use crate::bind::scope::Scope;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::aggregates::Keys;
 use crate::exec::analytic::build::from::From;
@@ -27,9 +25,11 @@ use crate::exec::analytic::{Named, Relation, SortKey, Sorted, built, unsupported
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, Nothing, Order};
 use crate::functions::aggregate::Aggregate;
+use crate::plan::bind::Binder;
+use crate::plan::bind::scope::Scope;
 use crate::plan::{Planner, check_distinct, check_distinct_on, grouped_expr, split};
 use crate::syntax::names::folded;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 /// Maximum nesting of queries.
 const DEPTH_MAX: usize = 32;

@@ -268,6 +268,6 @@ impl Planner<'_> {
 fn ordered(cols: &[Col]) -> Result<()> {
     match cols.iter().find(|col| !col.ty.is_ordered()) {
         None => Ok(()),
-        Some(col) => Err(crate::bind::scope::no_operator("=", Some(col.ty), Some(col.ty))),
+        Some(col) => Err(crate::plan::bind::scope::no_operator("=", Some(col.ty), Some(col.ty))),
     }
 }

@@ -20,8 +20,6 @@ use datafusion::logical_expr::{
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::Scope;
-use crate::bind::{Binder, Typed, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::from::From;
 use crate::exec::analytic::build::records::{Shape, is_of_many};
@@ -33,6 +31,8 @@ use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
 use crate::functions::set_returning::SetFunction;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::plan::bind::scope::Scope;
+use crate::plan::bind::{Binder, Typed, unsupported};
 use crate::plan::{Planner, split};
 use crate::syntax::names::{folded, parts};
 use crate::types::interval;

@@ -11,8 +11,6 @@ use datafusion::logical_expr::{
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::aggregate::OF_AGGREGATE;
-use crate::bind::{Binder, Typed};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::select::{bare, sort_key};
 use crate::exec::analytic::build::translate::Col;
@@ -22,6 +20,8 @@ use crate::expr::cast::Strength;
 use crate::expr::{Expr, Order, bug};
 use crate::functions::aggregate::{self, Aggregate};
 use crate::plan::Planner;
+use crate::plan::bind::aggregate::OF_AGGREGATE;
+use crate::plan::bind::{Binder, Typed};
 use crate::syntax::names::folded;
 
 /// The clause name for arguments of a window function.
@@ -252,7 +252,7 @@ impl Binder<'_, '_> {
         }
         let (expr, ty) = self.bind_closed(&item.expr)?;
         if !ty.is_ordered() {
-            return Err(crate::bind::scope::no_operator("<", Some(ty), Some(ty)));
+            return Err(crate::plan::bind::scope::no_operator("<", Some(ty), Some(ty)));
         }
         let descending = item.options.asc == Some(false);
         let nulls_first = item.options.nulls_first.unwrap_or(descending);

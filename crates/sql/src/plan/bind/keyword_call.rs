@@ -5,9 +5,9 @@
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::{Binder, Typed, number, unsupported};
 use crate::error::Result;
 use crate::expr::Expr;
+use crate::plan::bind::{Binder, Typed, number, unsupported};
 
 impl Binder<'_, '_> {
     /// Calls a function of these expressions.

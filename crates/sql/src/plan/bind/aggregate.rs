@@ -3,13 +3,13 @@
 use ropewalk::tables::{Scalar, Type};
 use sqlparser::ast;
 
-use crate::bind::jsonb::as_jsonb;
-use crate::bind::{Binder, Typed, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::expr::cast::Strength;
 use crate::expr::function::Function;
 use crate::expr::{Expr, Order};
 use crate::functions::aggregate::{self, Aggregate};
+use crate::plan::bind::jsonb::as_jsonb;
+use crate::plan::bind::{Binder, Typed, unsupported};
 use crate::types::names::is_numeric;
 
 /// The clause name for arguments of an aggregate.

@@ -4,15 +4,15 @@ use ropewalk::tables::{Array, Type, Value};
 use sqlparser::ast;
 use sqlparser::ast::{BinaryOperator, UnaryOperator};
 
-use crate::bind::catalog::qualified;
-use crate::bind::scope::no_operator_of as no_operator;
-use crate::bind::{Binder, Typed, negated_if, number, ordered, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::cast::Strength;
 use crate::expr::pattern::{Like, compile_kept, similar_pattern};
 use crate::plan::array_query::gathered;
+use crate::plan::bind::catalog::qualified;
+use crate::plan::bind::scope::no_operator_of as no_operator;
+use crate::plan::bind::{Binder, Typed, negated_if, number, ordered, unsupported};
 use crate::plan::row_in_subquery::row_of;
 use crate::types::names::{common, is_integer, is_numeric, rank, shown, type_name};
 

@@ -3,10 +3,10 @@
 use ropewalk::tables::Type;
 use sqlparser::ast::BinaryOperator;
 
-use crate::bind::{Binder, Typed};
 use crate::error::Result;
 use crate::expr::Expr;
 use crate::expr::cast::Strength;
+use crate::plan::bind::{Binder, Typed};
 
 /// Pairs of functions with the same implementation for json and jsonb.
 const TWINS: [(&str, &str); 8] = [

@@ -5,12 +5,12 @@ use sqlparser::ast;
 
 use crate::access::sequences::meant;
 use crate::access::standing::Standing;
-use crate::bind::{Binder, Typed};
 use crate::error::{Result, SqlError, state};
 use crate::expr::cast::Strength;
 use crate::expr::sequence_call::{Asks, SequenceCall};
 use crate::expr::{Context, Expr};
 use crate::limits::interrupt::Interrupt;
+use crate::plan::bind::{Binder, Typed};
 use crate::types::zone::Zone;
 
 impl Binder<'_, '_> {

@@ -3,8 +3,8 @@
 use ropewalk::tables::shown;
 
 use crate::dml::write::{Found, Source};
-use crate::plan::prepared::Plan;
 use crate::plan::{Asked, Groups, Select, Subquery};
+use crate::session::prepared::Plan;
 
 /// The lines that EXPLAIN returns.
 pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {

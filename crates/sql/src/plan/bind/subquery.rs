@@ -6,11 +6,11 @@ use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 use sqlparser::ast::BinaryOperator;
 
-use crate::bind::{Binder, Typed, negated_if, ordered, unsupported};
 use crate::error::{Result, SqlError};
 use crate::expr::Expr;
 use crate::expr::arith::Compare;
 use crate::expr::cast::Strength;
+use crate::plan::bind::{Binder, Typed, negated_if, ordered, unsupported};
 use crate::plan::row_in_subquery::in_rows;
 use crate::types::names::common;
 

@@ -3,7 +3,6 @@
 use ropewalk::tables::{Array, Precision, SECOND_DIGITS_MAX, Type, Value};
 use sqlparser::ast;
 
-use crate::bind::{Binder, Typed, unsupported};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::advisory::AdvisoryCall;
@@ -14,6 +13,7 @@ use crate::functions;
 use crate::functions::aggregate;
 use crate::plan::Planner;
 use crate::plan::array_query::gathered;
+use crate::plan::bind::{Binder, Typed, unsupported};
 use crate::syntax::names::{folded, parts, table_name};
 use crate::types::names::{common, is_integer, is_numeric, rank};
 

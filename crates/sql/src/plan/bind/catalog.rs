@@ -5,13 +5,13 @@ use sqlparser::ast;
 use sqlparser::ast::BinaryOperator;
 
 use crate::access::schemas;
-use crate::bind::scope::Mark;
-use crate::bind::{Binder, Typed};
 use crate::catalog::{CatalogCall, CatalogFunction};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Arith;
 use crate::expr::cast::Strength;
+use crate::plan::bind::scope::Mark;
+use crate::plan::bind::{Binder, Typed};
 use crate::plan::{SetConfig, label};
 use crate::syntax::names::{folded, parts};
 use crate::types::names::{is_integer, shown};
@@ -192,7 +192,7 @@ impl Binder<'_, '_> {
                 let number = match folded(field).as_str() {
                     "x" => 1,
                     "n" => 2,
-                    other => return Err(crate::bind::scope::unknown_column(None, other)),
+                    other => return Err(crate::plan::bind::scope::unknown_column(None, other)),
                 };
                 let number = Expr::Const(Value::Int4(number));
                 Ok(Typed::new(Expr::Subscript(Box::new(bound.expr), Box::new(number)), Type::INT8))

@@ -11,12 +11,12 @@ use sqlparser::ast;
 
 use crate::access::enums::{data_type, number_of, undefined};
 use crate::access::schemas;
-use crate::bind::{Binder, Typed};
 use crate::error::{Result, SqlError, state};
 use crate::expr::cast::Strength;
 use crate::expr::enum_call::{Asks, EnumCall, labelled};
 use crate::expr::{Expr, bug};
 use crate::plan::Planner;
+use crate::plan::bind::{Binder, Typed};
 use crate::syntax::names::{custom_name, ident, table_name};
 use crate::types::names::{self, Modifiers};
 use crate::types::text_format::from_text_in;

@@ -5,7 +5,7 @@
 
 mod plan;
 
-pub(crate) use plan::{check_width, has_writers, is_written_by};
+pub(crate) use plan::{has_writers, is_written_by};
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use crate::access::rights::Rights;
 use crate::access::row_source::Access;
 use crate::access::standing::Standing;
 use crate::catalog;
-use crate::copy::session::CopyPlan;
 use crate::dml::write::{Chain, Delete, Insert, Source, Update};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::{Append, Keyed, Merge, WholeQuery};
@@ -34,66 +33,20 @@ use crate::limits::budget::Budget;
 use crate::limits::interrupt::Interrupt;
 use crate::limits::quota::Taken;
 use crate::plan::{Select, SetConfig, Subquery};
+use crate::session::copy::CopyPlan;
 use crate::session::notify::NotifyCall;
 use crate::session::rights::StatementKind;
 use crate::syntax::cursor_syntax::Declare;
 use crate::syntax::parse::Statement;
 use crate::types::executor::Executor;
 use crate::types::names::type_name;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::{Outcome, ResultColumn};
 use crate::types::settings::Settings;
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
 
 /// Number of rows that an INSERT writes in a fraction of a millisecond.
 const BRIEF_ROWS_MAX: usize = 16;
-
-/// The result of a statement.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    /// Start of PostgreSQL's command tag: `SELECT`, `INSERT`, `CREATE TABLE`.
-    pub command: &'static str,
-    /// Number of rows returned or written, for statements that count them.
-    pub count: Option<u64>,
-    /// The columns of `rows`; `None` for statements that return no rows.
-    pub columns: Option<Arc<[ResultColumn]>>,
-    /// The rows.
-    pub rows: Vec<Vec<Value<'static>>>,
-    /// True for a cursor declared BINARY: the client expects the rows in binary format.
-    pub is_binary: bool,
-    /// A warning about a successful statement.
-    pub notice: Option<SqlError>,
-}
-
-impl Outcome {
-    /// A result with only a command tag.
-    pub fn of(command: &'static str) -> Self {
-        Self { command, count: None, columns: None, rows: Vec::new(), is_binary: false, notice: None }
-    }
-
-    /// The result of DEALLOCATE for a statement of the protocol, unknown to the session.
-    pub fn deallocated() -> Self {
-        Self::of("DEALLOCATE")
-    }
-
-    /// PostgreSQL's command tag: `SELECT 3`, `INSERT 0 1`, `CREATE TABLE`.
-    pub fn tag(&self) -> impl fmt::Display + use<> {
-        Tag(self.command, self.count)
-    }
-}
-
-/// Command and number of rows.
-struct Tag(&'static str, Option<u64>);
-
-impl fmt::Display for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)?;
-        let Some(count) = self.1 else { return Ok(()) };
-        // PostgreSQL once had the OID of the row here.
-        f.write_str(if self.0 == "INSERT" { " 0 " } else { " " })?;
-        fmt::Display::fmt(&count, f)
-    }
-}
 
 pub(crate) enum Plan {
     Select(Select),

@@ -9,6 +9,9 @@
 //! A COPY is one statement: it adds all of its rows or none, in its own transaction unless one is open. In a
 //! table that references itself all rows are inserted at once, so that they may arrive in any order.
 
+mod decode;
+mod encode;
+
 use std::sync::Arc;
 
 use ropewalk::Transaction;
@@ -16,23 +19,23 @@ use ropewalk::tables::{LoadOptions, Schema, Table, TxLoad, Type, Value};
 use sqlparser::ast;
 
 use crate::access::row_source::Access;
-use crate::copy::decode::{Reader, Record};
-use crate::copy::encode::Writer;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::WholeQuery;
 use crate::exec::{analytic, point};
 use crate::expr::enum_call::labelled;
 use crate::expr::{Context, bug};
 use crate::limits::budget::Budget;
-use crate::plan::prepared::{Outcome, Plan, Prepared};
 use crate::plan::{Planner, Select};
 use crate::session::Session;
+use crate::session::copy::decode::{Reader, Record};
+use crate::session::copy::encode::Writer;
+use crate::session::prepared::{Plan, Prepared};
 use crate::syntax::copy_statement::{Copied, CopyStatement, Direction, Format};
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 use crate::types::binary_format::from_binary;
 use crate::types::executor::Executor;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::{Outcome, ResultColumn};
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
 

@@ -13,22 +13,22 @@ use super::is_large;
 use crate::access::rights::Rights;
 use crate::access::row_source::Access;
 use crate::access::standing::Standing;
-use crate::bind::scope::Params;
 use crate::catalog;
-use crate::copy::session::CopyPlan;
 use crate::dml::write::Returning;
-use crate::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError};
 use crate::exec::analytic;
 use crate::exec::analytic::{Append, Finder, Keyed, WholeQuery};
 use crate::exec::locking::Locking;
-use crate::plan::{Planner, Select, explain, hoist_locks};
+use crate::plan::bind::scope::Params;
+use crate::plan::{Planner, Select, check_width, hoist_locks};
+use crate::session::copy::CopyPlan;
 use crate::session::notify::NotifyCall;
-use crate::session::rights;
+use crate::session::{explain, rights};
 use crate::syntax::cursor_syntax::Declare;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
 use crate::types::executor::Executor;
-use crate::types::result_column::ResultColumn;
+use crate::types::outcome::ResultColumn;
 
 /// A plan with the columns of its result, if it returns rows.
 type Planned = (Plan, Option<Arc<[ResultColumn]>>);
@@ -248,7 +248,7 @@ impl Prepared {
             let column = ResultColumn { name: "pg_notify".into(), ty: Type::TEXT };
             return Ok((Plan::Notify(Box::new(call)), Some(vec![column].into())));
         }
-        let shown = crate::bind::catalog::with_names_shown(query);
+        let shown = crate::plan::bind::catalog::with_names_shown(query);
         let query = shown.as_ref().unwrap_or(query);
         if catalog::is_asked(query) {
             let node = planner.small(query)?;
@@ -427,21 +427,6 @@ impl Prepared {
             plan: Plan::Declare(Box::new((declare, query))),
         }
     }
-}
-
-/// Maximum number of result columns, as in PostgreSQL.
-pub(crate) const COLUMNS_MAX: usize = 1664;
-
-/// Rejects a result or select list with too many columns.
-///
-/// # Errors
-/// 54011.
-pub(crate) fn check_width(columns: usize) -> Result<()> {
-    if columns <= COLUMNS_MAX {
-        return Ok(());
-    }
-    let message = format!("target lists can have at most {COLUMNS_MAX} entries");
-    Err(SqlError::new(state::TOO_MANY_COLUMNS, message).hint("select fewer columns, or build one document"))
 }
 
 /// True for a plan that needs the right to read even without reading a relation: it returns rows that it

@@ -19,8 +19,6 @@ use ropewalk::tables::{Numeric, Precision, Type, Value};
 use sqlparser::ast;
 use sqlparser::ast::BinaryOperator;
 
-use crate::bind::interval::read_interval;
-use crate::bind::scope::{Scope, no_operator, unknown_column};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Compare;
@@ -29,6 +27,8 @@ use crate::expr::function::Function;
 use crate::functions::aggregate::Aggregate;
 use crate::functions::element_of;
 use crate::plan::Planner;
+use crate::plan::bind::interval::read_interval;
+use crate::plan::bind::scope::{Scope, no_operator, unknown_column};
 use crate::plan::row_in_subquery::{row_of, rows_exist};
 use crate::syntax::names::{folded, own, reference};
 use crate::types::names::{Modifiers, common, is_numeric, modifier_of, shown};
