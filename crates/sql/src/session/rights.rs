@@ -11,8 +11,8 @@ use ropewalk::documents::lang::{Value, Writer};
 use sqlparser::ast;
 
 use crate::access::rights::Rights;
+use crate::dml::append_event::Append;
 use crate::error::Result;
-use crate::exec::analytic::Append;
 use crate::limits::budget::MEMORY_BYTES_MAX;
 use crate::session::Session;
 use crate::session::notify::NotifyCall;

@@ -46,10 +46,7 @@ use run::{Limits, Mode};
 pub(crate) use scan::rows::Rows;
 use scan::rows::Source;
 
-pub(crate) use build::append::Append;
-pub(crate) use build::dml::Keyed;
 pub(crate) use build::finder::Finder;
-pub(crate) use build::merge::Merge;
 pub(crate) use build::select::written_so;
 pub(crate) use run::from_engine;
 pub(crate) use scan::columns::has_rows;

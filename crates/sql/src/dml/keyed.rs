@@ -28,7 +28,7 @@ use crate::plan::bind::scope::Scope;
 use crate::syntax::names::{column_of, folded, in_full, table_name};
 use crate::types::text_format::from_text_in;
 
-pub(in crate::exec::analytic) static SELECT: LazyLock<Option<ast::Query>> =
+pub(super) static SELECT: LazyLock<Option<ast::Query>> =
     LazyLock::new(|| match crate::syntax::parse::template("SELECT 1")? {
         ast::Statement::Query(query) => Some(*query),
         _ => None,
@@ -202,7 +202,7 @@ impl Planner<'_> {
         Ok((self.returning(items, &scope)?, others))
     }
 
-    pub(in crate::exec::analytic) fn target(
+    pub(super) fn target(
         &mut self,
         target: &ast::TableWithJoins,
     ) -> Result<(Table, Arc<Schema>, Scope, String)> {

@@ -14,9 +14,9 @@ use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
 use crate::access::row_source::Access;
+use crate::dml::keyed::SELECT;
 use crate::dml::write::{Given, Written, change, changes, column_place};
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::build::dml::SELECT;
 use crate::exec::analytic::{Finder, unsupported};
 use crate::expr::arith::put_identity;
 use crate::expr::{Context, Expr, Record, bug};
