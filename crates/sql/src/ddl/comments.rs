@@ -2,7 +2,7 @@
 
 use ropewalk::tables::{ColumnDef, Schema, TableDef, TablesError, TablesRead, Type, Value};
 
-use crate::access::comments::{COMMENTS, Comment};
+use crate::access::comments::{COMMENTS, Comment, all};
 use crate::access::row_source::Access;
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};

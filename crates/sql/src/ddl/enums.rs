@@ -7,7 +7,7 @@ use crate::access::enums::{data_type, undefined};
 use crate::access::schemas;
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
-use crate::syntax::names::{folded, ident, own, table_name};
+use crate::syntax::names::{folded, own, table_name};
 use crate::types::names::{self, Modifiers};
 
 /// Maximum number of bytes of a label.

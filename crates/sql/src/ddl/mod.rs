@@ -28,6 +28,7 @@ use ropewalk::tables::{Schema, TablesError, TablesRead};
 use sqlparser::ast;
 
 use crate::access::row_source::Access;
+use crate::access::schemas;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::syntax::names::table_name;
