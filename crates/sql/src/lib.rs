@@ -29,10 +29,11 @@
 //!
 //! Tables, events, documents and metrics are relations of the same statements: docs/sql.md.
 //!
-//! The folders, from top to bottom: `session` and `copy` (a client's state), `ddl` and `dml` (definitions and
-//! writes), `catalog` (`pg_catalog`), `exec` (rows by key, nested loops, the analytic engine), `plan`, `bind`
-//! (names and types), `functions`, `expr`, `types`, `syntax`, `limits`. Start with `session`, then `plan` and
-//! `exec`. An unsupported statement fails with 0A000 and a hint.
+//! The folders, from top to bottom: `session` (a client's state, prepared statements, COPY), `ddl` and `dml`
+//! (definitions and writes), `exec` (rows by key, nested loops, the analytic engine), `plan` (names, types,
+//! paths), `catalog` (`pg_catalog`), `access` (stored rows and definitions), `functions`, `expr`, `types`,
+//! `limits`, `syntax`; `error` is below all. Start with `session`, then `plan` and `exec`. An unsupported
+//! statement fails with 0A000 and a hint.
 //!
 //! Not here: sockets and the wire format of PostgreSQL, collations (text is ordered by its bytes).
 #![deny(missing_docs)]

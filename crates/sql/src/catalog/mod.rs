@@ -324,9 +324,9 @@ impl Catalog {
     }
 
     /// Sets the names and types of each view's columns on first use.
-    pub(crate) fn settle_view_columns(&self, mut columns: impl FnMut(&ViewOf) -> Vec<(String, Type)>) {
+    pub(crate) fn settle_view_columns(&self, columns: impl FnMut(&ViewOf) -> Vec<(String, Type)>) {
         if self.view_columns.get().is_none() {
-            let all = self.views.iter().map(&mut columns).collect();
+            let all = self.views.iter().map(columns).collect();
             self.view_columns.get_or_init(|| all);
         }
     }

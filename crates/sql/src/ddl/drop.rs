@@ -9,7 +9,7 @@ use super::unsupported;
 use crate::access::standing::Standing;
 use crate::catalog::all_views;
 use crate::error::{Result, SqlError, state};
-use crate::plan::catalog_relations::view_columns;
+use crate::exec::catalog_relations::view_columns;
 
 impl Ddl<'_> {
     /// The views that depend on these relations, directly or through other views. Excludes `going` itself.

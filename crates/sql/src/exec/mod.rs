@@ -1,6 +1,7 @@
 //! Executors: rows by key and scan, nested loops, the analytic engine.
 
 pub(crate) mod analytic;
+pub(crate) mod catalog_relations;
 pub(crate) mod executor;
 pub(crate) mod locking;
 pub(crate) mod nested_loop;

@@ -9,7 +9,6 @@
 
 pub(crate) mod array_query;
 pub(crate) mod bind;
-pub(crate) mod catalog_relations;
 pub(crate) mod hoist_locks;
 pub(crate) mod row_in_subquery;
 
@@ -326,6 +325,16 @@ impl<'a> Planner<'a> {
             chained: false,
             enums: Enums::default(),
         }
+    }
+
+    /// The catalog; the plan depends on it after this call.
+    pub(crate) fn catalog(&mut self) -> Result<Arc<Catalog>> {
+        if let Some(catalog) = &self.catalog {
+            return Ok(catalog.clone());
+        }
+        let catalog = Arc::new(Catalog::read(&mut self.access, &self.standing)?);
+        self.catalog = Some(catalog.clone());
+        Ok(catalog)
     }
 
     /// Planner state to return to with [`Planner::back_to`].

@@ -139,9 +139,7 @@ impl Planner<'_> {
         let known = match ordinal(item, projected, "DISTINCT ON")? {
             // An item written exactly as in the select list is that column, even a subquery or a window
             // function.
-            None => {
-                crate::exec::analytic::written_so(&select.projection, item).and_then(|at| projected.get(at))
-            }
+            None => written_so(&select.projection, item).and_then(|at| projected.get(at)),
             known => known,
         };
         if let Some((expr, column)) = known {
@@ -373,4 +371,13 @@ fn label_of_query(body: &ast::SetExpr) -> String {
         ast::SetExpr::Values(_) => "column1".into(),
         _ => "?column?".into(),
     }
+}
+
+/// The position of the select-list item that is this expression; `None` where a `*` may have moved positions.
+fn written_so(items: &[ast::SelectItem], expr: &ast::Expr) -> Option<usize> {
+    let is_item = |item: &ast::SelectItem| matches!(item, ast::SelectItem::UnnamedExpr(found) | ast::SelectItem::ExprWithAlias { expr: found, .. } if found == expr);
+    let is_plain = |item: &ast::SelectItem| {
+        matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
+    };
+    items.iter().take_while(|item| is_plain(item)).position(is_item)
 }

@@ -47,7 +47,6 @@ pub(crate) use scan::rows::Rows;
 use scan::rows::Source;
 
 pub(crate) use build::finder::Finder;
-pub(crate) use build::select::written_so;
 pub(crate) use run::from_engine;
 pub(crate) use scan::columns::has_rows;
 pub use scan::columns::{column_bytes, default_column_bytes, limit_columns};

@@ -598,15 +598,6 @@ impl Planner<'_> {
     }
 }
 
-/// The position of the select-list item that is this expression; `None` where a `*` may have moved positions.
-pub(crate) fn written_so(items: &[ast::SelectItem], expr: &ast::Expr) -> Option<usize> {
-    let is_item = |item: &ast::SelectItem| matches!(item, ast::SelectItem::UnnamedExpr(found) | ast::SelectItem::ExprWithAlias { expr: found, .. } if found == expr);
-    let is_plain = |item: &ast::SelectItem| {
-        matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
-    };
-    items.iter().take_while(|item| is_plain(item)).position(is_item)
-}
-
 /// The first row, in `order`, of those with the same `keys`.
 fn first_of_each(plan: LogicalPlan, keys: Vec<Df>, order: Vec<SortExpr>) -> Result<LogicalPlan> {
     let number = Df::from(WindowFunction::new(row_number_udwf(), Vec::new())).partition_by(keys);

@@ -7,8 +7,9 @@ use ropewalk::tables::{PUBLIC, Type, Value};
 use crate::access::row_source::Access;
 use crate::access::sequences;
 use crate::access::standing::Standing;
-use crate::catalog::{Catalog, Made, Relation, SEQUENCE_COLUMNS, ViewOf};
+use crate::catalog::{Made, Relation, SEQUENCE_COLUMNS, ViewOf};
 use crate::error::Result;
+use crate::exec::analytic::prepare;
 use crate::plan::Planner;
 use crate::plan::bind::scope::Params;
 use crate::syntax::names::in_full;
@@ -21,7 +22,7 @@ pub(crate) fn view_columns(view: &ViewOf, access: Access<'_>, standing: Standing
     settings.others.insert("search_path".into(), PUBLIC.into());
     let standing = Standing { settings: settings.into(), ..standing };
     let mut planner = Planner::beside(access, Params::default(), standing);
-    let Ok(planned) = crate::exec::analytic::prepare(&view.query, &mut planner) else {
+    let Ok(planned) = prepare(&view.query, &mut planner) else {
         return Vec::new();
     };
     // `*` may have fewer columns than when the view was created.
@@ -33,16 +34,6 @@ pub(crate) fn view_columns(view: &ViewOf, access: Access<'_>, standing: Standing
 }
 
 impl Planner<'_> {
-    /// The catalog; the plan depends on it after this call.
-    pub(crate) fn catalog(&mut self) -> Result<Arc<Catalog>> {
-        if let Some(catalog) = &self.catalog {
-            return Ok(catalog.clone());
-        }
-        let catalog = Arc::new(Catalog::read(&mut self.access, &self.standing)?);
-        self.catalog = Some(catalog.clone());
-        Ok(catalog)
-    }
-
     /// The catalog relation that a name denotes.
     pub(crate) fn catalog_relation(&mut self, name: &[String]) -> Result<Option<Made>> {
         let Some(relation) = Relation::find(name) else { return Ok(None) };
