@@ -29,19 +29,20 @@
 //!
 //! Tables, events, documents and metrics are relations of the same statements: docs/sql.md.
 //!
-//! The folders, from top to bottom: `session` and `copy` (a client's state), `ddl` and `dml` (definitions and
-//! writes), `catalog` (`pg_catalog`), `exec` (rows by key, nested loops, the analytic engine), `plan`, `bind`
-//! (names and types), `functions`, `expr`, `types`, `syntax`, `limits`. Start with `session`, then `plan` and
-//! `exec`. An unsupported statement fails with 0A000 and a hint.
+//! The folders, from top to bottom: `session` (a client's state, prepared statements, COPY), `ddl` and `dml`
+//! (definitions and writes), `exec` (rows by key, nested loops, the analytic engine), `plan` (names, types,
+//! paths), `catalog` (`pg_catalog`), `access` (stored rows and definitions), `functions`, `expr`, `types`,
+//! `limits`, `syntax`; `error` is below all. Start with `session`, then `plan` and `exec`. An unsupported
+//! statement fails with 0A000 and a hint.
 //!
 //! Not here: sockets and the wire format of PostgreSQL, collations (text is ordered by its bytes).
 #![deny(missing_docs)]
 
-mod bind;
+mod access;
 mod catalog;
-mod copy;
 mod ddl;
 mod dml;
+mod error;
 mod exec;
 mod expr;
 mod functions;
@@ -51,24 +52,25 @@ mod session;
 mod syntax;
 mod types;
 
-pub use copy::session::{CopyIn, CopyShape, CopyWay};
+pub use access::peers::{Activity, Doing, Peers};
+pub use access::rights::Rights;
+pub use error::{About, Location, SqlError, SqlState, state};
 pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns, share_promql_memory};
-pub use exec::executor::Executor;
 pub use limits::interrupt::Canceller;
 pub use limits::quota::Hold;
 pub use limits::temp_files::{TempFileLimits, limit_temp_files};
-pub use plan::ResultColumn;
-pub use plan::prepared::{Outcome, Prepared};
 pub use session::async_statements::{Progress, Script, Submitted};
 pub use session::auto_parameters::lift;
+pub use session::copy::{CopyIn, CopyShape, CopyWay};
 pub use session::notify::Announcement;
-pub use session::registry::{Activity, Doing, Peers};
-pub use session::rights::{Rights, StatementKind};
+pub use session::prepared::Prepared;
+pub use session::rights::StatementKind;
 pub use session::row_lock_retry::RowWait;
 pub use session::{Session, Status};
 pub use types::binary_format::{from_binary, put_binary};
-pub use types::error::{About, Location, SqlError, SqlState, state};
+pub use types::executor::Executor;
 pub use types::names::{enum_of_oid, oid, type_name};
+pub use types::outcome::{Outcome, ResultColumn};
 pub use types::settings::Settings;
 pub use types::text_format::{from_text, from_text_in, to_text, to_text_in};
 pub use types::zone::Zone;

@@ -9,8 +9,9 @@ use super::OWNER;
 use super::procs::Proc;
 use super::show;
 use super::text;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
-use crate::types::error::{Result, SqlError, state};
+use crate::syntax::names::{ident, name_parts, whole_name};
 
 macro_rules! functions {
     ($($function:ident => $($name:literal)|+),* $(,)?) => {
@@ -232,11 +233,11 @@ impl CatalogCall {
             F::RoleName => text(format!("unknown (OID={oid})")),
             F::SchemaName => {
                 let known = catalog.schemas().find(|(known, _)| *known == oid);
-                text(known.map_or_else(|| oid.to_string(), |(_, name)| show::ident(name)))
+                text(known.map_or_else(|| oid.to_string(), |(_, name)| ident(name)))
             }
             F::SchemaOid => {
-                let name = show::name_parts(words(0)).pop().unwrap_or_default();
-                Value::Int8(catalog.schema_oid(&name).ok_or_else(|| crate::ddl::schemas::unknown(&name))?)
+                let name = name_parts(words(0)).pop().unwrap_or_default();
+                Value::Int8(catalog.schema_oid(&name).ok_or_else(|| crate::access::schemas::unknown(&name))?)
             }
             F::TypeName => text(catalog.format_type(oid, None)),
             F::TypeOid => catalog.type_oid(words(0)).map_or(Value::Null, Value::Int8),
@@ -269,7 +270,7 @@ fn find_serial_sequence(catalog: &Catalog, table: &str, column: &str) -> Option<
                 && owner.columns().get(*place).is_some_and(|known| known.name() == column)
         })
     });
-    found.map(|sequence| show::whole_name(sequence.name()))
+    found.map(|sequence| whole_name(sequence.name()))
 }
 
 /// The query of a view, found by its name or its number.

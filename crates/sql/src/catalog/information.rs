@@ -10,8 +10,8 @@ use super::SequenceOf;
 use super::ViewOf;
 use super::relations::{row, space};
 use super::show;
-use crate::ddl::schemas::own;
-use crate::exec::point::Record;
+use crate::expr::Record;
+use crate::syntax::names::own;
 use crate::types::names::{shown_fields, type_name};
 
 macro_rules! relations {

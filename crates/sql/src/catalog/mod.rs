@@ -27,26 +27,26 @@ use ropewalk::tables::{EnumType, Schema, Steps, Type, Value, name_in, schema_and
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
-use crate::ddl::comments::{COMMENTS, Comment};
-use crate::ddl::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE, in_full, own, reference};
-use crate::ddl::sequences::{self, SEQUENCES, Sequence};
-use crate::exec::point::Record;
-use crate::exec::row_source::Access;
-use crate::plan::{Planner, Standing};
-use crate::session::cursor::CursorShape;
-use crate::session::registry::Known;
-use crate::types::error::Result;
+use crate::access::comments::{COMMENTS, Comment};
+use crate::access::cursors::CursorShape;
+use crate::access::peers::Known;
+use crate::access::row_source::Access;
+use crate::access::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE};
+use crate::access::sequences::{self, SEQUENCES, Sequence};
+use crate::access::standing::Standing;
+use crate::error::Result;
+use crate::expr::Record;
+use crate::syntax::names::{ident, literal, name_parts, own, reference, whole_name};
+use crate::types::names::FIRST_OID;
 use crate::types::settings::Settings;
 
 pub(crate) use functions::{CatalogCall, CatalogFunction};
 use relations::SCHEMAS;
-pub(crate) use show::{ident, length_bound, literal, name_parts, place_of};
+pub(crate) use show::{length_bound, place_of};
 pub(crate) use views::{ViewOf, Written, all as all_views, with_relations};
 
 /// Base of the numbers of user-created schemas.
 const NAMESPACE_OID: i64 = 0x1000_0000;
-/// First number of user objects; PostgreSQL's system objects have smaller ones.
-pub(crate) const FIRST_OID: i64 = 16_384;
 /// Added to an index's number for the constraint that it implements.
 const INDEX_CONSTRAINT_OID: i64 = 0x2000_0000;
 /// Base of the numbers of constraints without an index: foreign keys, then checks.
@@ -64,7 +64,7 @@ pub(crate) const OWNER: i64 = 10;
 pub(crate) const DATABASE_OWNER: i64 = 6171;
 pub(crate) const DATABASE: i64 = 5;
 /// Columns of a sequence read as a relation.
-const SEQUENCE_COLUMNS: [(&str, Type); 3] =
+pub(crate) const SEQUENCE_COLUMNS: [(&str, Type); 3] =
     [("last_value", Type::INT8), ("log_cnt", Type::INT8), ("is_called", Type::BOOL)];
 /// Access methods: rows are stored in the order of their keys, as are index entries.
 pub(crate) const HEAP: i64 = 2;
@@ -186,7 +186,7 @@ impl IndexOf<'_> {
 
 /// True for the tables in which this crate stores its metadata.
 fn is_of_ours(table: &str) -> bool {
-    [crate::ddl::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE].contains(&table)
+    [crate::access::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE].contains(&table)
 }
 
 pub(crate) fn table_oid(schema: &Schema) -> i64 {
@@ -289,7 +289,7 @@ impl Catalog {
                 Ok((_, schema)) if schema.name() == name => tables.push(schema),
                 // Renamed or dropped, by this transaction or concurrently.
                 Ok(_) => {}
-                Err(error) if error.state == crate::types::error::state::UNDEFINED_TABLE => {}
+                Err(error) if error.state == crate::error::state::UNDEFINED_TABLE => {}
                 Err(error) => return Err(error),
             }
         }
@@ -301,7 +301,7 @@ impl Catalog {
         let all = own.into_iter().chain(sequences::all(access)?);
         let sequences =
             all.map(|sequence| SequenceOf::read(sequence, &tables, access)).collect::<Result<_>>()?;
-        let comments = crate::ddl::comments::all(access)?;
+        let comments = crate::access::comments::all(access)?;
         let enums = access.enums()?;
         let (settings, view_columns) = (Settings::clone(settings), OnceLock::new());
         Ok(Self {
@@ -321,6 +321,14 @@ impl Catalog {
             peers: peers.clone(),
             view_columns,
         })
+    }
+
+    /// Sets the names and types of each view's columns on first use.
+    pub(crate) fn settle_view_columns(&self, columns: impl FnMut(&ViewOf) -> Vec<(String, Type)>) {
+        if self.view_columns.get().is_none() {
+            let all = self.views.iter().map(columns).collect();
+            self.view_columns.get_or_init(|| all);
+        }
     }
 
     /// The views with their columns.
@@ -430,7 +438,7 @@ impl Catalog {
         if let ropewalk::tables::DefaultValue::Next(number) = column.default_value() {
             let sequence = self.sequences().find(|known| known.sequence.number == *number)?;
             let name = self.qualified(sequence.name());
-            return Some(format!("nextval({}::regclass)", show::literal(&name)));
+            return Some(format!("nextval({}::regclass)", literal(&name)));
         }
         show::default(column, &|kept| self.qualified_type(kept))
     }
@@ -506,11 +514,11 @@ impl Catalog {
     }
 
     fn qualified(&self, kept: &str) -> String {
-        if self.is_visible_relation(kept) { show::ident(own(kept)) } else { show::whole_name(kept) }
+        if self.is_visible_relation(kept) { ident(own(kept)) } else { whole_name(kept) }
     }
 
     fn qualified_type(&self, kept: &str) -> String {
-        if self.is_visible_type(kept) { show::ident(own(kept)) } else { show::whole_name(kept) }
+        if self.is_visible_type(kept) { ident(own(kept)) } else { whole_name(kept) }
     }
 
     /// The enum type of this number, and whether the number is that of its arrays.
@@ -534,7 +542,7 @@ impl Catalog {
     /// The number of a type by any of its names.
     pub(crate) fn type_oid(&self, text: &str) -> Option<i64> {
         let (name, is_array) = text.trim().strip_suffix("[]").map_or((text, false), |name| (name, true));
-        let parts = show::name_parts(name);
+        let parts = name_parts(name);
         let candidates: Vec<String> = match parts.as_slice() {
             [name] => self.path.iter().map(|schema| name_in(schema, name)).collect(),
             [schema, name] => vec![name_in(schema, name)],
@@ -557,7 +565,7 @@ impl Catalog {
         if let Ok(oid) = text.parse() {
             return Some(oid);
         }
-        let parts = show::name_parts(text);
+        let parts = name_parts(text);
         let (schema, name) = match parts.as_slice() {
             [name] => (None, name),
             [schema, name] => (Some(schema.as_str()), name),
@@ -609,65 +617,6 @@ pub(crate) fn text(text: impl Into<String>) -> Value<'static> {
 /// A generated relation: name, columns, rows.
 pub(crate) type Made = (String, Vec<(String, Type)>, Arc<Vec<Record>>);
 
-impl Planner<'_> {
-    /// The catalog; the plan depends on it after this call.
-    pub(crate) fn catalog(&mut self) -> Result<Arc<Catalog>> {
-        if let Some(catalog) = &self.catalog {
-            return Ok(catalog.clone());
-        }
-        let catalog = Arc::new(Catalog::read(&mut self.access, &self.standing)?);
-        self.catalog = Some(catalog.clone());
-        Ok(catalog)
-    }
-
-    /// The catalog relation that a name denotes.
-    pub(crate) fn catalog_relation(&mut self, name: &[String]) -> Result<Option<Made>> {
-        let (schema, name) = match name {
-            [name] if name.starts_with("pg_") => ("pg_catalog", name),
-            [schema, name] => (schema.as_str(), name),
-            _ => return Ok(None),
-        };
-        let mut all = relations::all();
-        let found = all.find(|relation| relation.schema == schema && relation.name == name);
-        let Some(relation) = found else { return Ok(None) };
-        let catalog = self.catalog()?;
-        if matches!(relation.name, "pg_attribute" | "columns") && catalog.view_columns.get().is_none() {
-            let mut all = Vec::with_capacity(catalog.views.len());
-            for view in &catalog.views {
-                all.push(view.typed(self.access.again(), self.standing.clone()));
-            }
-            catalog.view_columns.get_or_init(|| all);
-        }
-        let mut columns = columns_of(relation.columns);
-        let mut rows = (relation.rows)(&catalog);
-        if relation.schema == "pg_catalog" {
-            columns.push(("tableoid".into(), Type::INT8));
-            rows.iter_mut().for_each(|row| row.push(Value::Int8(relation.oid)));
-        }
-        // Rows have integers of any width; convert them to the width of the column.
-        for row in &mut rows {
-            for (value, (_, ty)) in row.iter_mut().zip(&columns) {
-                if value.as_integer().is_some() {
-                    *value = std::mem::replace(value, Value::Null).assign(*ty).unwrap_or(Value::Null);
-                }
-            }
-        }
-        Ok(Some((reference(Some(relation.schema), relation.name), columns, Arc::new(rows))))
-    }
-
-    /// A sequence as a relation of one row with its current state, as pg_dump reads it.
-    pub(crate) fn sequence_relation(&mut self, name: &str) -> Result<Option<Made>> {
-        let found = sequences::find(&mut self.access, &self.standing.created, name)?;
-        let Some(sequence) = found else { return Ok(None) };
-        let (_, last, is_called) = self.access.database().tables().sequence(sequence.number)?;
-        // The state can differ at the next run.
-        self.is_fleeting = true;
-        let columns = SEQUENCE_COLUMNS.map(|(name, ty)| (name.to_owned(), ty)).to_vec();
-        let row = vec![Value::Int8(last), Value::Int8(0), Value::Bool(is_called)];
-        Ok(Some((in_full(&sequence.name), columns, Arc::new(vec![row]))))
-    }
-}
-
 /// True for the name of a catalog relation.
 pub(crate) fn is_relation(name: &[String]) -> bool {
     let (schema, name) = match name {
@@ -698,4 +647,40 @@ pub(crate) fn is_asked(query: &sqlparser::ast::Query) -> bool {
         }
     }
     false
+}
+
+impl Relation {
+    /// The catalog relation that a name denotes.
+    pub(crate) fn find(name: &[String]) -> Option<&'static Self> {
+        let (schema, name) = match name {
+            [name] if name.starts_with("pg_") => ("pg_catalog", name),
+            [schema, name] => (schema.as_str(), name),
+            _ => return None,
+        };
+        relations::all().find(|relation| relation.schema == schema && relation.name == name)
+    }
+
+    /// True if its rows include the columns of views.
+    pub(crate) fn shows_view_columns(&self) -> bool {
+        matches!(self.name, "pg_attribute" | "columns")
+    }
+
+    /// Its name, columns and rows.
+    pub(crate) fn make(&self, catalog: &Catalog) -> Made {
+        let mut columns = columns_of(self.columns);
+        let mut rows = (self.rows)(catalog);
+        if self.schema == "pg_catalog" {
+            columns.push(("tableoid".into(), Type::INT8));
+            rows.iter_mut().for_each(|row| row.push(Value::Int8(self.oid)));
+        }
+        // Rows have integers of any width; convert them to the width of the column.
+        for row in &mut rows {
+            for (value, (_, ty)) in row.iter_mut().zip(&columns) {
+                if value.as_integer().is_some() {
+                    *value = std::mem::replace(value, Value::Null).assign(*ty).unwrap_or(Value::Null);
+                }
+            }
+        }
+        (reference(Some(self.schema), self.name), columns, Arc::new(rows))
+    }
 }

@@ -8,9 +8,9 @@ use ropewalk::tables::{Scalar, Type};
 
 use super::functions::{CatalogFunction, type_oid};
 use super::show::{PSEUDO_TYPES, format_type};
-use crate::exec::nested_loop::SetFunction;
 use crate::functions;
 use crate::functions::aggregate;
+use crate::functions::set_returning::SetFunction;
 
 /// Number of the first function; the others follow in the order of the list.
 const FIRST: i64 = 3_000;
@@ -241,7 +241,7 @@ impl Proc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::functions::Function;
+    use crate::expr::function::Function;
 
     #[test]
     fn pg_proc_entries_resolve_to_functions() {

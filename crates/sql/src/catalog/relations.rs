@@ -12,7 +12,6 @@ use super::ConstraintOf;
 use super::DATABASE;
 use super::DATABASE_OWNER;
 use super::DEFAULT_OID;
-use super::FIRST_OID;
 use super::HEAP;
 use super::INFORMATION_SCHEMA;
 use super::IndexOf;
@@ -27,10 +26,11 @@ use super::information;
 use super::procs::{PROCS, Proc};
 use super::show;
 use super::table_oid;
-use crate::ddl::schemas::own;
-use crate::exec::point::Record;
-use crate::session::cursor::CursorShape;
-use crate::types::names::oid as oid_of;
+use crate::access::cursors::CursorShape;
+use crate::access::peers::Activity;
+use crate::expr::Record;
+use crate::syntax::names::own;
+use crate::types::names::{FIRST_OID, oid as oid_of};
 use crate::types::zone::Zone;
 
 /// Numbers and names of the schemas.
@@ -171,7 +171,7 @@ relations! {
     };
     "pg_stat_activity" 12080 "datid:o datname pid:i leader_pid:i usesysid:o usename application_name client_addr \
         client_hostname client_port:i backend_start:z xact_start:z query_start:z state_change:z wait_event_type wait_event \
-        state backend_xid:l backend_xmin:l query_id:l query backend_type" => |catalog| catalog.peers.rows();
+        state backend_xid:l backend_xmin:l query_id:l query backend_type" => |catalog| catalog.peers.activity().into_iter().map(activity_row).collect();
     "pg_proc" 1255 "oid:o proname pronamespace:o proowner:o prolang:o procost:f prorows:f provariadic:o prokind prosecdef:b \
         proleakproof:b proisstrict:b proretset:b provolatile proparallel pronargs:s pronargdefaults:s prorettype:o \
         proargtypes:O proallargtypes:O proargmodes:T proargnames:T prosrc probin proconfig:T proacl:T" => functions;
@@ -902,4 +902,40 @@ fn settings(catalog: &Catalog) -> Vec<Record> {
         ]
     };
     catalog.settings.all().into_iter().map(row).collect()
+}
+
+/// A row of `pg_stat_activity`.
+fn activity_row(activity: Activity) -> Record {
+    let Activity { number, user, database, application, doing } = activity;
+    let time = |micros: Option<i64>| micros.map_or(Value::Null, Value::Timestamptz);
+    let word = |word: Option<&'static str>| word.map_or(Value::Null, Value::text);
+    let own = doing.as_ref();
+    let waits = own.is_some_and(|doing| doing.waits);
+    let address = own.and_then(|doing| doing.client.as_ref()).map(|(address, _)| address.clone());
+    // PostgreSQL reports port -1 for a client that is not connected by TCP.
+    let port = own.map(|doing| doing.client.as_ref().map_or(-1, |(_, port)| i32::from(*port)));
+    vec![
+        Value::Int8(DATABASE),
+        Value::text(database),
+        Value::Int4(number),
+        Value::Null,
+        Value::Int8(OWNER),
+        Value::text(user),
+        Value::text(application),
+        address.map_or(Value::Null, Value::text),
+        Value::Null,
+        port.map_or(Value::Null, Value::Int4),
+        time(own.map(|doing| doing.since)),
+        time(own.and_then(|doing| doing.transaction_since)),
+        time(own.and_then(|doing| doing.query_since)),
+        time(own.map(|doing| doing.state_since)),
+        word(waits.then_some("Lock")),
+        word(waits.then_some("tuple")),
+        word(own.map(|doing| doing.state)),
+        Value::Null,
+        Value::Null,
+        Value::Null,
+        Value::text(own.map_or("<insufficient privilege>".to_owned(), |doing| doing.query.to_string())),
+        word(own.map(|_| "client backend")),
+    ]
 }

@@ -2,59 +2,16 @@
 
 use ropewalk::tables::{
     Action, Binary, Check, Column, ColumnRef, DefaultValue, Expr, Function, Identity, Precision, Scalar,
-    Schema, Type, Unary, Value, schema_and_name,
+    Schema, Type, Unary, Value,
 };
 
 use super::Catalog;
 use super::ConstraintOf;
 use super::IndexOf;
 use super::table_oid;
+use crate::syntax::names::{ident, literal, whole_name};
 use crate::types::names::{interval_precision, modifier_of, shown_fields, type_name};
 use crate::types::text_format::to_text;
-
-/// PostgreSQL's reserved words, which need quotes as names.
-const RESERVED: &str = " all analyse analyze and any array as asc asymmetric both case cast check collate column constraint \
-create current_date current_role current_time current_timestamp current_user default deferrable desc distinct do else end \
-except false fetch for foreign from grant group having in initially intersect into lateral leading limit localtime \
-localtimestamp not null offset on only or order placing primary references returning select session_user some symmetric \
-table then to trailing true union unique user using variadic when where window with ";
-
-/// A name as SQL text, quoted if necessary.
-pub(crate) fn ident(name: &str) -> String {
-    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        && !RESERVED.contains(&format!(" {name} "));
-    if plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
-/// A stored name, qualified with its schema.
-pub(crate) fn whole_name(kept: &str) -> String {
-    let (schema, name) = schema_and_name(kept);
-    format!("{}.{}", ident(schema), ident(name))
-}
-
-/// A string as a quoted literal.
-pub(crate) fn literal(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
-}
-
-/// The parts of a name in SQL text.
-pub(crate) fn name_parts(text: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut in_quotes = false;
-    let mut chars = text.trim().chars().peekable();
-    while let Some(c) = chars.next() {
-        let Some(part) = parts.last_mut() else { break };
-        match c {
-            '"' if in_quotes && chars.next_if_eq(&'"').is_some() => part.push('"'),
-            '"' => in_quotes = !in_quotes,
-            '.' if !in_quotes => parts.push(String::new()),
-            c if in_quotes => part.push(c),
-            c => part.extend(c.to_lowercase()),
-        }
-    }
-    parts
-}
 
 /// The place of the column, if the expression is one.
 pub(crate) fn place_of(schema: &Schema, expr: &Expr) -> Option<usize> {

@@ -7,7 +7,7 @@ use sqlparser::ast;
 use super::Catalog;
 use super::ViewOf;
 use super::show;
-use crate::bind::scope::{folded, parts};
+use crate::syntax::names::{folded, parts};
 
 /// Maximum nesting depth of views that is searched.
 const DEPTH_MAX: usize = 16;

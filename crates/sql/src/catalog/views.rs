@@ -1,20 +1,17 @@
 //! Views in the catalogs: their columns, and their text with correctly qualified names.
 
-use ropewalk::tables::{PUBLIC, Type, Value, name_in, schema_and_name};
+use ropewalk::tables::{PUBLIC, Value, name_in, schema_and_name};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, Tokenizer, Word};
 
 use super::VIEW_OID;
-use super::show;
-use crate::bind::scope::Params;
-use crate::ddl::views::{self, VIEWS};
-use crate::exec::row_source::Access;
+use crate::access::row_source::Access;
+use crate::access::views::{self, VIEWS};
+use crate::error::{Result, state};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
-use crate::plan::{Planner, Standing};
-use crate::types::error::{Result, state};
-use crate::types::settings::Settings;
+use crate::syntax::names::ident;
 
 /// A view.
 #[derive(Debug)]
@@ -34,24 +31,6 @@ impl ViewOf {
     /// The number of the rule that stores the query in PostgreSQL.
     pub(crate) fn rule_oid(&self) -> i64 {
         self.oid() + 0x4000_0000
-    }
-
-    /// The current names and types of its columns; empty if a relation that it reads does not exist.
-    pub(crate) fn typed(&self, access: Access<'_>, standing: Standing) -> Vec<(String, Type)> {
-        // Unqualified names in the stored text are in public.
-        let mut settings = Settings::clone(&standing.settings);
-        settings.others.insert("search_path".into(), PUBLIC.into());
-        let standing = Standing { settings: settings.into(), ..standing };
-        let mut planner = Planner::beside(access, Params::default(), standing);
-        let Ok(planned) = crate::exec::analytic::prepare(&self.query, &mut planner) else {
-            return Vec::new();
-        };
-        // `*` may have fewer columns than when the view was created.
-        if planned.columns.len() < self.columns.len() {
-            return Vec::new();
-        }
-        let named = planned.columns.into_iter().zip(&self.columns);
-        named.map(|(column, name)| (name.clone(), column.ty)).collect()
     }
 
     /// The stored names of the relations in its FROMs.
@@ -135,10 +114,10 @@ pub(crate) fn with_relations(
                 && let Some(written) = named(schema.as_deref(), &name)
             {
                 if written.is_qualified {
-                    shown += &show::ident(&written.schema);
+                    shown += &ident(&written.schema);
                     shown.push('.');
                 }
-                shown += &show::ident(&written.name);
+                shown += &ident(&written.name);
                 tokens.iter().skip(at).take(length).for_each(|token| place.step(token));
                 at += length;
                 continue;
@@ -150,7 +129,7 @@ pub(crate) fn with_relations(
             && is(at + 3, &Token::Period)
             && let Some(written) = named(Some(&schema), &name)
         {
-            shown += &format!("{}.{}", show::ident(&written.schema), show::ident(&written.name));
+            shown += &format!("{}.{}", ident(&written.schema), ident(&written.name));
             taken = 3;
             tokens.iter().skip(at).take(taken).for_each(|token| place.step(token));
             at += taken;

@@ -10,12 +10,12 @@ use super::Ddl;
 use super::column::{fresh, not_deferred, plain_columns, sequence_changes, unique_index};
 use super::dependent;
 use super::unsupported;
-use crate::bind::scope::{Scope, folded, table_name};
-use crate::ddl::schemas::{in_full, own};
-use crate::exec::row_source::Access;
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::expr::cast::cast_in;
+use crate::plan::bind::scope::Scope;
+use crate::syntax::names::{folded, in_full, own, table_name};
 use crate::syntax::statements::AddIdentity;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::type_name;
 
 fn used_by_view(_: &str) -> SqlError {
@@ -61,8 +61,8 @@ impl Ddl<'_> {
     fn owned(&mut self, name: &str, if_exists: bool) -> Result<()> {
         let mut access = Access::Transaction(self.db, self.transaction);
         let is_there = access.table(name).is_ok()
-            || crate::ddl::views::find(&mut access, name)?.is_some()
-            || crate::ddl::sequences::find(&mut access, self.created, name)?.is_some();
+            || crate::access::views::find(&mut access, name)?.is_some()
+            || crate::access::sequences::find(&mut access, self.created, name)?.is_some();
         if !is_there && !if_exists {
             let message = format!("relation \"{name}\" does not exist");
             return Err(SqlError::new(state::UNDEFINED_TABLE, message));

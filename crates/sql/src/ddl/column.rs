@@ -7,10 +7,11 @@ use sqlparser::ast;
 
 use super::Ddl;
 use super::unsupported;
-use crate::bind::scope::{Scope, folded, table_name};
-use crate::ddl::schemas;
+use crate::access::schemas;
+use crate::error::{Result, SqlError, state};
+use crate::plan::bind::scope::Scope;
+use crate::syntax::names::{folded, table_name};
 use crate::syntax::statements::SequenceChange;
-use crate::types::error::{Result, SqlError, state};
 
 /// A parsed column definition.
 pub(super) struct Defined {

@@ -1,48 +1,13 @@
 //! COMMENT ON. Comments are stored by the permanent ids of tables and columns, so they survive renames.
 
-use ropewalk::tables::{ColumnDef, KeyRange, Schema, TableDef, TablesError, TablesRead, Type, Value};
+use ropewalk::tables::{ColumnDef, Schema, TableDef, TablesError, TablesRead, Type, Value};
 
+use crate::access::comments::{COMMENTS, Comment, all};
+use crate::access::row_source::Access;
 use crate::ddl::Ddl;
-use crate::exec::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
-use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::syntax::statements::Commented;
-use crate::types::error::{Result, SqlError, state};
-
-/// The table that holds comments. Its key: kind of object, id of its table or 0, name or column number.
-pub(crate) const COMMENTS: &str = "ropewalk_comments";
-
-/// A comment and its object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Comment {
-    /// `table`, `column`, `index`, `constraint`, `sequence`, `view`, `type`, `schema` or `database`.
-    pub(crate) kind: String,
-    /// The id of the table or type; 0 for other objects.
-    pub(crate) table: i64,
-    /// The column's number, or the name of another object; empty for a table.
-    pub(crate) name: String,
-    pub(crate) text: String,
-}
-
-/// All comments.
-pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<Comment>> {
-    let table = match access.table(COMMENTS) {
-        Ok((table, _)) => table,
-        Err(error) if error.state == state::UNDEFINED_TABLE => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let rows = access.all(&table, &KeyRange::all(), &Budget::new(MEMORY_BYTES_MAX))?;
-    let comment = |row: Vec<Value<'static>>| match row.as_slice() {
-        [Value::Text(kind), Value::Int8(table), Value::Text(name), Value::Text(text)] => Ok(Comment {
-            kind: kind.to_string(),
-            table: *table,
-            name: name.to_string(),
-            text: text.to_string(),
-        }),
-        _ => Err(SqlError::new(state::DATA_CORRUPTED, "a comment")),
-    };
-    rows.into_iter().map(comment).collect()
-}
 
 impl Ddl<'_> {
     /// COMMENT ON.
@@ -114,7 +79,7 @@ impl Ddl<'_> {
             }
             Commented::View(name) => {
                 let kept = self.meant(name)?;
-                crate::ddl::views::find(&mut self.access(), &kept)?.ok_or_else(|| none("view", name))?;
+                crate::access::views::find(&mut self.access(), &kept)?.ok_or_else(|| none("view", name))?;
                 ("view", 0, kept)
             }
             Commented::Type(name) => {
@@ -124,8 +89,8 @@ impl Ddl<'_> {
                 ("type", i64::from(known.number()), String::new())
             }
             Commented::Schema(name) => {
-                if !crate::ddl::schemas::is_there(&mut self.access(), name)? {
-                    return Err(crate::ddl::schemas::unknown(name));
+                if !crate::access::schemas::is_there(&mut self.access(), name)? {
+                    return Err(crate::access::schemas::unknown(name));
                 }
                 ("schema", 0, name.clone())
             }

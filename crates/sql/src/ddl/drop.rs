@@ -6,9 +6,10 @@ use sqlparser::ast;
 use super::Ddl;
 use super::dependent;
 use super::unsupported;
+use crate::access::standing::Standing;
 use crate::catalog::all_views;
-use crate::plan::Standing;
-use crate::types::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError, state};
+use crate::exec::catalog_relations::view_columns;
 
 impl Ddl<'_> {
     /// The views that depend on these relations, directly or through other views. Excludes `going` itself.
@@ -35,7 +36,7 @@ impl Ddl<'_> {
         let mut there = Vec::with_capacity(going.len());
         for name in going {
             if self.exists(name)?
-                || crate::ddl::views::find(&mut self.access(), name)?.is_some()
+                || crate::access::views::find(&mut self.access(), name)?.is_some()
                 || self.sequence_named(name)?.is_some()
             {
                 there.push(name.clone());
@@ -94,7 +95,9 @@ impl Ddl<'_> {
         };
         let all = all_views(&mut self.access())?;
         let asked = all.into_iter().filter(|view| views.contains(&view.name));
-        Ok(asked.map(|view| (view.name.clone(), view.typed(self.access(), standing.clone()))).collect())
+        Ok(asked
+            .map(|view| (view.name.clone(), view_columns(view, self.access(), standing.clone())))
+            .collect())
     }
 
     /// The views whose queries are valid now.
@@ -105,7 +108,7 @@ impl Ddl<'_> {
             ..Standing::default()
         };
         let mut views = all_views(&mut self.access())?;
-        views.retain(|view| !view.typed(self.access(), standing.clone()).is_empty());
+        views.retain(|view| !view_columns(view, self.access(), standing.clone()).is_empty());
         Ok(views.into_iter().map(|view| view.name).collect())
     }
 

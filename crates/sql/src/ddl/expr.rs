@@ -6,16 +6,17 @@ use sqlparser::ast;
 
 use super::Ddl;
 use super::unsupported;
-use crate::bind::Binder;
-use crate::bind::scope::{Params, Scope};
-use crate::ddl::sequences::Asks;
-use crate::exec::row_source::Access;
+use crate::access::row_source::Access;
+use crate::access::standing::Standing;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::cast::Strength;
-use crate::functions::Function;
-use crate::plan::{Planner, Standing};
-use crate::types::error::{Result, SqlError, state};
+use crate::expr::function::Function;
+use crate::expr::sequence_call::Asks;
+use crate::plan::Planner;
+use crate::plan::bind::Binder;
+use crate::plan::bind::scope::{Params, Scope};
 use crate::types::names::rank;
 use crate::types::settings::Settings;
 

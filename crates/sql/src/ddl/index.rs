@@ -10,13 +10,14 @@ use super::Ddl;
 use super::dependent;
 use super::expr::{lowered, names};
 use super::unsupported;
-use crate::bind::scope::{Scope, table_name};
+use crate::access::schemas;
 use crate::catalog::place_of;
-use crate::ddl::schemas::{self, in_full, own};
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
+use crate::plan::bind::scope::Scope;
 use crate::plan::nothing_else;
+use crate::syntax::names::{in_full, own, table_name};
 use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::settings::Settings;
 
 static CREATE_INDEX: LazyLock<Option<ast::CreateIndex>> =

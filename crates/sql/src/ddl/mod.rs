@@ -9,7 +9,6 @@
 pub(crate) mod comments;
 pub(crate) mod enums;
 pub(crate) mod read_only;
-pub(crate) mod schemas;
 pub(crate) mod sequences;
 pub(crate) mod views;
 
@@ -28,13 +27,14 @@ use ropewalk::Transaction;
 use ropewalk::tables::{Schema, TablesError, TablesRead};
 use sqlparser::ast;
 
-use crate::bind::scope::table_name;
-use crate::exec::row_source::Access;
+use crate::access::row_source::Access;
+use crate::access::schemas;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
-use crate::plan::prepared::Outcome;
+use crate::syntax::names::table_name;
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::{AddIdentity, Utility};
-use crate::types::error::{Result, SqlError, state};
+use crate::types::outcome::Outcome;
 use crate::types::settings::Settings;
 
 pub(crate) use index::create_index_concurrently;

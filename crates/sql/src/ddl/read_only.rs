@@ -6,13 +6,13 @@ use std::sync::Arc;
 use ropewalk::tables::{Schema, Table};
 use sqlparser::ast;
 
-use crate::bind::scope::parts;
+use crate::access::rights::Acting;
+use crate::access::row_source::Access;
 use crate::ddl::Ddl;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::ModelRelation;
-use crate::exec::row_source::Access;
 use crate::plan::Planner;
-use crate::session::rights::Acting;
-use crate::types::error::{Result, SqlError, state};
+use crate::syntax::names::parts;
 
 impl Planner<'_> {
     /// The target table of a writing statement.
@@ -30,11 +30,11 @@ impl Planner<'_> {
 
     fn why_not_written(&mut self, name: &ast::ObjectName) -> Result<Option<SqlError>> {
         if let Ok(kept) = self.kept_name(name) {
-            if crate::ddl::views::find(&mut self.access, &kept)?.is_some() {
+            if crate::access::views::find(&mut self.access, &kept)?.is_some() {
                 let what = format!("writing through the view \"{name}\"");
                 return Ok(Some(SqlError::unsupported(what, "write to the tables that the view reads")));
             }
-            if crate::ddl::sequences::find(&mut self.access, &self.standing.created, &kept)?.is_some() {
+            if crate::access::sequences::find(&mut self.access, &self.standing.created, &kept)?.is_some() {
                 let error =
                     SqlError::new(state::WRONG_OBJECT_TYPE, format!("cannot change sequence \"{name}\""));
                 return Ok(Some(error.hint("use nextval, setval or ALTER SEQUENCE")));

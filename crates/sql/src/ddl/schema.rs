@@ -6,10 +6,10 @@ use sqlparser::ast;
 use super::Ddl;
 use super::dependent;
 use super::unsupported;
-use crate::bind::scope::folded;
-use crate::ddl::schemas::{self, Namespace, own};
+use crate::access::schemas::{self, Namespace};
+use crate::error::{Result, SqlError, state};
+use crate::syntax::names::{folded, own};
 use crate::syntax::statements::{MoveTo, Moved};
-use crate::types::error::{Result, SqlError, state};
 
 /// The objects in a schema, by stored name.
 struct Content {
@@ -27,7 +27,7 @@ impl Content {
 }
 
 fn one_name(name: &ast::ObjectName) -> Result<String> {
-    match crate::bind::scope::parts(name)?.as_slice() {
+    match crate::syntax::names::parts(name)?.as_slice() {
         [name] => Ok(name.clone()),
         _ => Err(unsupported(format!("the schema name {name}"))),
     }
@@ -200,7 +200,7 @@ impl Ddl<'_> {
         let tables = self.tables()?.into_iter().filter(is_in).collect();
         let views = crate::catalog::all_views(&mut self.access())?.into_iter().map(|view| view.name);
         let sequences =
-            crate::ddl::sequences::all(&mut self.access())?.into_iter().map(|sequence| sequence.name);
+            crate::access::sequences::all(&mut self.access())?.into_iter().map(|sequence| sequence.name);
         let types = self.transaction.tables().enums()?;
         Ok(Content {
             tables,
@@ -240,7 +240,7 @@ impl Ddl<'_> {
             self.transaction.tables().alter_enum(&old, &EnumChange::Rename(new)).map_err(dependent)?;
             return Ok(command);
         }
-        let is_view = crate::ddl::views::find(&mut self.access(), &old)?.is_some();
+        let is_view = crate::access::views::find(&mut self.access(), &old)?.is_some();
         let sequence = self.sequence_named(&old)?;
         let is_table = self.exists(&old)?;
         if !is_view && !is_table && sequence.is_none() {
@@ -251,7 +251,7 @@ impl Ddl<'_> {
             return Err(SqlError::new(state::UNDEFINED_TABLE, message));
         }
         if self.exists(&new)?
-            || crate::ddl::views::find(&mut self.access(), &new)?.is_some()
+            || crate::access::views::find(&mut self.access(), &new)?.is_some()
             || self.sequence_named(&new)?.is_some()
         {
             let message = format!("relation \"{}\" already exists in schema \"{schema}\"", own(&new));
@@ -259,7 +259,7 @@ impl Ddl<'_> {
         }
         if is_table {
             let id = self.schema(&old)?.id();
-            let owned = crate::ddl::sequences::all(&mut self.access())?.into_iter();
+            let owned = crate::access::sequences::all(&mut self.access())?.into_iter();
             let owned = owned.filter(|sequence| sequence.owner.is_some_and(|(table, _)| table == id));
             for sequence in owned.map(|sequence| sequence.name).collect::<Vec<_>>() {
                 let there = name_in(schema, own(&sequence));

@@ -1,203 +1,24 @@
-//! CREATE, ALTER and DROP SEQUENCE; resolution of sequence names; nextval, currval, setval, lastval and
-//! last_event_position.
+//! CREATE, ALTER and DROP SEQUENCE.
 //!
-//! ```text
-//! ropewalk_sequences   name ─▶ number of the sequence in the tables model, type, the column that owns it
-//! identity columns     table_column_seq ─▶ the number in the definition of the column
-//! ```
 //! The options of a sequence are stored with its number in the tables model and never change. ALTER SEQUENCE
 //! creates a new sequence under the same name, so a rollback restores the old one. Drawn numbers are never
 //! rolled back.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ropewalk::tables::{
-    ColumnDef, DefaultValue, Identity, Schema, Steps, TableDef, Tables, TablesError, Type, Value, name_in,
+    ColumnDef, DefaultValue, Identity, Schema, Steps, TableDef, TablesError, Type, Value, name_in,
     schema_and_name, shown,
 };
-use ropewalk::transaction::Committed;
 
+use crate::access::sequences::{
+    SEQUENCES, Sequence, all, bytes_of_type, find, schema_of, tables_of, type_of_bytes,
+};
 use crate::ddl::Ddl;
-use crate::exec::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
-use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::syntax::statements::{AddIdentity, SequenceChange, SequenceStatement};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::type_name;
-use crate::types::settings::Settings;
-
-/// The table that holds all sequences except those of identity columns.
-pub(crate) const SEQUENCES: &str = "ropewalk_sequences";
-
-/// A named sequence.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sequence {
-    pub(crate) name: String,
-    /// Its number in the tables model.
-    pub(crate) number: u32,
-    pub(crate) ty: Type,
-    /// The owning table and column, by number.
-    pub(crate) owner: Option<(u32, u16)>,
-    /// It belongs to an identity column, and has no entry in [`SEQUENCES`].
-    pub(crate) is_identity: bool,
-}
-
-impl Sequence {
-    fn undefined(name: &str) -> SqlError {
-        SqlError::new(state::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
-    }
-
-    /// The smallest and largest number of the type.
-    fn bounds(ty: Type) -> (i64, i64) {
-        match ty {
-            Type::INT2 => (i16::MIN.into(), i16::MAX.into()),
-            Type::INT4 => (i32::MIN.into(), i32::MAX.into()),
-            _ => (i64::MIN, i64::MAX),
-        }
-    }
-}
-
-/// The sequences of a table's identity columns, named as PostgreSQL names them.
-pub(crate) fn of_table(schema: &Schema) -> impl Iterator<Item = Sequence> + '_ {
-    schema.columns().iter().filter_map(|column| {
-        Some(Sequence {
-            name: format!("{}_{}_seq", schema.name(), column.name()),
-            number: column.sequence()?,
-            ty: column.column_type(),
-            owner: Some((schema.id(), column.id())),
-            is_identity: true,
-        })
-    })
-}
-
-fn damaged() -> SqlError {
-    SqlError::new(state::DATA_CORRUPTED, "a sequence's definition")
-}
-
-fn type_of_bytes(bytes: i64) -> Result<Type> {
-    match bytes {
-        2 => Ok(Type::INT2),
-        4 => Ok(Type::INT4),
-        8 => Ok(Type::INT8),
-        _ => Err(damaged()),
-    }
-}
-
-fn bytes_of_type(ty: Type) -> i32 {
-    match ty {
-        Type::INT2 => 2,
-        Type::INT4 => 4,
-        _ => 8,
-    }
-}
-
-/// All sequences except those of identity columns.
-pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<Sequence>> {
-    let table = match access.table(SEQUENCES) {
-        Ok((table, _)) => table,
-        Err(error) if error.state == state::UNDEFINED_TABLE => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let budget = Budget::new(MEMORY_BYTES_MAX);
-    let rows = access.all(&table, &ropewalk::tables::KeyRange::all(), &budget)?;
-    rows.into_iter().map(|row| decoded(&row)).collect()
-}
-
-fn decoded(row: &[Value<'_>]) -> Result<Sequence> {
-    let [Value::Text(name), number, bytes, table, column] = row else { return Err(damaged()) };
-    let number = number.as_integer().and_then(|number| u32::try_from(number).ok()).ok_or_else(damaged)?;
-    let ty = type_of_bytes(bytes.as_integer().ok_or_else(damaged)?)?;
-    let owner = match (table.as_integer(), column.as_integer()) {
-        (Some(table), Some(column)) => Some((
-            u32::try_from(table).map_err(|_| damaged())?,
-            u16::try_from(column).map_err(|_| damaged())?,
-        )),
-        _ => None,
-    };
-    Ok(Sequence { name: name.to_string(), number, ty, owner, is_identity: false })
-}
-
-/// The sequence of this name. `created` are tables that are visible to the transaction only.
-pub(crate) fn find(access: &mut Access<'_>, created: &[String], name: &str) -> Result<Option<Sequence>> {
-    match access.table(SEQUENCES) {
-        Ok((table, _)) => {
-            if let Some(row) = access.get(&table, &[Value::text(name)])? {
-                return decoded(&row.values()?).map(Some);
-            }
-        }
-        Err(error) if error.state == state::UNDEFINED_TABLE => {}
-        Err(error) => return Err(error),
-    }
-    for table in tables_of(access, created)? {
-        if !name.starts_with(&table) {
-            continue;
-        }
-        if let Some(schema) = schema_of(access, &table)?
-            && let Some(found) = of_table(&schema).find(|sequence| sequence.name == name)
-        {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
-}
-
-/// The sequence of this number.
-fn numbered(access: &mut Access<'_>, created: &[String], number: u32) -> Result<Option<Sequence>> {
-    if let Some(found) = all(access)?.into_iter().find(|sequence| sequence.number == number) {
-        return Ok(Some(found));
-    }
-    for table in tables_of(access, created)? {
-        if let Some(schema) = schema_of(access, &table)?
-            && let Some(found) = of_table(&schema).find(|sequence| sequence.number == number)
-        {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
-}
-
-/// Resolves an argument: a name, or a number as `regclass` prints it.
-pub(crate) fn meant(
-    access: &mut Access<'_>,
-    settings: &Settings,
-    created: &[String],
-    argument: &Value<'_>,
-) -> Result<Sequence> {
-    let wrong_kind =
-        |name: &str| SqlError::new(state::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence"));
-    if let Some(oid) = argument.as_integer() {
-        let number = u32::try_from(oid - crate::catalog::FIRST_OID).ok();
-        let found = number.map(|number| numbered(access, created, number)).transpose()?.flatten();
-        return found.ok_or_else(|| wrong_kind(&oid.to_string()));
-    }
-    let Value::Text(text) = argument else { return Err(wrong_kind("NULL")) };
-    let parts = crate::catalog::name_parts(text);
-    let name = crate::syntax::statements::relation_of(&parts)?;
-    let (name, _) = crate::ddl::schemas::relation(access, settings, created, &name)?;
-    match find(access, created, &name)? {
-        Some(found) => Ok(found),
-        None if access.table(&name).is_ok() => Err(wrong_kind(&name)),
-        None => Err(Sequence::undefined(&name)),
-    }
-}
-
-fn tables_of(access: &Access<'_>, created: &[String]) -> Result<Vec<String>> {
-    let mut names = access.database().tables().names()?;
-    names.extend(created.iter().cloned());
-    names.sort();
-    names.dedup();
-    Ok(names)
-}
-
-fn schema_of(access: &mut Access<'_>, name: &str) -> Result<Option<Arc<Schema>>> {
-    match access.table(name) {
-        Ok((_, schema)) => Ok(Some(schema)),
-        // Dropped or renamed by this transaction.
-        Err(error) if error.state == state::UNDEFINED_TABLE => Ok(None),
-        Err(error) => Err(error),
-    }
-}
 
 fn invalid(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message)
@@ -318,7 +139,7 @@ impl Ddl<'_> {
     }
 
     fn free_name(&mut self, name: &str) -> Result<()> {
-        if self.exists(name)? || crate::ddl::views::find(&mut self.access(), name)?.is_some() {
+        if self.exists(name)? || crate::access::views::find(&mut self.access(), name)?.is_some() {
             return Err(taken(name));
         }
         Ok(())
@@ -603,150 +424,4 @@ impl Ddl<'_> {
 
 fn taken(name: &str) -> SqlError {
     SqlError::new(state::DUPLICATE_TABLE, format!("relation \"{}\" already exists", schema_and_name(name).1))
-}
-
-/// The numbers that a session drew, for currval and lastval.
-#[derive(Debug, Default)]
-pub(crate) struct Numbers {
-    last: Option<u32>,
-    given: HashMap<u32, i64>,
-    /// Position of the last event appended by the session.
-    event: Option<i64>,
-}
-
-/// [`Numbers`] shared by a session and its plans.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Given(Arc<Mutex<Numbers>>);
-
-impl Given {
-    fn numbers(&self) -> MutexGuard<'_, Numbers> {
-        // The data is consistent after every step, so a poisoned lock is usable.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Records a number drawn from a sequence.
-    pub(crate) fn note(&self, sequence: u32, number: i64) {
-        let mut numbers = self.numbers();
-        numbers.last = Some(sequence);
-        numbers.given.insert(sequence, number);
-    }
-
-    /// Records the events of a commit; `None` for a commit without writes.
-    pub(crate) fn note_events(&self, committed: Option<&Committed>) {
-        let appended = committed.map_or(&[][..], |committed| &committed.appended);
-        let last = appended.iter().rev().map(|events| events.last.0).find(|last| *last > 0);
-        if let Some(last) = last {
-            self.numbers().event = i64::try_from(last).ok();
-        }
-    }
-
-    /// Clears it, for DISCARD.
-    pub(crate) fn forget(&self) {
-        *self.numbers() = Numbers::default();
-    }
-}
-
-/// Operation on a sequence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asks {
-    Next,
-    Current,
-    Set,
-    Last,
-    /// The position of the last appended event.
-    Event,
-}
-
-/// A bound call.
-#[derive(Clone)]
-pub(crate) struct SequenceCall {
-    pub(crate) asks: Asks,
-    /// Empty for lastval and last_event_position.
-    pub(crate) name: String,
-    pub(crate) number: u32,
-    pub(crate) tables: Tables,
-    pub(crate) given: Given,
-}
-
-impl std::fmt::Debug for SequenceCall {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} {}", self.asks, self.number)
-    }
-}
-
-impl PartialEq for SequenceCall {
-    fn eq(&self, other: &Self) -> bool {
-        (self.asks, self.number) == (other.asks, other.number)
-    }
-}
-
-impl SequenceCall {
-    pub(crate) fn call(&self, arguments: &[Value<'_>]) -> Result<Value<'static>> {
-        let undefined = |what: &str| {
-            let message = format!("{what} is not yet defined in this session");
-            SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
-        };
-        let name = &self.name;
-        Ok(Value::Int8(match self.asks {
-            Asks::Next => {
-                let number = self.tables.next_number(self.number).map_err(|error| match error {
-                    TablesError::Exhausted { .. } => {
-                        let message = match self.tables.sequence(self.number) {
-                            Ok((steps, ..)) if steps.increment < 0 => {
-                                format!(
-                                    "nextval: reached minimum value of sequence \"{name}\" ({})",
-                                    steps.least
-                                )
-                            }
-                            Ok((steps, ..)) => format!(
-                                "nextval: reached maximum value of sequence \"{name}\" ({})",
-                                steps.greatest
-                            ),
-                            Err(error) => return error.into(),
-                        };
-                        SqlError::new(state::SEQUENCE_LIMIT_EXCEEDED, message)
-                    }
-                    other => other.into(),
-                })?;
-                self.given.note(self.number, number);
-                number
-            }
-            Asks::Current => {
-                let number = self.given.numbers().given.get(&self.number).copied();
-                number.ok_or_else(|| undefined(&format!("currval of sequence \"{name}\"")))?
-            }
-            Asks::Last => {
-                let numbers = self.given.numbers();
-                let last = numbers.last.and_then(|last| numbers.given.get(&last)).copied();
-                last.ok_or_else(|| undefined("lastval"))?
-            }
-            Asks::Event => {
-                let event = self.given.numbers().event;
-                event.ok_or_else(|| undefined("last_event_position"))?
-            }
-            Asks::Set => {
-                let (Some(Value::Int8(number)), is_called) = (arguments.first(), arguments.get(1)) else {
-                    return Ok(Value::Null);
-                };
-                let is_called = match is_called {
-                    None => true,
-                    Some(Value::Bool(is_called)) => *is_called,
-                    Some(_) => return Ok(Value::Null),
-                };
-                self.tables.set_number(self.number, *number, is_called).map_err(|error| match error {
-                    TablesError::OutOfBounds { number, least, greatest } => {
-                        let message = format!(
-                            "setval: value {number} is out of bounds for sequence \"{name}\" ({least}..{greatest})"
-                        );
-                        SqlError::new(state::NUMERIC_VALUE_OUT_OF_RANGE, message)
-                    }
-                    other => other.into(),
-                })?;
-                if is_called {
-                    self.given.numbers().given.insert(self.number, *number);
-                }
-                *number
-            }
-        }))
-    }
 }

@@ -8,11 +8,11 @@ use sqlparser::ast;
 use super::Ddl;
 use super::column::{fresh, not_deferred, plain_columns, unique_index};
 use super::unsupported;
-use crate::bind::scope::{Scope, folded, table_name};
-use crate::ddl::schemas::own;
+use crate::error::{Result, SqlError, state};
+use crate::plan::bind::scope::Scope;
 use crate::plan::nothing_else;
+use crate::syntax::names::{folded, own, table_name};
 use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
 
 static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
     LazyLock::new(|| match parse::template("CREATE TABLE t ()")? {
@@ -43,7 +43,7 @@ impl Ddl<'_> {
         for column in &create.columns {
             columns.push((folded(&column.name), self.data_type(&column.data_type)?.0));
         }
-        scope.add(crate::ddl::schemas::in_full(&name), columns)?;
+        scope.add(crate::syntax::names::in_full(&name), columns)?;
         let mut def = TableDef::new(&name);
         let mut key: Vec<String> = Vec::new();
         let mut key_name = None;

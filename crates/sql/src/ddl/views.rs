@@ -6,49 +6,17 @@
 use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, Value, name_in, schema_and_name};
 use sqlparser::ast;
 
-use crate::bind::scope::{Params, folded, table_name};
+use crate::access::row_source::Access;
+use crate::access::standing::Standing;
+use crate::access::views::{VIEWS, find};
 use crate::catalog::{Written, with_relations};
 use crate::ddl::Ddl;
-use crate::ddl::schemas::own;
-use crate::exec::analytic::Planned;
-use crate::exec::analytic::prepare;
-use crate::exec::row_source::Access;
+use crate::error::{Result, SqlError, state};
+use crate::exec::analytic::{Planned, prepare};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
-use crate::plan::{Planner, Standing};
-use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
-
-/// The table that holds views: name, column names, query.
-pub(crate) const VIEWS: &str = "ropewalk_views";
-
-/// A stored view.
-pub(crate) struct View {
-    pub(crate) columns: Vec<String>,
-    pub(crate) query: ast::Query,
-}
-
-/// The view of this name.
-pub(crate) fn find(access: &mut Access<'_>, name: &str) -> Result<Option<View>> {
-    let table = match access.table(VIEWS) {
-        Ok((table, _)) => table,
-        Err(error) if error.state == state::UNDEFINED_TABLE => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let Some(row) = access.get(&table, &[Value::text(name)])? else { return Ok(None) };
-    let damaged = || SqlError::new(state::DATA_CORRUPTED, format!("the view \"{name}\""));
-    let (Value::Array(columns), Value::Text(query)) = (row.column("columns")?, row.column("query")?) else {
-        return Err(damaged());
-    };
-    let columns = columns.iter().map(|item| match item {
-        Ok(Value::Text(text)) => Ok(text.into_owned()),
-        _ => Err(damaged()),
-    });
-    let columns = columns.collect::<Result<_>>()?;
-    match parse::one(&query)? {
-        parse::Statement::Sql(ast::Statement::Query(query)) => Ok(Some(View { columns, query: *query })),
-        _ => Err(damaged()),
-    }
-}
+use crate::plan::Planner;
+use crate::plan::bind::scope::Params;
+use crate::syntax::names::{folded, own, table_name};
 
 fn planned(ddl: &mut Ddl<'_>, query: &ast::Query) -> Result<Planned> {
     let (settings, created) = (ddl.settings.clone(), ddl.created.clone());
@@ -82,13 +50,13 @@ impl Ddl<'_> {
     fn settled(&mut self, query: &ast::Query) -> Result<String> {
         let settings = self.settings.clone();
         let mut access = self.access();
-        if crate::ddl::schemas::path(&mut access, &settings)? == [PUBLIC] {
+        if crate::access::schemas::path(&mut access, &settings)? == [PUBLIC] {
             return Ok(query.to_string());
         }
         let mut failed = None;
         let text = with_relations(query, &mut |schema, name| {
             let None = schema else { return None };
-            match crate::ddl::schemas::relation(&mut access, &settings, &[], name) {
+            match crate::access::schemas::relation(&mut access, &settings, &[], name) {
                 Ok((kept, _)) => match schema_and_name(&kept).0 {
                     PUBLIC | "" => None,
                     _ => Some(Written::of(&kept)),

@@ -1,85 +1,16 @@
-//! `UPDATE` and `DELETE ... WHERE CURRENT OF cursor`, which sqlparser does not support.
+//! The condition of `WHERE CURRENT OF cursor`, which `syntax::current_of` parses.
 //!
-//! Before parsing, the clause is rewritten to a call of a reserved function. A cursor declared in a
-//! transaction over one table stores the key of each row after its columns. The condition compares the key
+//! A cursor declared in a transaction over one table stores the key of each row after its columns. The condition compares the key
 //! with that of the row fetched last.
 
 use ropewalk::tables::{Schema, Value};
 use sqlparser::ast;
-use sqlparser::tokenizer::{Token, TokenWithSpan, Word};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Compare;
 use crate::plan::{Planner, Select};
-use crate::types::error::{Result, SqlError, state};
-
-/// Name of the reserved function.
-const FUNCTION: &str = "*current_of";
-
-/// The table that a cursor scans, and its current row.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Rows {
-    /// The stored name of the table.
-    pub(crate) table: String,
-    /// The key of the cursor's current row.
-    pub(crate) key: Option<Vec<Value<'static>>>,
-}
-
-/// Rewrites `WHERE CURRENT OF name` to `WHERE "*current_of"('name')`.
-pub(crate) fn as_call(part: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let is_word = |token: &Token, name: &str| matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name));
-    if !part.iter().any(|token| is_word(&token.token, "current")) {
-        return part;
-    }
-    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(part.len());
-    let mut tokens = part.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
-    while let Some(token) = tokens.next() {
-        let begins = is_word(&token.token, "current")
-            && out.last().is_some_and(|before| is_word(&before.token, "where"))
-            && tokens.peek().is_some_and(|next| is_word(&next.token, "of"));
-        if !begins {
-            out.push(token);
-            continue;
-        }
-        tokens.next();
-        let Some(TokenWithSpan { token: Token::Word(Word { value, quote_style, .. }), .. }) = tokens.next()
-        else {
-            // The remaining tokens are not a valid condition; the parser reports the error.
-            out.push(token);
-            continue;
-        };
-        let name = if quote_style.is_some() { value } else { value.to_lowercase() };
-        let call = [
-            Token::make_word(FUNCTION, Some('"')),
-            Token::LParen,
-            Token::SingleQuotedString(name),
-            Token::RParen,
-        ];
-        out.extend(call.into_iter().map(TokenWithSpan::wrap));
-    }
-    out
-}
-
-/// The cursor that a condition names.
-fn cursor_of(condition: &ast::Expr) -> Option<&str> {
-    let ast::Expr::Function(function) = condition else { return None };
-    let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return None };
-    let ast::FunctionArguments::List(list) = &function.args else { return None };
-    let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Value(value)))] =
-        list.args.as_slice()
-    else {
-        return None;
-    };
-    match &value.value {
-        ast::Value::SingleQuotedString(cursor) if name.value == FUNCTION => Some(cursor),
-        _ => None,
-    }
-}
-
-/// True for the name of the reserved function.
-pub(crate) fn is_call(name: &str) -> bool {
-    name == FUNCTION
-}
+use crate::syntax::current_of::cursor_of;
 
 impl Planner<'_> {
     /// The condition that a row is the current one of a cursor; `None` for any other condition.
@@ -90,7 +21,7 @@ impl Planner<'_> {
         let Some(name) = cursor_of(condition) else { return Ok(None) };
         // The cursor's position can differ at the next run.
         self.is_fleeting = true;
-        let cursor = self.standing.cursors.get(name).ok_or_else(|| crate::session::cursor::unknown(name))?;
+        let cursor = self.standing.cursors.get(name).ok_or_else(|| crate::access::cursors::unknown(name))?;
         let invalid = |message: String| SqlError::new(state::INVALID_CURSOR_STATE, message);
         let rows = cursor.rows.as_ref().filter(|rows| rows.table == schema.name()).ok_or_else(|| {
             let table = schema.own_name();

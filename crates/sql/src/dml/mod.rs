@@ -1,5 +1,7 @@
 //! INSERT, UPDATE, DELETE and MERGE: plans and runs.
 
+pub(crate) mod append_event;
 pub(crate) mod current_of;
-pub(crate) mod overriding;
+pub(crate) mod keyed;
+pub(crate) mod merge;
 pub(crate) mod write;

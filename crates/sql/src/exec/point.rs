@@ -11,16 +11,13 @@ use std::sync::Arc;
 
 use ropewalk::tables::{KeyRange, OwnedRow, Row, Value};
 
-use crate::exec::row_source::Access;
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::expr::arith::{Compare, put_identity, sort_order};
-use crate::expr::{Answer, Context, Expr, Input, Nothing, bug};
+use crate::expr::{Answer, Context, Expr, Input, Nothing, Order, Record, bug};
 use crate::functions::aggregate::Running;
 use crate::limits::budget::{Budget, row_bytes};
-use crate::plan::{Asked, Groups, Level, Order, Select, Subquery};
-use crate::types::error::{Result, SqlError, state};
-
-/// A row of a result.
-pub(crate) type Record = Vec<Value<'static>>;
+use crate::plan::{Asked, Groups, Level, Select, Subquery};
 
 /// Takes rows until it returns false.
 pub(crate) type Sink<'s> = dyn FnMut(Record) -> Result<bool> + 's;

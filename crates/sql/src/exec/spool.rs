@@ -12,11 +12,10 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use ropewalk::tables::{Type, Value};
 use tempfile::SpooledTempFile;
 
-use crate::exec::point::Record;
-use crate::expr::bug;
+use crate::error::{Result, SqlError, state};
+use crate::expr::{Record, bug};
 use crate::limits::quota::{Shares, Taken};
 use crate::limits::temp_files::Spooled;
-use crate::types::error::{Result, SqlError, state};
 
 /// Approximate size of a page in bytes.
 const PAGE_BYTES: usize = 128 << 10;

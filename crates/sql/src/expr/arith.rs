@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use ropewalk::tables::{Numeric, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::cast::{to_f64, to_numeric};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::names::{is_integer, is_numeric, type_name};
 
@@ -202,9 +202,7 @@ pub(crate) fn negate(value: &Value<'_>) -> Result<Value<'static>> {
         Value::Float8(v) => Ok(Value::Float8(-v)),
         Value::Numeric(v) => Ok(Value::Numeric(v.negate())),
         Value::Null => Ok(Value::Null),
-        Value::Interval(v) => {
-            interval::negate(*v).map(Value::Interval).ok_or_else(crate::functions::time::too_long)
-        }
+        Value::Interval(v) => interval::negate(*v).map(Value::Interval).ok_or_else(too_long),
         other => {
             let ty = other.value_type().unwrap_or(Type::INT8);
             wide(ty)(other.as_integer().and_then(i64::checked_neg))
@@ -294,4 +292,8 @@ pub(crate) fn put_identity(value: &Value<'_>, out: &mut Vec<u8>) {
             }
         }
     }
+}
+
+pub(crate) fn too_long() -> SqlError {
+    SqlError::new(state::DATETIME_FIELD_OVERFLOW, "interval out of range")
 }

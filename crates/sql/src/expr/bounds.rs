@@ -12,10 +12,10 @@ use std::borrow::Cow;
 
 use ropewalk::tables::{Array, Scalar, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
 use crate::limits::budget::value_bytes;
 use crate::limits::interrupt::Interrupt;
-use crate::types::error::{Result, SqlError, state};
 
 /// Maximum size of a text, a bytea or a document that a function makes.
 pub(crate) const TEXT_BYTES_MAX: usize = 16 << 20;

@@ -4,10 +4,10 @@
 //! narrow, every type becomes text), explicit (every cast with a meaning). The binder decides which one is
 //! allowed; this module performs the cast.
 
-use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
+use ropewalk::tables::{Array, Interval, Jsonb, Numeric, Scalar, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::types::datetime::DAY;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{common, is_integer, rank, same, type_name};
 use crate::types::text_format;
 use crate::types::zone::Zone;
@@ -132,7 +132,7 @@ pub(crate) fn cast_in<'v>(value: Value<'v>, ty: Type, zone: &Zone) -> Result<Val
     Ok(match scalar {
         (Scalar::Json, Value::Jsonb(text)) => Value::Json(text),
         (Scalar::Jsonb, Value::Json(text)) => text_format::from_text(&text, ty)?,
-        (_, Value::Jsonb(text)) => return crate::types::jsonb::cast(&text, ty),
+        (_, Value::Jsonb(text)) => return cast_jsonb(&text, ty),
         (Scalar::Int4, Value::Bool(v)) => Value::Int4(i32::from(v)),
         (Scalar::Bool, Value::Int4(v)) => Value::Bool(v != 0),
         (_, value) if is_integer(ty) && rank(found).is_some() => {
@@ -192,4 +192,29 @@ fn cast_array(array: &Array<'_>, element: Scalar, zone: &Zone) -> Result<Value<'
         items.push(cast_in(item, target, zone)?.into_owned());
     }
     Array::new(element, items).map(Value::Array).map_err(|_| overflow(target))
+}
+
+/// A scalar of jsonb as a value of another type.
+///
+/// # Errors
+/// 22023: the value has another type.
+fn cast_jsonb(text: &str, ty: Type) -> Result<Value<'static>> {
+    let refused = |kind: &str| {
+        let message = format!("cannot cast jsonb {kind} to type {}", type_name(ty));
+        SqlError::new(state::INVALID_PARAMETER_VALUE, message)
+    };
+    let damaged = |_| SqlError::new(state::DATA_CORRUPTED, "a jsonb that is no JSON");
+    match Jsonb::parse(text).map_err(damaged)? {
+        Jsonb::Bool(truth) if ty == Type::BOOL => Ok(Value::Bool(truth)),
+        Jsonb::Number(digits) if ty != Type::BOOL => {
+            let number = text_format::from_text(&digits, Type::NUMERIC)?;
+            Ok(cast(number, ty)?.into_owned())
+        }
+        Jsonb::Null => Err(refused("null")),
+        Jsonb::Bool(_) => Err(refused("boolean")),
+        Jsonb::Number(_) => Err(refused("numeric")),
+        Jsonb::String(_) => Err(refused("string")),
+        Jsonb::Array(_) => Err(refused("array")),
+        Jsonb::Object(_) => Err(refused("object")),
+    }
 }

@@ -6,27 +6,31 @@
 //! is true.
 //! Values are borrowed from the row, the parameters and the expression where they can be.
 
+pub(crate) mod advisory;
 pub(crate) mod arith;
 pub(crate) mod bounds;
 pub(crate) mod cast;
+pub(crate) mod enum_call;
+pub(crate) mod function;
 pub(crate) mod pattern;
+pub(crate) mod sequence_call;
 
 use ropewalk::engine::Env;
 use ropewalk::tables::{Array, OwnedRow, Row, Scalar, Type, Value};
 
 use crate::catalog::CatalogCall;
-use crate::ddl::enums::EnumCall;
-use crate::ddl::sequences::SequenceCall;
+use crate::error::{Result, SqlError, state};
 use crate::exec::nested_loop::{Inner, Nested};
+use crate::expr::advisory::AdvisoryCall;
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::bounds::Operands;
 use crate::expr::cast::cast_in;
+use crate::expr::enum_call::EnumCall;
+use crate::expr::function::Function;
 use crate::expr::pattern::{Like, Pattern, compile};
-use crate::functions::Function;
-use crate::functions::advisory::AdvisoryCall;
+use crate::expr::sequence_call::SequenceCall;
 use crate::limits::budget::value_bytes;
 use crate::limits::interrupt::Interrupt;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::json;
 use crate::types::zone::Zone;
 
@@ -787,4 +791,18 @@ impl Expr {
         self.for_parts(&mut |part| found |= part.is_volatile());
         found
     }
+}
+
+/// A row of a result.
+pub(crate) type Record = Vec<Value<'static>>;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Order {
+    pub(crate) expr: Expr,
+    pub(crate) ty: Type,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+    /// Place in the select list from which to take the value, if evaluating the expression again could
+    /// differ.
+    pub(crate) shown: Option<usize>,
 }

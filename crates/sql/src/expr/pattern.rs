@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
-use crate::functions::lower;
+use crate::error::{Result, SqlError, state};
+
 use crate::limits::quota::{Share, Taken};
-use crate::types::error::{Result, SqlError, state};
 
 /// Maximum size of a compiled regular expression.
 const REGEX_BYTES_MAX: usize = 1 << 20;
@@ -354,6 +354,11 @@ pub(crate) fn similar_pattern(pattern: &str, escape: &str) -> Result<String> {
         }
     }
     Ok(out + ")$")
+}
+
+/// The lower case of a character: a single one, as in PostgreSQL, even where a language uses two.
+pub(crate) fn lower(c: char) -> char {
+    c.to_lowercase().next().unwrap_or(c)
 }
 
 #[cfg(test)]

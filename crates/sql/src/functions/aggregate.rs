@@ -7,17 +7,14 @@ use std::collections::HashSet;
 
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
-use crate::expr::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order};
-use crate::expr::bounds;
+use crate::error::{Result, SqlError, state};
+use crate::expr::arith::{Arith, arithmetic, order, out_of_range, put_identity, sort_order, too_long};
 use crate::expr::cast::{to_f64, to_numeric};
-use crate::expr::{Context, Expr, Input};
+use crate::expr::{Context, Expr, Input, Order, bounds};
 use crate::functions::element_of;
 use crate::functions::json::{json_of, quoted};
 use crate::functions::statistics::{Pair, PairSums, Spread, Sums, carried};
-use crate::functions::time::too_long;
 use crate::limits::budget::{Budget, value_bytes};
-use crate::plan::Order;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::names::{is_integer, is_numeric, rank, shown};
 use crate::types::zone::Zone;

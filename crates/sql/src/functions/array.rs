@@ -6,12 +6,13 @@ use std::collections::HashSet;
 
 use ropewalk::tables::{Scalar, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::arith::{not_distinct, put_identity};
 use crate::expr::bounds::{self, array};
 use crate::expr::bug;
-use crate::functions::{Function, Resolved, int4, text_of};
+use crate::expr::function::Function;
+use crate::functions::{Resolved, int4, text_of};
 use crate::limits::budget::value_bytes;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::common;
 use crate::types::text_format::{to_text, to_text_in};
 use crate::types::zone::Zone;

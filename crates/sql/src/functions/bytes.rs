@@ -9,9 +9,10 @@ use md5::{Digest, Md5};
 use ropewalk::tables::{Type, Value};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::bounds::check_text;
-use crate::functions::{Function, Resolved};
-use crate::types::error::{Result, SqlError, state};
+use crate::expr::function::Function;
+use crate::functions::Resolved;
 
 /// The bytes function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {

@@ -2,9 +2,10 @@
 
 use ropewalk::tables::{Numeric, Type, Value};
 
-use crate::functions::{Function, Resolved, text_of};
+use crate::error::{Result, SqlError, state};
+use crate::expr::function::Function;
+use crate::functions::{Resolved, text_of};
 use crate::types::datetime::DAY;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::zone::Zone;
 use crate::types::{datetime, interval};
 

@@ -5,8 +5,8 @@
 
 use ropewalk::tables::Interval;
 
+use crate::error::{Result, SqlError, state};
 use crate::types::datetime::{self, DAY};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::zone::{Zone, shown_offset};
 
 pub(crate) const MONTHS: [&str; 12] = [

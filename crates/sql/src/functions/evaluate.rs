@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use ropewalk::tables::Value;
 
+use crate::error::Result;
 use crate::expr::bounds::Operands;
 use crate::expr::cast::to_f64;
-use crate::expr::{Context, Expr, Input, bug};
-use crate::expr::{arith, bounds};
-use crate::functions::{Function, int4};
-use crate::types::error::Result;
+use crate::expr::function::Function;
+use crate::expr::{Context, Expr, Input, arith, bounds, bug};
+use crate::functions::int4;
 
 /// Sleeps, and checks for interrupts regularly.
 fn sleep(seconds: f64, cx: &Context<'_>) -> Result<Value<'static>> {

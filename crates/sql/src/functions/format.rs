@@ -10,8 +10,8 @@ use std::str::Chars;
 
 use ropewalk::tables::Value;
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::bounds::check_text;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::text_format::to_text;
 
 const FOR_A_SIGN: &str = "for a single \"%\" use \"%%\"";
@@ -144,7 +144,7 @@ pub(crate) fn format(template: &str, arguments: &[Value<'_>]) -> Result<String> 
         }
         let value = to_text(arguments.take(specifier.argument)?);
         let shown = match (letter, value) {
-            ('I', Some(value)) => crate::catalog::ident(&value),
+            ('I', Some(value)) => crate::syntax::names::ident(&value),
             ('I', None) => {
                 let message = "null values cannot be formatted as an SQL identifier";
                 return Err(SqlError::new(state::NULL_VALUE_NOT_ALLOWED, message));

@@ -4,10 +4,11 @@
 
 use ropewalk::tables::{Type, Value};
 
+use crate::error::{Result, SqlError, state};
+use crate::expr::function::Function;
 use crate::expr::{bounds, bug};
 use crate::functions::array::items;
-use crate::functions::{Function, Resolved, int4, text_of};
-use crate::types::error::{Result, SqlError, state};
+use crate::functions::{Resolved, int4, text_of};
 use crate::types::json;
 use crate::types::text_format::{to_text, to_text_in};
 use crate::types::zone::Zone;

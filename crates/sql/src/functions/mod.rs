@@ -3,7 +3,6 @@
 //! `resolve` finds the function with a name and argument types, `evaluate` calls it. All but a few return
 //! NULL when one argument is NULL.
 
-pub(crate) mod advisory;
 pub(crate) mod aggregate;
 pub(crate) mod array;
 pub(crate) mod bytes;
@@ -12,56 +11,22 @@ pub(crate) mod datetime_template;
 pub(crate) mod evaluate;
 pub(crate) mod format;
 pub(crate) mod json;
+pub(crate) mod jsonb;
 pub(crate) mod number;
 pub(crate) mod number_template;
 pub(crate) mod parse_template;
 pub(crate) mod regex;
 mod resolve;
+pub(crate) mod set_returning;
 pub(crate) mod statistics;
 pub(crate) mod text;
 pub(crate) mod time;
 
+use crate::expr::function::Function;
 use ropewalk::tables::{Scalar, Type, Value};
 
 pub(crate) use date_part::{iso_week, zone_named};
 pub(crate) use resolve::resolve;
-pub(crate) use text::lower;
-
-macro_rules! functions {
-    ($($name:ident),* $(,)?) => {
-        /// A function, named after its effect.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Function { $($name),* }
-
-        impl Function {
-            #[cfg(test)]
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$name),*];
-        }
-    };
-}
-
-functions! {
-    ArrayAppend, ArrayCat, ArrayContained, ArrayContains, ArrayLower, ArrayNdims, ArrayOverlaps, ArrayPosition, ArrayPrepend,
-    ArrayRemove, ArrayToString, ArrayUpper, Cbrt, ClockTimestamp, Decode, Div, Encode, Format, JsonBuildArray,
-    JsonBuildObject, JsonPath, JsonPathText, NumNulls, QuoteIdent, QuoteLiteral, QuoteNullable, RegexpMatch, RegexpSplit,
-    SizePretty, StringToArray, ToChar, ToHex, ToJson, Translate,
-    Abs, ArrayLength, Ascii, Ceil, Chr, Concat, ConcatWs, DatePart, DateTrunc, Exp, Extract, Floor, Greatest, InZone,
-    Initcap,
-    JsonArrayLength, JsonTypeof, JsonbConcat, JsonbContained, JsonbContains, JsonbDelete, JsonbDeleteAll, JsonbDeleteAt,
-    JsonbDeletePath, JsonbExists, JsonbExistsAll, JsonbExistsAny, JsonbInsert, JsonbPretty, JsonbSet, JsonbStripNulls, Least, Left, Length, Ln, Log, Lower, Lpad, Ltrim, MakeDate, Mod, NewUuid, Now, OctetLength, Pi,
-    Power, Random, RegexpReplace, Repeat, Replace, Reverse, Right, Round, Rpad, Rtrim, Sign, Sleep, SplitPart, Sqrt, StartsWith,
-    Strpos, Substr, ToTimestamp, Trim, Trunc, Upper,
-    BitCount, BitLength, BytesConcat, BytesLtrim, BytesPosition, BytesRtrim, BytesSubstr, BytesTrim, ConvertFrom, ConvertTo, GetBit,
-    GetByte, HashText, HashTextExtended, Md5, Overlay, SetBit, SetByte, Sha224, Sha256, Sha384, Sha512,
-    RegexpCount, RegexpInstr, RegexpLike, RegexpReplaceFrom, RegexpSubstr, RegexpSubstring, SimilarPattern,
-    Acos, Acosh, Asin, Asinh, Atan, Atan2, Atanh, Cos, Cosh, Cot, Degrees, Factorial, Gcd, Lcm, MinScale, Radians, Scale, Sin,
-    Sinh, Tan, Tanh, TrimScale, WidthBucket,
-    ArrayDims, ArrayFill, ArrayPositionFrom, ArrayPositions, ArrayReplace, ArraySlice, JsonObject, JsonStripNulls, JsonbSetLax,
-    JsonRow, NumNonnulls, TrimArray,
-    DateBin, IsFinite, ToDate, ToNumber, ToTimestampBy,
-    Age, Between, IntervalAdd, IntervalDivided, IntervalTimes, JustifyDays, JustifyHours, JustifyInterval, Keep, MakeInterval, MakeTime,
-    MakeTimestamp, MakeTimestamptz, Shifted,
-}
 
 /// A function with the types that its arguments are cast to, and its result type.
 pub(crate) struct Resolved {

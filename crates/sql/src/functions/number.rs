@@ -6,11 +6,12 @@ use std::cmp::Ordering;
 
 use ropewalk::tables::{Array, Numeric, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::arith::{Arith, arithmetic, negate, order, out_of_range};
 use crate::expr::cast::to_f64;
+use crate::expr::function::Function;
 use crate::functions::resolve::widest;
-use crate::functions::{Function, Resolved, integer_of};
-use crate::types::error::{Result, SqlError, state};
+use crate::functions::{Resolved, integer_of};
 use crate::types::names::{common, is_integer, is_numeric, rank};
 
 /// The number function with this name, if any.

@@ -5,7 +5,7 @@
 
 use ropewalk::tables::{Numeric, Value};
 
-use crate::types::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError, state};
 
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,9 +4,9 @@
 
 use ropewalk::tables::{Numeric, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::functions::datetime_template::{DAYS, MONTHS};
 use crate::types::datetime::{self, DAY};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::zone::Zone;
 
 /// The fields, longer ones before their prefixes, with their numbers of digits.

@@ -5,10 +5,11 @@
 use regex::{Captures, Regex};
 use ropewalk::tables::{Scalar, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::bounds;
+use crate::expr::function::Function;
 use crate::expr::pattern::{RegexFlags, compile, compile_with, similar_pattern};
-use crate::functions::{Function, Resolved};
-use crate::types::error::{Result, SqlError, state};
+use crate::functions::Resolved;
 
 /// The regular expression function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {

@@ -2,9 +2,8 @@
 
 use ropewalk::tables::Type;
 
-use crate::functions::{Function, Resolved};
-use crate::functions::{array, bytes, date_part, json, number, regex, text, time};
-use crate::types::jsonb;
+use crate::expr::function::Function;
+use crate::functions::{Resolved, array, bytes, date_part, json, jsonb, number, regex, text, time};
 use crate::types::names::common;
 
 /// The function with this name for arguments of these types, if any.

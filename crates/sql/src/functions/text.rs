@@ -6,10 +6,12 @@ use std::collections::{HashMap, HashSet};
 
 use ropewalk::tables::{Array, Scalar, Type, Value};
 
+use crate::error::{Result, SqlError, state};
+use crate::expr::function::Function;
+use crate::expr::pattern::lower;
 use crate::expr::{bounds, bug};
 use crate::functions::format::format;
-use crate::functions::{Function, Resolved, int4, integer_of, text_of};
-use crate::types::error::{Result, SqlError, state};
+use crate::functions::{Resolved, int4, integer_of, text_of};
 use crate::types::text_format::to_text;
 
 /// The text function with this name, if any.
@@ -75,11 +77,6 @@ fn shown_arguments(types: &[Option<Type>]) -> Vec<Type> {
 /// The types of a text and of arguments that are shown.
 fn after_text(types: &[Option<Type>]) -> Vec<Type> {
     [vec![Type::TEXT], shown_arguments(types.get(1..).unwrap_or_default())].concat()
-}
-
-/// The lower case of a character: a single one, as in PostgreSQL, even where a language uses two.
-pub(crate) fn lower(c: char) -> char {
-    c.to_lowercase().next().unwrap_or(c)
 }
 
 /// The upper case of a character; unchanged where that is not a single character, such as `ß`.
@@ -226,7 +223,7 @@ fn join(values: &[Value<'_>], separator: &str) -> Result<Value<'static>> {
 
 /// Text as an SQL literal that is independent of `standard_conforming_strings`.
 pub(crate) fn quoted_literal(text: &str) -> String {
-    let quoted = crate::catalog::literal(text);
+    let quoted = crate::syntax::names::literal(text);
     if quoted.contains('\\') { format!("E{}", quoted.replace('\\', "\\\\")) } else { quoted }
 }
 
@@ -279,7 +276,7 @@ impl Function {
             },
             F::Format if first.is_none_or(Value::is_null) => Value::Null,
             F::Format => Value::text(format(text, values.get(1..).unwrap_or_default())?),
-            F::QuoteIdent => Value::text(crate::catalog::ident(text)),
+            F::QuoteIdent => Value::text(crate::syntax::names::ident(text)),
             F::QuoteNullable if first.is_none_or(Value::is_null) => Value::text("NULL"),
             F::QuoteLiteral | F::QuoteNullable => Value::text(quoted_literal(text)),
             _ => return Ok(None),

@@ -2,11 +2,13 @@
 
 use ropewalk::tables::{Interval, Precision, SECOND_DIGITS_MAX, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
+use crate::expr::arith::too_long;
 use crate::expr::cast::{cast, to_f64};
-use crate::functions::{Function, Resolved, datetime_template, number_template, parse_template};
+use crate::expr::function::Function;
+use crate::functions::{Resolved, datetime_template, number_template, parse_template};
 use crate::types::datetime::{self, DAY};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::names::{interval_precision, rank};
 use crate::types::zone::Zone;
@@ -92,10 +94,6 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         ),
         _ => None,
     }
-}
-
-pub(crate) fn too_long() -> SqlError {
-    SqlError::new(state::DATETIME_FIELD_OVERFLOW, "interval out of range")
 }
 
 fn out_of_range() -> SqlError {

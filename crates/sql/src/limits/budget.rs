@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use ropewalk::tables::Value;
 
-use crate::types::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError, state};
 
 /// Default of [`crate::types::settings::Settings::memory_bytes_max`].
 pub(crate) const MEMORY_BYTES_MAX: usize = 512 << 20;

@@ -13,7 +13,7 @@ use ropewalk::engine::Env;
 use ropewalk::hooks::Nudge;
 use ropewalk::promql::Stop;
 
-use crate::types::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError, state};
 
 /// Approximate number of rows scanned in 0.1 ms.
 const ROWS_PER_LOOK: u32 = 256;

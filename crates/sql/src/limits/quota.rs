@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ropewalk::tables::Value;
 
+use crate::error::{Result, SqlError, SqlState, state};
 use crate::limits::budget::row_bytes;
-use crate::session::Session;
-use crate::types::error::{Result, SqlError, SqlState, state};
 
 /// A bounded resource of the process.
 #[derive(Debug)]
@@ -93,6 +92,15 @@ impl Share {
         Ok(taken)
     }
 
+    /// Reserves memory for rows, if the session then uses at most `max` bytes.
+    ///
+    /// # Errors
+    /// The error of the quota.
+    pub(crate) fn hold(&self, rows: &[Vec<Value<'static>>], max: usize) -> Result<Hold> {
+        let bytes = rows.iter().map(|row| row_bytes(row) as u64).sum();
+        self.take_within(bytes, max as u64).map(Hold)
+    }
+
     /// Reserves bytes.
     ///
     /// # Errors
@@ -107,19 +115,6 @@ impl Share {
 /// Memory of a session that is returned when this value is dropped.
 #[derive(Debug)]
 pub struct Hold(#[expect(dead_code, reason = "returned when dropped")] Taken);
-
-impl Session {
-    /// Reserves memory for rows that a client has not fetched yet, or parameters of a statement that it has
-    /// not run yet.
-    ///
-    /// # Errors
-    /// 53200: more than the session's `work_mem`, or than all sessions may hold.
-    pub fn hold(&self, rows: &[Vec<Value<'static>>]) -> Result<Hold> {
-        let bytes = rows.iter().map(|row| row_bytes(row) as u64).sum();
-        let max = self.settings.memory_bytes_max as u64;
-        self.shares.answers.take_within(bytes, max).map(Hold)
-    }
-}
 
 /// Reserved bytes.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use datafusion::execution::disk_manager::DiskManager;
 use parking_lot::Mutex;
 use ropewalk::Database;
 
-use crate::types::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError, state};
 
 /// Limits of temporary files in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

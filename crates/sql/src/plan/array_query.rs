@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 
 use sqlparser::ast;
 
-use crate::bind::scope::folded;
+use crate::error::{Result, SqlError, state};
+use crate::syntax::names::folded;
 use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
 
 static GATHERING: LazyLock<Option<ast::Query>> = LazyLock::new(|| {
     match parse::template("SELECT coalesce(array_agg(c), '{}') FROM (SELECT 1) AS q (c)")? {

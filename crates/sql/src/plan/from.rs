@@ -5,15 +5,15 @@ use sqlparser::ast;
 use super::Level;
 use super::Order;
 use super::unsupported;
-use crate::bind::scope::{Merged, Present, Scope, folded, parts};
-use crate::bind::{Binder, Typed};
-use crate::ddl::schemas::in_full;
-use crate::exec::access_path::{Path, Wanted};
+use crate::access::access_path::{Path, Wanted};
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Compare;
 use crate::expr::cast::Strength;
 use crate::plan::Planner;
-use crate::types::error::{Result, SqlError, state};
+use crate::plan::bind::scope::{Merged, Present, Scope};
+use crate::plan::bind::{Binder, Typed};
+use crate::syntax::names::{folded, in_full, parts};
 use crate::types::names::common;
 
 #[derive(Default)]

@@ -8,9 +8,8 @@
 //! snapshot. So do complete scans of large tables ([`Select::works_on_large_tables`]).
 
 pub(crate) mod array_query;
-pub(crate) mod explain;
+pub(crate) mod bind;
 pub(crate) mod hoist_locks;
-pub(crate) mod prepared;
 pub(crate) mod row_in_subquery;
 
 mod from;
@@ -21,33 +20,26 @@ use std::sync::{Arc, LazyLock};
 use ropewalk::tables::{Schema, Table, Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::{Params, Scope, table_name};
-use crate::bind::{Binder, Typed};
+use crate::access::access_path::Path;
+use crate::access::enums::Enums;
+use crate::access::row_source::Access;
+use crate::access::schemas;
+use crate::access::standing::Standing;
 use crate::catalog::Catalog;
-use crate::ddl::enums::Enums;
-use crate::ddl::schemas;
-use crate::exec::access_path::Path;
+use crate::error::{Result, SqlError, state};
 use crate::exec::locking::Locking;
-use crate::exec::row_source::Access;
-use crate::expr::Expr;
 use crate::expr::cast::Strength;
+use crate::expr::{Expr, Order};
 use crate::functions::aggregate::Aggregate;
+use crate::plan::bind::scope::{Params, Scope};
+use crate::plan::bind::{Binder, Typed};
+use crate::syntax::names::table_name;
 use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
-use crate::types::settings::Settings;
+use crate::types::outcome::ResultColumn;
 
 use from::{From, place, wanted};
 pub(crate) use from::{alias_of, alone_first, split};
 pub(crate) use output::{check_distinct, check_distinct_on, grouped_expr, label};
-
-/// A column of a result.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ResultColumn {
-    /// Name, not necessarily unique.
-    pub name: String,
-    /// Its type.
-    pub ty: Type,
-}
 
 /// A table of FROM.
 #[derive(Clone)]
@@ -70,17 +62,6 @@ pub(crate) struct Groups {
     pub(crate) keys: Vec<Expr>,
     pub(crate) aggregates: Vec<Aggregate>,
     pub(crate) having: Option<Expr>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Order {
-    pub(crate) expr: Expr,
-    pub(crate) ty: Type,
-    pub(crate) descending: bool,
-    pub(crate) nulls_first: bool,
-    /// Place in the select list from which to take the value, if evaluating the expression again could
-    /// differ.
-    pub(crate) shown: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -220,28 +201,6 @@ pub(crate) struct SetConfig {
     pub(crate) is_local: Expr,
 }
 
-/// Session state that planning depends on, apart from the data.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Standing {
-    pub(crate) settings: Arc<Settings>,
-    /// Tables created by the open transaction, which others cannot list yet.
-    pub(crate) created: Vec<String>,
-    /// Numbers that the session drew from sequences.
-    pub(crate) given: crate::ddl::sequences::Given,
-    /// Its cursors.
-    pub(crate) cursors: Arc<std::collections::BTreeMap<String, crate::session::cursor::CursorShape>>,
-    /// The advisory locks that the session holds.
-    pub(crate) advisory: crate::functions::advisory::Held,
-    /// The channels that the session listens on.
-    pub(crate) heard: Arc<std::collections::BTreeSet<String>>,
-    /// The sessions of the server.
-    pub(crate) peers: crate::session::registry::Known,
-    /// The caller and its rights.
-    pub(crate) acting: crate::session::rights::Acting,
-    /// The session's memory quotas.
-    pub(crate) shares: crate::limits::quota::Shares,
-}
-
 /// Maximum nesting depth of queries.
 const DEPTH_MAX: usize = 16;
 
@@ -255,12 +214,8 @@ pub(crate) fn select_one() -> Option<ast::Query> {
     QUERY.clone()
 }
 
-/// Hint of errors about unsupported queries.
-pub(crate) const HINT: &str = "one table and joins by key are served: WHERE, GROUP BY, HAVING, ORDER BY, LIMIT, and subqueries \
-                               that read nothing of the enclosing query";
-
 pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
-    SqlError::unsupported(what, HINT)
+    SqlError::unsupported_query(what)
 }
 
 /// Rejects unsupported clauses: `given`, with all supported clauses removed, must equal an empty statement.
@@ -286,9 +241,24 @@ fn nothing_but_a_query(query: &ast::Query) -> Result<()> {
     nothing_else(&rest, empty)
 }
 
+/// Maximum number of result columns, as in PostgreSQL.
+const COLUMNS_MAX: usize = 1664;
+
+/// Rejects a result or select list with too many columns.
+///
+/// # Errors
+/// 54011.
+pub(crate) fn check_width(columns: usize) -> Result<()> {
+    if columns <= COLUMNS_MAX {
+        return Ok(());
+    }
+    let message = format!("target lists can have at most {COLUMNS_MAX} entries");
+    Err(SqlError::new(state::TOO_MANY_COLUMNS, message).hint("select fewer columns, or build one document"))
+}
+
 /// Rejects clauses that no planner of SELECT supports.
 pub(crate) fn nothing_but_a_select(select: &ast::Select) -> Result<()> {
-    crate::plan::prepared::check_width(select.projection.len())?;
+    check_width(select.projection.len())?;
     let mut rest = select.clone();
     let empty = QUERY.as_ref().and_then(|query| match query.body.as_ref() {
         ast::SetExpr::Select(select) => Some(select.as_ref()),
@@ -357,6 +327,16 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// The catalog; the plan depends on it after this call.
+    pub(crate) fn catalog(&mut self) -> Result<Arc<Catalog>> {
+        if let Some(catalog) = &self.catalog {
+            return Ok(catalog.clone());
+        }
+        let catalog = Arc::new(Catalog::read(&mut self.access, &self.standing)?);
+        self.catalog = Some(catalog.clone());
+        Ok(catalog)
+    }
+
     /// Planner state to return to with [`Planner::back_to`].
     pub(crate) fn mark(&self) -> (Params, usize, usize, usize) {
         (self.params.clone(), self.subqueries.len(), self.rests_on.len(), self.sets.len())
@@ -365,7 +345,7 @@ impl<'a> Planner<'a> {
     /// Records a call that changes a sequence or takes an advisory lock, which needs the right to append.
     pub(crate) fn may_draw(&mut self) -> Result<()> {
         self.draws = true;
-        self.standing.acting.check(crate::session::rights::Rights::APPEND)
+        self.standing.acting.check(crate::access::rights::Rights::APPEND)
     }
 
     /// Discards everything planned since the mark.

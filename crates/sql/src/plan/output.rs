@@ -7,12 +7,12 @@ use super::Order;
 use super::Planner;
 use super::ResultColumn;
 use super::unsupported;
-use crate::bind::Binder;
-use crate::bind::scope::{Scope, folded, parts, table_name};
-use crate::ddl::schemas::own;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::functions::aggregate::Aggregate;
-use crate::types::error::{Result, SqlError, state};
+use crate::plan::bind::Binder;
+use crate::plan::bind::scope::Scope;
+use crate::syntax::names::{folded, own, parts, table_name};
 
 impl Planner<'_> {
     /// Binds a select list or RETURNING.
@@ -90,7 +90,7 @@ impl Planner<'_> {
             ));
         }
         if !ty.is_ordered() {
-            return Err(crate::bind::scope::no_operator("=", Some(ty), Some(ty)));
+            return Err(crate::plan::bind::scope::no_operator("=", Some(ty), Some(ty)));
         }
         Ok((expr, ty))
     }
@@ -118,7 +118,7 @@ impl Planner<'_> {
             }
         };
         if !ty.is_ordered() {
-            return Err(crate::bind::scope::no_operator("<", Some(ty), Some(ty)));
+            return Err(crate::plan::bind::scope::no_operator("<", Some(ty), Some(ty)));
         }
         let descending = item.options.asc == Some(false);
         let nulls_first = item.options.nulls_first.unwrap_or(descending);
@@ -139,9 +139,7 @@ impl Planner<'_> {
         let known = match ordinal(item, projected, "DISTINCT ON")? {
             // An item written exactly as in the select list is that column, even a subquery or a window
             // function.
-            None => {
-                crate::exec::analytic::written_so(&select.projection, item).and_then(|at| projected.get(at))
-            }
+            None => written_so(&select.projection, item).and_then(|at| projected.get(at)),
             known => known,
         };
         if let Some((expr, column)) = known {
@@ -170,7 +168,7 @@ pub(crate) fn check_distinct<'e>(
     orders: impl IntoIterator<Item = &'e Expr>,
 ) -> Result<()> {
     if let Some(column) = columns.iter().find(|column| !column.ty.is_ordered()) {
-        return Err(crate::bind::scope::no_operator("=", Some(column.ty), Some(column.ty)));
+        return Err(crate::plan::bind::scope::no_operator("=", Some(column.ty), Some(column.ty)));
     }
     if orders.into_iter().any(|order| !output.contains(order)) {
         let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
@@ -373,4 +371,13 @@ fn label_of_query(body: &ast::SetExpr) -> String {
         ast::SetExpr::Values(_) => "column1".into(),
         _ => "?column?".into(),
     }
+}
+
+/// The position of the select-list item that is this expression; `None` where a `*` may have moved positions.
+fn written_so(items: &[ast::SelectItem], expr: &ast::Expr) -> Option<usize> {
+    let is_item = |item: &ast::SelectItem| matches!(item, ast::SelectItem::UnnamedExpr(found) | ast::SelectItem::ExprWithAlias { expr: found, .. } if found == expr);
+    let is_plain = |item: &ast::SelectItem| {
+        matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
+    };
+    items.iter().take_while(|item| is_plain(item)).position(is_item)
 }

@@ -11,9 +11,9 @@ use std::cmp::Ordering;
 
 use sqlparser::ast;
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
 use crate::plan::select_one;
-use crate::types::error::{Result, SqlError, state};
 
 /// The columns of a row constructor: `(a, b)`, `ROW(a, b)`.
 pub(crate) fn row_of(expr: &ast::Expr) -> Option<Vec<ast::Expr>> {

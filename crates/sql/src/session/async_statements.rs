@@ -10,12 +10,13 @@ use std::sync::Arc;
 use ropewalk::tables::{Type, Value};
 use ropewalk::transaction::{Committed, PendingCommit};
 
-use crate::plan::prepared::{Outcome, Prepared};
-use crate::session::registry::{Known, Peers};
+use crate::access::peers::{Known, Peers};
+use crate::error::Result;
+use crate::session::prepared::Prepared;
 use crate::session::row_lock_retry::RowWait;
 use crate::session::{Session, begins_or_ends};
 use crate::syntax::parse::{self, Statement};
-use crate::types::error::Result;
+use crate::types::outcome::Outcome;
 
 /// The remaining statements of one text. See [`Session::script`].
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use ropewalk::tables::{Type, Value};
 
-use crate::plan::prepared::Prepared;
 use crate::session::Session;
+use crate::session::prepared::Prepared;
 use crate::syntax::parse;
 
 /// Longest text that is parameterized.

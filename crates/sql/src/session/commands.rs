@@ -6,19 +6,20 @@ use ropewalk::Isolation;
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::{folded, parts};
+use crate::access::rights::Rights;
+use crate::access::row_source::Access;
 use crate::ddl::{Ddl, create_index_concurrently};
-use crate::exec::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::limits::budget::{Budget, value_bytes};
-use crate::plan::ResultColumn;
-use crate::plan::prepared::{Outcome, Prepared};
-use crate::session::rights::{Rights, StatementKind};
+use crate::session::prepared::Prepared;
+use crate::session::rights::StatementKind;
 use crate::session::transaction::{modes_of, no_transaction};
 use crate::session::{Session, read_only, unsupported};
+use crate::syntax::names::{folded, parts};
 use crate::syntax::parse::Statement;
 use crate::syntax::statements::Utility;
-use crate::types::error::{Result, SqlError, state};
+use crate::types::outcome::{Outcome, ResultColumn};
 use crate::types::settings::{Settings, isolation_name, shown_name};
 
 impl Session {
@@ -83,7 +84,7 @@ impl Session {
                 let name = folded(name);
                 match self.close_cursor(&name) {
                     true => Ok(Outcome::of("CLOSE CURSOR")),
-                    false => Err(crate::session::cursor::unknown(&name)),
+                    false => Err(crate::access::cursors::unknown(&name)),
                 }
             }
             S::Discard { object_type: ast::DiscardObject::SEQUENCES } => {
@@ -237,7 +238,7 @@ impl Session {
             Some(transaction) => Access::Transaction(&db, transaction),
             None => Access::Snapshot(&db, &snapshot),
         };
-        match crate::ddl::enums::data_type(&mut access, &settings, wanted)? {
+        match crate::access::enums::data_type(&mut access, &settings, wanted)? {
             (ty, _, Some(_)) => Ok(ty),
             _ => crate::types::names::plain(wanted),
         }
@@ -252,7 +253,7 @@ impl Session {
             None => Access::Snapshot(&db, &snapshot),
         };
         tables.iter().try_for_each(|table| {
-            let (kept, _) = crate::ddl::schemas::relation(&mut access, &settings, &[], table)?;
+            let (kept, _) = crate::access::schemas::relation(&mut access, &settings, &[], table)?;
             access.table(&kept).map(|_| ())
         })
     }
@@ -285,10 +286,10 @@ impl Session {
             let access = Access::Snapshot(&db, &snapshot);
             let standing = self.standing();
             let mut planner =
-                crate::plan::Planner::beside(access, crate::bind::scope::Params::default(), standing);
-            let scope = crate::bind::scope::Scope::default();
+                crate::plan::Planner::beside(access, crate::plan::bind::scope::Params::default(), standing);
+            let scope = crate::plan::bind::scope::Scope::default();
             let (expr, _) =
-                crate::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
+                crate::plan::bind::Binder::new(&mut planner, &scope, "EXECUTE").bind_closed(parameter)?;
             let is_read = planner.reads || planner.catalog.is_some();
             self.acting.check(if is_read { Rights::READ } else { Rights::NONE })?;
             let env = db.engine().env();

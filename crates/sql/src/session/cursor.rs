@@ -13,65 +13,22 @@ use std::sync::Arc;
 
 use ropewalk::Isolation;
 use ropewalk::tables::Value;
-use sqlparser::ast;
 
-use crate::dml::current_of::{Rows, with_keys};
-use crate::exec::row_source::Access;
+use crate::access::cursors::{CursorShape, Rows, unknown};
+use crate::access::row_source::Access;
+use crate::dml::current_of::with_keys;
+use crate::error::{Result, SqlError, state};
 use crate::exec::spool::Spool;
 use crate::expr::{Context, bug};
 use crate::limits::budget::Budget;
-use crate::plan::ResultColumn;
-use crate::plan::prepared::{Outcome, Plan, Prepared};
 use crate::session::Session;
-use crate::types::error::{Result, SqlError, state};
+use crate::session::prepared::{Plan, Prepared};
+use crate::syntax::cursor_syntax::{Declare, Direction, Fetch};
+use crate::types::outcome::{Outcome, ResultColumn};
 use crate::types::settings::isolation_name;
 
 /// Maximum number of cursors of one session.
 const CURSORS_MAX: usize = 1000;
-
-/// DECLARE.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Declare {
-    pub(crate) name: String,
-    pub(crate) is_binary: bool,
-    /// SCROLL or NO SCROLL; `None` if neither is given.
-    pub(crate) scrolls: Option<bool>,
-    pub(crate) is_held: bool,
-    pub(crate) query: Box<ast::Query>,
-}
-
-/// Direction and distance of a FETCH.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// Number of rows forward, or backward when negative; `None`: all.
-    Forward(Option<i64>),
-    Backward(Option<i64>),
-    Absolute(i64),
-    Relative(i64),
-}
-
-/// FETCH, or MOVE.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fetch {
-    pub(crate) name: String,
-    pub(crate) direction: Direction,
-    /// MOVE: the rows are counted and not returned.
-    pub(crate) moves: bool,
-}
-
-/// Description of a cursor.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct CursorShape {
-    pub(crate) columns: Arc<[ResultColumn]>,
-    pub(crate) statement: String,
-    pub(crate) is_binary: bool,
-    pub(crate) is_held: bool,
-    pub(crate) scrolls: bool,
-    /// Microseconds since 1970.
-    pub(crate) since: i64,
-    /// The table that the cursor scans, for WHERE CURRENT OF.
-    pub(crate) rows: Option<Rows>,
-}
 
 struct Cursor {
     spool: Spool,
@@ -117,10 +74,6 @@ impl Cursors {
         self.all.clear();
         self.shapes = Arc::default();
     }
-}
-
-pub(crate) fn unknown(name: &str) -> SqlError {
-    SqlError::new(state::INVALID_CURSOR_NAME, format!("cursor \"{name}\" does not exist"))
 }
 
 /// The rows that a FETCH returns, in order, and the position after it.
@@ -315,7 +268,7 @@ impl std::fmt::Display for Declare {
             Some(false) => " NO SCROLL",
         };
         let held = if self.is_held { " WITH HOLD" } else { "" };
-        let (name, query) = (crate::catalog::ident(&self.name), &self.query);
+        let (name, query) = (crate::syntax::names::ident(&self.name), &self.query);
         write!(f, "DECLARE {name}{binary}{scrolls} CURSOR{held} FOR {query}")
     }
 }

@@ -10,9 +10,11 @@
 pub(crate) mod async_statements;
 pub(crate) mod auto_parameters;
 pub(crate) mod commands;
+pub(crate) mod copy;
 pub(crate) mod cursor;
+pub(crate) mod explain;
 pub(crate) mod notify;
-pub(crate) mod registry;
+pub(crate) mod prepared;
 pub(crate) mod rights;
 pub(crate) mod row_lock_retry;
 pub(crate) mod set;
@@ -26,18 +28,20 @@ use ropewalk::transaction::PendingCommit;
 use ropewalk::{Database, Isolation, Seq, Transaction};
 use sqlparser::ast;
 
-use crate::exec::row_source::Access;
+use crate::access::row_source::Access;
+use crate::access::standing::Standing;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::limits::budget::Budget;
 use crate::limits::interrupt::{Canceller, Interrupt};
-use crate::plan::Standing;
-use crate::plan::prepared::{Outcome, Plan, Prepared};
+use crate::limits::quota::Hold;
 use crate::session::cursor::Cursors;
 use crate::session::notify::Announcements;
+use crate::session::prepared::{Plan, Prepared};
 use crate::session::row_lock_retry::{Resuming, RowWait};
 use crate::session::transaction::Open;
 use crate::syntax::parse::{self, Statement};
-use crate::types::error::{Result, SqlError, state};
+use crate::types::outcome::Outcome;
 use crate::types::settings::{Settings, isolation_name};
 
 /// Maximum number of plans that a session caches, by statement text.
@@ -67,14 +71,14 @@ pub struct Session {
     canceller: Canceller,
     pub(crate) announcements: Announcements,
     /// Values that this session got from sequences (`currval`, `lastval`).
-    pub(crate) given: crate::ddl::sequences::Given,
+    pub(crate) given: crate::expr::sequence_call::Given,
     pub(crate) cursors: Cursors,
     /// True while commits are put into `pending` instead of being waited for.
     pub(crate) submits: bool,
     pub(crate) pending: Option<PendingCommit>,
-    pub(crate) advisory: crate::functions::advisory::Held,
-    pub(crate) peers: crate::session::registry::Known,
-    pub(crate) acting: crate::session::rights::Acting,
+    pub(crate) advisory: crate::expr::advisory::Held,
+    pub(crate) peers: crate::access::peers::Known,
+    pub(crate) acting: crate::access::rights::Acting,
     pub(crate) shares: crate::limits::quota::Shares,
     /// The row wait that blocks the submitted statement; `resuming` holds the state to resume it with.
     pub(crate) waits: Option<RowWait>,
@@ -92,7 +96,7 @@ impl Session {
     /// A session with the given settings.
     pub fn with_settings(db: Database, settings: Settings) -> Self {
         let settings = Arc::new(settings);
-        let advisory = crate::functions::advisory::Held::of(&db);
+        let advisory = crate::expr::advisory::Held::of(&db);
         Self {
             db,
             settings,
@@ -102,11 +106,11 @@ impl Session {
             named: HashMap::new(),
             canceller: Canceller::default(),
             announcements: Announcements::default(),
-            given: crate::ddl::sequences::Given::default(),
+            given: crate::expr::sequence_call::Given::default(),
             cursors: Cursors::default(),
             advisory,
-            peers: crate::session::registry::Known::default(),
-            acting: crate::session::rights::Acting::default(),
+            peers: crate::access::peers::Known::default(),
+            acting: crate::access::rights::Acting::default(),
             shares: crate::limits::quota::Shares::default(),
             submits: false,
             pending: None,
@@ -524,4 +528,15 @@ pub(crate) fn read_only(statement: impl std::fmt::Display) -> SqlError {
 pub(crate) fn unsupported(statement: impl std::fmt::Display) -> SqlError {
     let text: String = statement.to_string().chars().take(80).collect();
     SqlError::unsupported(text, "this statement is not implemented")
+}
+
+impl Session {
+    /// Reserves memory for rows that a client has not fetched yet, or parameters of a statement that it has
+    /// not run yet.
+    ///
+    /// # Errors
+    /// 53200: more than the session's `work_mem`, or than all sessions may hold.
+    pub fn hold(&self, rows: &[Vec<Value<'static>>]) -> Result<Hold> {
+        self.shares.answers.hold(rows, self.settings.memory_bytes_max)
+    }
 }

@@ -13,14 +13,15 @@ use std::sync::Arc;
 use ropewalk::tables::{Array, Scalar, Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::{Scope, folded, parts};
-use crate::bind::{Binder, Typed};
+use crate::error::{Result, SqlError, state};
 use crate::expr::cast::Strength;
 use crate::expr::{Context, Expr};
 use crate::plan::Planner;
-use crate::plan::prepared::Outcome;
+use crate::plan::bind::scope::Scope;
+use crate::plan::bind::{Binder, Typed};
 use crate::session::Session;
-use crate::types::error::{Result, SqlError, state};
+use crate::syntax::names::{folded, parts};
+use crate::types::outcome::Outcome;
 
 /// PostgreSQL's limit on the length of a channel name.
 const CHANNEL_BYTES_MAX: usize = 63;

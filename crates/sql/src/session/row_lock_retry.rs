@@ -18,13 +18,14 @@ use ropewalk::hooks::{Blocked, LockWait};
 use ropewalk::tables::Value;
 use ropewalk::{Database, Error, Isolation, Seq, Transaction};
 
-use crate::exec::row_source::Access;
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::limits::budget::Budget;
 use crate::limits::interrupt::{Canceller, Interrupt};
-use crate::plan::prepared::{Outcome, Prepared};
+use crate::session::prepared::Prepared;
 use crate::session::{Session, read_only};
-use crate::types::error::{Result, SqlError, state};
+use crate::types::outcome::Outcome;
 use crate::types::settings::Settings;
 
 /// Longest wait for a commit to become visible before the engine is checked for a stop.

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use ropewalk::tables::Value;
 use sqlparser::ast;
 
-use crate::bind::scope::{folded, parts};
+use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
 use crate::limits::budget::MEMORY_BYTES_MAX;
-use crate::plan::prepared::{Outcome, Prepared};
+use crate::session::prepared::Prepared;
 use crate::session::transaction::modes_of;
 use crate::session::{Session, unsupported};
+use crate::syntax::names::{folded, parts};
 use crate::syntax::parse::{self, Statement};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
+use crate::types::outcome::Outcome;
 use crate::types::settings::Settings;
 use crate::types::zone::Zone;
 
@@ -83,7 +84,7 @@ impl Session {
                     values if name == "search_path" => {
                         let written = |value: &ast::Expr| match text(value) {
                             empty if empty.is_empty() => "\"\"".to_owned(),
-                            name => crate::catalog::ident(&name),
+                            name => crate::syntax::names::ident(&name),
                         };
                         values.iter().map(written).collect::<Vec<_>>().join(", ")
                     }

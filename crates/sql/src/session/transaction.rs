@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ropewalk::{Durability, Isolation, Transaction};
 use sqlparser::ast;
 
-use crate::plan::prepared::Outcome;
+use crate::error::{Result, SqlError, state};
 use crate::session::notify::Announcement;
 use crate::session::{Session, failed, read_only};
-use crate::types::error::{Result, SqlError, state};
+use crate::types::outcome::Outcome;
 use crate::types::settings::Settings;
 
 pub(crate) struct Open {

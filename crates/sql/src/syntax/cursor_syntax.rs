@@ -1,10 +1,11 @@
 //! Parsing of DECLARE, FETCH and MOVE.
 
+use sqlparser::ast;
 use sqlparser::tokenizer::Token;
 
-use crate::session::cursor::{Declare, Direction, Fetch};
+use crate::error::Result;
+
 use crate::syntax::statements::{Utility, Words};
-use crate::types::error::Result;
 
 /// Parses the rest after DECLARE.
 pub(crate) fn declare(words: &mut Words<'_>) -> Result<Utility> {
@@ -65,4 +66,34 @@ fn direction(words: &mut Words<'_>) -> Result<Direction> {
         _ => Some(1),
     };
     Ok(if is_backward { Direction::Backward(count) } else { Direction::Forward(count) })
+}
+
+/// DECLARE.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Declare {
+    pub(crate) name: String,
+    pub(crate) is_binary: bool,
+    /// SCROLL or NO SCROLL; `None` if neither is given.
+    pub(crate) scrolls: Option<bool>,
+    pub(crate) is_held: bool,
+    pub(crate) query: Box<ast::Query>,
+}
+
+/// Direction and distance of a FETCH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// Number of rows forward, or backward when negative; `None`: all.
+    Forward(Option<i64>),
+    Backward(Option<i64>),
+    Absolute(i64),
+    Relative(i64),
+}
+
+/// FETCH, or MOVE.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fetch {
+    pub(crate) name: String,
+    pub(crate) direction: Direction,
+    /// MOVE: the rows are counted and not returned.
+    pub(crate) moves: bool,
 }

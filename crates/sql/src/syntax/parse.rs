@@ -6,9 +6,9 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
+use crate::error::{Location, Result, SqlError, state};
 use crate::syntax::dialect::Bounded;
 use crate::syntax::statements::{self, Utility};
-use crate::types::error::{Location, Result, SqlError, state};
 
 /// Maximum size of a text with one or more statements.
 pub(crate) const STATEMENT_BYTES_MAX: usize = 16 << 20;
@@ -301,9 +301,9 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
             return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message).hint("split the text"));
         }
         let part = statements::identity_in_order(plain_operators(fetch_as_limit(without_only(part))));
-        let part = crate::exec::locking::limits_first(crate::exec::locking::plain_strengths(part));
-        let part = crate::dml::current_of::as_call(part);
-        let (part, overriding) = crate::dml::overriding::taken(part);
+        let part = crate::syntax::row_locks::limits_first(crate::syntax::row_locks::plain_strengths(part));
+        let part = crate::syntax::current_of::as_call(part);
+        let (part, overriding) = crate::syntax::overriding::taken(part);
         if let Some(utility) = statements::parse(&part)? {
             statements.push(Statement::Utility(utility));
             continue;
@@ -313,7 +313,7 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
             Parser::new(&bounded).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(part);
         let mut parsed = parser.parse_statements().map_err(|error| refused(&bounded, error))?;
         if let (Some(overriding), Some(statement)) = (overriding, parsed.first_mut()) {
-            crate::dml::overriding::mark(statement, overriding);
+            crate::syntax::overriding::mark(statement, overriding);
         }
         statements.extend(parsed.into_iter().map(Statement::Sql));
     }

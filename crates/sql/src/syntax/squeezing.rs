@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::types::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError, state};
 
 /// Maximum number of tokens in a text, including blanks.
 const TOKENS_MAX: usize = 500_000;

@@ -7,11 +7,11 @@ use sqlparser::ast;
 use sqlparser::parser::Parser;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use crate::copy::statement::{Copied, CopyStatement, Direction};
-use crate::session::cursor::{Declare, Fetch};
+use crate::error::{Result, SqlError, state};
+use crate::syntax::copy_statement::{Copied, CopyStatement, Direction};
 use crate::syntax::cursor_syntax;
+use crate::syntax::cursor_syntax::{Declare, Fetch};
 use crate::syntax::dialect::Bounded;
-use crate::types::error::{Result, SqlError, state};
 
 /// A utility statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -414,7 +414,7 @@ impl<'t> Words<'t> {
 
 pub(crate) fn relation_of(parts: &[String]) -> Result<String> {
     let name = parts.iter().map(|part| ast::ObjectNamePart::Identifier(ast::Ident::with_quote('"', part)));
-    crate::bind::scope::table_name(&ast::ObjectName(name.collect()))
+    crate::syntax::names::table_name(&ast::ObjectName(name.collect()))
 }
 
 /// `ALTER ... SET SCHEMA s`, which the parser does not know; `None` for other statements.

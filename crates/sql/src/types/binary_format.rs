@@ -4,7 +4,7 @@
 
 use ropewalk::tables::{Array, Interval, Numeric, Scalar, Type, Value};
 
-use crate::types::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError, state};
 use crate::types::names::{oid, type_name};
 use crate::types::text_format::from_text;
 

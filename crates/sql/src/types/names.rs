@@ -5,7 +5,7 @@ use sqlparser::ast::{
     ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, IntervalFields, TimezoneInfo,
 };
 
-use crate::types::error::{Result, SqlError, state};
+use crate::error::{Result, SqlError, state};
 
 const TYPES: &str = "use bool, smallint, integer, bigint, real, double precision, numeric(p,s), text, varchar(n), \
                      bytea, date, time, timestamp, timestamptz, interval, uuid, json, jsonb or arrays of them";
@@ -177,7 +177,9 @@ pub(crate) fn short_name(data_type: &DataType) -> String {
                 scalar => scalar.to_string(),
             },
             Err(_) => {
-                match crate::ddl::enums::custom_name(other).map(|(name, _)| crate::bind::scope::parts(name)) {
+                match crate::syntax::names::custom_name(other)
+                    .map(|(name, _)| crate::syntax::names::parts(name))
+                {
                     Some(Ok(parts)) => parts.last().cloned().unwrap_or_default(),
                     _ => other.to_string().to_lowercase(),
                 }
@@ -225,8 +227,11 @@ pub(crate) fn named(name: &str) -> Option<Type> {
     })
 }
 
+/// First number of user objects; PostgreSQL's system objects have smaller ones.
+pub(crate) const FIRST_OID: i64 = 16_384;
+
 /// Numbers of enum types, which are objects of the tables model, and of their arrays.
-const ENUM_OID: u32 = crate::catalog::FIRST_OID as u32;
+const ENUM_OID: u32 = FIRST_OID as u32;
 const ENUM_ARRAY_OID: u32 = 0x1000_0000;
 
 /// The enum type, or array of one, with this number.

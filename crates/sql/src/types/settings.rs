@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use ropewalk::{Durability, Isolation};
 
-use crate::exec::executor::Executor;
+use crate::error::{Result, SqlError, state};
 use crate::limits::budget::MEMORY_BYTES_MAX;
-use crate::types::error::{Result, SqlError, state};
+use crate::types::executor::Executor;
 use crate::types::zone::Zone;
 
 /// Maximum size of the names and values in [`Settings::others`].
@@ -205,7 +205,7 @@ fn bytes(text: &str) -> Option<usize> {
 
 /// The name of a variable for SHOW.
 pub(crate) fn shown_name(variable: &[sqlparser::ast::Ident]) -> String {
-    let name = variable.iter().map(crate::bind::scope::folded).collect::<Vec<_>>().join("_");
+    let name = variable.iter().map(crate::syntax::names::folded).collect::<Vec<_>>().join("_");
     match name.as_str() {
         "transaction_isolation_level" => "transaction_isolation".into(),
         "time_zone" => "timezone".into(),

@@ -2,8 +2,8 @@
 
 use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::types::datetime::{self, Wrong};
-use crate::types::error::{Result, SqlError, state};
 use crate::types::interval;
 use crate::types::names::type_name;
 use crate::types::zone::Zone;

@@ -14,17 +14,20 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use ropewalk_wire::{ConnectionMemory, Credentials, Reservation, WireError};
+use ropewalk::documents::lang::{LangError, Writer};
+use ropewalk_wire::{ConnectionMemory, Reservation, WireError};
 use tokio::io::{
     AsyncBufRead as _, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
     BufReader,
 };
 
-use crate::call::{Client, Line};
-use crate::documents::lang::{LangError, Writer};
-use crate::failure::{Failure, Outcome};
-use crate::frame::{COMPRESSED_BYTES, FrameError, HEADER_BYTES, Header, Request};
-use crate::{Mongo, Shared, command, hello, read};
+use crate::call::client::{Client, Line};
+use crate::command;
+use crate::crud::read;
+use crate::protocol::failure::Failure;
+use crate::protocol::frame::{COMPRESSED_BYTES, FrameError, HEADER_BYTES, Header, Request};
+use crate::server::hello;
+use crate::state::Shared;
 
 /// Read buffer: most requests fit.
 const READ_BYTES: usize = 8 << 10;
@@ -62,8 +65,8 @@ pub(crate) enum Ended {
 }
 
 /// A client with its stream.
-struct Conversation<'m, S> {
-    mongo: &'m Mongo,
+struct Conversation<'s, S> {
+    shared: &'s Shared,
     stream: BufReader<S>,
     client: Client,
     /// Id of the last reply.
@@ -80,7 +83,7 @@ type StaysOpen = bool;
 /// A client without login costs no more memory than its messages. The futures of commands are much larger;
 /// they are allocated for each command before login, and once for all commands after it.
 pub(crate) async fn serve<S>(
-    mongo: &Mongo,
+    shared: &Shared,
     id: i32,
     stream: S,
     peer: Option<SocketAddr>,
@@ -91,11 +94,11 @@ where
 {
     let peer_text = peer.map_or_else(|| "local".to_owned(), |peer| peer.to_string());
     let mut conversation = Conversation {
-        mongo,
+        shared,
         stream: BufReader::with_capacity(LOGIN_READ_BYTES, stream),
         client: Client {
             connection: id,
-            seat: mongo.0.operations.enter(id, &peer_text),
+            seat: shared.operations.enter(id, &peer_text),
             peer: peer.map(|peer| peer.ip()),
             peer_text,
             local: local.map(|local| local.to_string()),
@@ -108,12 +111,12 @@ where
             compressors: Vec::new(),
         },
         replies: 0,
-        memory: mongo.0.service.request_memory().connection(),
+        memory: shared.service.request_memory().connection(),
     };
     loop {
         let stays_open = {
             let Some((request, _reservation)) = conversation.next().await? else { return Ok(()) };
-            match hello::pause(&mongo.0, &request) {
+            match hello::pause(shared, &request) {
                 Some(pause) => conversation.answer_later(&request, pause).await?,
                 None => Box::pin(conversation.answer(&request)).await?,
             }
@@ -130,7 +133,7 @@ where
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
     fn must_log_in(&self) -> bool {
-        !self.client.logged_in && !self.mongo.0.service.access().admits_anonymous()
+        !self.client.logged_in && !self.shared.service.access().admits_anonymous()
     }
 
     /// Serves a client that needs no login any more.
@@ -138,7 +141,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
         let stream = BufReader::with_capacity(READ_BYTES, self.stream.into_inner());
         let mut conversation = Self { stream, ..self };
         while let Some((request, _reservation)) = conversation.next().await? {
-            let stays_open = match hello::pause(&conversation.mongo.0, &request) {
+            let stays_open = match hello::pause(conversation.shared, &request) {
                 Some(pause) => conversation.answer_later(&request, pause).await?,
                 None => conversation.answer(&request).await?,
             };
@@ -152,7 +155,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
     /// Receives the next request with the reservation of its memory; `None` when the client disconnected or
     /// the server stops.
     async fn next(&mut self) -> Result<Option<(Request, Reservation)>, Ended> {
-        let shared = &*self.mongo.0;
+        let shared = self.shared;
         loop {
             let must_log_in = self.must_log_in();
             let silence_max = if must_log_in { LOGIN_SILENCE_MAX } else { Duration::MAX };
@@ -192,13 +195,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.mongo.0.service.stop().wait() => return Ok(false),
+                () = self.shared.service.stop().wait() => return Ok(false),
                 // The client has disconnected, or sent another message.
                 gone = self.stream.fill_buf() => return Ok(!gone?.is_empty()),
             }
             let line = Wire::new(&mut self.stream);
             // Boxed, because most of the time is spent in waiting.
-            let reply = Box::pin(command::run(self.mongo, &mut self.client, request, &line)).await;
+            let reply = Box::pin(command::run(self.shared, &mut self.client, request, &line)).await;
             let Some(reply) = reply else { return Ok(false) };
             self.replies = self.replies.wrapping_add(1);
             let more = request.exhaust_allowed;
@@ -215,7 +218,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Conversation<'_, S> {
         let mut to = request.id;
         loop {
             let line = Wire::new(&mut self.stream);
-            let reply = command::run(self.mongo, &mut self.client, request, &line).await;
+            let reply = command::run(self.shared, &mut self.client, request, &line).await;
             let Some(reply) = reply else { return Ok(false) };
             if request.more_to_come {
                 return Ok(true);
@@ -321,24 +324,6 @@ where
     Ok((header, bytes))
 }
 
-impl Client {
-    /// Authenticates the client again; while there are no users, every client is admitted.
-    ///
-    /// # Errors
-    /// Users cannot be read.
-    pub(crate) async fn look_again(&mut self, shared: &Shared) -> Outcome<()> {
-        let access = shared.service.access();
-        if let Some(caller) = &mut self.caller
-            && access.still(caller, &mut self.seen).is_ok()
-        {
-            return Ok(());
-        }
-        self.caller = access.authenticate(Credentials::None, self.peer).await.ok();
-        self.logged_in = false;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::DuplexStream;
@@ -347,7 +332,7 @@ mod tests {
 
     /// Size of the future that `serve` returns.
     fn serve_bytes<'a, F>(
-        _serve: impl Fn(&'a Mongo, i32, DuplexStream, Option<SocketAddr>, Option<SocketAddr>) -> F,
+        _serve: impl Fn(&'a Shared, i32, DuplexStream, Option<SocketAddr>, Option<SocketAddr>) -> F,
     ) -> usize {
         size_of::<F>()
     }

@@ -25,17 +25,18 @@ use super::Source;
 use super::Update;
 use super::Written;
 use super::run::{cast_to, given};
-use crate::bind::scope::folded;
+use crate::access::row_source::Access;
+use crate::dml::keyed::Keyed;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::Finder;
-use crate::exec::analytic::Keyed;
 use crate::exec::locking::{Locking, unskippable};
 use crate::exec::nested_loop::{Filled, Last, Named, Node, fill_expr};
-use crate::exec::point::{Record, run};
-use crate::exec::row_source::Access;
-use crate::expr::{Context, Expr, bug};
+use crate::exec::point::run;
+use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
-use crate::plan::{Planner, ResultColumn, Select};
-use crate::types::error::{Result, SqlError, state};
+use crate::plan::{Planner, Select};
+use crate::syntax::names::folded;
+use crate::types::outcome::ResultColumn;
 
 /// A statement with WITH whose queries write or lock rows.
 pub(crate) struct Chain {

@@ -16,11 +16,12 @@ use std::sync::Arc;
 
 use ropewalk::tables::{Schema, Table, Type};
 
-use crate::dml::overriding::Overriding;
-use crate::exec::access_path::Path;
+use crate::access::access_path::Path;
+use crate::error::SqlError;
 use crate::expr::Expr;
-use crate::plan::{ResultColumn, Select};
-use crate::types::error::SqlError;
+use crate::plan::Select;
+use crate::syntax::overriding::Overriding;
+use crate::types::outcome::ResultColumn;
 
 pub(crate) use chain::{Chain, writes};
 pub(crate) use plan::{
@@ -74,7 +75,7 @@ pub(crate) struct Insert {
     pub(crate) returning: Option<Returning>,
     /// Columns without a value that draw from sequences: place and sequence.
     numbered: Vec<(usize, u32)>,
-    given: crate::ddl::sequences::Given,
+    given: crate::expr::sequence_call::Given,
     overriding: Option<Overriding>,
 }
 

@@ -15,18 +15,17 @@ use super::Source;
 use super::Target;
 use super::Update;
 use super::unsupported;
-use crate::bind::scope::{Scope, folded, parts};
-use crate::bind::{Binder, Typed};
-use crate::ddl::schemas::in_full;
-use crate::dml::overriding::Overriding;
-use crate::exec::access_path::Path;
-use crate::exec::analytic::Finder;
-use crate::exec::analytic::may_serve;
+use crate::access::access_path::Path;
+use crate::error::{Result, SqlError, state};
+use crate::exec::analytic::{Finder, may_serve};
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
+use crate::plan::bind::scope::Scope;
+use crate::plan::bind::{Binder, Typed};
 use crate::plan::{Planner, Select, alias_of, nothing_else, split};
+use crate::syntax::names::{folded, in_full, parts};
+use crate::syntax::overriding::Overriding;
 use crate::syntax::parse;
-use crate::types::error::{Result, SqlError, state};
 
 static INSERT: LazyLock<Option<ast::Insert>> =
     LazyLock::new(|| match parse::template("INSERT INTO t VALUES (1)")? {
@@ -105,7 +104,7 @@ fn nothing_but_an_insert(insert: &ast::Insert) -> Result<()> {
     }
     rest.columns.clear();
     (rest.on, rest.returning, rest.table_alias) = (None, None, None);
-    if crate::dml::overriding::of(insert).is_some() {
+    if crate::syntax::overriding::of(insert).is_some() {
         rest.settings = None;
     }
     nothing_else(&rest, empty)
@@ -189,7 +188,7 @@ impl Planner<'_> {
 
     pub(crate) fn insert(&mut self, insert: &ast::Insert) -> Result<Insert> {
         nothing_but_an_insert(insert)?;
-        let overriding = crate::dml::overriding::of(insert);
+        let overriding = crate::syntax::overriding::of(insert);
         let ast::TableObject::TableName(name) = &insert.table else { return Err(unsupported(&insert.table)) };
         let (table, schema) = self.target_table(name)?;
         let alias = match &insert.table_alias {
@@ -362,7 +361,7 @@ impl Planner<'_> {
         let shows_clock = |(place, column): (usize, &ropewalk::tables::Column)| {
             let is_now = *column.default_value() == ropewalk::tables::DefaultValue::Now;
             let ty = column.column_type();
-            let now = Box::new(Expr::Call(crate::functions::Function::Now, Vec::new()));
+            let now = Box::new(Expr::Call(crate::expr::function::Function::Now, Vec::new()));
             (is_now && ty != Type::TIMESTAMPTZ).then_some((place, Expr::Cast(now, ty)))
         };
         schema.columns().iter().enumerate().filter_map(shows_clock).collect()

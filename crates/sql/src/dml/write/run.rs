@@ -11,14 +11,14 @@ use super::Source;
 use super::Target;
 use super::Update;
 use super::unsupported;
-use crate::dml::overriding::Overriding;
-use crate::exec::access_path::{Path, key_value};
-use crate::exec::point::{Record, run};
-use crate::exec::row_source::Access;
+use crate::access::access_path::{Path, key_value};
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
+use crate::exec::point::run;
 use crate::expr::cast::cast_in;
-use crate::expr::{Context, Expr, Input, Nothing, bug};
+use crate::expr::{Context, Expr, Input, Nothing, Record, bug};
 use crate::limits::budget::{Budget, value_bytes};
-use crate::types::error::{Result, SqlError, state};
+use crate::syntax::overriding::Overriding;
 
 /// Number of written rows, and the rows of RETURNING.
 #[derive(Default)]
@@ -374,7 +374,7 @@ pub(crate) fn default_value(schema: &Schema, place: usize, cx: &Context<'_>) -> 
         D::Value(value) => value.clone(),
         D::Now => cast_in(Value::Timestamptz(cx.now), column.column_type(), cx.zone)?.into_owned(),
         D::Next(_) => return Err(unsupported("SET a column TO DEFAULT that a sequence numbers")),
-        D::NewUuid => Expr::Call(crate::functions::Function::NewUuid, Vec::new()).constant(cx)?,
+        D::NewUuid => Expr::Call(crate::expr::function::Function::NewUuid, Vec::new()).constant(cx)?,
     })
 }
 

@@ -20,14 +20,15 @@ use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::{Params, Scope};
-use crate::exec::point::Record;
-use crate::exec::row_source::Access;
-use crate::expr::{Context, Expr};
+use crate::access::row_source::Access;
+use crate::access::standing::Standing;
+use crate::error::{Result, SqlError};
+use crate::expr::{Context, Expr, Order, Record};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::limits::interrupt::Canceller;
-use crate::plan::{Asked, Order, Planner, ResultColumn, Standing};
-use crate::types::error::{Result, SqlError};
+use crate::plan::bind::scope::{Params, Scope};
+use crate::plan::{Asked, Planner};
+use crate::types::outcome::ResultColumn;
 
 mod build;
 mod kernel;
@@ -45,11 +46,7 @@ use run::{Limits, Mode};
 pub(crate) use scan::rows::Rows;
 use scan::rows::Source;
 
-pub(crate) use build::append::Append;
-pub(crate) use build::dml::Keyed;
 pub(crate) use build::finder::Finder;
-pub(crate) use build::merge::Merge;
-pub(crate) use build::select::written_so;
 pub(crate) use run::from_engine;
 pub(crate) use scan::columns::has_rows;
 pub use scan::columns::{column_bytes, default_column_bytes, limit_columns};
@@ -65,7 +62,7 @@ pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
 /// True when the engine may run a query that the planner by keys rejected: an unsupported feature or an
 /// unknown table.
 pub(crate) fn may_serve(error: &SqlError) -> bool {
-    use crate::types::error::state;
+    use crate::error::state;
     matches!(error.state, state::FEATURE_NOT_SUPPORTED | state::UNDEFINED_TABLE | state::INVALID_SCHEMA_NAME)
 }
 
@@ -253,7 +250,7 @@ impl Planner<'_> {
             (_, [col]) => Some(col.clone()),
             _ => {
                 let message = "subquery must return only one column";
-                return Err(SqlError::new(crate::types::error::state::SYNTAX_ERROR, message));
+                return Err(SqlError::new(crate::error::state::SYNTAX_ERROR, message));
             }
         };
         let ty = column.as_ref().map(|col| col.ty);
@@ -396,7 +393,7 @@ impl WholeQuery {
         let relation = planner.relation(&self.query)?;
         if relation.result().as_slice() != self.columns.as_ref() {
             return Err(SqlError::new(
-                crate::types::error::state::FEATURE_NOT_SUPPORTED,
+                crate::error::state::FEATURE_NOT_SUPPORTED,
                 "cached plan must not change result type",
             )
             .hint("prepare the statement again"));

@@ -32,6 +32,8 @@ use futures_util::future::{Either, select};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::guards::KeepGuards;
 use crate::exec::analytic::memory::StatementMemory;
 use crate::exec::analytic::rules::constants::ForgetConstants;
@@ -40,10 +42,8 @@ use crate::exec::analytic::rules::filters_over_groups::FiltersOverGroups;
 use crate::exec::analytic::rules::in_order::PutInOrder;
 use crate::exec::analytic::rules::sorted_joins::JoinSorted;
 use crate::exec::analytic::scan::rows::{Request, Want, read};
-use crate::exec::row_source::Access;
 use crate::expr::{Context, bug};
 use crate::limits::temp_files::{TempFiles, disk_full};
-use crate::types::error::{Result, SqlError, state};
 
 /// Maximum number of batches that wait for the session.
 const WAITING: usize = 4;

@@ -10,8 +10,8 @@ use super::Node;
 use super::Output;
 use super::Select;
 use super::Source;
-use crate::expr::Expr;
-use crate::plan::{Groups, Order};
+use crate::expr::{Expr, Order};
+use crate::plan::Groups;
 
 /// Widths of the accessible rows: those of the enclosing queries, outermost first, then that of the current
 /// one.

@@ -14,7 +14,6 @@
 mod check;
 mod nested;
 mod plan;
-mod rows;
 mod run;
 
 use std::cmp::Ordering;
@@ -22,15 +21,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use ropewalk::tables::{Schema, Table, Type};
 
-use crate::bind::scope::Mark;
 use crate::exec::analytic::ModelRelation;
-use crate::exec::point::Record;
-use crate::expr::Expr;
-use crate::plan::{Asked, Groups, Order, ResultColumn};
+use crate::expr::{Expr, Order, Record};
+use crate::functions::set_returning::SetFunction;
+use crate::plan::bind::scope::Mark;
+use crate::plan::{Asked, Groups};
+use crate::types::outcome::ResultColumn;
 
 pub(crate) use nested::Nested;
 pub(crate) use plan::{Named, says};
-pub(crate) use rows::SetFunction;
 pub(crate) use run::{Filled, fill_expr};
 
 /// A query.

@@ -15,14 +15,13 @@ use std::sync::Arc;
 use ropewalk::tables::{KeyRange, Table, Value};
 
 use super::run::Rows;
-use crate::exec::access_path::Path;
-use crate::exec::analytic::ModelRelation;
-use crate::exec::analytic::Rows as _;
-use crate::exec::point::{JoinTable, Record, join_identity};
-use crate::exec::row_source::Access;
-use crate::expr::{Context, Expr, bug};
+use crate::access::access_path::Path;
+use crate::access::row_source::Access;
+use crate::error::Result;
+use crate::exec::analytic::{ModelRelation, Rows as _};
+use crate::exec::point::{JoinTable, join_identity};
+use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
-use crate::types::error::Result;
 
 /// Limit of range reads that are held to the end of a run. Ranges may overlap, unlike the rows of different
 /// keys.

@@ -12,26 +12,26 @@ use super::Last;
 use super::Node;
 use super::Output;
 use super::Select;
-use super::SetFunction;
 use super::SetOp;
 use super::Source;
 use super::Take;
-use crate::bind::catalog::is_vector;
-use crate::bind::scope::{Mark, Present, Scope, folded, parts, table_name};
-use crate::bind::{Binder, Typed, negated_if};
-use crate::ddl::schemas::in_full;
-use crate::exec::analytic::ModelRelation;
-use crate::exec::analytic::Rows as _;
-use crate::expr::Expr;
+use crate::error::{Result, SqlError, state};
+use crate::exec::analytic::{ModelRelation, Rows as _};
 use crate::expr::cast::Strength;
-use crate::functions::Function;
+use crate::expr::function::Function;
+use crate::expr::{Expr, Order};
 use crate::functions::aggregate::Aggregate;
+use crate::functions::set_returning::SetFunction;
+use crate::plan::bind::catalog::is_vector;
+use crate::plan::bind::scope::{Mark, Present, Scope};
+use crate::plan::bind::{Binder, Typed, negated_if};
 use crate::plan::{
-    Asked, Groups, Order, Planner, ResultColumn, alone_first, check_distinct, check_distinct_on, label,
-    limit_and_offset, nothing_but_a_select, split, unsupported,
+    Asked, Groups, Planner, alone_first, check_distinct, check_distinct_on, label, limit_and_offset,
+    nothing_but_a_select, split, unsupported,
 };
-use crate::types::error::{Result, SqlError, state};
+use crate::syntax::names::{folded, in_full, parts, table_name};
 use crate::types::names::{check_recursive, common};
+use crate::types::outcome::ResultColumn;
 
 /// A query of WITH in scope.
 #[derive(Clone)]
@@ -388,7 +388,7 @@ impl Planner<'_> {
             None => (Take::Column(0), columns.first().map_or(Type::TEXT, |(_, ty)| *ty)),
             Some(field) => {
                 let found = columns.iter().position(|(column, _)| column == field);
-                let unknown = || crate::bind::scope::unknown_column(None, field);
+                let unknown = || crate::plan::bind::scope::unknown_column(None, field);
                 let place = found.ok_or_else(unknown)?;
                 (Take::Column(place), columns.get(place).map_or(Type::TEXT, |(_, ty)| *ty))
             }
@@ -625,7 +625,7 @@ impl Planner<'_> {
                     if let Some((name, columns, rows)) = self.sequence_relation(kept)? {
                         return Ok((Source::Made(rows), name, columns, Vec::new()));
                     }
-                    if crate::ddl::views::find(&mut self.access, kept)?.is_some() {
+                    if crate::access::views::find(&mut self.access, kept)?.is_some() {
                         return Err(error);
                     }
                 }
@@ -775,7 +775,7 @@ impl Binder<'_, '_> {
                 let left = self.bind(left)?;
                 let together = left.ty.map_or(Some(ty), |found| common(found, ty));
                 let together =
-                    together.ok_or_else(|| crate::bind::scope::no_operator("=", left.ty, Some(ty)))?;
+                    together.ok_or_else(|| crate::plan::bind::scope::no_operator("=", left.ty, Some(ty)))?;
                 let column = ResultColumn { name: String::new(), ty: together };
                 node.cast_to(&[column]);
                 let left = Box::new(self.settle(left, together, Strength::Implicit)?);

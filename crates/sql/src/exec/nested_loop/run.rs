@@ -17,17 +17,16 @@ use super::SetOp;
 use super::Source;
 use super::Take;
 use super::nested::{Nested, Run, join_table, nested};
-use crate::exec::access_path::Path;
-use crate::exec::analytic::ModelRelation;
-use crate::exec::analytic::Rows as _;
-use crate::exec::point::{self, JoinTable, Record};
-use crate::exec::row_source::Access;
+use crate::access::access_path::Path;
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
+use crate::exec::analytic::{ModelRelation, Rows as _};
+use crate::exec::point::{self, JoinTable};
 use crate::expr::arith::{Compare, put_identity, sort_order};
 use crate::expr::bounds::Operands;
-use crate::expr::{Context, Expr, Input, Nothing};
+use crate::expr::{Context, Expr, Input, Nothing, Order, Record};
 use crate::limits::budget::{Budget, row_bytes};
-use crate::plan::{Asked, Order};
-use crate::types::error::{Result, SqlError, state};
+use crate::plan::Asked;
 
 /// The rows of a query's result.
 pub(super) type Rows = Arc<Vec<Record>>;

@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
 use parking_lot::Mutex;
 use ropewalk::tables::{Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::select::bare;
 use crate::exec::analytic::build::translate::{Col, comparable};
 use crate::exec::analytic::built;
@@ -33,7 +34,6 @@ use crate::expr::{Expr, bug};
 use crate::functions::aggregate::{Aggregate, Kind, Running};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{is_integer, is_numeric};
 
 /// The keys of GROUP BY.

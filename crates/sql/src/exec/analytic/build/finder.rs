@@ -6,16 +6,15 @@
 use ropewalk::tables::Type;
 use sqlparser::ast;
 
-use crate::exec::analytic::WholeQuery;
-use crate::exec::analytic::prepare;
-use crate::exec::executor::Executor;
+use crate::access::row_source::Access;
+use crate::error::{Result, state};
+use crate::exec::analytic::{WholeQuery, prepare};
 use crate::exec::nested_loop::Node;
-use crate::exec::point::Record;
-use crate::exec::row_source::Access;
-use crate::expr::Context;
+use crate::expr::{Context, Record};
 use crate::limits::budget::Budget;
-use crate::plan::{Planner, ResultColumn};
-use crate::types::error::{Result, state};
+use crate::plan::Planner;
+use crate::types::executor::Executor;
+use crate::types::outcome::ResultColumn;
 
 /// A planned query.
 pub(crate) enum Finder {

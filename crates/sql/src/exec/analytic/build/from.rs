@@ -8,23 +8,19 @@ use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::Binder;
-use crate::bind::scope::{Present, Scope, folded, parts, table_name};
-use crate::ddl::schemas::in_full;
-use crate::exec::analytic::ModelRelation;
-use crate::exec::analytic::Relation;
-use crate::exec::analytic::SortKey;
-use crate::exec::analytic::Sorted;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::functions::FunctionRelation;
 use crate::exec::analytic::build::translate::Col;
-use crate::exec::analytic::built;
-use crate::exec::analytic::check_outer_joins;
 use crate::exec::analytic::scan::rows::{RelationSource, Rows};
 use crate::exec::analytic::scan::table::TableRelation;
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{
+    ModelRelation, Relation, SortKey, Sorted, built, check_outer_joins, unsupported,
+};
 use crate::expr::Expr;
 use crate::plan::Planner;
-use crate::types::error::{Result, SqlError, state};
+use crate::plan::bind::Binder;
+use crate::plan::bind::scope::{Present, Scope};
+use crate::syntax::names::{folded, in_full, parts, table_name};
 
 /// Maximum depth of views within views.
 const VIEWS_MAX: usize = 16;
@@ -263,7 +259,7 @@ impl Planner<'_> {
                 // A schema that does not exist may be a model, or the database of one.
                 let kept = self.kept_name(name).ok();
                 if let Some(kept) = &kept
-                    && let Some(view) = crate::ddl::views::find(&mut self.access, kept)?
+                    && let Some(view) = crate::access::views::find(&mut self.access, kept)?
                 {
                     return Ok((self.view(view)?, in_full(kept)));
                 }
@@ -288,7 +284,7 @@ impl Planner<'_> {
     }
 
     /// The query of a view, which sees nothing of the query that uses it.
-    fn view(&mut self, view: crate::ddl::views::View) -> Result<Relation> {
+    fn view(&mut self, view: crate::access::views::View) -> Result<Relation> {
         if self.whole()?.views >= VIEWS_MAX {
             let message = format!("views within views deeper than {VIEWS_MAX}");
             return Err(SqlError::new(state::STATEMENT_TOO_COMPLEX, message));
@@ -452,7 +448,7 @@ impl Planner<'_> {
 
 /// The columns of a view's query in the order of its names. Earlier builds listed columns of USING at their
 /// positions in the tables; the stored names of a view over `*` from that time are in that order.
-fn as_kept(relation: Relation, view: &crate::ddl::views::View) -> Result<Relation> {
+fn as_kept(relation: Relation, view: &crate::access::views::View) -> Result<Relation> {
     let place = |name: &String| relation.names.iter().position(|known| known == name);
     let places: Option<Vec<usize>> = view.columns.iter().map(place).collect();
     let text = view.query.to_string();

@@ -2,11 +2,11 @@
 
 use ropewalk::tables::{Type, Value};
 
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::scan::rows::{Part, Rows, Scan};
-use crate::exec::row_source::Access;
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::Watch;
-use crate::types::error::{Result, SqlError, state};
 
 #[derive(Clone)]
 enum Kind {

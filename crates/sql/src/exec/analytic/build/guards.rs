@@ -299,7 +299,7 @@ fn is_volatile(expr: &Physical) -> bool {
 
 /// True for errors caused by the value of a row, not by the end of memory or of the statement.
 fn is_of_a_row(error: &DataFusionError) -> bool {
-    use crate::types::error::state;
+    use crate::error::state;
     let state = crate::exec::analytic::from_engine(error).state;
     !matches!(state, state::OUT_OF_MEMORY | state::QUERY_CANCELED | state::INTERNAL_ERROR)
 }

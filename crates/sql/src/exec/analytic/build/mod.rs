@@ -1,13 +1,10 @@
-//! Plans a SELECT, or a statement that contains one, for the engine, clause by clause.
+//! Plans a SELECT for the engine, clause by clause.
 
 pub(super) mod aggregates;
-pub(super) mod append;
-pub(super) mod dml;
 pub(super) mod finder;
 pub(super) mod from;
 pub(super) mod functions;
 pub(super) mod guards;
-pub(super) mod merge;
 pub(super) mod records;
 pub(super) mod select;
 pub(super) mod sets;

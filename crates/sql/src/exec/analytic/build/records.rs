@@ -3,10 +3,10 @@
 
 use ropewalk::tables::{Array, Type, Value};
 
-use crate::exec::point::Record;
+use crate::error::{Result, SqlError, state};
+use crate::expr::Record;
 use crate::expr::cast::cast_in;
 use crate::limits::budget::Budget;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::json;
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;

@@ -12,27 +12,24 @@ use datafusion::logical_expr::{
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::Binder;
-use crate::bind::scope::{Scope, folded};
-use crate::exec::analytic::Named;
-use crate::exec::analytic::Relation;
-use crate::exec::analytic::SortKey;
-use crate::exec::analytic::Sorted;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::aggregates::Keys;
 use crate::exec::analytic::build::from::From;
 use crate::exec::analytic::build::translate::{Col, balanced, comparable};
 use crate::exec::analytic::build::unnest::SetCall;
 use crate::exec::analytic::build::windows::Window;
-use crate::exec::analytic::built;
 use crate::exec::analytic::kernel::convert::compares;
 use crate::exec::analytic::rules::computed_first::is_computed;
 use crate::exec::analytic::scan::shared::Sharing;
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{Named, Relation, SortKey, Sorted, built, unsupported};
 use crate::expr::cast::Strength;
-use crate::expr::{Expr, Nothing};
+use crate::expr::{Expr, Nothing, Order};
 use crate::functions::aggregate::Aggregate;
-use crate::plan::{Order, Planner, ResultColumn, check_distinct, check_distinct_on, grouped_expr, split};
-use crate::types::error::{Result, SqlError, state};
+use crate::plan::bind::Binder;
+use crate::plan::bind::scope::Scope;
+use crate::plan::{Planner, check_distinct, check_distinct_on, grouped_expr, split};
+use crate::syntax::names::folded;
+use crate::types::outcome::ResultColumn;
 
 /// Maximum nesting of queries.
 const DEPTH_MAX: usize = 32;
@@ -599,15 +596,6 @@ impl Planner<'_> {
         let keys = cols.iter().enumerate().map(|(place, col)| (Expr::Column(place), col.ty)).collect();
         self.grouped(plan, cols, Keys { exprs: keys, sets: None }, Vec::new())
     }
-}
-
-/// The position of the select-list item that is this expression; `None` where a `*` may have moved positions.
-pub(crate) fn written_so(items: &[ast::SelectItem], expr: &ast::Expr) -> Option<usize> {
-    let is_item = |item: &ast::SelectItem| matches!(item, ast::SelectItem::UnnamedExpr(found) | ast::SelectItem::ExprWithAlias { expr: found, .. } if found == expr);
-    let is_plain = |item: &ast::SelectItem| {
-        matches!(item, ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. })
-    };
-    items.iter().take_while(|item| is_plain(item)).position(is_item)
 }
 
 /// The first row, in `order`, of those with the same `keys`.

@@ -14,17 +14,14 @@ use datafusion::logical_expr::{Expr as Df, ExprFunctionExt, LogicalPlan, Logical
 use ropewalk::tables::Type;
 use sqlparser::ast;
 
-use crate::exec::analytic::Named;
-use crate::exec::analytic::Relation;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::select::bare;
 use crate::exec::analytic::build::translate::{Col, comparable};
-use crate::exec::analytic::built;
 use crate::exec::analytic::kernel::convert::data_type;
 use crate::exec::analytic::kernel::scalar::RowExpr;
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{Named, Relation, built, unsupported};
 use crate::expr::Expr;
 use crate::plan::Planner;
-use crate::types::error::{Result, SqlError, state};
 use crate::types::names::{check_recursive, common, is_numeric};
 
 impl Planner<'_> {
@@ -271,6 +268,6 @@ impl Planner<'_> {
 fn ordered(cols: &[Col]) -> Result<()> {
     match cols.iter().find(|col| !col.ty.is_ordered()) {
         None => Ok(()),
-        Some(col) => Err(crate::bind::scope::no_operator("=", Some(col.ty), Some(col.ty))),
+        Some(col) => Err(crate::plan::bind::scope::no_operator("=", Some(col.ty), Some(col.ty))),
     }
 }

@@ -12,6 +12,7 @@ use datafusion::logical_expr::{
 };
 use ropewalk::tables::{Type, Value};
 
+use crate::error::Result;
 use crate::exec::analytic::check_outer_joins;
 use crate::exec::analytic::kernel::arithmetic::checked;
 use crate::exec::analytic::kernel::convert::{compares, data_type, literal};
@@ -19,7 +20,6 @@ use crate::exec::analytic::kernel::scalar::{Around, RowExpr, order_key, order_le
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::{Expr, bug};
 use crate::plan::Asked;
-use crate::types::error::Result;
 use crate::types::names::{is_integer, is_numeric, rank};
 
 /// A column in scope: its column in the plan, its form, its type.

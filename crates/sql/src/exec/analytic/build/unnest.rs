@@ -20,20 +20,21 @@ use datafusion::logical_expr::{
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::scope::{Scope, folded, parts};
-use crate::bind::{Binder, Typed, unsupported};
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::from::From;
 use crate::exec::analytic::build::records::{Shape, is_of_many};
 use crate::exec::analytic::build::translate::Col;
 use crate::exec::analytic::built;
 use crate::exec::analytic::kernel::convert::{Builder, Reader, data_type};
 use crate::exec::analytic::kernel::scalar::through;
-use crate::exec::nested_loop::SetFunction;
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
+use crate::functions::set_returning::SetFunction;
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::plan::bind::scope::Scope;
+use crate::plan::bind::{Binder, Typed, unsupported};
 use crate::plan::{Planner, split};
-use crate::types::error::{Result, SqlError, state};
+use crate::syntax::names::{folded, parts};
 use crate::types::interval;
 use crate::types::names::Modifiers;
 use crate::types::zone::Zone;

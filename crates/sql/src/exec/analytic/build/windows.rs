@@ -11,19 +11,18 @@ use datafusion::logical_expr::{
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
-use crate::bind::aggregate::OF_AGGREGATE;
-use crate::bind::scope::folded;
-use crate::bind::{Binder, Typed};
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::select::{bare, sort_key};
 use crate::exec::analytic::build::translate::Col;
-use crate::exec::analytic::built;
 use crate::exec::analytic::kernel::convert::{data_type, literal};
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{built, unsupported};
 use crate::expr::cast::Strength;
-use crate::expr::{Expr, bug};
+use crate::expr::{Expr, Order, bug};
 use crate::functions::aggregate::{self, Aggregate};
-use crate::plan::{Order, Planner};
-use crate::types::error::{Result, SqlError, state};
+use crate::plan::Planner;
+use crate::plan::bind::aggregate::OF_AGGREGATE;
+use crate::plan::bind::{Binder, Typed};
+use crate::syntax::names::folded;
 
 /// The clause name for arguments of a window function.
 const OF_WINDOW: &str = "a window function";
@@ -253,7 +252,7 @@ impl Binder<'_, '_> {
         }
         let (expr, ty) = self.bind_closed(&item.expr)?;
         if !ty.is_ordered() {
-            return Err(crate::bind::scope::no_operator("<", Some(ty), Some(ty)));
+            return Err(crate::plan::bind::scope::no_operator("<", Some(ty), Some(ty)));
         }
         let descending = item.options.asc == Some(false);
         let nulls_first = item.options.nulls_first.unwrap_or(descending);

@@ -15,10 +15,10 @@ use datafusion::logical_expr::{
 };
 use ropewalk::tables::Type;
 
+use crate::error::Result;
 use crate::exec::analytic::kernel::convert::{Builder, Reader};
 use crate::exec::analytic::kernel::scalar::through;
 use crate::expr::arith::{Arith, arithmetic};
-use crate::types::error::Result;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Checked {

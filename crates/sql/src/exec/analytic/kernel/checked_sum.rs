@@ -14,10 +14,10 @@ use datafusion::logical_expr::{
 };
 use ropewalk::tables::Type;
 
+use crate::error::SqlError;
 use crate::exec::analytic::kernel::scalar::through;
 use crate::expr::arith::out_of_range;
 use crate::expr::bug;
-use crate::types::error::SqlError;
 
 /// Even a few numbers with more digits than this may add up to more than a numeric holds.
 pub(crate) const SAFE_DIGITS: u8 = 28;

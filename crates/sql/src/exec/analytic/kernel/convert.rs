@@ -16,8 +16,8 @@ use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
 use ropewalk::tables::{Numeric, Scalar, Type, Value};
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
-use crate::types::error::{Result, SqlError, state};
 
 /// The Arrow type of a column's values.
 pub(crate) fn data_type(ty: Type) -> DataType {

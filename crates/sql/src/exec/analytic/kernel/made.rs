@@ -10,8 +10,8 @@ use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::datatypes::{BinaryViewType, ByteViewType, DataType, StringViewType};
 use datafusion::arrow::error::ArrowError;
 
+use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
-use crate::types::error::{Result, SqlError, state};
 
 /// Columns up to this size are not tracked.
 const COLUMN_BYTES_MIN: usize = 256 << 10;

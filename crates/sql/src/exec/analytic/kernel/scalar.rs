@@ -17,12 +17,12 @@ use ropewalk::Database;
 use ropewalk::engine::Env;
 use ropewalk::tables::{Type, Value};
 
+use crate::error::{Result, SqlError};
 use crate::exec::analytic::kernel::convert::{Builder, Reader};
 use crate::exec::analytic::kernel::made::Made;
 use crate::expr::{Context, Expr, Input, bug};
 use crate::limits::budget::value_bytes;
 use crate::limits::interrupt::{Canceller, Interrupt};
-use crate::types::error::{Result, SqlError};
 use crate::types::zone::Zone;
 
 /// The context of expressions other than rows, for the duration of a statement.

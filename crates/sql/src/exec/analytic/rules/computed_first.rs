@@ -5,12 +5,12 @@
 use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
 use ropewalk::tables::Type;
 
+use crate::error::Result;
 use crate::exec::analytic::build::select::{bare, is_of_queries};
 use crate::exec::analytic::build::translate::Col;
 use crate::exec::analytic::built;
 use crate::expr::Expr;
 use crate::plan::Planner;
-use crate::types::error::Result;
 
 impl Planner<'_> {
     /// Computes those of `exprs` that are `wanted` as columns after `cols`, and replaces them by these

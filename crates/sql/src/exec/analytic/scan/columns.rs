@@ -27,10 +27,10 @@ use parking_lot::Mutex;
 use ropewalk::tables::{Schema, Table, TablesError, Value};
 use ropewalk::{Database, Seq, Snapshot};
 
+use crate::error::Result;
 use crate::exec::analytic::kernel::convert::Builder;
 use crate::exec::analytic::scan::rows::{BATCH_ROWS, Want};
 use crate::expr::bug;
-use crate::types::error::Result;
 
 /// Rows of a segment.
 const SEGMENT_ROWS: usize = 8 * BATCH_ROWS;

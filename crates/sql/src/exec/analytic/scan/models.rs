@@ -22,16 +22,16 @@ use ropewalk::series::{Matcher, Samples, SeriesStore};
 use ropewalk::tables::{Array, Jsonb, Scalar, Type, Value};
 use ropewalk::{EventStore, Position, Query, promql};
 
+use crate::access::rights::Acting;
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::scan::promql::{PromqlPart, sharing};
 use crate::exec::analytic::scan::rows::{Part, Rows, Scan};
-use crate::exec::row_source::Access;
 use crate::expr::arith::Compare;
+use crate::expr::function::Function;
 use crate::expr::{Expr, Input, bug};
-use crate::functions::Function;
 use crate::limits::interrupt::Watch;
-use crate::session::rights::Acting;
 use crate::types::bson_json::{id_text, json_of};
-use crate::types::error::{Result, SqlError, state};
 
 /// The default store, as in every other protocol.
 const DEFAULT_STORE: &str = "default";
@@ -668,7 +668,7 @@ mod tests {
         let rules = Some(object("read", Bson::String("resource._id >= 0")).finish());
         collection.set_options(CollectionOptions { rules, ..Default::default() }).unwrap();
         let mut session = crate::session::Session::new(db.clone());
-        session.act_for(crate::session::rights::Rights::READ, "ann");
+        session.act_for(crate::access::rights::Rights::READ, "ann");
         let acting = session.acting.clone();
         let part = DocumentsPart { collection, id: None, acting };
         let asked = Canceller::default();

@@ -7,12 +7,12 @@ use ropewalk::series::SeriesStore;
 use ropewalk::tables::Value;
 use ropewalk::{Database, promql};
 
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::scan::models::{Made, labels_json};
 use crate::exec::analytic::scan::rows::Part;
-use crate::exec::row_source::Access;
 use crate::expr::Input;
 use crate::limits::interrupt::Watch;
-use crate::types::error::{Result, SqlError, state};
 
 /// The memory shared by the PromQL queries of a database, if any.
 #[derive(Debug, Default)]

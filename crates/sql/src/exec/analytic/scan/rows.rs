@@ -29,15 +29,15 @@ use ropewalk::tables::{Type, shown as readable};
 use ropewalk::{Database, Snapshot};
 use tokio::sync::oneshot;
 
+use crate::access::row_source::Access;
+use crate::error::Result;
 use crate::exec::analytic::kernel::convert::{Builder, data_type, scalar_value};
 use crate::exec::analytic::kernel::scalar::{RowExpr, through};
 use crate::exec::analytic::run::Event;
 use crate::exec::analytic::scan::columns::{self, Stretch};
-use crate::exec::row_source::Access;
 use crate::expr::arith::Compare;
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::{Canceller, Interrupt, Watch};
-use crate::types::error::Result;
 
 /// Rows of one batch.
 pub(in crate::exec::analytic) const BATCH_ROWS: usize = 8192;

@@ -33,17 +33,12 @@ use futures_util::{FutureExt, StreamExt, TryFutureExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use sqlparser::ast;
 
-use crate::bind::scope::folded;
 use crate::catalog::with_relations;
-use crate::exec::analytic::Relation;
-use crate::exec::analytic::SortKey;
-use crate::exec::analytic::Sorted;
+use crate::error::Result;
 use crate::exec::analytic::build::translate::Col;
-use crate::exec::analytic::built;
-use crate::exec::analytic::run;
-use crate::exec::analytic::unsupported;
+use crate::exec::analytic::{Relation, SortKey, Sorted, built, run, unsupported};
 use crate::plan::Planner;
-use crate::types::error::Result;
+use crate::syntax::names::folded;
 
 /// References to a query of WITH, and its MATERIALIZED option.
 pub(in crate::exec::analytic) struct Sharing {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use ropewalk::tables::{KeyRange, Row, Schema, Table, Type, Value};
 
-use crate::exec::access_path::Path;
+use crate::access::access_path::Path;
+use crate::access::row_source::Access;
+use crate::error::Result;
 use crate::exec::analytic::kernel::scalar::Around;
 use crate::exec::analytic::scan::columns::{self, Stretch};
 use crate::exec::analytic::scan::rows::{Part, Rows, Scan};
-use crate::exec::row_source::Access;
 use crate::expr::{Expr, Input, Nothing, bug};
 use crate::limits::interrupt::Watch;
-use crate::types::error::Result;
 use crate::types::names::is_integer;
 
 /// Tables are read in parts when their first key column spans more than this.

@@ -1,6 +1,0 @@
-//! COPY: the statement, decoding and encoding of rows, the stream of a session.
-
-pub(crate) mod decode;
-pub(crate) mod encode;
-pub(crate) mod session;
-pub(crate) mod statement;

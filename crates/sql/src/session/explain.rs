@@ -1,0 +1,95 @@
+//! EXPLAIN: the access path of each table, and the operations on the rows.
+
+use ropewalk::tables::shown;
+
+use crate::dml::write::{Found, Source};
+use crate::plan::{Asked, Groups, Select, Subquery};
+use crate::session::prepared::Plan;
+
+/// The lines that EXPLAIN returns.
+pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
+    let mut lines = Vec::new();
+    match plan {
+        Plan::Select(select) => of_select(select, 0, &mut lines),
+        Plan::Insert(insert) => {
+            lines.push(format!("Insert into {}", shown(insert.schema.name())));
+            match &insert.source {
+                Source::Values(rows) => lines.push(format!("  Values ({} rows)", rows.len())),
+                Source::Select(select) => of_select(select, 1, &mut lines),
+                Source::Whole(..) => lines.push("  Query of the query engine".into()),
+            }
+        }
+        Plan::Update(update) => of_found("Update", &update.found, &mut lines),
+        Plan::Delete(delete) => of_found("Delete", &delete.found, &mut lines),
+        Plan::Keyed(keyed) => lines.push(keyed.line()),
+        Plan::Merge(merge) => lines.push(merge.line()),
+        Plan::Chain(chain) => lines.extend(chain.lines()),
+        Plan::Small(_) => lines.push("Small: in memory, by nested loops".into()),
+        Plan::Whole(_)
+        | Plan::Explain(_)
+        | Plan::Analyze(..)
+        | Plan::Append(_)
+        | Plan::Notify(_)
+        | Plan::Copy(_)
+        | Plan::Declare(_)
+        | Plan::Other => lines.push("Nothing to explain".into()),
+    }
+    for (number, subquery) in subqueries.iter().enumerate() {
+        let asked = match subquery.asked {
+            Asked::Scalar => "value",
+            Asked::List => "list",
+            Asked::Exists => "exists",
+        };
+        lines.push(format!("Subquery {} ({asked}), once", number + 1));
+        of_select(&subquery.select, 1, &mut lines);
+    }
+    lines
+}
+
+fn of_found(what: &str, found: &Found, lines: &mut Vec<String>) {
+    lines.push(format!("{what} {}", shown(found.schema.name())));
+    let filter = if found.filter.is_empty() { "" } else { ", filter" };
+    lines.push(format!("  {}{filter}", found.path.describe(&found.schema)));
+}
+
+fn of_select(select: &Select, depth: usize, lines: &mut Vec<String>) {
+    let mut depth = depth;
+    let mut push = |text: String| {
+        lines.push("  ".repeat(depth) + &text);
+        depth += 1;
+    };
+    if select.limit.is_some() || select.offset.is_some() {
+        push("Limit".into());
+    }
+    let by_path =
+        matches!(select.levels.as_slice(), [level] if level.path.is_ordered && select.groups.is_none());
+    if !select.order.is_empty() && !by_path {
+        push(format!("Sort ({} keys)", select.order.len()));
+    }
+    if select.is_distinct {
+        push("Distinct".into());
+    }
+    if let Some(Groups { keys, aggregates, .. }) = &select.groups {
+        push(format!("Aggregate ({} keys, {} aggregates)", keys.len(), aggregates.len()));
+    }
+    if let Some(values) = &select.values {
+        push(format!("Values ({} rows)", values.len()));
+    }
+    if select.levels.is_empty() && select.values.is_none() {
+        push("Result".into());
+    }
+    for (place, level) in select.levels.iter().enumerate() {
+        let join = match (place, level.is_outer) {
+            (0, _) => "",
+            (_, true) => "Left join: ",
+            (_, false) => "Join: ",
+        };
+        let filter = if level.filter.is_empty() && level.after.is_empty() { "" } else { ", filter" };
+        let order = if by_path && !select.order.is_empty() { ", in order" } else { "" };
+        push(format!(
+            "{join}{} {}{filter}{order}",
+            shown(level.schema.name()),
+            level.path.describe(&level.schema)
+        ));
+    }
+}

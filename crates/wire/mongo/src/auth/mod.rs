@@ -1,0 +1,4 @@
+//! Logins and users.
+
+pub(crate) mod login;
+pub(crate) mod users;

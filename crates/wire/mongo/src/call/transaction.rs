@@ -1,0 +1,126 @@
+//! The transaction or retryable write that a command is part of.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use ropewalk::Isolation;
+use ropewalk::documents::{DocumentsTx, Retry};
+
+use crate::call::Call;
+use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::state::sessions::{self, Phase, State, no_transaction, too_old};
+
+impl<'a> Call<'a> {
+    /// Key under which a retryable write stores its result.
+    ///
+    /// # Errors
+    /// A number below the session's newest.
+    pub(crate) fn retry(&self, statement: i32) -> Outcome<Option<Retry>> {
+        let (Some(session), Some(number), false) = (&self.session, self.number, self.in_transaction) else {
+            return Ok(None);
+        };
+        if let Some(state) = self.shared.sessions.find(session) {
+            let mut state = sessions::lock(&state);
+            state.touch();
+            if number < state.number {
+                return Err(too_old(number, state.number));
+            }
+            if number > state.number {
+                // A higher number ends the transaction that was open.
+                state.phase = Phase::None;
+                state.number = number;
+            }
+        }
+        Ok(Some(Retry { session: session.clone(), number, statement }))
+    }
+
+    /// The transaction that the command belongs to; `None` outside of one.
+    ///
+    /// # Errors
+    /// There is no such transaction, or it cannot begin.
+    pub(crate) fn transaction(&self) -> Outcome<Option<InTransaction<'_, 'a>>> {
+        let (Some(id), Some(number), true) = (&self.session, self.number, self.in_transaction) else {
+            return Ok(None);
+        };
+        if self.starts {
+            let session = self.shared.sessions.enter(id)?;
+            let mut state = sessions::lock(&session);
+            state.touch();
+            if number < state.number {
+                return Err(too_old(number, state.number));
+            }
+            if number == state.number {
+                let message = format!("transaction {number} of this session was started already");
+                return Err(Failure::new(Code::ConflictingOperationInProgress, message));
+            }
+            let transaction = Box::new(self.shared.service.database().begin_with(Isolation::Snapshot));
+            state.number = number;
+            state.phase = Phase::Open { transaction, since: Instant::now(), wrote: false };
+            drop(state);
+            return Ok(Some(InTransaction { session, call: self }));
+        }
+        let session = self.shared.sessions.find(id).ok_or_else(|| no_transaction(number))?;
+        {
+            let mut state = sessions::lock(&session);
+            state.touch();
+            if number < state.number {
+                return Err(too_old(number, state.number));
+            }
+            match state.phase {
+                Phase::Open { .. } if number == state.number => {}
+                Phase::Committed if number == state.number => {
+                    let message = format!("Transaction with {{ txnNumber: {number} }} has been committed.");
+                    return Err(Failure::new(Code::TransactionCommitted, message));
+                }
+                _ => return Err(no_transaction(number)),
+            }
+        }
+        Ok(Some(InTransaction { session, call: self }))
+    }
+}
+
+/// A transaction in progress.
+pub(crate) struct InTransaction<'c, 'a> {
+    session: Arc<Mutex<State>>,
+    call: &'c Call<'a>,
+}
+
+impl InTransaction<'_, '_> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        sessions::lock(&self.session)
+    }
+
+    /// Runs `work` in the transaction; any failure ends the transaction. `writes`: it is more than a read.
+    ///
+    /// # Errors
+    /// The error of `work`; the transaction is gone.
+    pub(crate) fn run<R>(
+        &self,
+        writes: bool,
+        work: impl FnOnce(&mut DocumentsTx<'_>) -> Outcome<R>,
+    ) -> Outcome<R> {
+        let mut state = self.state();
+        let number = state.number;
+        let Phase::Open { transaction, wrote, .. } = &mut state.phase else {
+            return Err(no_transaction(number));
+        };
+        *wrote |= writes;
+        let mut documents = transaction.documents();
+        documents.act_for(self.call.asked());
+        documents.share(&self.call.shared.transactions)?;
+        let look = || self.call.may_go_on();
+        let result = work(&mut documents.looking(&look));
+        if result.is_err() {
+            state.phase = Phase::Aborted;
+        }
+        result
+    }
+
+    /// Ends the transaction after a failure outside of [`InTransaction::run`].
+    pub(crate) fn abort(&self) {
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Open { .. }) {
+            state.phase = Phase::Aborted;
+        }
+    }
+}

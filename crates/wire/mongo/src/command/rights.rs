@@ -1,0 +1,84 @@
+//! Every command with the rights that it needs, checked before the command is run.
+//!
+//! Rights that depend on fields are checked where the fields are parsed.
+
+use ropewalk_wire::{Needs, Operation, Resource};
+
+use crate::call::Call;
+use crate::command::table::COMMANDS;
+use crate::protocol::failure::{Code, Failure, Outcome};
+
+const READ: Needs = Needs::read(Resource::Database);
+const APPEND: Needs = Needs::append(Resource::Database);
+const READ_AND_APPEND: Needs = Needs::read_and_append(Resource::Database);
+const ADMIN: Needs = Needs::admin(Resource::Database);
+const READ_EVERYWHERE: Needs = Needs::read(Resource::AllStores);
+const ADMIN_EVERYWHERE: Needs = Needs::admin(Resource::AllStores);
+
+/// The row of a command. A command without one is not run, and fails the test below.
+fn needs(command: &str) -> Option<Needs> {
+    Some(match command {
+        "hello" | "isMaster" | "ismaster" | "ping" | "buildInfo" | "buildinfo" => Needs::PUBLIC,
+        "saslStart" | "saslContinue" | "logout" | "whatsmyuri" | "connectionStatus" => Needs::PUBLIC,
+        "getParameter" | "listCommands" | "startSession" | "refreshSessions" => Needs::LOGIN,
+        "endSessions" | "killSessions" | "commitTransaction" | "abortTransaction" => Needs::LOGIN,
+        "createSearchIndexes" | "updateSearchIndex" | "dropSearchIndex" => Needs::LOGIN,
+        "configureFailPoint" => Needs::LOGIN.later("with the setting `mongo.test_commands`: `admin` on all stores"),
+        "currentOp" => Needs::LOGIN.later("without `$ownOps`: `admin` on all stores"),
+        "killOp" => Needs::LOGIN.later("operations of other users: `admin` on all stores"),
+        "getMore" => Needs::LOGIN.later("the rights of the command that opened the cursor, at each batch"),
+        "killCursors" => Needs::LOGIN.later("cursors of the caller"),
+        "listDatabases" => Needs::LOGIN.later("databases that the caller may not read are left out"),
+        "aggregate" => Needs::LOGIN.later(
+            "`read`; `$currentOp`: none for own operations, else `admin` on all stores; on the database \
+             that is written: `append` for `$out`, `read` and `append` for `$merge`; change streams over all databases: `read` on all stores",
+        ),
+        "find" | "count" | "distinct" | "explain" | "listIndexes" | "listCollections" => READ,
+        "validate" | "collStats" | "dbStats" | "dbstats" => READ,
+        "insert" | "create" | "createIndexes" | "dropIndexes" | "deleteIndexes" => APPEND,
+        "update" | "delete" | "findAndModify" | "findandmodify" => READ_AND_APPEND,
+        "drop" | "dropDatabase" | "convertToCapped" | "collMod" => ADMIN,
+        "renameCollection" => Needs::admin(Resource::Message).later("`admin` on both databases"),
+        "hostInfo" | "serverStatus" => READ_EVERYWHERE,
+        "getCmdLineOpts" | "getLog" | "killAllSessions" => ADMIN_EVERYWHERE,
+        "updateUser" => Needs::LOGIN.later("other than the own password: `admin` on all stores"),
+        "usersInfo" | "createUser" | "dropUser" => ADMIN_EVERYWHERE,
+        "grantRolesToUser" | "revokeRolesFromUser" => ADMIN_EVERYWHERE,
+        _ => return None,
+    })
+}
+
+/// Rejects a caller without the rights that the command's row names.
+///
+/// # Errors
+/// `Unauthorized`.
+pub(crate) fn check(call: &Call<'_>, command: &str) -> Outcome<()> {
+    let refuse = |why: &str| Err(Failure::new(Code::Unauthorized, format!("Command {command} {why}")));
+    let Some(needs) = needs(command) else { return refuse("has no row in the table of rights") };
+    if needs.resource == Resource::Public {
+        return Ok(());
+    }
+    match &call.caller {
+        Some(caller) => Ok(call.shared.service.authorize(caller, needs, Some(call.database))?),
+        None => refuse("requires authentication"),
+    }
+}
+
+/// Every command with the rights that it needs.
+pub fn operations() -> Vec<Operation> {
+    let row = |name: &str| Some(Operation { name: name.to_owned(), needs: needs(name)? });
+    COMMANDS.iter().filter_map(|command| row(command.name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_row_that_is_public_exactly_before_login() {
+        for command in COMMANDS {
+            let needs = needs(command.name).expect(command.name);
+            assert_eq!(needs.resource == Resource::Public, command.before_login, "{}", command.name);
+        }
+    }
+}

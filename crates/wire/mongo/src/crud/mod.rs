@@ -1,0 +1,7 @@
+//! Commands on documents, collections and indexes.
+
+pub(crate) mod change_streams;
+pub(crate) mod definitions;
+pub(crate) mod read;
+pub(crate) mod rules;
+pub(crate) mod write;
