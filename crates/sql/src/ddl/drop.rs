@@ -96,7 +96,7 @@ impl Ddl<'_> {
         let all = all_views(&mut self.access())?;
         let asked = all.into_iter().filter(|view| views.contains(&view.name));
         Ok(asked
-            .map(|view| (view.name.clone(), view_columns(view, self.access(), standing.clone())))
+            .map(|view| (view.name.clone(), view_columns(&view, self.access(), standing.clone())))
             .collect())
     }
 

@@ -7,7 +7,6 @@ mod plan;
 
 pub(crate) use plan::{has_writers, is_written_by};
 
-use std::fmt;
 use std::sync::Arc;
 
 use ropewalk::tables::{EnumType, PointGet, Table, Type, Value};
