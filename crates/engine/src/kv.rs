@@ -153,6 +153,7 @@ impl KvBatch {
                     (*keyspace, key, None)
                 }
                 Guard::Exists(keyspace, key) => {
+                    // Without any change the key was never there: commit zero is before all of them.
                     (*keyspace, key, Some(latest.changed(*keyspace, key, Seq::ZERO)?.unwrap_or_default()))
                 }
             };
@@ -195,9 +196,8 @@ impl KvBatch {
     pub fn delete_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
         self.op(keyspace, 2, start);
         put_bytes(&mut self.section, end);
-        if let Some(written) = self.written.last_mut() {
-            written.end = Some(self.section.len() - end.len()..self.section.len());
-        }
+        let written = self.written.last_mut().expect("the deletion has just been noted");
+        written.end = Some(self.section.len() - end.len()..self.section.len());
     }
 
     /// Deletes the keys from `start` up to `end` without a write-write check.

@@ -584,7 +584,7 @@ impl KvTransaction {
     /// free, that a guard held) count as reads from here on.
     pub fn rollback_to(&mut self, mark: KvMark) {
         while self.journal.len() > mark.journal {
-            let Some(undo) = self.journal.pop() else { break };
+            let undo = self.journal.pop().expect("more than at the mark");
             self.note_read(undo.keyspace, &undo.key);
             self.journal_bytes -= undo.bytes();
             self.write_bytes += undo.write_bytes();
@@ -605,7 +605,7 @@ impl KvTransaction {
                         self.ranges_read.push((keyspace, start, end));
                     }
                 }
-                None => break,
+                None => unreachable!("more guards than at the mark"),
             }
         }
         self.range_deletes.truncate(mark.range_deletes);

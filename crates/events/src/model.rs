@@ -170,7 +170,7 @@ impl EventsModel {
         for first in [MetaKey::Tracking(id, ""), MetaKey::Idempotency(id, "")] {
             let start = first.encode();
             // The number is at most 2^24 - 1, so there is always a next prefix.
-            let end = ropewalk_base::keys::prefix_end(&start).unwrap_or_default();
+            let end = ropewalk_base::keys::prefix_end(&start).expect("a prefix that is not the last");
             apply.delete_range(meta, &start, &end);
         }
         apply.memory::<EventMemory>().delete(id, apply.seq);
@@ -277,6 +277,7 @@ impl Model for EventsModel {
             return self.delete(apply, id);
         }
         if let Some(name) = append.creates {
+            debug_assert!(apply.is_replay || id == self.next_id(), "a new store has the next number");
             self.learn(name, id, 0);
             apply.put(self.meta(), &MetaKey::Store(name).encode(), Some(&id.to_le_bytes()));
         }
@@ -289,7 +290,12 @@ impl Model for EventsModel {
             }
             let state = self.catalog.read().by_id.get(&id).cloned();
             let state = state.ok_or(DecodeError { what: "a store that was created before", offset: 0 })?;
-            state.sequenced.store(append.first.0 + added - 1, Ordering::Release);
+            let before = state.sequenced.swap(append.first.0 + added - 1, Ordering::AcqRel);
+            debug_assert!(
+                apply.is_replay || before + 1 == append.first.0,
+                "store {id} continues after {before}, not at {}",
+                append.first
+            );
         }
         if let Some((source, position)) = append.tracking {
             apply.put(self.meta(), &MetaKey::Tracking(id, source).encode(), Some(&position.to_le_bytes()));
@@ -314,7 +320,8 @@ impl Model for EventsModel {
         // Events and postings never change, and readers limit them by position: they carry no version. A
         // deletion does, so that older snapshots still see the store; merging drops events that no snapshot
         // sees.
-        let Some(memory) = memory.as_any().downcast_ref::<EventMemory>() else { return Ok(Vec::new()) };
+        let memory = memory.as_any().downcast_ref::<EventMemory>();
+        let memory = memory.expect("the engine flushes the memory that the model made");
         if let Some(oldest) = snapshots.first() {
             self.forget_deleted(*oldest);
         }
@@ -331,6 +338,7 @@ impl Model for EventsModel {
             writer.add_range_tombstone(&start, &end, *seq)?;
         }
         for (id, part) in &stores {
+            // Without an event when the bodies of the first append did not decode.
             for position in part.first..=part.last().unwrap_or(0) {
                 let value = memory.value(part, position).expect("every position of a memory has its value");
                 writer.add(&event_key(*id, position), Seq::ZERO, Some(value))?;
@@ -368,7 +376,8 @@ fn flush_postings(
             for chunk in positions.chunks(CHUNK_POSITIONS) {
                 let start = values.len();
                 put_chunk(&mut values, term.name, chunk);
-                chunks.push((term.key(chunk.first().copied().unwrap_or(0)), start..values.len()));
+                let first = chunk.first().expect("a chunk has at least one position");
+                chunks.push((term.key(*first), start..values.len()));
             }
             Ok::<(), EngineError>(())
         })?;
@@ -380,19 +389,21 @@ fn flush_postings(
         writer.add_range_tombstone(&start, &end, *seq)?;
     }
     let mut shared = Vec::new();
+    let value = |range: &std::ops::Range<usize>| {
+        values.get(range.clone()).expect("ranges were noted while writing the chunks")
+    };
     for same_key in chunks.chunk_by(|(a, _), (b, _)| a == b) {
         if let [(key, range)] = same_key {
-            writer.add(key, Seq::ZERO, values.get(range.clone()))?;
+            writer.add(key, Seq::ZERO, Some(value(range)))?;
             continue;
         }
         // Terms with the same hash whose chunks begin at the same position share an entry.
         shared.clear();
         for (_, range) in same_key {
-            shared.extend_from_slice(values.get(range.clone()).unwrap_or_default());
+            shared.extend_from_slice(value(range));
         }
-        if let Some((key, _)) = same_key.first() {
-            writer.add(key, Seq::ZERO, Some(&shared))?;
-        }
+        let (key, _) = same_key.first().expect("a group has at least one chunk");
+        writer.add(key, Seq::ZERO, Some(&shared))?;
     }
     Ok(writer.finish()?)
 }

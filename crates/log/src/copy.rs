@@ -59,7 +59,8 @@ impl Target<'_> {
 
     /// Fills up with zeros and syncs.
     fn finish(mut self, bytes: u64) -> Result<(), LogError> {
-        let rest = bytes.saturating_sub(self.at + self.buffer.len() as u64);
+        let rest = bytes.checked_sub(self.at + self.buffer.len() as u64);
+        let rest = rest.expect("a copied segment has room for its records and the mark");
         self.buffer.resize(self.buffer.len() + rest as usize, 0);
         self.write()?;
         self.file.sync_data().map_err(io("sync", self.path))
@@ -108,6 +109,7 @@ fn copy_segment(
         target.put(window.whole(&header))?;
         (at, seq, sealed) = (header.next(), header.seq, header.kind == Kind::Seal);
     }
+    debug_assert_eq!(at, end, "no record crosses the end of what is copied");
     if is_last && !sealed {
         let mut mark = Vec::new();
         encode_record(&mut mark, seed, Kind::Mark, end, seq, end, &[]);

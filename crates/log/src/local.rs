@@ -265,7 +265,12 @@ impl LocalLog {
     pub fn prepare_spare(&self) -> Result<bool, LogError> {
         let segment = self.shared.segments.read().back().cloned();
         let Some(segment) = segment else { return Ok(false) };
-        let filled = self.flushed().0.saturating_sub(segment.start().0);
+        let flushed = self.flushed();
+        debug_assert!(
+            flushed >= segment.start(),
+            "a segment starts where the records before it were flushed"
+        );
+        let filled = flushed.0 - segment.start().0;
         let bytes = self.options.next_segment_bytes(segment.header.bytes);
         if self.options.spare_segments_max == 0 || filled < segment.header.bytes / 2 || self.pool.has(bytes) {
             return Ok(false);
@@ -288,9 +293,15 @@ impl LocalLog {
     fn write_upto(&self, writer: &mut Writer, target: Lsn) -> Result<bool, LogError> {
         while writer.at < target {
             if writer.pending.is_empty() {
-                std::mem::swap(&mut writer.pending, &mut self.front.lock().buffer);
+                let mut front = self.front.lock();
+                std::mem::swap(&mut writer.pending, &mut front.buffer);
+                assert_eq!(
+                    Lsn(writer.at.0 + writer.pending.len() as u64),
+                    front.tail,
+                    "the buffers hold exactly the records between the flushed and the appended tail"
+                );
             }
-            let rest = writer.pending.get(writer.written..).unwrap_or_default();
+            let rest = writer.pending.get(writer.written..).expect("written bytes are pending ones");
             let fitting = fitting(rest, writer.segment.room_end().0 - writer.at.0);
             if fitting.is_empty() {
                 return Ok(false);
@@ -342,13 +353,18 @@ impl LocalLog {
     /// as complete.
     fn roll(&self, sync: &MutexGuard<'_, ()>, writer: &mut Writer) -> Result<(), LogError> {
         self.sync_segment(sync, &writer.segment, writer.at)?;
-        let rest = writer.pending.get(writer.written..).unwrap_or_default();
+        let rest = writer.pending.get(writer.written..).expect("written bytes are pending ones");
         let first = header_at(rest, writer.at).expect("a roll happens in front of a record of ours");
         let own = (SEGMENT_HEADER_BYTES + first.bytes()).next_multiple_of(FILE_ALIGNMENT);
         let bytes = self.options.next_segment_bytes(writer.segment.header.bytes).max(own);
         let seq = if first.kind == Kind::Commit { Seq(first.seq.0 - 1) } else { first.seq };
         let segment = self.pool.next(bytes, SegmentHeader { id: self.id, start: writer.at, seq, bytes })?;
         let segment = Arc::new(segment);
+        assert!(
+            segment.room_end().0 - writer.at.0 >= first.bytes(),
+            "a new segment has room for its first record"
+        );
+        assert!(self.durable() >= writer.at, "a segment is durable before it has a successor");
         {
             let mut segments = self.shared.segments.write();
             // A segment without any record starts at the same address; the new file has just taken its name.
@@ -366,8 +382,10 @@ impl LocalLog {
 
     /// Puts a record that was checked into the buffer.
     fn push(&self, front: &mut Front, kind: Kind, seq: Seq, payload: &[u8]) {
-        encode_record(&mut front.buffer, self.seed, kind, front.tail, seq, self.durable(), payload);
+        let (durable, start) = (self.durable(), front.buffer.len());
+        encode_record(&mut front.buffer, self.seed, kind, front.tail, seq, durable, payload);
         let bytes = record_bytes(payload.len() as u64);
+        assert_eq!((front.buffer.len() - start) as u64, bytes, "the tail grows by what is in the buffer");
         front.tail = Lsn(front.tail.0 + bytes);
         front.seq = seq;
         count(&self.counters.appended_bytes, bytes);
@@ -422,6 +440,13 @@ impl CommitLog for LocalLog {
         }
         front.vouched &= records.is_empty();
         self.tail.store(front.tail.0, Ordering::Release);
+        // In this order: each may grow meanwhile, and never past the next one.
+        let (durable, flushed) = (self.durable(), self.shared.flushed());
+        assert!(
+            durable <= flushed && flushed <= front.tail,
+            "durable {durable} <= flushed {flushed} <= tail {}",
+            front.tail
+        );
         Ok(front.tail)
     }
 
@@ -445,7 +470,9 @@ impl CommitLog for LocalLog {
             let (at, segment) = self.write_all(&sync, needed)?;
             self.sync_segment(&sync, &segment, at)?;
         }
-        Ok(self.durable())
+        let durable = self.durable();
+        assert!(durable >= needed, "a barrier at {needed} left the log durable up to {durable} only");
+        Ok(durable)
     }
 
     fn vouch(&self, expected_tail: Lsn) -> Result<Lsn, LogError> {
@@ -492,18 +519,28 @@ impl CommitLog for LocalLog {
         loop {
             let (segment, last) = {
                 let segments = self.shared.segments.read();
-                let (Some(first), Some(last)) = (segments.front(), segments.back()) else { return Ok(()) };
                 // The last segment has no end yet, so it is never trimmed.
-                if first.end() > upto || segments.len() < 2 {
+                let (Some(first), Some(next), Some(last)) =
+                    (segments.front(), segments.get(1), segments.back())
+                else {
+                    return Ok(());
+                };
+                if first.end() > upto {
                     return Ok(());
                 }
+                assert_eq!(next.start(), first.end(), "the log continues after the segment that it trims");
                 (first.clone(), last.header.bytes)
             };
+            assert!(segment.end() <= self.durable(), "a trimmed segment is durable");
             // Readers check this when bytes change under them, so it comes before the file is touched.
             self.shared.oldest.store(segment.end().0, Ordering::SeqCst);
             let useful = self.options.next_segment_bytes(last)..=self.options.segment_bytes_max;
             let spare = self.pool.retire(&segment, useful)?;
-            self.shared.segments.write().pop_front();
+            let trimmed = self.shared.segments.write().pop_front();
+            assert!(
+                trimmed.is_some_and(|trimmed| Arc::ptr_eq(&trimmed, &segment)),
+                "one trim at a time takes the oldest segment, and a roll leaves it in place"
+            );
             self.pool.sync_names().map_err(|error| self.stop(error))?;
             spare.map_or(Ok(()), |spare| self.pool.put(spare))?;
         }
@@ -588,6 +625,7 @@ impl Shared {
         let segments = self.segments.read();
         let oldest = segments.partition_point(|segment| segment.start() < self.oldest());
         let after = segments.partition_point(|segment| segment.header.seq < seq);
+        // Without a segment that begins before it the commit was trimmed away.
         let index = after.saturating_sub(1).max(oldest);
         segments
             .get(index)
@@ -622,5 +660,5 @@ fn fitting(records: &[u8], room: u64) -> &[u8] {
     {
         end += record_bytes(u64::from(u32::from_le_bytes(*length))) as usize;
     }
-    records.get(..end).unwrap_or_default()
+    records.get(..end).expect("the room that the records exceed ends inside them")
 }

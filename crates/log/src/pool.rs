@@ -168,6 +168,7 @@ impl Pool {
     /// The next segment: a spare of at least `bytes`, or a new file when none is ready.
     pub(crate) fn next(&self, bytes: u64, header: SegmentHeader) -> Result<Segment, LogError> {
         let spare = self.take(bytes).map_or_else(|| self.make(bytes), Ok)?;
+        debug_assert!(spare.bytes >= bytes, "a spare of {} bytes for a segment of {bytes}", spare.bytes);
         self.install(spare, header)
     }
 

@@ -233,7 +233,8 @@ fn is_blank(segment: &Arc<Segment>, mut at: Lsn) -> Result<bool, LogError> {
     let end = segment.room_end();
     while let Some(len) = end.0.checked_sub(at.0).filter(|len| *len > 0) {
         let len = len.min(WINDOW_BYTES);
-        let held = window.fill(at, len, end)?.and_then(|held| held.get(..len as usize)).unwrap_or_default();
+        let held = window.fill(at, len, end)?.and_then(|held| held.get(..len as usize));
+        let held = held.expect("the window holds what ends at the limit");
         if held.iter().fold(0, |any, byte| any | byte) != 0 {
             return Ok(false);
         }
@@ -308,6 +309,11 @@ impl Tail {
     /// Rewrites records whose durability no later record confirms, zeroes everything after `tail`, and syncs.
     fn settle(&self, tail: Lsn) -> Result<Option<Cut>, LogError> {
         let Segment { path, file, .. } = &*self.segment;
+        assert!(self.vouched <= tail, "a log is not cut before {}, up to which it was durable", self.vouched);
+        assert!(
+            tail <= self.ghosts_end && tail <= self.segment.room_end(),
+            "the log ends in its last segment"
+        );
         let zeros = vec![0; WINDOW_BYTES as usize];
         let mut window = Window::new(self.segment.clone());
         let (mut at, end) = (self.vouched, if self.is_blank { tail } else { self.segment.room_end() });
@@ -316,9 +322,9 @@ impl Tail {
             // In chunks, first up to the tail, then up to the end of the file.
             let limit = if at < tail { tail } else { end };
             let len = (limit.0 - at.0).min(WINDOW_BYTES);
-            let held =
-                window.fill(at, len, limit)?.and_then(|held| held.get(..len as usize)).unwrap_or_default();
-            let bytes = if at < tail { held } else { zeros.get(..len as usize).unwrap_or_default() };
+            let held = window.fill(at, len, limit)?.and_then(|held| held.get(..len as usize));
+            let held = held.expect("the window holds what ends at the limit");
+            let bytes = if at < tail { held } else { zeros.get(..len as usize).expect("a window of zeros") };
             if at < tail || held.iter().fold(0, |any, byte| any | byte) != 0 {
                 file.write_all_at(bytes, self.segment.offset(at)).map_err(io("write", path))?;
                 changed = true;

@@ -257,7 +257,7 @@ impl Store {
         let mut runs: Vec<Arc<Run>> = edit.new_l0.iter().map(|r| r.0.clone()).collect();
         runs.sort_by_key(|r| r.footer.keyspace);
         for same in runs.chunk_by(|a, b| a.footer.keyspace == b.footer.keyspace) {
-            let Some(first) = same.first() else { continue };
+            let first = same.first().expect("a chunk has at least one run");
             let index = first.footer.keyspace.0;
             let keyspace =
                 view.keyspaces.get_mut(usize::from(index)).ok_or(StoreError::UnknownKeyspace(index))?;
@@ -268,6 +268,11 @@ impl Store {
             if let Some(written) = state.written.get_mut(usize::from(index)) {
                 written.flushed += sorted.bytes();
             }
+            // After an opening, groups are all that tells which flush is newer.
+            assert!(
+                keyspace.l0.first().is_none_or(|newest| newest.group < group),
+                "the newest flush has the highest group"
+            );
             Arc::make_mut(keyspace).l0.insert(0, Arc::new(sorted));
         }
         let checkpoint = edit.checkpoint.unwrap_or_else(|| state.checkpoint.clone());
@@ -403,16 +408,21 @@ impl Store {
             }
         };
         let old: Vec<Arc<Run>> = keyspace.runs().filter(|r| job.taken.contains(&r.id)).cloned().collect();
+        // A run that was replaced meanwhile would be there twice: its entries would come back.
+        assert_eq!(
+            old.len(),
+            job.taken.len(),
+            "the runs that a job takes stay in force until it replaces them"
+        );
         keyspace.l0 = keyspace.l0.iter().map(left).filter(|s| !s.runs.is_empty()).collect();
         keyspace.levels = keyspace.levels.iter().map(left).collect();
         keyspace.levels.resize_with(keyspace.levels.len().max(job.output + 1), Arc::default);
         let written: Vec<Arc<Run>> = job.written.iter().map(|r| r.0.clone()).collect();
-        if let Some(level) = keyspace.levels.get_mut(job.output) {
-            let runs = level.runs.iter().chain(&job.moved).chain(&written).cloned().collect();
-            *level = Arc::new(Sorted::new(0, runs));
-            if level.overlapping().is_some() {
-                return Err(StoreError::Order("compaction made overlapping runs"));
-            }
+        let level = keyspace.levels.get_mut(job.output).expect("the levels were extended to the output");
+        let runs = level.runs.iter().chain(&job.moved).chain(&written).cloned().collect();
+        *level = Arc::new(Sorted::new(0, runs));
+        if level.overlapping().is_some() {
+            return Err(StoreError::Order("compaction made overlapping runs"));
         }
         while keyspace.levels.last().is_some_and(|s| s.runs.is_empty()) {
             keyspace.levels.pop();

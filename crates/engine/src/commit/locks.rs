@@ -134,6 +134,17 @@ impl Entry {
         !held && !waits
     }
 
+    /// Checks invariant 1. As expensive as [`Entry::grant`].
+    fn check(&self) {
+        for (at, waiter) in self.queue.iter().enumerate() {
+            assert!(!self.is_free(waiter.owner, waiter.mode, at), "a waiter that need not wait: {waiter:?}");
+        }
+        if let Some((owner, mode)) = self.holders.last() {
+            let clashes = |(other, held): &(Owner, LockMode)| other != owner && mode.conflicts(*held);
+            assert!(!self.holders.iter().any(clashes), "{owner:?} holds a lock in conflict with another");
+        }
+    }
+
     /// Grants the lock to the waiters at the front that are compatible with the holders.
     fn grant(&mut self, granted: &mut Vec<Arc<Waiter>>) {
         let mut at = 0;
@@ -228,10 +239,12 @@ impl Locks {
         let mut next = vec![(owner, target.clone())];
         while let Some((waiter, target)) = next.pop() {
             let shard = self.shard(&target).lock();
+            // The wait was given up meanwhile, and no other lock names the key.
             let Some(entry) = shard.get(&target) else { continue };
             // An owner that is no longer in the queue has been granted the lock.
-            let Some(place) = entry.queue.iter().position(|other| other.owner == waiter) else { continue };
-            let Some(mode) = entry.queue.get(place).map(|waiter| waiter.mode) else { continue };
+            let mut queue = entry.queue.iter().enumerate();
+            let Some((place, found)) = queue.find(|(_, other)| other.owner == waiter) else { continue };
+            let mode = found.mode;
             if looked.get(&target).is_some_and(|(at, most)| *at >= place && *most >= mode) {
                 continue;
             }
@@ -259,10 +272,14 @@ impl Locks {
         let mut granted = Vec::new();
         {
             let mut shard = self.shard(target).lock();
+            // Without holders and waiters: the wait of the last one to name the key has ended.
             let Some(entry) = shard.get_mut(target) else { return };
             change(entry);
             if !entry.queue.is_empty() {
                 entry.grant(&mut granted);
+            }
+            if cfg!(debug_assertions) {
+                entry.check();
             }
             if entry.holders.is_empty() && entry.queue.is_empty() {
                 shard.remove(target);
@@ -278,7 +295,7 @@ impl Locks {
         let mut all = Vec::new();
         for shard in &self.shards {
             for (target, entry) in shard.0.lock().iter() {
-                let Some((keyspace, key)) = target.split_first_chunk() else { continue };
+                let (keyspace, key) = target.split_first_chunk().expect("a target starts with its keyspace");
                 let keyspace = Keyspace(u16::from_le_bytes(*keyspace));
                 let one = |owner: Owner, mode, is_granted| LockHolder {
                     owner: owner.number,
@@ -373,20 +390,39 @@ impl Held {
     pub(crate) fn release_since(&mut self, mark: usize) {
         let owner = self.owner;
         while self.all.len() > mark {
-            let Some((target, mode)) = self.all.pop() else { return };
+            let (target, mode) = self.all.pop().expect("more locks than the mark");
+            let mut given_up = None;
             self.locks.leave(&target, |entry| {
                 let held = entry.holders.iter().position(|holder| *holder == (owner, mode));
                 if let Some(place) = held {
                     entry.holders.swap_remove(place);
+                } else {
+                    // The wait for it ended without the lock. Or it lasts: granted later, the lock would never be
+                    // released.
+                    let waits = |waiter: &Arc<Waiter>| waiter.owner == owner && waiter.mode == mode;
+                    given_up = entry.queue.iter().position(waits).and_then(|place| entry.queue.remove(place));
                 }
             });
+            if let Some(waiter) = given_up {
+                waiter.change(|state| state.is_nudged = true);
+            }
         }
+    }
+
+    /// Checks that no lock on `target` is left (invariant 3).
+    fn check_released(&self, target: &Target) {
+        let shard = self.locks.shard(target).lock();
+        let Some(entry) = shard.get(target) else { return };
+        assert!(entry.holders.iter().all(|(holder, _)| *holder != self.owner), "a released lock is held");
+        assert!(entry.queue.iter().all(|waiter| waiter.owner != self.owner), "a released lock is awaited");
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
+        let all = if cfg!(debug_assertions) { self.all.clone() } else { Vec::new() };
         self.release_since(0);
+        all.iter().for_each(|(target, _)| self.check_released(target));
     }
 }
 
@@ -561,6 +597,19 @@ mod tests {
         assert!(next.is_granted());
         b.release_since(0);
         assert_eq!(locks.list().len(), 2);
+    }
+
+    #[test]
+    fn wait_that_outlives_its_transaction_is_never_granted() {
+        let locks = Arc::new(Locks::default());
+        let (mut a, mut b) = (Held::new(&locks, 0), Held::new(&locks, 0));
+        take(&mut a, "k", LockMode::Update).unwrap();
+        let late = wait(take(&mut b, "k", LockMode::Update));
+        drop(b);
+        drop(a);
+        assert!(!late.block(None), "no transaction would release the lock");
+        drop(late);
+        assert!(locks.list().is_empty() && locks.waiting.lock().is_empty());
     }
 
     #[test]

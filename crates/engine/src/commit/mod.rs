@@ -106,6 +106,12 @@ impl Core {
     ) -> Self {
         let Replayed { version, last, active, last_time_micros } = replayed;
         let tail = log.tail();
+        // Marks may follow the last commit.
+        assert!(
+            active.start <= active.end && active.end <= tail,
+            "replay ends at {}, before {tail}",
+            active.end
+        );
         Self {
             env,
             dir,
@@ -160,9 +166,9 @@ impl Core {
     fn freeze(&self, sequencer: &mut Sequencer) {
         let lsn = sequencer.active.end;
         sequencer.active.start = lsn;
-        let end = || End { seq: sequencer.last, lsn, time_micros: sequencer.last_time_micros };
+        let end = End { seq: sequencer.last, lsn, time_micros: sequencer.last_time_micros };
         self.versions.replace(|version| {
-            version.active.end.get_or_init(end);
+            assert!(version.active.end.set(end).is_ok(), "a generation ends once");
             let mut frozen = vec![version.active.clone()];
             frozen.extend(version.frozen.iter().cloned());
             let (view, flushed) = (version.view.clone(), version.flushed);
@@ -199,7 +205,10 @@ impl Core {
 
     /// Bytes of the log that recovery would replay.
     pub(crate) fn replay_bytes(&self) -> u64 {
-        self.sequencer.lock().active.end.0.saturating_sub(self.store.checkpoint().lsn.0)
+        let sequencer = self.sequencer.lock();
+        let (from, to) = (self.store.checkpoint().lsn, sequencer.active.end);
+        assert!(from <= to, "recovery would start at {from}, after the last commit, which ends at {to}");
+        to.0 - from.0
     }
 
     pub(crate) fn wake_background(&self) {
@@ -295,9 +304,7 @@ impl Commits {
                 Verdict::Write => {}
                 Verdict::Done(outcome) => {
                     let mut outcomes = vec![(0, 0); request.operations.len()];
-                    if let Some(slot) = outcomes.get_mut(index) {
-                        *slot = outcome;
-                    }
+                    *outcomes.get_mut(index).expect("each operation has an outcome") = outcome;
                     return Ok(Committed {
                         seq: sequencer.last,
                         time_micros: sequencer.last_time_micros,
@@ -318,9 +325,16 @@ impl Commits {
             }
             let model = operation.model();
             let start = sequencer.payloads.len() + record::SECTION_OVERHEAD;
+            let bytes_max = if cfg!(debug_assertions) { operation.bytes_max() } else { usize::MAX };
             let out = &mut sequencer.payloads;
             outcomes.push(record::section(out, model, |out| operation.encode(seq, time_micros, out)));
             let section = sequencer.payloads.get(start..).expect("the section was just written");
+            debug_assert!(
+                section.len() <= bytes_max,
+                "a section of model {} has {} bytes, announced were {bytes_max} at most",
+                model.0,
+                section.len()
+            );
             let applied =
                 Core::apply_section(&core.models, &version.active, (seq, time_micros, false), model, section);
             match applied {
@@ -329,8 +343,11 @@ impl Commits {
                 None => core.fail(&format_args!("model {} is not registered", model.0)),
             }
         }
-        sequencer.ends.push(sequencer.payloads.len());
+        let end = sequencer.payloads.len();
+        assert!(sequencer.ends.last().is_none_or(|last| *last < end), "each record has a payload");
+        sequencer.ends.push(end);
         sequencer.last = seq;
+        assert!(time_micros >= sequencer.last_time_micros, "the times of commits never fall");
         sequencer.last_time_micros = time_micros;
         Ok(Committed { seq, time_micros, outcomes })
     }
@@ -374,6 +391,11 @@ impl Commits {
         if sequencer.ends.is_empty() || core.stopped().is_some() {
             return outcomes;
         }
+        assert_eq!(
+            sequencer.last.0 - first.0 + 1,
+            sequencer.ends.len() as u64,
+            "the records of a group are numbered without gaps"
+        );
         ticket.last = Some(sequencer.last);
         let mut start = 0;
         let records: Vec<Record<'_>> = sequencer
@@ -387,7 +409,14 @@ impl Commits {
             })
             .collect();
         match core.log.append(&records, sequencer.tail) {
-            Ok(tail) => (sequencer.tail, sequencer.active.end) = (tail, tail),
+            Ok(tail) => {
+                assert!(
+                    tail > sequencer.tail,
+                    "an append moves the tail from {}, not to {tail}",
+                    sequencer.tail
+                );
+                (sequencer.tail, sequencer.active.end) = (tail, tail);
+            }
             Err(error) => {
                 core.fail(&error);
                 return outcomes;
@@ -484,6 +513,9 @@ impl Replayed {
         seq: Seq,
         payload: &[u8],
     ) -> Result<(), EngineError> {
+        // The log checks its records for both, and reports damage.
+        debug_assert_eq!(seq, self.last.next(), "the log gives each commit after the one before");
+        debug_assert!(self.active.end <= lsn && lsn < next, "commits follow each other in the log");
         let damaged = |source| EngineError::Record { seq, lsn, source };
         let body = record::RecordBody::decode(payload).map_err(damaged)?;
         for section in body.sections() {
@@ -498,7 +530,8 @@ impl Replayed {
         self.active.end = next;
         if self.version.active.bytes() >= options.memtable_bytes() || options.is_long(&self.active) {
             let time_micros = self.last_time_micros;
-            self.version.active.end.get_or_init(|| End { seq, lsn: next, time_micros });
+            let end = End { seq, lsn: next, time_micros };
+            assert!(self.version.active.end.set(end).is_ok(), "a generation ends once");
             let full = std::mem::replace(&mut self.version.active, Core::new_generation(models));
             self.version.frozen.insert(0, full);
             self.active.start = next;

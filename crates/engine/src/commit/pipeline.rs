@@ -84,7 +84,8 @@ struct Taken<'t>(&'t Turn);
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        *self.0.taken.lock() = false;
+        let was_taken = mem::replace(&mut *self.0.taken.lock(), false);
+        debug_assert!(was_taken, "one thread has a turn, and gives it back once");
         self.0.free.notify_one();
     }
 }
@@ -240,7 +241,8 @@ impl<S: Stage> Pipeline<S> {
     }
 
     fn hand_over(&self) {
-        self.queue.lock().leading = false;
+        let was_leading = mem::replace(&mut self.queue.lock().leading, false);
+        debug_assert!(was_leading, "only the leader gives up the leadership");
         self.wake_serving();
     }
 
@@ -333,6 +335,7 @@ impl<S: Stage> Pipeline<S> {
     fn sequence_into(&self, sequenced: &mut Sequenced<S>, settles: bool) -> bool {
         let (entries, more) = {
             let mut queue = self.queue.lock();
+            debug_assert!(!settles || queue.leading, "only the leader settles");
             let mut bytes = 0;
             let fits = queue.pending.iter().position(|entry| {
                 bytes += entry.bytes;
@@ -349,6 +352,11 @@ impl<S: Stage> Pipeline<S> {
                 sequenced.groups.push(group);
                 queue.unsettled = true;
             }
+            debug_assert_eq!(
+                sequenced.answers.is_empty() && entries.is_empty(),
+                sequenced.groups.is_empty(),
+                "a group wakes each request that is not settled"
+            );
             if settles {
                 queue.unsettled = false;
                 queue.leading = more;
@@ -390,7 +398,8 @@ impl<S: Stage> Pipeline<S> {
     fn answer(&self, taken: Sequenced<S>, settled: bool) {
         for (slot, outcome) in taken.answers {
             let outcome = if settled { outcome } else { self.stage.failure() };
-            *slot.outcome.lock() = Some(outcome);
+            let earlier = slot.outcome.lock().replace(outcome);
+            debug_assert!(earlier.is_none(), "a request has one result");
             slot.done.store(true, Ordering::Release);
         }
         for group in taken.groups {

@@ -29,10 +29,10 @@ pub(crate) fn section<T>(out: &mut Vec<u8>, model: ModelId, body: impl FnOnce(&m
     put_u32(out, 0);
     let start = out.len();
     let result = body(out);
-    let length = (out.len() - start) as u32;
-    if let Some(field) = out.get_mut(length_at..start) {
-        field.copy_from_slice(&length.to_le_bytes());
-    }
+    let length = out.len().checked_sub(start).and_then(|length| u32::try_from(length).ok());
+    let length = length.expect("a section only grows, to less than the largest transaction");
+    let field = out.get_mut(length_at..start).expect("the length was written before the body");
+    field.copy_from_slice(&length.to_le_bytes());
     result
 }
 

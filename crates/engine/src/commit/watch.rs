@@ -40,7 +40,8 @@ impl Watch {
             let mut tasks = self.tasks.lock();
             self.changed.notify_all();
             let woken = std::mem::take(&mut tasks.wakers);
-            self.waiting.fetch_sub(woken.len() as u64, Ordering::SeqCst);
+            let counted = self.waiting.fetch_sub(woken.len() as u64, Ordering::SeqCst);
+            debug_assert!(counted >= woken.len() as u64, "{counted} waiters, but {} wakers", woken.len());
             woken
         };
         // Outside the lock: a waker may run the task at once, and the task may come back here.
@@ -55,7 +56,11 @@ impl Watch {
         if !done() {
             self.changed.wait_for(&mut tasks, timeout);
         }
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let counted = self.waiting.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(
+            counted > tasks.wakers.len() as u64,
+            "a sleeping thread counts in addition to the wakers"
+        );
     }
 
     /// Registers `waker` for the next [`Watch::wake_all`]. Check the awaited condition again after this.

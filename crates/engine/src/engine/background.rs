@@ -66,6 +66,18 @@ impl Core {
         for (model, memory) in self.models.iter().zip(oldest.memories()) {
             new_l0.extend(model.flush(memory.as_ref(), &self.store, &snapshots)?);
         }
+        assert!(
+            self.log.durable() >= lsn,
+            "a checkpoint at {lsn}, the log is durable to {}",
+            self.log.durable()
+        );
+        let before = self.store.checkpoint();
+        assert!(
+            before.lsn <= lsn && before.seq <= seq,
+            "checkpoint {seq} at {lsn} replaces {} at {}",
+            before.seq,
+            before.lsn
+        );
         let checkpoint = Some(Checkpoint { lsn, seq, meta: end.time_micros.to_le_bytes().to_vec() });
         self.store.install(Edit { new_l0, checkpoint })?;
         self.versions.replace(|version| {
@@ -78,6 +90,7 @@ impl Core {
             Version { active: version.active.clone(), frozen, view: self.store.view(), flushed: seq }
         });
         self.versions.retire(oldest);
+        // The log may be shorter than the part to retain.
         let keep_from = Lsn(lsn.0.saturating_sub(self.options.log_retention_bytes));
         self.log.trim(keep_from).inspect_err(|error| self.fail(error))?;
         Ok(())
@@ -273,6 +286,7 @@ impl Core {
         if self.versions.pinned_bytes_at_most() <= spare {
             return 0;
         }
+        // The first figure may be old: readers have ended since.
         self.versions.pinned().1.saturating_sub(spare)
     }
 

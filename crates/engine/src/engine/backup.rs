@@ -106,6 +106,12 @@ impl Core {
         let hold = self.log.hold();
         let (pin, upto) = self.store.pin(|| self.log.tail());
         self.log.barrier().inspect_err(|error| self.fail(error))?;
+        assert!(
+            pin.checkpoint().lsn <= upto && upto <= self.log.durable(),
+            "a copy from {} up to {upto}, durable is {}",
+            pin.checkpoint().lsn,
+            self.log.durable()
+        );
         let log = hold.copy_to(&log_dir, pin.checkpoint().lsn, upto)?;
         drop(hold);
         let store = pin.copy_to(&store_dir)?;

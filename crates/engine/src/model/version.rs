@@ -83,11 +83,13 @@ impl Generation {
         self.keyspaces.get(index / KEYSPACES_PER_BUCKET)?.get()?.get(index % KEYSPACES_PER_BUCKET)?.get()
     }
 
-    /// In the order of keyspaces.
+    /// The memtables of a frozen generation, in the order of keyspaces.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = (Keyspace, &Memtable)> {
         let mut made = self.made.lock().clone();
         made.sort_unstable();
-        made.into_iter().filter_map(|keyspace| Some((keyspace, self.written(keyspace)?)))
+        debug_assert!(made.is_sorted_by(|a, b| a < b), "a memtable is made once");
+        let table = |keyspace| self.written(keyspace).expect("a frozen generation makes no more memtables");
+        made.into_iter().map(move |keyspace| (keyspace, table(keyspace)))
     }
 
     /// Bytes held by memtables and models.
@@ -96,6 +98,7 @@ impl Generation {
             .made
             .lock()
             .iter()
+            // One that is just being made is listed already.
             .filter_map(|keyspace| Some(self.written(*keyspace)?.bytes()))
             .sum::<u64>();
         tables + self.memories.iter().map(|m| m.bytes()).sum::<u64>()
@@ -115,6 +118,20 @@ pub(crate) struct Version {
 impl Version {
     fn frozen_bytes(&self) -> u64 {
         self.frozen.iter().map(|g| g.bytes()).sum()
+    }
+
+    /// Checks the order of the generations and their ends.
+    fn check(&self) {
+        let mut newer: Option<&End> = None;
+        for generation in &self.frozen {
+            let end = generation.end.get().expect("a generation is frozen with its end");
+            assert!(self.flushed <= end.seq, "a flushed generation is not frozen");
+            assert!(
+                newer.is_none_or(|newer| end.seq <= newer.seq && end.lsn <= newer.lsn),
+                "frozen generations are in order, the newest first"
+            );
+            newer = Some(end);
+        }
     }
 }
 
@@ -192,7 +209,7 @@ impl<'a> ReadView<'a> {
         let mut next = 0;
         for keys in keys.chunks(MANY) {
             let mut found = [const { None::<Entry<'a>> }; MANY];
-            let found = found.get_mut(..keys.len()).unwrap_or_default();
+            let found = found.get_mut(..keys.len()).expect("a chunk has at most that many keys");
             let generations = std::iter::once(&version.active).chain(&version.frozen);
             for table in generations.filter_map(|generation| generation.written(keyspace)) {
                 for (key, found) in keys.iter().zip(&mut *found).filter(|(_, found)| found.is_none()) {
@@ -340,7 +357,13 @@ impl Versions {
 
     pub(crate) fn replace(&self, change: impl FnOnce(&Version) -> Version) {
         let _replacing = self.replacing.lock();
-        let new = change(&self.current.load());
+        let old = self.current.load();
+        let new = change(&old);
+        debug_assert!(old.flushed <= new.flushed, "what was flushed stays flushed");
+        if cfg!(debug_assertions) {
+            new.check();
+        }
+        drop(old);
         let frozen_bytes = new.frozen_bytes();
         self.current.store(Arc::new(new));
         hint_switch();
@@ -381,6 +404,8 @@ impl Versions {
     }
 
     pub(crate) fn publish(&self, seq: Seq) {
+        let (visible, ordered) = (self.visible(), self.ordered());
+        assert!(visible < seq && seq <= ordered, "visible {visible} < published {seq} <= ordered {ordered}");
         // SeqCst: pairs with the check that a watcher makes after it has announced itself.
         self.visible.store(seq.0, Ordering::SeqCst);
     }
@@ -392,6 +417,8 @@ impl Versions {
 
     /// Commits up to `seq` have their place in the log and are in the memtables.
     pub(crate) fn order(&self, seq: Seq) {
+        let ordered = self.ordered();
+        assert!(ordered < seq, "commit {seq} is ordered after {ordered}");
         self.ordered.store(seq.0, Ordering::SeqCst);
     }
 
@@ -442,11 +469,11 @@ impl Versions {
 
     fn release(&self, seq: Seq, shard: usize) {
         let mut live = self.count(shard);
-        if let Some(count) = live.get_mut(&seq) {
-            *count -= 1;
-            if *count == 0 {
-                live.remove(&seq);
-            }
+        // Otherwise a flush may have dropped versions that a snapshot needs.
+        let count = live.get_mut(&seq).expect("a snapshot is counted until it is dropped");
+        *count -= 1;
+        if *count == 0 {
+            live.remove(&seq);
         }
     }
 }
@@ -506,7 +533,9 @@ impl Reading {
 impl Clone for Snapshot {
     fn clone(&self) -> Self {
         // In the shard of the first, which keeps the commit alive: no read of `live` can fall between.
-        *self.versions.count(self.shard).entry(self.seq).or_insert(0) += 1;
+        let mut live = self.versions.count(self.shard);
+        *live.get_mut(&self.seq).expect("a snapshot is counted until it is dropped") += 1;
+        drop(live);
         let (pinned, versions) = (OnceLock::new(), self.versions.clone());
         Self { seq: self.seq, pinned, versions, shard: self.shard }
     }

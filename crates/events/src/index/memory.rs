@@ -98,6 +98,7 @@ enum Positions {
 
 impl Positions {
     fn push(&mut self, at: u32) {
+        debug_assert!(self.as_slice().last() <= Some(&at), "the positions of a term rise");
         match self {
             Self::One(first) if *first == at => {}
             Self::One(first) => *self = Self::Many(vec![*first, at]),
@@ -187,8 +188,14 @@ impl EventMemory {
             bytes += (VALUE_HEADER + body.len() + 16) as u64;
             position += 1;
         }
+        let events = memory.entries.len() as u64 / 2;
+        // Replay defers postings, and checks no positions: they come from the log.
+        debug_assert!(is_replay || postings.events == events, "every event has its postings");
+        debug_assert!(is_replay || memory.first + events == position, "positions have no gaps");
         drop(postings);
         if position > first {
+            let last = memory.commits.len().checked_sub(2).and_then(|at| memory.commits.get(at));
+            debug_assert!(last.is_none_or(|last| last <= seq.0), "commits are noted in their order");
             memory.commits.push(seq.0);
             memory.commits.push(position - 1);
         }

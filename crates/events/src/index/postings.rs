@@ -103,6 +103,7 @@ pub(crate) fn store_range(store: u32) -> (Vec<u8>, Vec<u8>) {
 }
 
 pub(crate) fn put_chunk(out: &mut Vec<u8>, name: &[u8], positions: &[u64]) {
+    debug_assert!(positions.is_sorted_by(|a, b| a < b), "the positions of a chunk rise");
     put_bytes(out, name);
     put_varint(out, positions.len() as u64);
     for pair in positions.array_windows::<2>() {
@@ -223,6 +224,7 @@ impl<'s> TermCursor<'s> {
                 return Ok(self.loaded.last().copied());
             }
         }
+        // Positions begin at 1, so zero means that no run has any.
         if self.load_run_le(target.min(self.runs_end.saturating_sub(1)))? {
             self.cover(target, target);
             return Ok(self.gallop_le(target));
@@ -273,6 +275,7 @@ impl<'s> TermCursor<'s> {
             high -= stride;
             stride *= 2;
         }
+        // The beginning may be nearer than a stride.
         let low = if near { high.saturating_sub(stride) } else { 0 };
         let window = self.loaded.get(low..high)?;
         self.at = (low + window.partition_point(|v| *v <= target)).checked_sub(1)?;
@@ -364,7 +367,7 @@ impl<'s> TermCursor<'s> {
     }
 
     fn load_memory_ge(&mut self, index: usize, target: u64) -> bool {
-        let Some(source) = self.memories.get(index) else { return false };
+        let source = self.memories.get(index).expect("the index of a memory");
         let Source { events, memory } = source;
         if memory.last().is_none_or(|last| last < target) {
             return false;
@@ -381,7 +384,7 @@ impl<'s> TermCursor<'s> {
     }
 
     fn load_memory_le(&mut self, index: usize, target: u64) -> bool {
-        let Some(source) = self.memories.get(index) else { return false };
+        let source = self.memories.get(index).expect("the index of a memory");
         let Source { events, memory } = source;
         if memory.first > target {
             return false;
@@ -389,6 +392,7 @@ impl<'s> TermCursor<'s> {
         let loaded = &mut self.loaded;
         let found = copy_positions(events, memory, &self.term, loaded, |all| {
             let end = all.partition_point(|at| memory.first + u64::from(*at) <= target);
+            // There may be fewer than a chunk.
             end.saturating_sub(CHUNK_POSITIONS)..end
         });
         if found {

@@ -115,14 +115,16 @@ impl Subscription {
             self.live = false;
             self.ready.push_back(Delivery::FellBehind { head });
         }
+        debug_assert!(batch.first().is_none_or(|event| event.position > self.after), "each event comes once");
         let last = batch.last().map(|event| event.position);
         self.ready.extend(batch.into_iter().map(Delivery::Event));
         self.started = true;
         if full {
-            self.after = last.unwrap_or(self.after);
+            self.after = last.expect("a full batch has a last event");
             self.seen = ropewalk_base::Seq::ZERO;
             return Ok(());
         }
+        // A subscription may begin after the end of the store.
         self.after = head.max(self.after);
         self.seen = seq;
         if !self.live {

@@ -118,9 +118,7 @@ impl Plan {
         let by_source = |cluster: Vec<(usize, &Arc<Run>)>| {
             let mut sources = vec![Vec::new(); self.sources.len()];
             for (source, run) in cluster {
-                if let Some(runs) = sources.get_mut(source) {
-                    runs.push(run.clone());
-                }
+                sources.get_mut(source).expect("a cluster has a place for each source").push(run.clone());
             }
             sources.retain(|s: &Vec<Arc<Run>>| !s.is_empty());
             sources
@@ -156,14 +154,19 @@ impl Job {
             let count = sources.iter().flatten().count();
             count > 1 || rewrite && sources.iter().flatten().any(|r| r.has_garbage())
         });
+        let taken: BTreeSet<u64> = plan.sources.iter().flatten().map(|r| r.id).collect();
+        let moved: Vec<Arc<Run>> = moved.into_iter().flatten().flatten().collect();
+        let merged_runs = merged.iter().flatten().flatten().count();
+        // Any other run would leave the store with the job's input.
+        assert_eq!(merged_runs + moved.len(), taken.len(), "each run of a job is merged or moved");
         Self {
             keyspace: plan.keyspace,
             output: plan.output,
             snapshots,
             waiting: merged.into(),
             merge: None,
-            taken: plan.sources.iter().flatten().map(|r| r.id).collect(),
-            moved: moved.into_iter().flatten().flatten().collect(),
+            taken,
+            moved,
             written: Vec::new(),
         }
     }
@@ -190,7 +193,13 @@ impl Job {
             let complete;
             (bytes, complete) = merge.work(bytes, max_bytes)?;
             if complete && let Some(merge) = self.merge.take() {
-                self.written.extend(merge.writer.finish()?);
+                let (added, runs) = (merge.added, merge.writer.finish()?);
+                assert_eq!(
+                    runs.iter().map(NewRun::entries).sum::<u64>(),
+                    added,
+                    "the runs of a merge hold every entry that it retains"
+                );
+                self.written.extend(runs);
             }
         }
         Ok((bytes, self.merge.is_none() && self.waiting.is_empty()))
@@ -203,6 +212,8 @@ struct Merge {
     ranges: Vec<RangeSet>,
     gc: Gc,
     writer: RunWriter,
+    /// Entries passed to the writer.
+    added: u64,
 }
 
 impl Merge {
@@ -237,7 +248,7 @@ impl Merge {
         writer.set_ranges(snapshots.keep_ranges(&all, bottom));
         let gc = Gc::new(snapshots.clone(), bottom);
         let sources = sources.into_iter().map(SourceScanner::start).collect::<Result<_, _>>()?;
-        Ok(Self { sources, ranges, gc, writer })
+        Ok(Self { sources, ranges, gc, writer, added: 0 })
     }
 
     /// Merges until `bytes` reaches `max_bytes`; true when all sources are at their end.
@@ -252,17 +263,15 @@ impl Merge {
                 }
             }
             let Some((index, key)) = best else { return Ok((bytes, true)) };
-            let Some(source) = self.sources.get(index) else { return Ok((bytes, true)) };
-            if let Some(entry) = source.entry() {
-                let value = entry.value();
-                bytes += 16 + key.len() as u64 + value.map_or(0, |v| v.len() as u64);
-                if let Some(seq) = self.gc.keep(key, entry.seq(), value.is_none(), index, &self.ranges) {
-                    self.writer.add(key, seq, value)?;
-                }
+            let entry = self.sources.get(index).and_then(SourceScanner::entry);
+            let entry = entry.expect("the nearest key is that of an entry");
+            let value = entry.value();
+            bytes += 16 + key.len() as u64 + value.map_or(0, |v| v.len() as u64);
+            if let Some(seq) = self.gc.keep(key, entry.seq(), value.is_none(), index, &self.ranges) {
+                self.writer.add(key, seq, value)?;
+                self.added += 1;
             }
-            if let Some(source) = self.sources.get_mut(index) {
-                source.next()?;
-            }
+            self.sources.get_mut(index).expect("it has an entry").next()?;
         }
         Ok((bytes, false))
     }

@@ -81,11 +81,17 @@ impl Manifest {
             keyspace.options.encode(&mut payload);
             put_varint(&mut payload, keyspace.runs.len() as u64);
             for run in &keyspace.runs {
+                assert!(run.file < self.next_file, "the numbers of files are given out once");
                 for number in [run.level, run.group, run.file, run.bytes] {
                     put_varint(&mut payload, number);
                 }
             }
         }
+        debug_assert_eq!(
+            Self::decode_payload(&payload).as_ref(),
+            Ok(self),
+            "the next opening accepts the manifest"
+        );
         let mut out = MAGIC.to_vec();
         put_u32(&mut out, VERSION);
         put_u32(&mut out, crc32c(&payload));

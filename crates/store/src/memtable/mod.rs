@@ -157,6 +157,7 @@ impl Memtable {
     ) -> Result<(), E> {
         let tree = self.tree.read();
         let mut ahead = tree.records().skip(PREFETCH_RECORDS);
+        let mut count = 0;
         for record in tree.records() {
             // Records adjacent in order are far apart in the arena: prefetch their bytes in time.
             if let Some(soon) = ahead.next() {
@@ -164,7 +165,9 @@ impl Memtable {
                 prefetch(self.value(*soon).unwrap_or_default(), 56, 1);
             }
             f(self.key(*record), record.seq, self.value(*record))?;
+            count += 1;
         }
+        assert_eq!(count, tree.len(), "the leaves hold every record");
         Ok(())
     }
 

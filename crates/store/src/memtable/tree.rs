@@ -57,7 +57,9 @@ impl Record {
 
     #[inline]
     pub(crate) fn key(self, arena: &Arena) -> &[u8] {
-        arena.get(ArenaOffset::from_bits(self.at), self.key_len as usize).unwrap_or_default()
+        let key = arena.get(ArenaOffset::from_bits(self.at), self.key_len as usize);
+        debug_assert!(key.is_some(), "the bytes of a record are in its arena");
+        key.unwrap_or_default()
     }
 
     /// `None` for a tombstone.
@@ -123,6 +125,7 @@ impl Leaf {
     }
 
     fn first(&self) -> Record {
+        debug_assert!(self.len > 0, "no node is empty");
         self.records().first().copied().unwrap_or_default()
     }
 
@@ -145,6 +148,7 @@ impl Leaf {
     /// Puts a record at `index`; there must be room.
     fn insert(&mut self, index: usize, head: u64, record: Record) {
         let len = self.len();
+        assert!(index <= len && len < LEAF_MAX, "a full leaf was split when it became full");
         self.heads.copy_within(index..len, index + 1);
         self.records.copy_within(index..len, index + 1);
         if let (Some(to), Some(slot)) = (self.heads.get_mut(index), self.records.get_mut(index)) {
@@ -156,6 +160,7 @@ impl Leaf {
 
     /// Moves the records from `cut` on into a new leaf.
     fn split_off(&mut self, cut: usize) -> Box<Self> {
+        debug_assert!(0 < cut && cut < self.len(), "both halves of {} records have some: {cut}", self.len());
         let mut right = Self::boxed();
         right.from = self.from;
         for (index, (&head, &record)) in self.heads().iter().zip(self.records()).skip(cut).enumerate() {
@@ -197,6 +202,7 @@ impl Branch {
     }
 
     fn refit(&mut self, arena: &Arena, from: usize) {
+        debug_assert!(!self.leaves.is_empty(), "no node is empty");
         self.from = from;
         self.heads.clear();
         self.heads.extend(self.leaves.iter().map(|leaf| head_at(leaf.first().key(arena), from)));
@@ -245,6 +251,7 @@ fn child(
             }
         }
     }
+    // A probe before all records belongs in the first child.
     after.saturating_sub(1)
 }
 
@@ -282,6 +289,7 @@ impl Tree {
     /// After the last record.
     fn end(&self) -> Place {
         let leaves = self.branches.last().map_or(&[][..], |branch| &branch.leaves);
+        // The end of an empty tree is its beginning.
         Place {
             branch: self.branches.len().saturating_sub(1),
             leaf: leaves.len().saturating_sub(1),
@@ -388,8 +396,8 @@ impl Tree {
             self.shorten_prefix(arena, key);
         }
         let place = self.place_of(arena, (key, seq));
-        let Some(branch) = self.branches.get_mut(place.branch) else { return };
-        let Some(leaf) = branch.leaves.get_mut(place.leaf) else { return };
+        let branch = self.branches.get_mut(place.branch).expect("a key belongs in some branch");
+        let leaf = branch.leaves.get_mut(place.leaf).expect("a key belongs in some leaf of its branch");
         // The records that will be moved are prefetched while the bytes are copied.
         prefetch(leaf.records(), place.index, 8);
         let record = Record::push(arena, key, value, seq);
@@ -411,9 +419,31 @@ impl Tree {
             branch.heads.first_mut().into_iter().for_each(|h| *h = branch_head);
             self.heads.first_mut().into_iter().for_each(|h| *h = root_head);
         }
+        if cfg!(debug_assertions) {
+            self.check_inserted(arena, place);
+        }
         if full {
             self.split(arena, place);
         }
+    }
+
+    /// Checks a new record against its neighbours (invariants 1 and 2).
+    fn check_inserted(&self, arena: &Arena, place: Place) {
+        let leaf = self.leaf(place).expect("a record was inserted there");
+        let at = |index: usize| leaf.records().get(index).copied();
+        let new = at(place.index).expect("a record was inserted there");
+        let before = place.index.checked_sub(1).and_then(at);
+        let after = at(place.index + 1).or_else(|| self.leaves_from(place).nth(1).map(Leaf::first));
+        let rank = |record: Record| (record.key(arena), Reverse(record.seq));
+        assert!(before.is_none_or(|before| rank(before) < rank(new)), "a record follows the one before it");
+        assert!(after.is_none_or(|after| rank(new) < rank(after)), "a record comes before the next one");
+        assert!(
+            place.index > 0 || (place.branch, place.leaf) == (0, 0),
+            "the first record of a node changes only for the first node"
+        );
+        assert_eq!(self.heads.len(), self.branches.len(), "the root has a head for each branch");
+        let branch = self.branches.get(place.branch).expect("the leaf lies in it");
+        assert_eq!(branch.heads.len(), branch.leaves.len(), "a branch has a head for each leaf");
     }
 
     /// Where the probe belongs.
@@ -455,8 +485,8 @@ impl Tree {
 
     /// Splits a full leaf: in the middle, or near the end when it grows at its end, as in a sorted load.
     fn split(&mut self, arena: &Arena, place: Place) {
-        let Some(branch) = self.branches.get_mut(place.branch) else { return };
-        let Some(leaf) = branch.leaves.get_mut(place.leaf) else { return };
+        let branch = self.branches.get_mut(place.branch).expect("a record was inserted there");
+        let leaf = branch.leaves.get_mut(place.leaf).expect("a record was inserted there");
         let cut = if place.index + 1 == leaf.len() { leaf.len() - 1 } else { leaf.len() / 2 };
         let right = leaf.split_off(cut);
         branch.heads.insert(place.leaf + 1, head_at(right.first().key(arena), branch.from));
@@ -470,7 +500,7 @@ impl Tree {
     }
 
     fn split_branch(&mut self, arena: &Arena, place: Place) {
-        let Some(branch) = self.branches.get_mut(place.branch) else { return };
+        let branch = self.branches.get_mut(place.branch).expect("one of its leaves was split");
         let len = branch.leaves.len();
         let cut = if place.leaf + 2 == len { len - 1 } else { len / 2 };
         let right = Branch {
@@ -501,13 +531,12 @@ impl Tree {
         let next = self.leaves_from(Place { branch, leaf, index: 0 }).nth(1).map(Leaf::first);
         let prefix = self.prefix.len();
         let here = self.branches.get_mut(branch).and_then(|b| b.leaves.get_mut(leaf));
-        if let Some(here) = here {
-            let from = match next {
-                Some(next) if branch > 0 || leaf > 0 => shared(here.first().key(arena), next.key(arena)),
-                _ => prefix,
-            };
-            here.refit(arena, from);
-        }
+        let here = here.expect("the leaf was split");
+        let from = match next {
+            Some(next) if branch > 0 || leaf > 0 => shared(here.first().key(arena), next.key(arena)),
+            _ => prefix,
+        };
+        here.refit(arena, from);
     }
 
     /// Shortens the prefix to one that `key` has, too. Touches the root and the nodes at both ends only: the

@@ -237,13 +237,13 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     fn step(&mut self, backward: bool) -> Result<(), StoreError> {
+        // As promised: nothing happens when the cursor is not valid.
         let Some(current) = self.current else { return Ok(()) };
         if self.backward != backward {
             self.turn(current, backward)?;
         }
         self.current = None;
-        let Some(source) = self.sources.get_mut(current) else { return Ok(()) };
-        source.step(backward)?;
+        self.sources.get_mut(current).expect("the current source is one of them").step(backward)?;
         if self.sources.len() == 1 && !self.has_ranges {
             // Nothing to merge with; tombstones are the only thing to skip.
             return self.settle_alone();
@@ -253,7 +253,7 @@ impl<'a> Cursor<'a> {
 
     #[inline]
     fn settle_alone(&mut self) -> Result<(), StoreError> {
-        let Some(source) = self.sources.first_mut() else { return Ok(()) };
+        let source = self.sources.first_mut().expect("the current source is the only one");
         while source.valid() {
             if !source.is_tombstone() {
                 self.current = Some(0);
@@ -284,15 +284,13 @@ impl<'a> Cursor<'a> {
     fn settle(&mut self) -> Result<(), StoreError> {
         while let Some(nearest) = self.nearest() {
             self.step_over_equals(nearest)?;
-            let Some(source) = self.sources.get(nearest) else { break };
+            let source = self.sources.get(nearest).expect("the nearest source is one of them");
             let hidden = source.is_tombstone() || self.has_ranges && self.is_deleted(nearest, source);
             if !hidden {
                 self.current = Some(nearest);
                 return Ok(());
             }
-            if let Some(source) = self.sources.get_mut(nearest) {
-                source.step(self.backward)?;
-            }
+            self.sources.get_mut(nearest).expect("the nearest source is one of them").step(self.backward)?;
         }
         self.current = None;
         Ok(())
@@ -316,8 +314,8 @@ impl<'a> Cursor<'a> {
     /// Moves older sources past the key of source `nearest`.
     #[inline]
     fn step_over_equals(&mut self, nearest: usize) -> Result<(), StoreError> {
-        let Some((newer, older)) = self.sources.split_at_mut_checked(nearest + 1) else { return Ok(()) };
-        let Some(key) = newer.last().map(Source::key) else { return Ok(()) };
+        let (newer, older) = self.sources.split_at_mut(nearest + 1);
+        let key = newer.last().map(Source::key).expect("the nearest source is the last of the first part");
         for source in older {
             if source.valid() && source.key() == key {
                 source.step(self.backward)?;
@@ -330,7 +328,7 @@ impl<'a> Cursor<'a> {
     /// source `index`.
     fn is_deleted(&self, index: usize, source: &Source<'a>) -> bool {
         let key = source.key();
-        let newer = self.sources.get(..index).unwrap_or_default();
+        let newer = self.sources.get(..index).expect("the source is one of them");
         newer.iter().any(|s| s.range_over(key).is_some())
             || source.range_over(key).is_some_and(|deleted| source.seq() < deleted)
     }

@@ -109,6 +109,7 @@ impl BlockBuilder {
     /// Appends the block to `out`, padded to a multiple of `align` bytes, and starts a new one. `continues`: the next
     /// entry has the key of the last one here.
     pub(crate) fn finish(&mut self, continues: bool, align: usize, out: &mut Vec<u8>) {
+        // A run that has only range tombstones has no block.
         let Some(first) = self.items.first() else { return };
         let rest_len = first.key_len - self.shared;
         let rest = (self.same_len && rest_len < 255).then_some(rest_len);

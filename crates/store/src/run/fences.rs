@@ -120,7 +120,11 @@ impl FenceBuilder {
         }
         let tails = (!tails.bytes.is_empty()).then_some(tails);
         let model = Model::train(&heads, ERROR_DEFAULT);
-        Fences { shared, heads, last, tails, model }
+        let fences = Fences { shared, heads, last, tails, model };
+        if cfg!(debug_assertions) {
+            fences.check_ambiguous();
+        }
+        fences
     }
 }
 
@@ -138,6 +142,15 @@ impl Fences {
 
     pub(crate) fn pieces(&self) -> Option<usize> {
         self.model.as_ref().map(Model::pieces)
+    }
+
+    /// Checks invariant 1.
+    fn check_ambiguous(&self) {
+        assert!(self.heads.is_sorted() && self.heads.last() <= Some(&self.last).filter(|_| self.len() > 0));
+        for (index, pair) in self.heads.windows(2).enumerate() {
+            let is_ambiguous = self.tails.as_ref().is_some_and(|tails| !tails.get(index + 1).is_empty());
+            assert!(pair.first() < pair.last() || is_ambiguous, "fence {} has a tail", index + 1);
+        }
     }
 
     /// Bytes in memory.
@@ -167,6 +180,7 @@ impl Fences {
             Some(_) if target > self.last => return Place::After,
             Some(_) => {}
         }
+        // The first head is not above the target, but a damaged model may be wrong.
         let index = self.count_up_to(target).saturating_sub(1);
         Place::Block(match &self.tails {
             Some(tails) if self.heads.get(index) == Some(&target) => self.settle(tails, rest, target, index),
@@ -197,6 +211,7 @@ impl Fences {
                 high = middle;
             }
         }
+        // The first of equal heads has no tail, except in a damaged footer.
         low.saturating_sub(1)
     }
 

@@ -129,6 +129,7 @@ impl Files {
     }
 
     pub(crate) fn remove_run(&self, bytes: u64) {
-        self.run_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.run_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "a run was counted when it was opened");
     }
 }

@@ -85,7 +85,24 @@ impl RangeSet {
         if at.as_slice() < end {
             replaced.push(Fragment { start: at, end: end.to_vec(), seqs: vec![seq] });
         }
+        let count = replaced.len();
         self.fragments.splice(first..last, replaced);
+        if cfg!(debug_assertions) {
+            // The new fragments and one on each side: all of them would make many inserts quadratic.
+            Self::check(self.fragments.iter().skip(first.saturating_sub(1)).take(count + 2));
+        }
+    }
+
+    /// Checks fragments that follow each other: not empty, disjoint, ascending, versions newest first.
+    fn check<'f>(fragments: impl Iterator<Item = &'f Fragment>) {
+        let mut before: Option<&Fragment> = None;
+        for fragment in fragments {
+            assert!(fragment.start < fragment.end, "a fragment covers some key");
+            assert!(before.is_none_or(|f| f.end <= fragment.start), "fragments are disjoint and ascend");
+            assert!(!fragment.seqs.is_empty(), "some commit deleted a fragment");
+            assert!(fragment.seqs.is_sorted_by(|a, b| a > b), "each commit once, newest first");
+            before = Some(fragment);
+        }
     }
 
     /// The fragment over `key`.
@@ -149,6 +166,9 @@ impl RangeSet {
                     seqs,
                 }),
             }
+        }
+        if cfg!(debug_assertions) {
+            Self::check(fragments.iter());
         }
         Self { fragments }
     }

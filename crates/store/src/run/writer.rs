@@ -321,7 +321,7 @@ impl Build {
     fn write_out(&mut self, len: usize) -> Result<(), StoreError> {
         let path = self.files.path(self.id);
         let len = len.min(self.out.len());
-        let piece = self.out.get(..len).unwrap_or_default();
+        let piece = self.out.get(..len).expect("no more than the buffer holds");
         self.file.write_all_at(piece, self.written).map_err(StoreError::io("write", &path))?;
         self.written += len as u64;
         self.out.drain(..len);
@@ -335,7 +335,8 @@ impl Build {
         } else {
             (self.fences.finish(&self.min_key, max_key), max_key.to_vec())
         };
-        debug_assert_eq!(fences.len() + 1, self.offsets.len());
+        assert_eq!(fences.len() + 1, self.offsets.len(), "each block has a fence");
+        debug_assert!(self.min_key <= max_key, "the keys of a run ascend");
         let footer_at = self.bytes();
         let range_seqs = ranges.iter().flat_map(|f| f.seqs.iter().copied());
         let footer = Footer {
@@ -356,6 +357,11 @@ impl Build {
         };
         let mut bytes = Vec::new();
         footer.encode(&mut bytes);
+        debug_assert_eq!(
+            Footer::decode(&bytes, footer_at).as_ref(),
+            Ok(&footer),
+            "a reader accepts the footer"
+        );
         self.out.extend_from_slice(&bytes);
         put_trailer(&mut self.out, footer_at, &bytes);
         self.write_out(usize::MAX)?;
