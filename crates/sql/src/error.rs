@@ -27,7 +27,7 @@ impl std::fmt::Display for SqlState {
 /// The codes, named as in PostgreSQL's manual.
 #[allow(missing_docs)] // the names say it
 pub mod state {
-    use super::SqlState;
+    use crate::error::SqlState;
 
     pub const SUCCESSFUL_COMPLETION: SqlState = SqlState("00000");
     pub const FEATURE_NOT_SUPPORTED: SqlState = SqlState("0A000");

@@ -359,7 +359,7 @@ impl Versions {
         let _replacing = self.replacing.lock();
         let old = self.current.load();
         let new = change(&old);
-        debug_assert!(old.flushed <= new.flushed, "what was flushed stays flushed");
+        debug_assert!(old.flushed <= new.flushed, "flushed commits stay flushed");
         if cfg!(debug_assertions) {
             new.check();
         }
