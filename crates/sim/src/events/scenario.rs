@@ -353,15 +353,17 @@ impl World {
         Ok(())
     }
 
-    /// A request that the engine may have sequenced before it stopped.
+    /// A request that the engine may have sequenced before it stopped. A failed read of this boot may have
+    /// rejected it, too: a group that does not settle hides the reasons of its rejections.
     fn doubt(&mut self, ask: &Ask, time: Option<i64>) {
         let mut refused = Vec::new();
+        let may_have_failed = self.vfs.injected() > self.faults_before;
         for history in self.alternatives.iter_mut().chain([&mut self.oracle]) {
             match history.decide(ask) {
-                Expect::Commit => {
+                Expect::Commit if !may_have_failed => {
                     history.apply(ask, time);
                 }
-                Expect::CommitOrRefuseKeys => {
+                Expect::Commit | Expect::CommitOrRefuseKeys => {
                     refused.push(history.clone());
                     history.apply(ask, time);
                 }
