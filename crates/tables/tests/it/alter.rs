@@ -42,6 +42,17 @@ fn add_and_drop_column_rewrite_no_rows() {
 }
 
 #[test]
+fn type_change_to_null_fails_in_a_not_null_column() {
+    let db = Db::memory();
+    let def = TableDef::new("t").column(int("id")).column(text("a").not_null()).primary_key(["id"]);
+    let table = db.create(def);
+    db.run(|t| t.insert_row(&table, &[1_i64.into(), "x".into()])).unwrap();
+    let changed = db.run(|t| t.set_type("t", "a", Type::INT8, &mut |_| Some(Value::Null)));
+    assert!(matches!(changed, Err(TablesError::NotNull { .. })), "{changed:?}");
+    assert_eq!(db.lines(&table), ["1 x"]);
+}
+
+#[test]
 fn rolled_back_definition_has_no_effect() {
     let db = Db::memory();
     let table = db.create(people());
