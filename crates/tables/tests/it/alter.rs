@@ -347,3 +347,23 @@ fn index_created_by_foreign_key_belongs_to_it() {
     assert_eq!(indexes(), ["again false", "one false"]);
     db.verify();
 }
+
+#[test]
+fn update_of_a_row_read_before_a_truncate_finds_none() {
+    let db = Db::memory();
+    let table = db.create(people());
+    let numbered = db.create(TableDef::new("numbered").column(int("a")));
+    db.run(|t| t.insert_row(&table, &person(1, "Ann", 30))).unwrap();
+    db.run(|t| t.insert(&numbered, &[("a", 1_i64.into())])).unwrap();
+    let mut tx = db.begin();
+    let row = tx.t().get(&table, &id(1)).unwrap().unwrap();
+    let other = tx.t().collect(&numbered, &KeyRange::all(), false, 9).unwrap().remove(0);
+    tx.t().truncate("people", false).unwrap();
+    tx.t().truncate("numbered", false).unwrap();
+    assert!(!tx.t().update_row(&row, &[("name", "Bob".into())]).unwrap());
+    assert!(!tx.t().update_row(&other, &[("a", 2_i64.into())]).unwrap());
+    assert_eq!(tx.t().delete_rows(&[row, other]).unwrap(), 0);
+    tx.commit().unwrap();
+    assert!(db.lines(&table).is_empty() && db.lines(&numbered).is_empty());
+    db.verify();
+}
