@@ -283,6 +283,8 @@ impl<'a> DocumentsTx<'a> {
             }
         }
         let encoded = definition.encode();
+        // The validator and the filters may be as large and as deep as a document; a definition holds more.
+        Doc::check(&encoded)?;
         if cfg!(debug_assertions) {
             definition.check(&encoded);
         }

@@ -88,7 +88,7 @@ impl TablesTx<'_> {
             tx.guard_schema(&old);
             let place = old.index_of(column)?;
             let mut parts = old.parts.clone();
-            let id = old.column_at(place)?.id;
+            let (id, nullable) = (old.column_at(place)?.id, old.column_at(place)?.nullable);
             tx.may_change(&old, id, ty).map_err(|what| invalid(table, what))?;
             let labels = tx.labels_of(table, ty)?;
             for known in parts.columns.iter_mut().filter(|known| known.id == id) {
@@ -106,6 +106,9 @@ impl TablesTx<'_> {
             tx.move_rows(&old, &mut loader, &mut |values| {
                 let stopped = || invalid(table, format!("column {column:?} cannot become {ty} in every row"));
                 let value = change(values).ok_or_else(stopped)?;
+                if value.is_null() && !nullable {
+                    return Err(TablesError::NotNull { table: table.to_owned(), column: column.to_owned() });
+                }
                 *values.get_mut(place).expect("a row has a value for each column") = value;
                 Ok(())
             })?;

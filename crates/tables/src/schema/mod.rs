@@ -516,6 +516,12 @@ impl Schema {
         self.columns().get(index).ok_or_else(|| self.unknown_column(&format!("number {index}")))
     }
 
+    /// The present key of a row that was read, perhaps before the table got new objects.
+    pub(crate) fn present_key(&self, key: &[u8]) -> Vec<u8> {
+        let suffix = key.get(4..).expect("a row's key begins with its object");
+        [&self.parts.rows.to_be_bytes(), suffix].concat()
+    }
+
     pub(crate) fn place_of(&self, id: u16) -> Option<usize> {
         self.columns().iter().position(|column| column.id == id)
     }

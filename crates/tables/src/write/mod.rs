@@ -254,7 +254,7 @@ impl TablesTx<'_> {
             let mut deleted = 0;
             for row in rows {
                 let schema = statement.tx.schema_by_id(row.schema().id())?;
-                deleted += u64::from(statement.delete(&schema, row.key().to_vec())?);
+                deleted += u64::from(statement.delete(&schema, schema.present_key(row.key()))?);
             }
             Ok(deleted)
         })

@@ -119,9 +119,10 @@ impl<'a> Statement<'_, 'a> {
         row: &OwnedRow,
         changes: &[Option<Value<'_>>],
     ) -> Result<bool, TablesError> {
-        let rows = self.tx.spaces().rows;
-        if !self.tx.is_locking() || self.tx.kv.wrote(rows, row.key()) {
-            return self.change(schema, row.key().to_vec(), changes);
+        let (rows, key) = (self.tx.spaces().rows, schema.present_key(row.key()));
+        let is_present = row.schema().version() == schema.version();
+        if !self.tx.is_locking() || self.tx.kv.wrote(rows, &key) || !is_present {
+            return self.change(schema, key, changes);
         }
         // If it had changed since it was read, locking would have failed.
         self.hold_to_change(schema, row.key(), changes)?;
@@ -227,6 +228,10 @@ impl<'a> Statement<'_, 'a> {
         values: Vec<Value<'_>>,
     ) -> Result<OwnedRow, TablesError> {
         debug_assert_eq!(values.len(), schema.columns().len(), "a row has a value for each column");
+        debug_assert!(
+            row_key.starts_with(&schema.parts.rows.to_be_bytes()),
+            "a row is written to the present object of its table"
+        );
         check(schema, &values)?;
         // The old values matter only for indexes and references.
         let has_followers = !(schema.indexes().is_empty()

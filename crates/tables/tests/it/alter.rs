@@ -42,6 +42,17 @@ fn add_and_drop_column_rewrite_no_rows() {
 }
 
 #[test]
+fn type_change_to_null_fails_in_a_not_null_column() {
+    let db = Db::memory();
+    let def = TableDef::new("t").column(int("id")).column(text("a").not_null()).primary_key(["id"]);
+    let table = db.create(def);
+    db.run(|t| t.insert_row(&table, &[1_i64.into(), "x".into()])).unwrap();
+    let changed = db.run(|t| t.set_type("t", "a", Type::INT8, &mut |_| Some(Value::Null)));
+    assert!(matches!(changed, Err(TablesError::NotNull { .. })), "{changed:?}");
+    assert_eq!(db.lines(&table), ["1 x"]);
+}
+
+#[test]
 fn rolled_back_definition_has_no_effect() {
     let db = Db::memory();
     let table = db.create(people());
@@ -334,5 +345,25 @@ fn index_created_by_foreign_key_belongs_to_it() {
     db.verify();
     db.run(|t| t.drop_constraint("pets", "pets_owner_fkey")).unwrap();
     assert_eq!(indexes(), ["again false", "one false"]);
+    db.verify();
+}
+
+#[test]
+fn update_of_a_row_read_before_a_truncate_finds_none() {
+    let db = Db::memory();
+    let table = db.create(people());
+    let numbered = db.create(TableDef::new("numbered").column(int("a")));
+    db.run(|t| t.insert_row(&table, &person(1, "Ann", 30))).unwrap();
+    db.run(|t| t.insert(&numbered, &[("a", 1_i64.into())])).unwrap();
+    let mut tx = db.begin();
+    let row = tx.t().get(&table, &id(1)).unwrap().unwrap();
+    let other = tx.t().collect(&numbered, &KeyRange::all(), false, 9).unwrap().remove(0);
+    tx.t().truncate("people", false).unwrap();
+    tx.t().truncate("numbered", false).unwrap();
+    assert!(!tx.t().update_row(&row, &[("name", "Bob".into())]).unwrap());
+    assert!(!tx.t().update_row(&other, &[("a", 2_i64.into())]).unwrap());
+    assert_eq!(tx.t().delete_rows(&[row, other]).unwrap(), 0);
+    tx.commit().unwrap();
+    assert!(db.lines(&table).is_empty() && db.lines(&numbered).is_empty());
     db.verify();
 }

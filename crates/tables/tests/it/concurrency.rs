@@ -153,6 +153,39 @@ fn index_build_with_concurrent_writers() {
 }
 
 #[test]
+fn index_removed_during_its_build_leaves_no_entries() {
+    for truncates in [false, true] {
+        let db = Db::memory();
+        let table = db.create(people());
+        db.run(|t| (0..20_000).try_for_each(|i| t.insert_row(&table, &person(i, "x", i)).map(|_| ())))
+            .unwrap();
+        let other = db.create(TableDef::new("other").column(text("a")));
+        db.run(|t| t.insert(&other, &[("a", "other".into())])).unwrap();
+        let is_declared = || {
+            let schema = db.tables.schema(&db.engine.snapshot(), &table).unwrap();
+            !schema.indexes().is_empty()
+        };
+        std::thread::scope(|scope| {
+            let build = scope.spawn(|| db.tables.create_index("people", IndexDef::on(["age"]).named("ages")));
+            while !is_declared() {
+                std::thread::yield_now();
+            }
+            db.insist(Isolation::Serializable, |t| match truncates {
+                false => t.drop_index("people", "ages"),
+                true => t.truncate("people", false),
+            })
+            .unwrap();
+            db.insist(Isolation::Serializable, |t| t.insert_row(&table, &person(50_000, "x", 1))).unwrap();
+            match build.join().unwrap() {
+                Ok(()) | Err(TablesError::UnknownIndex { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        });
+        db.verify();
+    }
+}
+
+#[test]
 fn unique_index_build_with_duplicates_leaves_no_index() {
     let db = Db::memory();
     let table = db.create(people());

@@ -27,6 +27,20 @@ fn first_insert_creates_the_collection() {
 }
 
 #[test]
+fn definition_that_could_not_be_read_is_rejected() {
+    let db = Db::new();
+    let deep = (0..178).fold(doc! { "x": 1 }, |inner, _| doc! { "x": inner });
+    let long = "x".repeat((16 << 20) - 100);
+    for validator in [doc! { "a": deep }, doc! { "a": long }] {
+        let options = CollectionOptions { validator: Some(d(validator)), ..CollectionOptions::default() };
+        let error = db.coll("c").create(options).unwrap_err();
+        assert!([15, 10334].contains(&error.code()), "{error}");
+        assert!(db.coll("c").definition().unwrap().is_none());
+    }
+    db.verify();
+}
+
+#[test]
 fn a_group_is_found_by_its_glob() {
     let db = Db::new();
     for name in ["users", "users/1/posts", "users/2/posts", "users/2/likes", "users/2/posts/9/notes", "posts"]
