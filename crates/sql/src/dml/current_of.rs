@@ -1,7 +1,7 @@
 //! The condition of `WHERE CURRENT OF cursor`, which `syntax::current_of` parses.
 //!
-//! A cursor declared in a transaction over one table stores the key of each row after its columns. The condition compares the key
-//! with that of the row fetched last.
+//! A cursor declared in a transaction over one table stores the key of each row after its columns. The
+//! condition compares the key with that of the row fetched last.
 
 use ropewalk::tables::{Schema, Value};
 use sqlparser::ast;
