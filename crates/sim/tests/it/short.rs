@@ -10,6 +10,14 @@ fn sixty_seeds_find_nothing() {
     }
 }
 
+/// In seed 837 a failed read rejects the first request of a group, and a power cut follows before the group settles: the
+/// later requests of the group may survive, and the model has to allow it.
+#[test]
+fn seed_with_a_failed_read_in_an_unsettled_group_finds_nothing() {
+    let run = run(837, &Settings::default());
+    assert!(run.bug.is_none(), "{:?}\n{}", run.bug, run.tail.join("\n"));
+}
+
 /// Seed 12 found that an opening removed runs that the manifest of a power cut named, seed 2 the loss in a
 /// log that relies on names which were never synced: both after a kill between a rename and the sync of its
 /// directory.
