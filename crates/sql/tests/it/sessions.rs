@@ -374,8 +374,8 @@ fn schemas_survive_reopen() {
 fn unsupported_table_kinds_fail_with_a_hint() {
     let mut session = Session::new(Database::in_memory().unwrap());
     for (sql, message, hint) in [
-        ("CREATE TEMP TABLE t (a int)", "a temporary table is not supported", "WITH names rows"),
-        ("CREATE TEMP TABLE t AS SELECT 1 AS a", "a temporary table is not supported", "WITH names rows"),
+        ("CREATE TEMP TABLE t (a int)", "a temporary table is not supported", "WITH defines one"),
+        ("CREATE TEMP TABLE t AS SELECT 1 AS a", "a temporary table is not supported", "WITH defines one"),
         (
             "CREATE TABLE t (a int) PARTITION BY RANGE (a)",
             "a table in partitions is not supported",
