@@ -154,7 +154,9 @@ pub(crate) fn sentences(text: &str) -> Vec<(usize, &str)> {
         if ends {
             let whole = text.get(start..at + c.len_utf8()).unwrap_or_default();
             let sentence = whole.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '`');
-            found.push((start + whole.len() - sentence.len(), sentence));
+            if !sentence.is_empty() {
+                found.push((start + whole.len() - sentence.len(), sentence));
+            }
             start = at + c.len_utf8();
         }
     }
