@@ -78,13 +78,13 @@ pub(crate) fn demo(at: Option<PathBuf>, arguments: &Demo) -> Result {
     let before_decisions = db.seq();
     let courses = decisions::courses(&mut story, &db)?;
     let usernames = decisions::usernames(&mut story, &db)?;
-    let shop = shop::sell_out(&mut story, &db)?;
+    let sold = shop::sell_out(&mut story, &db)?;
     let (db, crashed) = crash::survive(&mut story, db, place.path())?;
     let stores = [courses, usernames, crashed];
     feed::follow(&mut story, &db, before_decisions, &stores)?;
     feed::verify(&mut story, &db)?;
     db.close()?;
-    let server = served::serve(&mut story, place.path(), &shop)?;
+    let server = served::serve(&mut story, place.path(), &sold)?;
     story.figure("the whole demo", format!("{:.1} s", started.elapsed().as_secs_f64()));
     let failed = story.end()?;
 
@@ -94,7 +94,7 @@ pub(crate) fn demo(at: Option<PathBuf>, arguments: &Demo) -> Result {
             Place::Given(path) => path,
         };
         try_next(&mut story, &path, repositories.first().map_or("courses", |repository| &repository.store))?;
-        server.stay(&mut story, &shop)?;
+        server.stay(&mut story, &sold.shop)?;
     }
     if failed.is_empty() {
         return Ok(());

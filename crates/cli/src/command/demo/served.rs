@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::shop::{STOCK, metric};
+use super::shop::{STOCK, Sold, metric};
 use super::story::Story;
 use crate::output::failure::{Exit, Failure, Result};
 
@@ -33,12 +33,12 @@ struct Call {
 }
 
 /// Serves the database in `at`, and reads all four models by the clients that are installed.
-pub(super) fn serve(story: &mut Story, at: &Path, shop: &str) -> Result<Server> {
+pub(super) fn serve(story: &mut Story, at: &Path, sold: &Sold) -> Result<Server> {
     story.chapter("The same database over the network")?;
     story.say("`ropewalk serve` opens the directory; unmodified clients read and write what the chapters above wrote.")?;
     let server = Server::start(at)?;
     let mut missing = Vec::new();
-    for call in calls(&server, shop) {
+    for call in calls(&server, sold) {
         match run(&call) {
             Some(output) => {
                 story.line(&format!("$ {}", call.shown))?;
@@ -56,8 +56,9 @@ pub(super) fn serve(story: &mut Story, at: &Path, shop: &str) -> Result<Server> 
     Ok(server)
 }
 
-fn calls(server: &Server, shop: &str) -> Vec<Call> {
-    let (name, http, metric) = (shop, &server.http, metric(shop));
+fn calls(server: &Server, sold: &Sold) -> Vec<Call> {
+    let (name, order) = (&sold.shop, sold.order);
+    let (http, metric) = (&server.http, metric(name));
     let curl = |url: String, expected: String| Call {
         program: "curl",
         shown: format!("curl -s '{url}'"),
@@ -70,7 +71,7 @@ fn calls(server: &Server, shop: &str) -> Vec<Call> {
         arguments: psql_arguments(&server.postgres, &statement),
         expected,
     };
-    let document = r#"{"_id":0,"item":"rope"}"#.to_owned();
+    let document = format!(r#"{{"_id":{order},"item":"rope"}}"#);
     let counts = format!(
         "SELECT (SELECT count(*) FROM events.{name}) AS events, (SELECT count(*) FROM \"default\".{name}) AS documents, \
          (SELECT count(*) FROM metrics.{metric}) AS samples, (SELECT {STOCK} - available FROM {name}) AS rows"
@@ -84,7 +85,10 @@ fn calls(server: &Server, shop: &str) -> Vec<Call> {
         server.mongo
     );
     vec![
-        curl(format!("http://{http}/v1/databases/default/collections/{name}/documents/0?id=json"), document),
+        curl(
+            format!("http://{http}/v1/databases/default/collections/{name}/documents/{order}?id=json"),
+            document,
+        ),
         curl(
             format!("http://{http}/api/v1/query?query=count_over_time({metric}[1h])"),
             format!("\"{STOCK}\""),

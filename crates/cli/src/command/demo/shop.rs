@@ -29,6 +29,12 @@ pub(super) fn metric(shop: &str) -> String {
     format!("{shop}_sold")
 }
 
+/// The shop's name in all four models, and one of its orders.
+pub(super) struct Sold {
+    pub(super) shop: String,
+    pub(super) order: i64,
+}
+
 /// One name in all four models: an event store, a collection, a metric and a table.
 struct Shop {
     name: String,
@@ -96,8 +102,8 @@ fn samples(snapshot: &Snapshot, shop: &Shop) -> std::result::Result<i64, Error> 
     Ok(samples.values.len() as i64)
 }
 
-/// Sells the whole stock on several threads, compares the four models afterwards, and returns the shop's name.
-pub(super) fn sell_out(story: &mut Story, db: &Database) -> Result<String> {
+/// Sells the whole stock on several threads, and compares the four models afterwards.
+pub(super) fn sell_out(story: &mut Story, db: &Database) -> Result<Sold> {
     story.chapter("One transaction over four models")?;
     story.say(&format!(
         "{THREADS} threads sell {STOCK} ropes. Each sale takes one from the stock (a row), stores the order (a document), \
@@ -108,6 +114,8 @@ pub(super) fn sell_out(story: &mut Story, db: &Database) -> Result<String> {
     let before = db.seq().0;
     let begin_ms = Timestamp::now().as_millisecond();
     let next = AtomicI64::new(0);
+    // Not every order is sold: which ones find the stock empty depends on the threads.
+    let an_order = AtomicI64::new(0);
     let started = Instant::now();
     let work = || -> std::result::Result<(i64, i64), Error> {
         let (mut sold, mut none_left) = (0, 0);
@@ -116,7 +124,12 @@ pub(super) fn sell_out(story: &mut Story, db: &Database) -> Result<String> {
             if order >= ORDERS {
                 return Ok((sold, none_left));
             }
-            if shop.sell(db, order, begin_ms + order)? { sold += 1 } else { none_left += 1 }
+            if shop.sell(db, order, begin_ms + order)? {
+                an_order.store(order, Relaxed);
+                sold += 1;
+            } else {
+                none_left += 1;
+            }
         }
     };
     let results: Vec<std::result::Result<(i64, i64), Error>> = std::thread::scope(|scope| {
@@ -136,7 +149,7 @@ pub(super) fn sell_out(story: &mut Story, db: &Database) -> Result<String> {
     story.say(&format!("{sold} sales in {}; {none_left} orders found the stock empty.", took(duration)))?;
     compare(story, db, &shop, sold, before)?;
     story.figure("sales over four models, 8 threads", rate(sold.unsigned_abs(), "transactions", duration));
-    Ok(shop.name)
+    Ok(Sold { shop: shop.name, order: an_order.into_inner() })
 }
 
 /// Checks that events, documents, samples and the row agree, and that each sale was one commit.
