@@ -80,6 +80,9 @@ pub(crate) enum Guard {
     Exists(Keyspace, Vec<u8>),
 }
 
+/// Bytes of a commit's number at the end of a stamped value.
+pub(crate) const STAMP_BYTES: usize = 8;
+
 /// The writes and reads of one transaction, to be committed as one operation.
 #[derive(Default)]
 pub struct KvBatch {
@@ -94,6 +97,8 @@ pub struct KvBatch {
     /// Locks held until the batch has its place in the order, or is refused.
     held: Option<Held>,
     section: Vec<u8>,
+    /// Offsets within the section of the numbers that become that of the commit.
+    stamps: Vec<usize>,
     /// Keys and ranges for the write-write check.
     written: Vec<Written>,
     too_long: Option<usize>,
@@ -179,6 +184,12 @@ impl KvBatch {
     pub fn put(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
         self.op(keyspace, 0, key);
         put_bytes(&mut self.section, value);
+    }
+
+    /// Writes `key` with `value` followed by the number of the commit: eight bytes, little endian.
+    pub fn put_stamped(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
+        self.put(keyspace, key, &[value, &[0; STAMP_BYTES]].concat());
+        self.stamps.push(self.section.len() - STAMP_BYTES);
     }
 
     /// Deletes `key`.
@@ -277,7 +288,13 @@ impl Operation for KvBatch {
         Ok(Verdict::Write)
     }
 
-    fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+    fn encode(&mut self, seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
+        for stamp in &self.stamps {
+            let number = self.section.get_mut(*stamp..*stamp + STAMP_BYTES);
+            number
+                .expect("stamps were noted while writing the section")
+                .copy_from_slice(&seq.0.to_le_bytes());
+        }
         out.extend_from_slice(&self.section);
         (0, 0)
     }

@@ -6,7 +6,7 @@
 //! on the keys that their own rules depend on, such as the row that an index entry belongs to. Savepoints cut
 //! a journal of overwritten values, so their cost is proportional to later writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ropewalk_base::Seq;
@@ -95,6 +95,8 @@ pub struct KvTransaction {
     range_deletes: Vec<(Keyspace, Vec<u8>, Vec<u8>)>,
     /// Keys deleted at commit without a write-write check.
     sweeps: Vec<(Keyspace, Vec<u8>)>,
+    /// Keys whose values end with the number of the commit.
+    stamped: BTreeSet<(Keyspace, Vec<u8>)>,
     journal: Vec<Undo>,
     /// Bytes of keys and values in `writes`.
     write_bytes: usize,
@@ -150,6 +152,7 @@ impl KvTransaction {
             writes: BTreeMap::new(),
             range_deletes: Vec::new(),
             sweeps: Vec::new(),
+            stamped: BTreeSet::new(),
             journal: Vec::new(),
             write_bytes: 0,
             journal_bytes: 0,
@@ -517,7 +520,19 @@ impl KvTransaction {
 
     /// Writes `key`.
     pub fn put(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
+        debug_assert!(
+            self.stamped.is_empty() || !self.stamped.contains(&(keyspace, key.to_vec())),
+            "a key is written stamped or not"
+        );
         self.set(keyspace, key, Some(value.to_vec()));
+    }
+
+    /// Writes `key` with `value` followed by the number of the commit: eight
+    /// bytes, little endian. Own reads see the value without the number. All writes of such a key in this
+    /// transaction must be stamped.
+    pub fn put_stamped(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
+        self.set(keyspace, key, Some(value.to_vec()));
+        self.stamped.insert((keyspace, key.to_vec()));
     }
 
     /// Deletes `key`.
@@ -656,7 +671,9 @@ impl KvTransaction {
         }
         for (keyspace, writes) in &self.writes {
             for (key, value) in writes {
+                let is_stamped = !self.stamped.is_empty() && self.stamped.contains(&(*keyspace, key.clone()));
                 match value {
+                    Some(value) if is_stamped => batch.put_stamped(*keyspace, key, value),
                     Some(value) => batch.put(*keyspace, key, value),
                     None => batch.delete(*keyspace, key),
                 }

@@ -109,11 +109,19 @@ impl ConsumerCheckpoints {
     /// # Errors
     /// The name is not allowed for a consumer, or stored data is corrupt.
     pub fn get(&self, name: &str) -> Result<Option<Position>, Error> {
+        self.get_in(&mut self.db.begin(), name)
+    }
+
+    /// Same as [`ConsumerCheckpoints::get`], within a transaction: its commit fails if another one sets the
+    /// checkpoint.
+    ///
+    /// # Errors
+    /// As [`ConsumerCheckpoints::get`].
+    pub fn get_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>, Error> {
         check_name("consumer", name)?;
-        let snapshot = self.db.snapshot();
-        let Some(stored) = snapshot.get(self.keyspace, &self.key(name))? else { return Ok(None) };
+        let Some(stored) = tx.get(self.keyspace, &self.key(name))? else { return Ok(None) };
         let (store, found) = self.decoded(name, &stored)?;
-        Ok((self.store.id_at(snapshot.engine()) == Some(store)).then_some(found.position))
+        Ok((self.store.id_at(tx.snapshot().engine()) == Some(store)).then_some(found.position))
     }
 
     /// Returns all checkpoints of the store, sorted by name.

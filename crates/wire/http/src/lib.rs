@@ -19,6 +19,7 @@ mod kit;
 mod openapi;
 mod routes;
 mod settings;
+mod transactions;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub use admin::hosts::{Hosts, InvalidHost};
 use axum::Router;
 use axum::http::HeaderName;
 use axum::middleware::from_fn_with_state;
+use ropewalk_transactions::OpenTransactions;
 use ropewalk_wire::{Operation, Service};
 pub use settings::{Cors, HttpSettings, InvalidOrigin};
 
@@ -39,6 +41,7 @@ pub(crate) const HEAD: HeaderName = HeaderName::from_static("ropewalk-head");
 pub(crate) struct App {
     pub(crate) service: Service,
     pub(crate) settings: Arc<HttpSettings>,
+    pub(crate) transactions: OpenTransactions,
 }
 
 /// All routes of HTTP, over `service`.
@@ -49,7 +52,8 @@ pub fn router(service: Service, settings: HttpSettings) -> Router {
 /// As [`router`], with routes of another protocol on the same port: `others` find the caller as an extension
 /// of the request, under the same limits; `others_open` need no credentials, such as probes.
 pub fn router_with(service: Service, settings: HttpSettings, others: Router, others_open: Router) -> Router {
-    let app = App { service, settings: Arc::new(settings) };
+    let transactions = OpenTransactions::new(service.clone());
+    let app = App { service, settings: Arc::new(settings), transactions };
     let Routes { open, finite, live, unhurried } = Routes::new(&app);
     let cors = app.settings.cors.layer();
     // Compression would delay live streams, and cost memory for each idle subscription.

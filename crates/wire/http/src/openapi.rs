@@ -26,6 +26,7 @@ use crate::routes;
         (name = "events", description = "Append, read and follow the events of a store."),
         (name = "consumers", description = "Consumer groups: leases, retries, parked events; checkpoints of consumers."),
         (name = "documents", description = "Documents in Extended JSON: by `_id`, by query, in transactions, and what happens to them."),
+        (name = "transactions", description = "Events, documents, samples and rows in one commit: in one request, or over several."),
         (name = "stores", description = "The stores of the database."),
         (name = "backups", description = "Copies of the whole database, made while it is in use."),
         (name = "access", description = "Users, API tokens and what they may do."),
@@ -77,7 +78,11 @@ fn build() -> utoipa::openapi::OpenApi {
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemBody::name()))).build();
     for (path, item) in &mut document.paths.paths {
         let more: &[(&str, &str)] =
-            if path.starts_with("/v1/databases") { &REFUSALS_OF_DOCUMENTS } else { &[] };
+            if path.starts_with("/v1/databases") || path.starts_with("/v1/transactions") {
+                &REFUSALS_OF_DOCUMENTS
+            } else {
+                &[]
+            };
         for operation in operations(item) {
             for &(status, description) in REFUSALS.iter().chain(more) {
                 let response = ResponseBuilder::new()

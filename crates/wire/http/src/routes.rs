@@ -21,7 +21,7 @@ use crate::consumers::{changes, checkpoints, groups};
 use crate::events::{compat_crablet, stores, subscribe};
 use crate::kit::layers;
 use crate::kit::problem::Problem;
-use crate::{App, documents, events, openapi};
+use crate::{App, documents, events, openapi, transactions};
 
 /// The store that the path names.
 pub(crate) const STORE: Resource = Resource::Path("store");
@@ -100,6 +100,7 @@ fn finite(dev: bool) -> Vec<Route> {
     routes.extend(groups::routes());
     routes.extend(checkpoints::routes());
     routes.extend(documents::routes());
+    routes.extend(transactions::routes());
     routes.extend(stores::routes());
     routes.extend(users::routes());
     routes.extend(compat_crablet::routes(dev));

@@ -8,7 +8,6 @@
 //! No session state outlives the request: a transaction that is open at its end is rolled back, and the
 //! response is an error; earlier commits of the text remain.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -18,11 +17,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
 use ropewalk::Seq;
-use ropewalk::tables::{Type, Value};
+use ropewalk::tables::Value;
 use ropewalk_sql::{
-    Outcome, Prepared, Progress, Rights, Session, Settings, SqlError, StatementKind, Status, from_text,
-    state, to_text, type_name,
+    Outcome, Prepared, Progress, Rights, Session, Settings, SqlError, StatementKind, Status, state,
 };
+use ropewalk_transactions::{code_of, parameters, put_outcome, told};
 use ropewalk_wire::{
     BodyBounds, BodyError, Caller, Code, ConnectionMemory, Needs, Operation, Reservation, Right, Service,
     blocking, committed, receive_body,
@@ -31,7 +30,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::task::JoinHandle;
 
-use crate::failure::{code_of, refused, told};
+use crate::failure::refused;
 use crate::{Postgres, Shared};
 
 /// Path of the route.
@@ -40,8 +39,6 @@ const PATH: &str = "/v1/sql";
 const STATEMENT_BYTES_MAX: usize = 64 << 20;
 /// Pause between two cancellations of a text past its deadline.
 const CANCEL_PAUSE: Duration = Duration::from_millis(50);
-/// Most bytes of a response.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -197,7 +194,8 @@ impl<'s> Running<'s> {
             };
             let Some(prepared) = planned else { break };
             let mut prepared = prepared.map_err(located)?;
-            let params = params(&prepared, &asked.params)?;
+            let given: Vec<String> = asked.params.iter().map(|param| param.get().to_owned()).collect();
+            let params = parameters(&prepared, &given)?;
             // Its result must fit before it is committed.
             if prepared.columns().is_some() && prepared.kind() != Some(StatementKind::Query) {
                 self.session.begin_implicit();
@@ -254,25 +252,6 @@ impl<'s> Running<'s> {
     }
 }
 
-/// The parameters of a statement: JSON strings by their content, other values by their JSON text.
-fn params(prepared: &Prepared, given: &[Box<RawValue>]) -> Result<Vec<Value<'static>>, SqlError> {
-    let types = prepared.parameters();
-    if types.len() != given.len() {
-        let message = format!("the statement takes {} parameters, {} were given", types.len(), given.len());
-        return Err(SqlError::new(state::SYNTAX_ERROR, message));
-    }
-    let value = |(param, ty): (&str, &Type)| match param {
-        "null" => Ok(Value::Null),
-        text if text.starts_with('"') => {
-            let text: String = serde_json::from_str(text)
-                .map_err(|error| SqlError::new(state::INVALID_PARAMETER_VALUE, error.to_string()))?;
-            from_text(&text, *ty)
-        }
-        text => from_text(text, *ty),
-    };
-    given.iter().map(|param| param.get()).zip(types).map(value).collect()
-}
-
 /// The JSON of a response, built statement by statement. Its memory counts until the client has read it.
 struct Answer {
     json: String,
@@ -281,37 +260,10 @@ struct Answer {
 
 impl Answer {
     fn push(&mut self, outcome: &Outcome) -> Result<(), SqlError> {
-        let json = &mut self.json;
-        let begin = if json.is_empty() { "{\"results\":[" } else { "," };
-        let _ = write!(json, "{begin}{{\"command\":{}", quoted(&outcome.tag().to_string()));
-        if let Some(columns) = &outcome.columns {
-            json.push_str(",\"columns\":[");
-            for (place, column) in columns.iter().enumerate() {
-                let comma = if place > 0 { "," } else { "" };
-                let (name, ty) = (quoted(&column.name), quoted(&type_name(column.ty)));
-                let _ = write!(json, "{comma}{{\"name\":{name},\"type\":{ty}}}");
-            }
-            json.push_str("],\"rows\":[");
-            for (place, row) in outcome.rows.iter().enumerate() {
-                json.push_str(if place > 0 { ",[" } else { "[" });
-                for (place, value) in row.iter().enumerate() {
-                    if place > 0 {
-                        json.push(',');
-                    }
-                    put_json(value, json);
-                    self.memory.try_cover(json.len()).map_err(|error| refused(&error))?;
-                    if json.len() > ANSWER_BYTES_MAX {
-                        let message = format!("a result of more than {ANSWER_BYTES_MAX} bytes");
-                        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message)
-                            .hint("read fewer rows at a time, or over the PostgreSQL port"));
-                    }
-                }
-                json.push(']');
-            }
-            json.push(']');
-        }
-        json.push('}');
-        Ok(())
+        self.json.push_str(if self.json.is_empty() { "{\"results\":[" } else { "," });
+        let memory = &mut self.memory;
+        put_outcome(&mut self.json, outcome, &mut |bytes| memory.try_cover(bytes))
+            .map_err(|error| refused(&error))
     }
 
     fn finish(mut self) -> Self {
@@ -321,30 +273,6 @@ impl Answer {
         self.json.push_str("]}");
         self
     }
-}
-
-/// Numbers that JSON represents exactly, booleans and JSON values unchanged, the rest in PostgreSQL's text
-/// format.
-fn put_json(value: &Value<'_>, json: &mut String) {
-    match value {
-        Value::Null => json.push_str("null"),
-        Value::Bool(value) => json.push_str(if *value { "true" } else { "false" }),
-        Value::Json(text) | Value::Jsonb(text) => json.push_str(text),
-        Value::Float4(number) if number.is_finite() => {
-            let _ = write!(json, "{number}");
-        }
-        Value::Float8(number) if number.is_finite() => {
-            let _ = write!(json, "{number}");
-        }
-        Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
-            json.push_str(&to_text(value).unwrap_or_default())
-        }
-        other => json.push_str(&quoted(&to_text(other).unwrap_or_default())),
-    }
-}
-
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 fn status(code: Code) -> StatusCode {

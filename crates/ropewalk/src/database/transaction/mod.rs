@@ -168,6 +168,14 @@ impl Transaction {
         self.kv.put(keyspace.0, key, value);
     }
 
+    /// Writes `key` with `value` followed by the number of this commit: eight bytes, little endian.
+    ///
+    /// A reader of the key learns in which commit the other writes of this transaction are. Reads within the
+    /// transaction see the value without the number.
+    pub fn put_stamped(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
+        self.kv.put_stamped(keyspace.0, key, value);
+    }
+
     /// Deletes `key`.
     pub fn delete(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.kv.delete(keyspace.0, key);

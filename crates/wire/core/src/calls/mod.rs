@@ -289,6 +289,17 @@ impl Service {
     /// [`crate::Code::PermissionDenied`]; [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
     pub async fn admit(&self, caller: &Caller, store: &str, bytes: usize) -> Result<InFlight<'_>, WireError> {
         self.begin(caller, Right::Append, Some(store))?;
+        self.admit_write(bytes).await
+    }
+
+    /// As [`Service::admit`], for a write to several stores whose rights the caller of this function checks.
+    ///
+    /// # Errors
+    /// [`crate::Code::ResourceExhausted`]; [`crate::Code::Stopping`].
+    pub async fn admit_write(&self, bytes: usize) -> Result<InFlight<'_>, WireError> {
+        if self.0.stop.stopping() {
+            return Err(WireError::stopping());
+        }
         let in_flight = self.enter_append(bytes)?;
         self.room().await?;
         Ok(in_flight)

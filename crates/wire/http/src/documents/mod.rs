@@ -11,13 +11,12 @@
 //! For users and tokens a database of documents is like a store of events: `read`, `append` and `admin` on
 //! its name. Rules of collections apply to every caller who may not administer the database.
 
-mod bounds;
 mod collections;
 mod compat_bundoc;
 mod document;
-mod queries;
-mod requests;
-mod responses;
+pub(crate) mod queries;
+pub(crate) mod requests;
+pub(crate) mod responses;
 mod transaction;
 mod watch;
 
@@ -32,7 +31,7 @@ use ropewalk::documents::{
     Caller as Asked, Collection, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
 };
 use ropewalk::{Durability, Error, Seq};
-use ropewalk_wire::{Caller, Code, Right, Service, WireError, committed};
+use ropewalk_wire::{Bounds, Caller, Code, Right, Service, WireError, committed};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -41,7 +40,6 @@ use crate::kit::body::JsonText;
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, Refusal};
 use crate::routes::Route;
-use bounds::Bounds;
 
 /// Attempts at a write that conflicts with others.
 const ATTEMPTS: usize = 1000;
@@ -244,7 +242,7 @@ impl Desk {
 }
 
 /// Converts an error of the documents crate to a problem.
-fn refused(error: DocumentsError) -> Problem {
+pub(crate) fn refused(error: DocumentsError) -> Problem {
     let code = match &error {
         DocumentsError::Validation { .. } | DocumentsError::Reference { .. } => {
             return Problem::refused(Refusal::Unfit, error.to_string());

@@ -377,7 +377,7 @@ async fn explain(Place { desk, name }: Place<CollectionName>, body: JsonText) ->
 }
 
 /// `{"matched":1,"modified":1,"upserted":null}`
-pub(super) fn put_updated(out: &mut Vec<u8>, updated: &ropewalk::documents::Updated) {
+pub(crate) fn put_updated(out: &mut Vec<u8>, updated: &ropewalk::documents::Updated) {
     let head = format!("{{\"matched\":{},\"modified\":{},\"upserted\":", updated.matched, updated.modified);
     out.extend_from_slice(head.as_bytes());
     let id = updated.upserted.as_ref().map_or(Value::Null, Owned::value);

@@ -19,7 +19,7 @@ use crate::kit::json::{DurabilityIn, Object};
 use crate::kit::problem::Problem;
 
 /// Parses the document in `field`.
-pub(super) fn document(field: &str, text: &str) -> Result<DocBuf, Problem> {
+pub(crate) fn document(field: &str, text: &str) -> Result<DocBuf, Problem> {
     extjson::parse(text).map_err(|error| Problem::from(error).within(field))
 }
 
@@ -27,7 +27,7 @@ fn lang<T, E: Into<DocumentsError>>(field: &str, result: Result<T, E>) -> Result
     result.map_err(|error| refused(error.into()).within(field))
 }
 
-pub(super) fn filter(text: Option<&str>, options: &Options) -> Result<Filter, Problem> {
+pub(crate) fn filter(text: Option<&str>, options: &Options) -> Result<Filter, Problem> {
     match text {
         None => Ok(Filter::all()),
         Some(text) => lang("filter", Filter::parse(document("filter", text)?.doc(), options)),
@@ -74,7 +74,7 @@ pub(super) struct FindTexts<'a> {
 }
 
 impl FindTexts<'_> {
-    pub(super) fn find(&self, options: &Options) -> Result<Find, Problem> {
+    pub(crate) fn find(&self, options: &Options) -> Result<Find, Problem> {
         let mut find = Find::matching(filter(self.filter, options)?);
         if let Some(text) = self.sort {
             find = find.sort(sort(text)?);
@@ -122,11 +122,11 @@ pub(crate) struct FindIn<'a> {
     limit: Option<u64>,
     /// Writes every type in its canonical form, numbers too.
     #[serde(default)]
-    pub(super) canonical: bool,
+    pub(crate) canonical: bool,
 }
 
 impl FindIn<'_> {
-    pub(super) fn find(&self, options: &Options) -> Result<Find, Problem> {
+    pub(crate) fn find(&self, options: &Options) -> Result<Find, Problem> {
         let texts = FindTexts {
             filter: self.filter.map(RawValue::get),
             sort: self.sort.map(RawValue::get),
@@ -179,7 +179,7 @@ pub(crate) struct AggregateIn<'a> {
     variables: Option<&'a RawValue>,
     /// Writes every type in its canonical form, numbers too.
     #[serde(default)]
-    pub(super) canonical: bool,
+    pub(crate) canonical: bool,
 }
 
 /// Stages out of an array.
@@ -230,7 +230,7 @@ pub(crate) struct UpdateIn<'a> {
     array_filters: Option<&'a RawValue>,
     /// All that match, not the first.
     #[serde(default)]
-    pub(super) many: bool,
+    pub(crate) many: bool,
     /// Inserts a document when none matches.
     #[serde(default)]
     upsert: bool,
@@ -244,7 +244,7 @@ pub(crate) struct UpdateIn<'a> {
     hint: Option<&'a RawValue>,
     /// As for appends. Not inside a transaction, which has its own.
     #[schema(value_type = Option<String>, pattern = "^(sync|buffered|async:[0-9]+)$")]
-    pub(super) durability: Option<DurabilityIn>,
+    pub(crate) durability: Option<DurabilityIn>,
 }
 
 /// An update out of JSON.
@@ -270,7 +270,7 @@ pub(super) fn update(
 }
 
 impl UpdateIn<'_> {
-    pub(super) fn spec(&self, options: &Options) -> Result<UpdateSpec, Problem> {
+    pub(crate) fn spec(&self, options: &Options) -> Result<UpdateSpec, Problem> {
         if self.many && self.sort.is_some() {
             return Err(Problem::invalid("sort excludes many"));
         }
@@ -297,11 +297,11 @@ pub(crate) struct DeleteIn<'a> {
     many: bool,
     /// As for appends. Not inside a transaction, which has its own.
     #[schema(value_type = Option<String>, pattern = "^(sync|buffered|async:[0-9]+)$")]
-    pub(super) durability: Option<DurabilityIn>,
+    pub(crate) durability: Option<DurabilityIn>,
 }
 
 impl DeleteIn<'_> {
-    pub(super) fn find(&self, options: &Options) -> Result<Find, Problem> {
+    pub(crate) fn find(&self, options: &Options) -> Result<Find, Problem> {
         let find = Find::matching(filter(Some(self.filter.get()), options)?);
         Ok(if self.many { find } else { find.limit(1) })
     }
@@ -352,7 +352,7 @@ pub(crate) struct ModifyIn<'a> {
 }
 
 impl ModifyIn<'_> {
-    pub(super) fn spec(&self, options: &Options) -> Result<FindAndModify, Problem> {
+    pub(crate) fn spec(&self, options: &Options) -> Result<FindAndModify, Problem> {
         let filter = filter(Some(self.filter.get()), options)?;
         let mut spec = match (self.update, self.delete) {
             (Some(text), false) => {

@@ -9,10 +9,9 @@ use futures_util::{StreamExt, stream};
 use ropewalk::documents::lang::{Code as LangCode, DocBuf, LangError, Value};
 use ropewalk::documents::{DocumentCursor, DocumentsError};
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Code, Reservation, Service, WireError};
+use ropewalk_wire::{Bounds, Code, Reservation, Service, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::bounds::Bounds;
 use super::refused;
 use crate::kit::accept;
 use crate::kit::problem::Problem;
@@ -23,7 +22,7 @@ const BATCH_DOCUMENTS: usize = 1_000;
 const BATCH_BYTES: usize = 64 << 10;
 
 /// The requested form of Extended JSON.
-pub(super) fn form(canonical: bool) -> Form {
+pub(crate) fn form(canonical: bool) -> Form {
     if canonical { Form::Canonical } else { Form::Relaxed }
 }
 
@@ -38,10 +37,10 @@ pub(super) fn json(text: Vec<u8>) -> Response {
 }
 
 /// Memory of a response that is built completely: it counts until the client has read it.
-pub(super) struct Memory(Reservation);
+pub(crate) struct Memory(Reservation);
 
 impl Memory {
-    pub(super) fn new(service: &Service) -> Self {
+    pub(crate) fn new(service: &Service) -> Self {
         Self(service.answer_memory().connection().reservation())
     }
 
@@ -50,16 +49,24 @@ impl Memory {
     /// # Errors
     /// The responses of the server hold too much.
     pub(super) fn cover(&mut self, bytes: usize) -> Result<(), DocumentsError> {
-        self.0.try_cover(bytes).map_err(|error| {
+        self.try_cover(bytes).map_err(|error| {
             DocumentsError::Interrupted(LangError::new(LangCode::ExceededMemoryLimit, error.message))
         })
+    }
+
+    /// As [`Memory::cover`], outside of the evaluation of documents.
+    ///
+    /// # Errors
+    /// The responses of the server hold too much.
+    pub(crate) fn try_cover(&mut self, bytes: usize) -> Result<(), WireError> {
+        self.0.try_cover(bytes)
     }
 
     /// The response.
     ///
     /// # Errors
     /// As [`Memory::cover`].
-    pub(super) fn json(mut self, text: Vec<u8>) -> Result<Response, Problem> {
+    pub(crate) fn json(mut self, text: Vec<u8>) -> Result<Response, Problem> {
         self.cover(text.len()).map_err(refused)?;
         self.0.shrink_to(text.len());
         Ok(([(CONTENT_TYPE, "application/json")], self.0.hold(text)).into_response())
@@ -67,7 +74,7 @@ impl Memory {
 }
 
 /// `{"NAME":VALUE}`
-pub(super) fn named(name: &str, value: Option<Value<'_>>, form: Form) -> Vec<u8> {
+pub(crate) fn named(name: &str, value: Option<Value<'_>>, form: Form) -> Vec<u8> {
     let mut out = format!("{{\"{name}\":").into_bytes();
     extjson::put_value(&mut out, value.unwrap_or(Value::Null), form);
     out.push(b'}');
@@ -75,7 +82,7 @@ pub(super) fn named(name: &str, value: Option<Value<'_>>, form: Form) -> Vec<u8>
 }
 
 /// `{"NAME":[VALUE,…]}`
-pub(super) fn listed<'v>(name: &str, values: impl IntoIterator<Item = Value<'v>>, form: Form) -> Vec<u8> {
+pub(crate) fn listed<'v>(name: &str, values: impl IntoIterator<Item = Value<'v>>, form: Form) -> Vec<u8> {
     let mut out = format!("{{\"{name}\":[").into_bytes();
     for (place, value) in values.into_iter().enumerate() {
         if place > 0 {

@@ -22,11 +22,10 @@ use ropewalk::Seq;
 use ropewalk::documents::lang::{Pipeline, Value};
 use ropewalk::documents::{ChangeEvent, ChangeStream, DocumentsError, ResumeToken, Target, Watch};
 use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Code, Needs, Right, WireError};
+use ropewalk_wire::{Bounds, Code, Needs, Right, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::routes;
 
-use super::bounds::Bounds;
 use super::collections::DatabaseName;
 use super::queries::CollectionName;
 use super::{Desk, Place, refused, requests, responses};

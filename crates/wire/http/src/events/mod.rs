@@ -31,10 +31,10 @@ use crate::kit::stream;
 use crate::kit::stream::{Form, NDJSON};
 use crate::routes::{Route, STORE};
 
-/// The header of that name. A copy of all headers would hold the buffer that they were read into.
-struct IdempotencyKey(Option<HeaderValue>);
+/// The header `Idempotency-Key`. A copy of all headers would hold the buffer that they were read into.
+pub(crate) struct IdempotencyHeader(pub(crate) Option<HeaderValue>);
 
-impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
+impl<S: Sync> FromRequestParts<S> for IdempotencyHeader {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -73,7 +73,7 @@ async fn append(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Named(StoreName { store }): Named<StoreName>,
-    IdempotencyKey(key): IdempotencyKey,
+    IdempotencyHeader(key): IdempotencyHeader,
     body: JsonText,
 ) -> Result<Json<AppendedOut>, Problem> {
     let (events, mut options) = body.parse(|text| from_json::<AppendIn<'_>>(text)?.into_parts()).await?;

@@ -306,6 +306,35 @@ impl AppendIn<'_> {
     }
 }
 
+/// An append within a transaction, which has its own durability and idempotency key.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = TransactionAppend)]
+pub(crate) struct AppendPartIn<'a> {
+    /// The store, which the first append creates.
+    store: String,
+    /// Appended together, in this order. At least one, unless there is `tracking`.
+    #[serde(borrow, default)]
+    #[schema(value_type = Vec<EventIn<'a>>)]
+    events: Vec<Object<EventIn<'a>>>,
+    /// All must hold, each with its own `after`.
+    #[serde(default)]
+    #[schema(value_type = Vec<ConditionIn>)]
+    conditions: Vec<Object<ConditionIn>>,
+    #[schema(value_type = Option<TrackingIn>)]
+    tracking: Option<Object<TrackingIn>>,
+}
+
+impl AppendPartIn<'_> {
+    pub(crate) fn into_parts(self) -> Result<(String, Vec<Event>, AppendOptions), Problem> {
+        let Self { store, events, conditions, tracking } = self;
+        let (idempotency_key, repeat_by_id, durability) = (None, false, DurabilityIn::default());
+        let append = AppendIn { events, conditions, tracking, idempotency_key, repeat_by_id, durability };
+        let (events, options) = append.into_parts()?;
+        Ok((store, events, options))
+    }
+}
+
 /// Which events, in which order.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

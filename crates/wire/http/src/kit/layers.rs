@@ -63,6 +63,8 @@ fn operation(method: &Method, path: &str) -> &'static str {
             (_, "/v1/stats") => "stats",
             (_, "/v1/changes") => "changes",
             (_, path) if path.starts_with("/v1/databases") => documents(method, path),
+            (_, "/v1/transactions") => "transaction",
+            (_, path) if path.starts_with("/v1/transactions/") => "open_transaction",
             (_, path) if path.starts_with("/v1/projects") => "bundoc",
             (_, path) if path.starts_with("/v1/backups") => "backup",
             (_, path) if path.starts_with("/v1/users") || path.starts_with("/v1/tokens") => "access",

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use ropewalk_sql::SqlError;
 use ropewalk_wire::{Code, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -124,6 +125,18 @@ pub(crate) struct ProblemBody {
     /// Which condition failed, and because of which event.
     #[serde(skip_serializing_if = "Option::is_none")]
     conflict: Option<ConflictBody>,
+    /// Of a transaction: the failed operation, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<usize>,
+    /// Of an SQL statement: the SQLSTATE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sqlstate: Option<&'static str>,
+    /// Of an SQL statement: the violated constraint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    constraint: Option<String>,
+    /// The remedy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
 }
 
 /// Which condition failed, and because of which event.
@@ -151,7 +164,20 @@ impl Problem {
     fn build(parts: (StatusCode, &'static str, &'static str), counted_as: Code, detail: String) -> Self {
         let (status, code, title) = parts;
         let kind = format!("urn:ropewalk:problem:{code}");
-        let body = ProblemBody { kind, title, status: status.as_u16(), detail, code, conflict: None };
+        let (conflict, operation, sqlstate, constraint, hint) = (None, None, None, None, None);
+        let status_number = status.as_u16();
+        let body = ProblemBody {
+            kind,
+            title,
+            status: status_number,
+            detail,
+            code,
+            conflict,
+            operation,
+            sqlstate,
+            constraint,
+            hint,
+        };
         Self { status, counted_as, body: Box::new(body), retry_after_seconds: None }
     }
 
@@ -163,6 +189,22 @@ impl Problem {
     #[must_use]
     pub(crate) fn within(mut self, place: &str) -> Self {
         self.body.detail.insert_str(0, &format!("{place}: "));
+        self
+    }
+
+    /// Adds the index of the failed operation.
+    #[must_use]
+    pub(crate) fn of_operation(mut self, operation: usize) -> Self {
+        self.body.operation = Some(operation);
+        self
+    }
+
+    /// Adds what the error of an SQL statement has beyond its message.
+    #[must_use]
+    pub(crate) fn of_statement(mut self, error: &SqlError) -> Self {
+        self.body.sqlstate = Some(error.state.0);
+        self.body.constraint = error.about.as_ref().and_then(|about| about.constraint.clone());
+        self.body.hint.clone_from(&error.hint);
         self
     }
 

@@ -81,7 +81,10 @@ impl Server {
     }
 
     pub(crate) async fn with_settings(settings: ServiceSettings, http: HttpSettings) -> Self {
-        let service = Service::new(Database::in_memory().unwrap(), settings).unwrap();
+        Self::over(Service::new(Database::in_memory().unwrap(), settings).unwrap(), http).await
+    }
+
+    pub(crate) async fn over(service: Service, http: HttpSettings) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = ropewalk_http::router(service.clone(), http);

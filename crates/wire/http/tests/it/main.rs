@@ -21,4 +21,5 @@ mod rights;
 mod stores;
 mod subscriptions;
 mod surroundings;
+mod transactions;
 mod users;

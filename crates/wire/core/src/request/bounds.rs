@@ -1,4 +1,4 @@
-//! Memory and time of one request over documents.
+//! Memory and time of one request that evaluates expressions over documents.
 //!
 //! ```text
 //! body ─▶ parse ─▶ read, change ─▶ response            one budget, one deadline (`limits.request_time`)
@@ -10,13 +10,13 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use crate::calls::Service;
 use ropewalk::documents::DocumentsError;
 use ropewalk::documents::lang::{Budget, COMMAND_BYTES_MAX, Code, LangError, Patterns};
-use ropewalk_wire::Service;
 
 /// The bounds of one request. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     budget: Budget,
     time: Arc<Time>,
 }
@@ -43,7 +43,7 @@ impl Time {
 
 impl Bounds {
     /// The bounds of a request that begins to evaluate later.
-    pub(crate) fn new(service: &Service) -> Self {
+    pub fn new(service: &Service) -> Self {
         let time = Arc::new(Time { service: service.clone(), began: OnceLock::new() });
         let look = time.clone();
         let shared = Some(service.commands().clone());
@@ -51,18 +51,21 @@ impl Bounds {
     }
 
     /// Evaluates a part of the request. The first part starts the clock.
-    pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         self.time.began.get_or_init(Instant::now);
         self.budget.run(work)
     }
 
     /// Whether the request may continue, for scans.
-    pub(crate) fn look(&self) -> Result<(), DocumentsError> {
+    ///
+    /// # Errors
+    /// [`DocumentsError::Interrupted`]: its time is over, or the server stops.
+    pub fn look(&self) -> Result<(), DocumentsError> {
         self.time.look().map_err(DocumentsError::Interrupted)
     }
 
     /// Regular expressions whose compilation ends with the request's time.
-    pub(crate) fn patterns(&self) -> Patterns {
+    pub fn patterns(&self) -> Patterns {
         let time = self.time.clone();
         Patterns::looking(move || time.look())
     }

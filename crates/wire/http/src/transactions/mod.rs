@@ -1,0 +1,187 @@
+//! Transactions over events, documents, samples and rows: in one request, or over several.
+//!
+//! ```text
+//! POST /v1/transactions            preconditions, operations ─▶ one commit ─▶ a result for each operation
+//! POST /v1/transactions/begin      ─▶ a token; then …/{transaction}/operations, …/{transaction}/commit, DELETE
+//! ```
+//! `requests` has the bodies, `results` the encoding of results and errors. [`ropewalk_transactions`] runs
+//! them.
+
+pub(crate) mod requests;
+pub(crate) mod results;
+
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use ropewalk::Seq;
+use ropewalk_transactions::{IdempotencyKey, Request, TransactionId, transact};
+use ropewalk_wire::{Bounds, Caller, Needs};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::routes;
+
+use crate::App;
+use crate::events::IdempotencyHeader;
+use crate::kit::body::{JsonText, from_json};
+use crate::kit::path::Named;
+use crate::kit::problem::{Problem, ProblemBody};
+use crate::routes::Route;
+use requests::{BeginIn, OperationsIn, Parsed, Parser, TransactionIn};
+use results::{BegunOut, CommittedOut, Encoder, ResultsOut, TransactionOut};
+
+/// Note in the table of rights.
+const RIGHTS: &str = "rights of each operation, as if it came alone";
+
+pub(crate) fn routes() -> Vec<Route> {
+    vec![
+        Route::new(Needs::LOGIN.later(RIGHTS), routes!(run)),
+        Route::new(Needs::LOGIN.later(RIGHTS), routes!(begin)),
+        Route::new(Needs::LOGIN.later(RIGHTS), routes!(run_in)),
+        Route::new(Needs::LOGIN.later("transactions of other callers are not found"), routes!(commit)),
+        Route::new(Needs::LOGIN.later("transactions of other callers are not found"), routes!(roll_back)),
+    ]
+}
+
+/// The token in a path.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct TransactionName {
+    /// The token of an open transaction.
+    transaction: String,
+}
+
+impl TransactionName {
+    fn id(&self) -> Result<TransactionId, Problem> {
+        self.transaction.parse().map_err(results::problem)
+    }
+}
+
+/// Runs all operations in one commit, or none of them.
+///
+/// Each operation sees the writes of those before it. At `serializable`, the default, nothing that the
+/// transaction has read of any model has changed at its commit: the server runs it again when it conflicts
+/// with others. An operation with `expect` fails the transaction when it concerns another number of
+/// documents or rows. With the header `Idempotency-Key` a repetition of the request writes nothing and gets
+/// the first results, also after a restart, for 24 hours.
+#[utoipa::path(
+    post, path = "/v1/transactions", operation_id = "run_transaction", tag = "transactions",
+    params(("idempotency-key" = Option<String>, Header, description = "1 to 255 bytes, unique for the caller. The results of a transaction with a key have at most 1 MiB.")),
+    request_body = TransactionIn<'static>,
+    responses(
+        (status = 200, description = "Committed. A result for each operation, in order.", body = TransactionOut),
+        (status = 409, description = "A condition failed, a value exists already, or other commits conflicted too often. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 412, description = "A precondition or an expected number does not hold. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 422, description = "The key was used for another request, or a document breaks a rule. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn run(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    IdempotencyHeader(key): IdempotencyHeader,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let bounds = Bounds::new(&app.service);
+    let key = key.map(|key| key.to_str().map(str::to_owned)).transpose();
+    let key = key.map_err(|_| Problem::invalid("the header Idempotency-Key is not ASCII"))?;
+    let (parser, of) = (Parser::new(&app.service, &bounds), caller.clone());
+    let parse = move |text: &str| {
+        let parsed = parser.transaction(from_json::<TransactionIn<'_>>(text)?)?;
+        let key = key.map(|key| IdempotencyKey::new(&of, &key, text.as_bytes())).transpose()?;
+        Ok((parsed, key))
+    };
+    let (Parsed { operations, modes, includes, forms, places }, key) = body.parse(parse).await?;
+    if key.is_some() {
+        // Keys expire also on servers that begin no transactions.
+        app.transactions.start_sweep();
+    }
+    let request = Request { operations, modes, includes: includes.map(Seq), key };
+    let encoder = Encoder::new(&app.service, forms);
+    let encode = |place, done| encoder.encode(place, done);
+    let answer = transact(&app.service, &caller, &request, &bounds, &encode).await;
+    let answer = answer.map_err(|failure| results::failed(failure, &places))?;
+    encoder.response(&answer, places.preconditions)
+}
+
+/// Begins a transaction over several requests.
+///
+/// It reads one snapshot and its own writes. It is rolled back by an error of an operation, and after 30
+/// seconds without a request.
+#[utoipa::path(
+    post, path = "/v1/transactions/begin", operation_id = "begin_transaction", tag = "transactions",
+    request_body = BeginIn,
+    responses((status = 201, description = "Begun.", body = BegunOut)),
+)]
+async fn begin(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let modes = body.parse(|text| Ok(from_json::<BeginIn>(text)?.modes())).await?;
+    let begun = app.transactions.begin(&caller, modes);
+    let (id, snapshot) = begun.map_err(|failure| results::problem(failure.cause))?;
+    Ok((StatusCode::CREATED, axum::Json(BegunOut::new(id, snapshot))).into_response())
+}
+
+/// Runs operations in an open transaction. Positions of appends are null: they are known after the commit.
+#[utoipa::path(
+    post, path = "/v1/transactions/{transaction}/operations", operation_id = "run_in_transaction", tag = "transactions",
+    params(TransactionName),
+    request_body = OperationsIn<'static>,
+    responses(
+        (status = 200, description = "A result for each operation, in order.", body = ResultsOut),
+        (status = 409, description = "A condition failed, or a value exists already. The transaction is rolled back.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 412, description = "An expected number does not hold. The transaction is rolled back.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn run_in(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(name): Named<TransactionName>,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let id = name.id()?;
+    let bounds = Bounds::new(&app.service);
+    let parser = Parser::new(&app.service, &bounds);
+    let parse = move |text: &str| parser.operations(from_json::<OperationsIn<'_>>(text)?);
+    let Parsed { operations, forms, places, .. } = body.parse(parse).await?;
+    let encoder = Encoder::new(&app.service, forms);
+    let encode = |place, done| encoder.encode(place, done);
+    let answer = app.transactions.run(&caller, id, &operations, &bounds, &encode).await;
+    let answer = answer.map_err(|failure| results::failed(failure, &places))?;
+    encoder.results(&answer)
+}
+
+/// Commits an open transaction.
+#[utoipa::path(
+    post, path = "/v1/transactions/{transaction}/commit", operation_id = "commit_transaction", tag = "transactions",
+    params(TransactionName),
+    responses(
+        (status = 200, description = "Committed. The positions of each append, in order.", body = CommittedOut),
+        (status = 409, description = "Another commit changed what the transaction read, or a condition failed: begin again. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn commit(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(name): Named<TransactionName>,
+) -> Result<Response, Problem> {
+    let answer = app.transactions.commit(&caller, name.id()?).await;
+    let answer = answer.map_err(|failure| results::problem(failure.cause))?;
+    Ok(axum::Json(CommittedOut::new(&answer)).into_response())
+}
+
+/// Rolls an open transaction back.
+#[utoipa::path(
+    delete, path = "/v1/transactions/{transaction}", operation_id = "roll_back_transaction", tag = "transactions",
+    params(TransactionName),
+    responses((status = 204, description = "Rolled back.")),
+)]
+async fn roll_back(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(name): Named<TransactionName>,
+) -> Result<StatusCode, Problem> {
+    let ended = app.transactions.roll_back(&caller, name.id()?).await;
+    ended.map_err(|failure| results::problem(failure.cause))?;
+    Ok(StatusCode::NO_CONTENT)
+}

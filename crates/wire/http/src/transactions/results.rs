@@ -1,0 +1,268 @@
+//! Results of transactions, and their errors.
+
+use std::sync::Mutex;
+
+use axum::response::Response;
+use ropewalk::documents::lang::Value;
+use ropewalk::events::EventReader;
+use ropewalk::{Position, Seq};
+use ropewalk_transactions::{
+    Answer, Appended, Cause, Done, Failure, IDLE_MAX, TransactionId, code_of, put_outcome,
+};
+use ropewalk_wire::extjson::Form;
+use ropewalk_wire::{Code, Service, WireError};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::requests::Places;
+use crate::documents::{self, queries, responses};
+use crate::kit::encode::put_event;
+use crate::kit::problem::{Problem, Refusal};
+
+/// Most bytes of the results of one request.
+const RESULTS_BYTES_MAX: usize = 64 << 20;
+
+/// A committed transaction. Only its schema is used: the results are written by hand.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TransactionResult)]
+#[allow(dead_code)]
+pub(crate) struct TransactionOut {
+    /// The commit; for a transaction without writes, the newest commit that it read.
+    #[schema(example = 77)]
+    seq: u64,
+    /// True when it is the result of an earlier request with the same key.
+    repeated: bool,
+    /// For `append` `{"first", "last"}`, for `read` `{"events"}`, for documents as their own routes, for `sql`
+    /// `{"command", "columns", "rows"}`, for `samples` `{"samples"}`, for `checkpoint` `{}`.
+    #[schema(value_type = Vec<utoipa::openapi::Object>)]
+    results: Vec<serde_json::Value>,
+}
+
+/// Results of operations in an open transaction. Only its schema is used.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OperationResults)]
+#[allow(dead_code)]
+pub(crate) struct ResultsOut {
+    /// As for a transaction in one request; the positions of appends are null.
+    #[schema(value_type = Vec<utoipa::openapi::Object>)]
+    results: Vec<serde_json::Value>,
+}
+
+/// An open transaction.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BegunTransaction)]
+pub(crate) struct BegunOut {
+    /// The token for the paths of its requests.
+    transaction: String,
+    /// The newest commit that it reads.
+    snapshot: u64,
+    /// It is rolled back when there is no request for so long.
+    idle_ms: u64,
+}
+
+impl BegunOut {
+    pub(crate) fn new(id: TransactionId, snapshot: Seq) -> Self {
+        let idle_ms = u64::try_from(IDLE_MAX.as_millis()).unwrap_or(u64::MAX);
+        Self { transaction: id.to_string(), snapshot: snapshot.0, idle_ms }
+    }
+}
+
+/// A committed transaction.
+#[derive(Serialize, ToSchema)]
+#[schema(as = CommittedTransaction)]
+pub(crate) struct CommittedOut {
+    /// The commit; for a transaction without writes, the newest commit that it read.
+    seq: u64,
+    /// The positions of each append, in order.
+    appended: Vec<PositionsOut>,
+}
+
+/// The positions of an append.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AppendedPositions)]
+struct PositionsOut {
+    store: String,
+    /// Null without events.
+    first: Option<u64>,
+    last: Option<u64>,
+}
+
+impl CommittedOut {
+    pub(crate) fn new(answer: &Answer) -> Self {
+        let appends = answer.results.iter().filter_map(|result| result.as_ref().err());
+        let positions = |appended: &Appended| PositionsOut {
+            store: appended.store.clone(),
+            first: shown(appended.first),
+            last: shown(appended.last),
+        };
+        Self { seq: answer.seq.0, appended: appends.map(positions).collect() }
+    }
+}
+
+fn shown(position: Position) -> Option<u64> {
+    (position != Position::ZERO).then_some(position.0)
+}
+
+/// Encodes results within the memory for responses.
+pub(crate) struct Encoder {
+    forms: Vec<Form>,
+    /// Bytes of the results so far, and their memory.
+    memory: Mutex<(usize, responses::Memory)>,
+}
+
+impl Encoder {
+    pub(crate) fn new(service: &Service, forms: Vec<Form>) -> Self {
+        Self { forms, memory: Mutex::new((0, responses::Memory::new(service))) }
+    }
+
+    /// The result of an operation as JSON.
+    ///
+    /// # Errors
+    /// The results are too large.
+    pub(crate) fn encode(&self, place: usize, done: Done) -> Result<Vec<u8>, WireError> {
+        let form = self.forms.get(place).copied().unwrap_or(Form::Relaxed);
+        let out = match done {
+            Done::Appended(appended) => positions(&appended),
+            Done::Events(events) => self.events(events)?,
+            Done::Unchanged | Done::Checkpoint => b"{}".to_vec(),
+            Done::Inserted(id) => responses::named("id", Some(id.value()), Form::Relaxed),
+            Done::Updated(updated) => {
+                let mut out = Vec::new();
+                queries::put_updated(&mut out, &updated);
+                out
+            }
+            Done::Deleted(deleted) => format!("{{\"deleted\":{deleted}}}").into_bytes(),
+            Done::Document(found) => {
+                let document = found.as_ref().map(|found| Value::Document(found.doc()));
+                responses::named("document", document, form)
+            }
+            Done::Documents(found) => {
+                let values = found.iter().map(|document| Value::Document(document.doc()));
+                responses::listed("documents", values, form)
+            }
+            Done::Sql(outcome) => {
+                let mut json = String::new();
+                put_outcome(&mut json, &outcome, &mut |bytes| self.cover(bytes))?;
+                json.into_bytes()
+            }
+            Done::Samples(samples) => format!("{{\"samples\":{samples}}}").into_bytes(),
+        };
+        self.add(out.len())?;
+        Ok(out)
+    }
+
+    fn events(&self, mut reader: EventReader) -> Result<Vec<u8>, WireError> {
+        let mut out = b"{\"events\":[".to_vec();
+        let mut refused = None;
+        let visit = |event: &ropewalk::events::SequencedEventRef<'_>| {
+            if !out.ends_with(b"[") {
+                out.push(b',');
+            }
+            put_event(&mut out, event);
+            refused = self.cover(out.len()).err();
+            match refused {
+                None => core::ops::ControlFlow::Continue(()),
+                Some(_) => core::ops::ControlFlow::Break(()),
+            }
+        };
+        reader.visit_while(usize::MAX, visit)?;
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        out.extend_from_slice(b"]}");
+        Ok(out)
+    }
+
+    /// Reserves memory for so many bytes beyond the results so far.
+    fn cover(&self, bytes: usize) -> Result<(), WireError> {
+        let mut held = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let bytes = held.0 + bytes;
+        if bytes > RESULTS_BYTES_MAX {
+            return Err(WireError::too_large("bytes of results", bytes, RESULTS_BYTES_MAX));
+        }
+        held.1.try_cover(bytes)
+    }
+
+    fn add(&self, bytes: usize) -> Result<(), WireError> {
+        self.cover(bytes)?;
+        self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0 += bytes;
+        Ok(())
+    }
+
+    /// The response of a transaction. The results of the first `left_out` operations are not part of it.
+    ///
+    /// # Errors
+    /// The results are too large.
+    pub(crate) fn response(self, answer: &Answer, left_out: usize) -> Result<Response, Problem> {
+        let head = format!("{{\"seq\":{},\"repeated\":{},\"results\":[", answer.seq.0, answer.is_repeated);
+        self.send(head, answer, left_out)
+    }
+
+    /// The response of operations in an open transaction.
+    ///
+    /// # Errors
+    /// As [`Encoder::response`].
+    pub(crate) fn results(self, answer: &Answer) -> Result<Response, Problem> {
+        self.send("{\"results\":[".to_owned(), answer, 0)
+    }
+
+    fn send(self, head: String, answer: &Answer, left_out: usize) -> Result<Response, Problem> {
+        let mut out = head.into_bytes();
+        for (place, result) in answer.results.iter().skip(left_out).enumerate() {
+            if place > 0 {
+                out.push(b',');
+            }
+            match result {
+                Ok(encoded) => out.extend_from_slice(encoded),
+                Err(appended) => out.extend_from_slice(&positions(appended)),
+            }
+        }
+        out.extend_from_slice(b"]}");
+        let (_, memory) = self.memory.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        memory.json(out)
+    }
+}
+
+/// `{"first":1,"last":2}`
+fn positions(appended: &Appended) -> Vec<u8> {
+    let number = |position| shown(position).map_or("null".to_owned(), |position| position.to_string());
+    format!("{{\"first\":{},\"last\":{}}}", number(appended.first), number(appended.last)).into_bytes()
+}
+
+/// The problem of a failed request.
+pub(crate) fn failed(failure: Failure, places: &Places) -> Problem {
+    let problem = problem(failure.cause);
+    match failure.operation {
+        None => problem,
+        Some(place) => match place.checked_sub(places.preconditions) {
+            None => problem.within(&format!("preconditions[{place}]")),
+            Some(place) => problem.within(&format!("operations[{place}]")).of_operation(place),
+        },
+    }
+}
+
+/// The problem of a cause.
+pub(crate) fn problem(cause: Cause) -> Problem {
+    match cause {
+        Cause::Wire(error) => error.into(),
+        Cause::Documents(error) => documents::refused(error),
+        Cause::Sql(error) => Problem::new(code_of(&error), error.message.clone()).of_statement(&error),
+        Cause::Unexpected { what, found, expected } => {
+            let what = format!("it is about {found} {what}, {expected} are expected");
+            Problem::refused(Refusal::Precondition, what)
+        }
+        Cause::EventsChanged { position } => {
+            let what = format!("the event at position {position} matches");
+            Problem::refused(Refusal::Precondition, what)
+        }
+        Cause::CheckpointMoved { recorded } => {
+            let recorded = recorded.map_or("none".to_owned(), |position| position.to_string());
+            let what = format!("the recorded position is {recorded}");
+            Problem::refused(Refusal::Precondition, what)
+        }
+        Cause::UnknownTransaction => {
+            let what = "there is no such open transaction; it may have ended by an error or by its idle time";
+            Problem::new(Code::NotFound, what)
+        }
+    }
+}

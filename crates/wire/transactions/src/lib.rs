@@ -1,0 +1,38 @@
+//! Transactions over events, documents, samples and rows, as the protocols of the server offer them.
+//!
+//! ```text
+//! protocol ─▶ operations ─▶ rights of each ─▶ one ropewalk::Transaction ─▶ one commit ─▶ a result for each operation
+//!                 ▲                               └─ conflict: all of it again, on the newest state
+//!                 └─ token of an open transaction (several requests, one commit)
+//! ```
+//! `operation` has the operations and results, `running` the transaction in which they run, `request` a
+//! transaction in one request, `idempotency` the stored result of a key, `open` transactions over several
+//! requests, `sql` statements and their parameters, `failure` errors.
+//!
+//! Invariants
+//! 1. Each operation needs the rights that it needs alone, checked before it runs.
+//! 2. All operations of a transaction are one commit; an error rolls all of them back.
+//! 3. The result of an idempotency key is part of the commit that it describes.
+#![deny(missing_docs)]
+
+mod failure;
+mod idempotency;
+mod open;
+mod operation;
+mod request;
+mod running;
+mod sql;
+mod sql_error;
+mod sql_json;
+
+pub use failure::{Cause, Failure};
+pub use idempotency::{IdempotencyKey, KEY_BYTES_MAX, RETENTION};
+pub use open::{IDLE_MAX, OPEN_MAX, OPEN_PER_CALLER_MAX, OpenTransactions, TransactionId};
+pub use operation::{
+    Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples, Statement, Store,
+};
+pub use request::{Answer, Encode, Request, transact};
+pub use running::Modes;
+pub use sql::parameters;
+pub use sql_error::{code_of, told};
+pub use sql_json::put_outcome;

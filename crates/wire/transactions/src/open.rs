@@ -1,0 +1,283 @@
+//! Transactions over several requests: a token names the open transaction.
+//!
+//! ```text
+//! begin ─▶ token ─▶ operations … ─▶ commit
+//!                       └ an error, an idle time, the end of the server: rolled back, the token is unknown
+//! ```
+//! A transaction belongs to the caller that began it, and runs one request at a time. Each request is checked
+//! with the rights that its caller has then.
+
+use core::time::Duration;
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use ropewalk::Seq;
+use ropewalk_wire::{Bounds, Caller, Service, Stop, WireError, committed};
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::failure::{Cause, Failure};
+use crate::idempotency::{Records, Stored};
+use crate::operation::{Appended, Operation};
+use crate::request::{Answer, Deadline, Encode, answer, encoded};
+use crate::running::{Modes, Running};
+
+/// Longest time between two requests of a transaction.
+pub const IDLE_MAX: Duration = Duration::from_secs(30);
+/// Most open transactions.
+pub const OPEN_MAX: usize = 1_024;
+/// Most open transactions of one caller.
+pub const OPEN_PER_CALLER_MAX: usize = 256;
+/// Interval of the checks for idle transactions.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of the deletion of old idempotency keys.
+const KEYS_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The token of an open transaction: 128 random bits, as hexadecimal text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TransactionId(u128);
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for TransactionId {
+    type Err = Cause;
+
+    fn from_str(text: &str) -> Result<Self, Cause> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+        number.map(Self).ok_or(Cause::UnknownTransaction)
+    }
+}
+
+/// An open transaction.
+struct Open {
+    caller: String,
+    /// Taken by the request that runs in it; `None` once it has ended.
+    running: Arc<AsyncMutex<Option<OpenState>>>,
+    used: Instant,
+}
+
+struct OpenState {
+    running: Running,
+    /// The appends of all requests so far, in order.
+    appends: Vec<Appended>,
+}
+
+struct Inner {
+    service: Service,
+    open: Mutex<HashMap<TransactionId, Open>>,
+    /// The task that ends idle transactions was started.
+    is_swept: AtomicBool,
+}
+
+/// The open transactions of a server. Cheap to clone.
+#[derive(Clone)]
+pub struct OpenTransactions(Arc<Inner>);
+
+impl OpenTransactions {
+    /// No transactions yet.
+    pub fn new(service: Service) -> Self {
+        Self(Arc::new(Inner { service, open: Mutex::default(), is_swept: AtomicBool::new(false) }))
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<TransactionId, Open>> {
+        // Each change of the map is a single call, so a panic leaves it consistent.
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a transaction of the caller.
+    ///
+    /// # Errors
+    /// [`ropewalk_wire::Code::ResourceExhausted`] at the limits; the server is stopping.
+    pub fn begin(&self, caller: &Caller, modes: Modes) -> Result<(TransactionId, Seq), Failure> {
+        modes.check()?;
+        if self.0.service.stop().stopping() {
+            return Err(WireError::stopping().into());
+        }
+        self.start_sweep();
+        let mut open = self.open();
+        let own = open.values().filter(|open| open.caller == caller.name()).count();
+        if open.len() >= OPEN_MAX || own >= OPEN_PER_CALLER_MAX {
+            return Err(WireError::exhausted("too many transactions are open").into());
+        }
+        let id = TransactionId(random()?);
+        let running = Running::begin(&self.0.service, caller, modes);
+        let snapshot = running.snapshot();
+        let state = OpenState { running, appends: Vec::new() };
+        let running = Arc::new(AsyncMutex::new(Some(state)));
+        open.insert(id, Open { caller: caller.name().to_owned(), running, used: Instant::now() });
+        Ok((id, snapshot))
+    }
+
+    /// The transaction of the caller, marked as used.
+    fn find(&self, caller: &Caller, id: TransactionId) -> Result<Arc<AsyncMutex<Option<OpenState>>>, Cause> {
+        let mut open = self.open();
+        // A foreign token is as unknown as a wrong one.
+        let found = open.get_mut(&id).filter(|open| open.caller == caller.name());
+        let found = found.ok_or(Cause::UnknownTransaction)?;
+        found.used = Instant::now();
+        Ok(found.running.clone())
+    }
+
+    /// Runs operations in the transaction. Positions of appends are known after the commit.
+    ///
+    /// # Errors
+    /// [`Cause::UnknownTransaction`]. Any other error rolls the transaction back.
+    pub async fn run(
+        &self,
+        caller: &Caller,
+        id: TransactionId,
+        operations: &[Operation],
+        bounds: &Bounds,
+        encode: Encode<'_>,
+    ) -> Result<Answer, Failure> {
+        let place = self.find(caller, id)?;
+        let mut held = place.lock().await;
+        // Taken out, so that a request that ends in the middle rolls it back.
+        let mut state = held.take().ok_or(Cause::UnknownTransaction)?;
+        let ran = self.0.service.in_turn(|| {
+            bounds.run(|| apply(&self.0.service, caller, &mut state, operations, bounds, encode))
+        });
+        match ran.await {
+            Ok(results) => {
+                let answer = answer(state.running.snapshot(), results, None);
+                *held = Some(state);
+                // The time of the request does not count as idle.
+                let _ = self.find(caller, id);
+                Ok(answer)
+            }
+            Err(failure) => {
+                self.open().remove(&id);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Commits the transaction; its token is unknown afterwards. The results are those of its appends, in
+    /// order.
+    ///
+    /// # Errors
+    /// [`Cause::UnknownTransaction`]; a conflict with another transaction: the client runs it again from the
+    /// start.
+    pub async fn commit(&self, caller: &Caller, id: TransactionId) -> Result<Answer, Failure> {
+        let state = self.take(caller, id).await?;
+        let _in_flight = self.0.service.admit_write(0).await?;
+        let snapshot = state.running.snapshot();
+        let results: Vec<Stored> = state.appends.into_iter().map(Stored::Appended).collect();
+        match state.running.commit()? {
+            None => Ok(answer(snapshot, results, None)),
+            Some(commit) => {
+                let done = committed(commit).await.map_err(Cause::from)?;
+                Ok(answer(done.seq, results, Some(&done)))
+            }
+        }
+    }
+
+    /// Rolls the transaction back; its token is unknown afterwards.
+    ///
+    /// # Errors
+    /// [`Cause::UnknownTransaction`].
+    pub async fn roll_back(&self, caller: &Caller, id: TransactionId) -> Result<(), Failure> {
+        Ok(self.take(caller, id).await.map(drop)?)
+    }
+
+    async fn take(&self, caller: &Caller, id: TransactionId) -> Result<OpenState, Cause> {
+        let place = self.find(caller, id)?;
+        let state = place.lock().await.take();
+        self.open().remove(&id);
+        state.ok_or(Cause::UnknownTransaction)
+    }
+
+    /// Number of open transactions.
+    pub fn count(&self) -> usize {
+        self.open().len()
+    }
+
+    /// Starts the task that rolls back idle transactions and deletes old idempotency keys, unless it runs.
+    ///
+    /// It ends with the server, or with the last clone of this value.
+    pub fn start_sweep(&self) {
+        if !self.0.is_swept.swap(true, Ordering::Relaxed) {
+            tokio::spawn(sweep(Arc::downgrade(&self.0), self.0.service.stop().clone()));
+        }
+    }
+
+    /// Rolls back the transactions that are idle for too long. One that runs a request is not idle.
+    fn roll_back_idle(&self) {
+        self.open().retain(|_, open| open.used.elapsed() < IDLE_MAX || open.running.try_lock().is_err());
+    }
+
+    async fn delete_keys(&self) {
+        let delete = || Records::new(self.0.service.database())?.delete_expired();
+        loop {
+            match self.0.service.in_turn(delete).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "old idempotency keys could not be deleted");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+async fn sweep(transactions: Weak<Inner>, stop: Stop) {
+    let mut keys_deleted = Instant::now();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(SWEEP_INTERVAL) => {}
+            () = stop.wait() => break,
+        }
+        let Some(inner) = transactions.upgrade() else { return };
+        let transactions = OpenTransactions(inner);
+        transactions.roll_back_idle();
+        if keys_deleted.elapsed() >= KEYS_INTERVAL {
+            keys_deleted = Instant::now();
+            transactions.delete_keys().await;
+        }
+    }
+    if let Some(inner) = transactions.upgrade() {
+        OpenTransactions(inner).open().clear();
+    }
+}
+
+/// Runs the operations in the open transaction.
+fn apply(
+    service: &Service,
+    caller: &Caller,
+    state: &mut OpenState,
+    operations: &[Operation],
+    bounds: &Bounds,
+    encode: Encode<'_>,
+) -> Result<Vec<Stored>, Failure> {
+    state.running.act_for(caller);
+    let has_sql = operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
+    let _deadline = has_sql.then(|| Deadline::new(service, state.running.canceller()));
+    let mut results = Vec::with_capacity(operations.len());
+    for (place, operation) in operations.iter().enumerate() {
+        let result =
+            state.running.apply(caller, operation, bounds).and_then(|done| encoded(place, done, encode));
+        let result = result.map_err(Failure::at(place))?;
+        if let Stored::Appended(appended) = &result {
+            state.appends.push(appended.clone());
+        }
+        results.push(result);
+    }
+    Ok(results)
+}
+
+fn random() -> Result<u128, WireError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        WireError::new(ropewalk_wire::Code::Internal, format!("no random numbers: {error}"))
+    })?;
+    Ok(u128::from_le_bytes(bytes))
+}

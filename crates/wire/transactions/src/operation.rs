@@ -1,0 +1,219 @@
+//! The operations of a transaction, their rights and their results.
+
+use ropewalk::documents::lang::{DocBuf, Owned};
+use ropewalk::documents::{Find, UpdateSpec, Updated};
+use ropewalk::events::EventReader;
+use ropewalk::series::SampleBatch;
+use ropewalk::{AppendOptions, Event, Position, Query};
+use ropewalk_sql::Outcome;
+use ropewalk_wire::{Caller, Right, WireError};
+
+/// An operation of a transaction.
+pub enum Operation {
+    /// Appends events to a store.
+    Append {
+        /// The event store, which the first append creates.
+        store: String,
+        /// The events, in order.
+        events: Vec<Event>,
+        /// Conditions and tracking. Durability and idempotency key are those of the transaction.
+        options: AppendOptions,
+    },
+    /// Reads matching events, including those of the transaction.
+    ReadEvents {
+        /// The event store; one that does not exist is empty.
+        store: String,
+        /// Which events.
+        query: Query,
+        /// Where the read begins and ends.
+        options: ropewalk::events::ReadOptions,
+    },
+    /// Requires that no event matches.
+    EventsUnchanged(EventsUnchanged),
+    /// Reads or writes documents of one collection.
+    Documents(Documents),
+    /// Runs an SQL statement.
+    Sql(Statement),
+    /// Appends samples.
+    Samples(Samples),
+    /// Records the position that a consumer has processed, as a fenced step.
+    Checkpoint {
+        /// The event store.
+        store: String,
+        /// The consumer's name.
+        consumer: String,
+        /// The position up to which it has processed all events.
+        position: Position,
+        /// The position that must be recorded until now: zero for none. Without it any is overwritten.
+        expected: Option<Position>,
+    },
+}
+
+/// A precondition: no event after `after` matches.
+pub struct EventsUnchanged {
+    /// The event store; one that does not exist is empty.
+    pub store: String,
+    /// Which events.
+    pub query: Query,
+    /// Events up to this position do not count.
+    pub after: Position,
+}
+
+/// An operation on documents.
+pub struct Documents {
+    /// The database of documents.
+    pub database: String,
+    /// The collection.
+    pub collection: String,
+    /// What is read or written.
+    pub work: DocumentsWork,
+    /// Number of documents that it must match, delete or find.
+    pub expected: Option<u64>,
+}
+
+/// A read or write of documents.
+pub enum DocumentsWork {
+    /// Inserts a document.
+    Insert(DocBuf),
+    /// Updates the first match, or all of them.
+    Update {
+        /// Filter and change.
+        spec: UpdateSpec,
+        /// All matches.
+        many: bool,
+    },
+    /// Deletes the matches, at most as many as the limit says.
+    Delete(Find),
+    /// Reads a document by its `_id`.
+    Get(Owned),
+    /// Reads the matches.
+    Find(Find),
+}
+
+/// An SQL statement.
+pub struct Statement {
+    /// A single statement.
+    pub text: String,
+    /// Values of `$1`, `$2`, …, each as JSON: strings by their content, other values by their text.
+    pub parameters: Vec<String>,
+    /// Number of rows that it must write or return.
+    pub expected: Option<u64>,
+}
+
+/// Samples to append.
+pub struct Samples {
+    /// The series store, which the first append creates.
+    pub store: String,
+    /// The samples.
+    pub batch: SampleBatch,
+}
+
+/// A store or database of documents that an operation names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Store<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The rights that the operation needs on it.
+    pub rights: &'static [Right],
+}
+
+impl Operation {
+    /// The store that the operation names, with the rights that it needs there; `None` for SQL, whose
+    /// statements are checked by the session.
+    pub fn needs(&self) -> Option<Store<'_>> {
+        const READ: &[Right] = &[Right::Read];
+        const APPEND: &[Right] = &[Right::Append];
+        const BOTH: &[Right] = &[Right::Read, Right::Append];
+        let (name, rights) = match self {
+            Self::Append { store, .. } => (store, APPEND),
+            Self::ReadEvents { store, .. } => (store, READ),
+            Self::EventsUnchanged(unchanged) => (&unchanged.store, READ),
+            Self::Samples(samples) => (&samples.store, APPEND),
+            // As the routes of checkpoints.
+            Self::Checkpoint { store, .. } => (store, BOTH),
+            Self::Documents(documents) => {
+                let rights = match &documents.work {
+                    DocumentsWork::Insert(_) => APPEND,
+                    DocumentsWork::Update { .. } | DocumentsWork::Delete(_) => BOTH,
+                    DocumentsWork::Get(_) | DocumentsWork::Find(_) => READ,
+                };
+                (&documents.database, rights)
+            }
+            Self::Sql(_) => return None,
+        };
+        Some(Store { name, rights })
+    }
+
+    /// Rejects a caller without the rights.
+    ///
+    /// # Errors
+    /// [`ropewalk_wire::Code::PermissionDenied`].
+    pub(crate) fn check(&self, caller: &Caller) -> Result<(), WireError> {
+        let Some(Store { name, rights }) = self.needs() else { return Ok(()) };
+        rights.iter().try_for_each(|right| caller.check(*right, Some(name)))
+    }
+
+    /// True when it may write. SQL statements are taken for writes.
+    pub(crate) fn writes(&self) -> bool {
+        match self {
+            Self::Append { .. } | Self::Sql(_) | Self::Samples(_) | Self::Checkpoint { .. } => true,
+            Self::ReadEvents { .. } | Self::EventsUnchanged(_) => false,
+            Self::Documents(documents) => {
+                !matches!(documents.work, DocumentsWork::Get(_) | DocumentsWork::Find(_))
+            }
+        }
+    }
+
+    /// Approximate bytes of its part of the commit record.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Append { events, .. } => {
+                events.iter().map(|event| event.data.len() + event.event_type.len() + 64).sum()
+            }
+            Self::Samples(samples) => samples.batch.len() * 16,
+            Self::Documents(Documents { work: DocumentsWork::Insert(document), .. }) => {
+                document.bytes().len()
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Positions of an append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appended {
+    /// The event store.
+    pub store: String,
+    /// Number of events.
+    pub events: u64,
+    /// Position of the first event; zero without events, or before the commit.
+    pub first: Position,
+    /// Position of the last event.
+    pub last: Position,
+}
+
+/// The result of an operation.
+pub enum Done {
+    /// Events will be appended at the commit.
+    Appended(Appended),
+    /// A reader of the matching events at the snapshot of the transaction, with its own.
+    Events(EventReader),
+    /// The precondition holds.
+    Unchanged,
+    /// The `_id` of the inserted document.
+    Inserted(Owned),
+    /// Documents were updated.
+    Updated(Updated),
+    /// So many documents were deleted.
+    Deleted(u64),
+    /// The document, if there is one.
+    Document(Option<DocBuf>),
+    /// The documents found.
+    Documents(Vec<DocBuf>),
+    /// The result of the statement.
+    Sql(Outcome),
+    /// So many samples will be appended at the commit.
+    Samples(u64),
+    /// The checkpoint was recorded.
+    Checkpoint,
+}

@@ -1,0 +1,244 @@
+//! The transaction in which operations run: a session of SQL whose transaction the other models share.
+
+use ropewalk::documents::lang::{Value, Writer};
+use ropewalk::documents::{Caller as RulesCaller, DocumentsError, DocumentsTx};
+use ropewalk::transaction::PendingCommit;
+use ropewalk::{Durability, Error, Isolation, Position, Seq, Transaction};
+use ropewalk_sql::{Canceller, Rights, Session, Settings};
+use ropewalk_wire::{Bounds, Caller, Right, Service, WireError};
+
+use crate::failure::Cause;
+use crate::operation::{Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples};
+use crate::sql;
+
+/// Memory of one statement.
+const STATEMENT_BYTES_MAX: usize = 64 << 20;
+/// Most bytes of documents that one read returns.
+const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
+
+/// Isolation and durability of a transaction.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Modes {
+    /// Serializable or snapshot. At serializable, everything that the transaction reads of any model is
+    /// validated at the commit.
+    pub isolation: Isolation,
+    /// When the commit is acknowledged.
+    pub durability: Durability,
+}
+
+impl Modes {
+    /// Rejects a level that has no meaning for a list of operations.
+    ///
+    /// # Errors
+    /// Read committed.
+    pub(crate) fn check(&self) -> Result<(), WireError> {
+        match self.isolation {
+            Isolation::ReadCommitted => {
+                Err(WireError::invalid("isolation: serializable and snapshot are possible"))
+            }
+            Isolation::Serializable | Isolation::Snapshot => Ok(()),
+        }
+    }
+}
+
+/// A transaction in execution. Dropping it rolls it back.
+pub(crate) struct Running {
+    service: Service,
+    session: Session,
+    /// Snapshot of its reads.
+    snapshot: Seq,
+}
+
+impl Running {
+    /// Begins a transaction of the caller.
+    pub(crate) fn begin(service: &Service, caller: &Caller, modes: Modes) -> Self {
+        let settings = Settings {
+            user: caller.name().to_owned(),
+            isolation: modes.isolation,
+            durability: modes.durability,
+            memory_bytes_max: STATEMENT_BYTES_MAX,
+            ..Settings::default()
+        };
+        let mut session = Session::with_settings(service.database().clone(), settings);
+        act_for(&mut session, caller);
+        session.begin_implicit();
+        let mut running = Self { service: service.clone(), session, snapshot: Seq::ZERO };
+        let snapshot = running.within(|tx| Ok(tx.snapshot().seq()));
+        running.snapshot = snapshot.expect("a transaction that has just begun accepts work");
+        running
+    }
+
+    /// The newest commit that the transaction reads.
+    pub(crate) fn snapshot(&self) -> Seq {
+        self.snapshot
+    }
+
+    /// Cancels its SQL statement, from any task.
+    pub(crate) fn canceller(&self) -> Canceller {
+        self.session.canceller()
+    }
+
+    /// The rights of the caller of the current request.
+    pub(crate) fn act_for(&mut self, caller: &Caller) {
+        act_for(&mut self.session, caller);
+    }
+
+    /// Runs an operation of the caller.
+    ///
+    /// # Errors
+    /// Missing rights; the operation's own. The transaction accepts no further operation then.
+    pub(crate) fn apply(
+        &mut self,
+        caller: &Caller,
+        operation: &Operation,
+        bounds: &Bounds,
+    ) -> Result<Done, Cause> {
+        operation.check(caller)?;
+        bounds.look()?;
+        let db = self.service.database().clone();
+        match operation {
+            Operation::Append { store, events, options } => {
+                let store = db.events(store)?;
+                let appended = Appended {
+                    store: store.name().to_owned(),
+                    events: events.len() as u64,
+                    first: Position::ZERO,
+                    last: Position::ZERO,
+                };
+                self.within(|tx| Ok(tx.append(&store, events, options.clone())?))?;
+                Ok(Done::Appended(appended))
+            }
+            Operation::ReadEvents { store, query, options } => {
+                let store = db.events(store)?;
+                self.within(|tx| Ok(Done::Events(tx.read_events(&store, query, *options)?)))
+            }
+            Operation::EventsUnchanged(unchanged) => self.check_events(unchanged),
+            Operation::Documents(documents) => self.documents(caller, documents, bounds),
+            Operation::Sql(statement) => {
+                let outcome = sql::run(&mut self.session, statement)?;
+                expect("rows", outcome.count.unwrap_or_default(), statement.expected)?;
+                Ok(Done::Sql(outcome))
+            }
+            Operation::Samples(Samples { store, batch }) => {
+                let store = db.series(store)?;
+                self.within(|tx| Ok(tx.append_samples(&store, batch)?))?;
+                Ok(Done::Samples(batch.len() as u64))
+            }
+            Operation::Checkpoint { store, consumer, position, expected } => {
+                let checkpoints = db.consumer_checkpoints(store)?;
+                self.within(|tx| {
+                    if let Some(expected) = expected {
+                        let recorded = checkpoints.get_in(tx, consumer)?;
+                        if recorded.unwrap_or(Position::ZERO) != *expected {
+                            return Err(Cause::CheckpointMoved { recorded });
+                        }
+                    }
+                    checkpoints.set_in(tx, consumer, *position)?;
+                    Ok(Done::Checkpoint)
+                })
+            }
+        }
+    }
+
+    fn check_events(&mut self, unchanged: &EventsUnchanged) -> Result<Done, Cause> {
+        let store = self.service.database().events(&unchanged.store)?;
+        let options = ropewalk::events::ReadOptions::default().after(unchanged.after).limit(1);
+        self.within(|tx| match tx.read_events(&store, &unchanged.query, options)?.next() {
+            None => Ok(Done::Unchanged),
+            Some(event) => Err(Cause::EventsChanged { position: event.map_err(Error::from)?.position }),
+        })
+    }
+
+    fn documents(&mut self, caller: &Caller, documents: &Documents, bounds: &Bounds) -> Result<Done, Cause> {
+        let Documents { database, collection, work, expected } = documents;
+        let collection = self.service.database().documents().collection(database, collection)?;
+        let rules = rules_caller(caller, database);
+        let look = || bounds.look();
+        let (done, found) = self.within(|tx| {
+            let mut tx = tx.documents();
+            tx.act_for(rules);
+            Ok(run_documents(&mut tx.looking(&look), &collection, work)?)
+        })?;
+        expect("documents", found, *expected)?;
+        Ok(done)
+    }
+
+    /// Runs `work` in the transaction; an error of it ends the transaction.
+    pub(crate) fn within<R>(
+        &mut self,
+        work: impl FnOnce(&mut Transaction) -> Result<R, Cause>,
+    ) -> Result<R, Cause> {
+        self.session.with_transaction(work)
+    }
+
+    /// Submits the commit; `None` for a transaction without writes.
+    ///
+    /// # Errors
+    /// Errors that are found before the commit is validated.
+    pub(crate) fn commit(mut self) -> Result<Option<PendingCommit>, Cause> {
+        Ok(self.session.end_implicit()?)
+    }
+}
+
+/// Runs the read or write, and returns how many documents it concerned.
+fn run_documents(
+    tx: &mut DocumentsTx<'_>,
+    collection: &ropewalk::documents::Collection,
+    work: &DocumentsWork,
+) -> Result<(Done, u64), DocumentsError> {
+    Ok(match work {
+        DocumentsWork::Insert(document) => (Done::Inserted(tx.insert_one(collection, document.bytes())?), 1),
+        DocumentsWork::Update { spec, many } => {
+            let updated =
+                if *many { tx.update_many(collection, spec)? } else { tx.update_one(collection, spec)? };
+            let matched = updated.matched;
+            (Done::Updated(updated), matched)
+        }
+        DocumentsWork::Delete(find) => {
+            let deleted = tx.delete(collection, find)?;
+            (Done::Deleted(deleted), deleted)
+        }
+        DocumentsWork::Get(id) => {
+            let found = tx.get(collection, id.value())?;
+            let count = u64::from(found.is_some());
+            (Done::Document(found), count)
+        }
+        DocumentsWork::Find(find) => {
+            let (mut found, mut bytes) = (Vec::new(), 0);
+            tx.visit(collection, find, &mut |document| {
+                bytes += document.bytes().len();
+                if bytes > DOCUMENTS_BYTES_MAX {
+                    return Err(DocumentsError::TooLarge { what: "answer", bytes, max: DOCUMENTS_BYTES_MAX });
+                }
+                found.push(document);
+                Ok(true)
+            })?;
+            let count = found.len() as u64;
+            (Done::Documents(found), count)
+        }
+    })
+}
+
+/// Rejects another number than the expected one.
+fn expect(what: &'static str, found: u64, expected: Option<u64>) -> Result<(), Cause> {
+    match expected {
+        Some(expected) if expected != found => Err(Cause::Unexpected { what, found, expected }),
+        _ => Ok(()),
+    }
+}
+
+/// The caller to whom the rules of collections apply; `None` for one who may administer the database.
+fn rules_caller(caller: &Caller, database: &str) -> Option<RulesCaller> {
+    if caller.may(Right::Admin, Some(database)) {
+        return None;
+    }
+    let mut auth = Writer::new();
+    auth.put("uid", Value::String(caller.name()));
+    Some(RulesCaller { auth: Some(auth.finish()) })
+}
+
+fn act_for(session: &mut Session, caller: &Caller) {
+    let may = |right| caller.may(right, None);
+    let rights = Rights { read: may(Right::Read), append: may(Right::Append), admin: may(Right::Admin) };
+    session.act_for(rights, caller.name());
+}
