@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ropewalk::transaction::PendingCommit;
 use ropewalk::{Durability, Isolation, Transaction};
 use sqlparser::ast;
 
@@ -87,6 +88,24 @@ impl Session {
         self.announcements.commit(said);
         self.settings = open.lasting;
         Ok(Outcome::of("COMMIT"))
+    }
+
+    /// Submits the commit of the open transaction, for a caller that also wrote to it through
+    /// [`Session::with_transaction`] and needs errors of all models.
+    ///
+    /// Returns `None` without an open transaction, for one without writes, and for a failed one, which is
+    /// rolled back.
+    ///
+    /// # Errors
+    /// As [`Transaction::submit_with`].
+    pub fn submit_commit(&mut self) -> std::result::Result<Option<PendingCommit>, ropewalk::Error> {
+        let (failed, said) = (self.has_failed, self.announcements.take());
+        let durability = self.settings.durability;
+        let Some(open) = self.end().filter(|_| !failed) else { return Ok(None) };
+        let pending = open.transaction.submit_with(durability)?;
+        self.announcements.commit(said);
+        self.settings = open.lasting;
+        Ok(pending)
     }
 
     /// Runs `work` in the transaction that BEGIN opened, in one commit with the session's statements.

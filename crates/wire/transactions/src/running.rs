@@ -176,7 +176,7 @@ impl Running {
     /// # Errors
     /// Errors that are found before the commit is validated.
     pub(crate) fn commit(mut self) -> Result<Option<PendingCommit>, Cause> {
-        Ok(self.session.end_implicit()?)
+        Ok(self.session.submit_commit()?)
     }
 }
 

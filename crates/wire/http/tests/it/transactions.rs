@@ -20,6 +20,8 @@ async fn shop() -> Server {
     let created = json!({ "operations": [
         { "sql": { "sql": "CREATE TABLE stock (sku text PRIMARY KEY, n int NOT NULL CHECK (n >= 0))" } },
         { "sql": { "sql": "INSERT INTO stock VALUES ('rope', 3)" } },
+        { "documents": { "collection": "orders", "insert": { "_id": 0 } } },
+        { "documents": { "collection": "orders", "delete": { "filter": {} } } },
     ]});
     run(&server, created).await.ok();
     server
@@ -187,7 +189,7 @@ async fn repeated_request_with_key_returns_the_first_result_and_writes_nothing()
     assert_eq!(counts(&server).await, json!([2, 1, 1, 2]));
     run_with_key(&server, "k1", &order("o2")).await.refused(422, "idempotency_mismatch");
     // A failed transaction stores no result.
-    run_with_key(&server, "k2", &order("o1")).await.refused(409, "condition_failed");
+    run_with_key(&server, "k2", &order("o1")).await.refused(409, "already_exists");
     run_with_key(&server, "k2", &order("o2")).await.ok();
     run_with_key(&server, "", &order("o3")).await.refused(400, "invalid_argument");
 }
