@@ -1,6 +1,8 @@
 //! `cargo xtask COMMAND`: the chores of the project that are more than one cargo call.
 //!
-//!   check               what to run before a commit: fmt, clippy, doc, layering, tests, short simulation
+//!   test                every check and every test; ends with "N passed, N failed"
+//!   check               the steps of `test` to run before a commit, and the documentation
+//!   bench NAME          one benchmark in release; `--peers` builds the other databases first
 //!   layering            which crate and which room may use which, who may touch files, time, sockets and `unsafe`;
 //!                       how long a function may be
 //!   words [PATH]        which words the texts may not use: docs/glossary.md; with PATH the findings below it
@@ -12,25 +14,29 @@
 //!   golden --update     writes the golden scripts again, to be reviewed as text
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod bench;
 mod cargo;
 mod features;
 mod layering;
 mod lengths;
 mod links;
+mod peers;
 mod planted;
 mod prose;
 mod rooms;
+mod runner;
 mod source;
+mod steps;
 mod words;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-const USAGE: &str = "usage: cargo xtask check | layering | words [--update | PATH] | links | features | sim --seeds N [--seed S] | kill --rounds N | planted [TEXT] | golden --update";
-const SIM_SEEDS_SHORT: &str = "200";
+use crate::steps::When;
+
+const USAGE: &str = "usage: cargo xtask test | check | bench NAME | layering | words [--update | PATH] | links | features | sim --seeds N [--seed S] | kill --rounds N | planted [TEXT] | golden --update";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,7 +52,9 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
-        ["check"] => check(),
+        ["test"] => runner::run(When::Commit),
+        ["check"] => runner::run(When::Test),
+        ["bench", rest @ ..] => bench::run(rest),
         ["layering"] => layering(),
         ["words"] => words(None, false),
         ["words", "--update"] => words(None, true),
@@ -60,34 +68,6 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["golden", "--update"] => golden_update(),
         _ => bail!(USAGE),
     }
-}
-
-/// Runs every step even after a failure, so that one run reports everything that needs repair.
-fn check() -> Result<()> {
-    type Step = (&'static str, fn() -> Result<()>);
-    let steps: [Step; 9] = [
-        ("fmt", || cargo::run(&["fmt", "--all", "--check"], &[])),
-        ("clippy", || cargo::run(&["clippy", "--locked", "--all-targets", "--", "-D", "warnings"], &[])),
-        ("doc", || cargo::run(&["doc", "--locked", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])),
-        ("layering", layering),
-        ("words", || words(None, false)),
-        ("links", links),
-        ("features", features::check),
-        ("tests", || cargo::run(&["test", "--locked", "--no-fail-fast"], &[])),
-        ("simulation", || simulator("sim", &["--seeds", SIM_SEEDS_SHORT])),
-    ];
-    let mut failed = Vec::new();
-    for (name, step) in steps {
-        println!("\n==> {name}");
-        let start = Instant::now();
-        let outcome = step();
-        println!("--- {name}: {} s", start.elapsed().as_secs());
-        if let Err(error) = outcome {
-            eprintln!("{name}: {error:#}");
-            failed.push(name);
-        }
-    }
-    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
 fn layering() -> Result<()> {

@@ -1,4 +1,6 @@
-//! `./run test` counts what its runners say: tried here with a cargo that only pretends.
+//! `./run test` counts the results of its runners.
+//!
+//! A script in the place of cargo starts xtask and nothing else.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +19,9 @@ fn run_test(cargo: &str) -> (String, bool) {
     fs::write(dir.path().join("Cargo.toml"), "rust-version = \"1.95\"\n").unwrap();
     let bin = dir.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    script(&bin.join("cargo"), &format!("#!/usr/bin/env bash\n{cargo}\n"));
+    let xtask = env!("CARGO_BIN_EXE_xtask");
+    let start = format!("if [ \"$*\" = 'xtask test' ]; then CARGO=$0 exec '{xtask}' test; fi");
+    script(&bin.join("cargo"), &format!("#!/usr/bin/env bash\n{cargo}\n{start}\n"));
     for tool in ["cc", "git"] {
         script(&bin.join(tool), "#!/usr/bin/env bash\n");
     }
@@ -47,12 +51,13 @@ fn run_test(cargo: &str) -> (String, bool) {
 const RESULT: &str =
     "test result: ok. 20 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
 
-/// How many lines of `./run test` begin with `word`: steps that pass as a whole, or runners that are counted.
-fn count(word: &str) -> usize {
-    let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("../run");
-    let text = fs::read_to_string(run).unwrap();
-    let count = text.lines().filter(|line| line.starts_with(&format!("    {word} \""))).count();
-    assert!(count > 2, "./run has {count} lines of {word}");
+/// Number of steps of `./run test` that count in this way: `Whole` or `Tests`.
+fn count(kind: &str) -> usize {
+    let steps = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/steps.rs");
+    let text = fs::read_to_string(steps).unwrap();
+    let starts = ["Always", "Test"].map(|when| format!("    step({when}, {kind}, "));
+    let count = text.lines().filter(|line| starts.iter().any(|start| line.starts_with(start))).count();
+    assert!(count > 2, "xtask/src/steps.rs has {count} steps of {kind}");
     count
 }
 
@@ -60,8 +65,8 @@ fn count(word: &str) -> usize {
 /// step except `bad` of them.
 fn ending(passed: usize, failed: usize, bad: usize) -> (String, bool) {
     // One of the runners is the clients.
-    let runners = count("tests") - 1;
-    let passed = passed * runners + 5 + count("step") - bad;
+    let runners = count("Tests") - 1;
+    let passed = passed * runners + 5 + count("Whole") - bad;
     let failed = failed * runners + bad;
     (format!("{passed} passed, {failed} failed"), failed == 0)
 }
@@ -83,6 +88,11 @@ fn failed_tests_are_counted() {
 fn a_compile_error_is_a_failure_even_without_a_result_line() {
     let found = run_test("[ \"$1\" != test ] || { echo 'error: could not compile'; exit 101; }");
     assert_eq!(found, ending(0, 1, 0));
+}
+
+#[test]
+fn a_compile_error_of_xtask_is_a_failure() {
+    assert_eq!(run_test("[ \"$1\" != xtask ] || exit 101"), ("0 passed, 1 failed".to_owned(), false));
 }
 
 #[test]

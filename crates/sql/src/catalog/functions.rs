@@ -11,6 +11,7 @@ use super::show;
 use super::text;
 use crate::error::{Result, SqlError, state};
 use crate::expr::Context;
+use crate::expr::catalog_call::CatalogCall;
 use crate::syntax::names::{ident, name_parts, whole_name};
 
 macro_rules! functions {
@@ -76,21 +77,14 @@ functions! {
 }
 
 /// A bound call, with the catalog at planning.
-#[derive(Clone)]
-pub(crate) struct CatalogCall {
+pub(crate) struct BoundCall {
     pub(crate) function: CatalogFunction,
     pub(crate) catalog: Arc<Catalog>,
 }
 
-impl std::fmt::Debug for CatalogCall {
+impl std::fmt::Debug for BoundCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.function)
-    }
-}
-
-impl PartialEq for CatalogCall {
-    fn eq(&self, other: &Self) -> bool {
-        self.function == other.function
     }
 }
 
@@ -155,15 +149,18 @@ impl CatalogFunction {
             .contains(&count)
             .then(|| (function, arguments.iter().take(count).copied().collect(), result))
     }
-
-    /// True for functions that affect another session and may wait for it.
-    pub(crate) fn is_of_peers(self) -> bool {
-        matches!(self, Self::CancelBackend | Self::TerminateBackend)
-    }
 }
 
-impl CatalogCall {
-    pub(crate) fn call(&self, arguments: &[Value<'_>], cx: &Context<'_>) -> Result<Value<'static>> {
+impl CatalogCall for BoundCall {
+    fn is_of_peers(&self) -> bool {
+        matches!(self.function, CatalogFunction::CancelBackend | CatalogFunction::TerminateBackend)
+    }
+
+    fn number(&self) -> usize {
+        self.function as usize
+    }
+
+    fn call(&self, arguments: &[Value<'_>], cx: &Context<'_>) -> Result<Value<'static>> {
         use CatalogFunction as F;
         let catalog = &self.catalog;
         let number = |place: usize| arguments.get(place).and_then(Value::as_integer);

@@ -40,7 +40,7 @@ use crate::syntax::names::{ident, literal, name_parts, own, reference, whole_nam
 use crate::types::names::FIRST_OID;
 use crate::types::settings::Settings;
 
-pub(crate) use functions::{CatalogCall, CatalogFunction};
+pub(crate) use functions::{BoundCall, CatalogFunction};
 use relations::SCHEMAS;
 pub(crate) use show::{length_bound, place_of};
 pub(crate) use views::{ViewOf, Written, all as all_views, with_relations};

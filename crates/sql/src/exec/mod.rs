@@ -3,7 +3,7 @@
 pub(crate) mod analytic;
 pub(crate) mod catalog_relations;
 pub(crate) mod executor;
-pub(crate) mod locking;
+mod locking;
 pub(crate) mod nested_loop;
 pub(crate) mod point;
 pub(crate) mod spool;

@@ -53,7 +53,7 @@ pub(crate) fn answers(
                     }
                 }
             }
-            Some(locking) if locking.skips() => return Err(crate::exec::locking::unskippable()),
+            Some(locking) if locking.skips() => return Err(crate::plan::locking::unskippable()),
             _ => run(select, access, &cx, budget, &mut sink)?,
         }
         answers.push(match asked {

@@ -10,23 +10,27 @@ pub(crate) mod advisory;
 pub(crate) mod arith;
 pub(crate) mod bounds;
 pub(crate) mod cast;
+pub(crate) mod catalog_call;
 pub(crate) mod enum_call;
 pub(crate) mod function;
+pub(crate) mod inner_query;
 pub(crate) mod pattern;
 pub(crate) mod sequence_call;
+
+use std::sync::Arc;
 
 use ropewalk::engine::Env;
 use ropewalk::tables::{Array, OwnedRow, Row, Scalar, Type, Value};
 
-use crate::catalog::CatalogCall;
 use crate::error::{Result, SqlError, state};
-use crate::exec::nested_loop::{Inner, Nested};
 use crate::expr::advisory::AdvisoryCall;
 use crate::expr::arith::{Arith, Compare};
 use crate::expr::bounds::Operands;
 use crate::expr::cast::cast_in;
+use crate::expr::catalog_call::CatalogCall;
 use crate::expr::enum_call::EnumCall;
 use crate::expr::function::Function;
+use crate::expr::inner_query::{InnerQuery, NestedRun};
 use crate::expr::pattern::{Like, Pattern, compile};
 use crate::expr::sequence_call::SequenceCall;
 use crate::limits::budget::value_bytes;
@@ -48,10 +52,10 @@ pub(crate) enum Expr {
     /// A column of an enclosing query: how many levels beyond the directly enclosing one, and its number
     /// there.
     Outer(usize, usize),
-    /// A subquery in nested loops.
-    Inner(Inner),
+    /// A subquery in nested loops, and the left operand of IN.
+    Inner(Box<dyn InnerQuery>, Option<Box<Expr>>),
     /// A function over the catalog.
-    Catalog(CatalogCall, Vec<Expr>),
+    Catalog(Arc<dyn CatalogCall>, Vec<Expr>),
     /// nextval and related functions.
     Sequence(Box<SequenceCall>, Vec<Expr>),
     /// A function for an advisory lock.
@@ -169,7 +173,7 @@ pub(crate) struct Context<'a> {
     pub(crate) zone: &'a Zone,
     pub(crate) interrupt: &'a Interrupt,
     /// The run of nested loops that it is part of.
-    pub(crate) nested: Option<&'a dyn Nested>,
+    pub(crate) nested: Option<&'a dyn NestedRun>,
 }
 
 fn truth(value: &Value<'_>) -> Option<bool> {
@@ -334,7 +338,7 @@ impl Expr {
                 .ok_or_else(|| bug("a parameter that was not bound"))?,
             Self::Column(index) => return input.column(*index),
             Self::Outer(..) => return Err(bug("a column of an enclosing query")),
-            Self::Inner(inner) => return inner.eval(cx, input),
+            Self::Inner(inner, left) => return inner.eval(left.as_deref(), cx, input),
             Self::Catalog(call, arguments) => return call.call(&Self::all(arguments, cx, input)?, cx),
             Self::Sequence(call, arguments) => return call.call(&Self::all(arguments, cx, input)?),
             Self::Advisory(call, arguments) => return call.call(&Self::all(arguments, cx, input)?, cx),
@@ -519,7 +523,7 @@ impl Expr {
             | Self::Window(_)
             | Self::Set(_)
             | Self::Subquery(_) => {}
-            Self::Inner(inner) => inner.left.iter().for_each(|left| each(left)),
+            Self::Inner(_, left) => left.iter().for_each(|left| each(left)),
             Self::Cast(a, _)
             | Self::Not(a)
             | Self::Negate(a)
@@ -580,10 +584,7 @@ impl Expr {
             | Self::Window(_)
             | Self::Set(_)
             | Self::Subquery(_) => self,
-            Self::Inner(mut inner) => {
-                inner.left = inner.left.map(boxed);
-                Self::Inner(inner)
-            }
+            Self::Inner(inner, left) => Self::Inner(inner, left.map(boxed)),
             Self::Catalog(call, parts) => {
                 Self::Catalog(call, parts.into_iter().map(|part| part.rewrite(change)).collect())
             }
@@ -650,11 +651,11 @@ impl Expr {
     fn renumber_parts(self, number: &dyn Fn(usize) -> usize) -> Expr {
         self.rewrite(&mut |part| match part {
             Self::Column(column) => Some(Self::Column(number(*column))),
-            Self::Inner(inner) => {
+            Self::Inner(inner, left) => {
                 let mut inner = inner.clone();
                 inner.renumber(number);
-                inner.left = inner.left.map(|left| Box::new(left.renumber_parts(number)));
-                Some(Self::Inner(inner))
+                let left = left.clone().map(|left| Box::new(left.renumber_parts(number)));
+                Some(Self::Inner(inner, left))
             }
             _ => None,
         })
@@ -697,7 +698,7 @@ impl Expr {
             Self::Param(_)
             | Self::Column(_)
             | Self::Outer(..)
-            | Self::Inner(_)
+            | Self::Inner(..)
             | Self::Catalog(..)
             | Self::Sequence(..)
             | Self::Advisory(..)
@@ -718,7 +719,7 @@ impl Expr {
     pub(crate) fn columns(&self, each: &mut dyn FnMut(usize)) {
         match self {
             Self::Column(index) => each(*index),
-            Self::Inner(inner) => inner.outer_columns(each),
+            Self::Inner(inner, _) => inner.outer_columns(each),
             _ => {}
         }
         self.for_parts(&mut |part| part.columns(each));
@@ -755,7 +756,7 @@ impl Expr {
 
     /// True when a subquery of nested loops is part of it.
     pub(crate) fn has_inner(&self) -> bool {
-        let mut found = matches!(self, Self::Inner(_));
+        let mut found = matches!(self, Self::Inner(..));
         self.for_parts(&mut |part| found |= part.has_inner());
         found
     }
@@ -764,7 +765,7 @@ impl Expr {
     pub(crate) fn sleeps(&self) -> bool {
         let mut found = match self {
             Self::Advisory(call, _) => call.waits(),
-            Self::Catalog(call, _) => call.function.is_of_peers(),
+            Self::Catalog(call, _) => call.is_of_peers(),
             other => matches!(other, Self::Call(Function::Sleep, _)),
         };
         self.for_parts(&mut |part| found |= part.sleeps());
@@ -785,7 +786,7 @@ impl Expr {
         let mut found = match self {
             Self::Call(function, _) => function.is_volatile(),
             Self::Sequence(..) | Self::Advisory(..) => true,
-            Self::Catalog(call, _) => call.function.is_of_peers(),
+            Self::Catalog(call, _) => call.is_of_peers(),
             _ => false,
         };
         self.for_parts(&mut |part| found |= part.is_volatile());

@@ -5,16 +5,19 @@
 //!   GROUP BY, HAVING ─▶ groups ─▶ output ─▶ ORDER BY, DISTINCT, LIMIT
 //!
 //! Queries that [`Planner::query`] rejects with 0A000 go to `crate::exec::analytic`, over scans at the same
-//! snapshot. So do complete scans of large tables ([`Select::works_on_large_tables`]).
+//! snapshot. So do complete scans of large tables (`Select::works_on_large_tables`).
 
 pub(crate) mod array_query;
 pub(crate) mod bind;
 pub(crate) mod hoist_locks;
+pub(crate) mod locking;
 pub(crate) mod row_in_subquery;
+pub(crate) mod with;
 
 mod from;
 mod output;
 
+use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 use ropewalk::tables::{Schema, Table, Type, Value};
@@ -27,12 +30,13 @@ use crate::access::schemas;
 use crate::access::standing::Standing;
 use crate::catalog::Catalog;
 use crate::error::{Result, SqlError, state};
-use crate::exec::locking::Locking;
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, Order};
 use crate::functions::aggregate::Aggregate;
 use crate::plan::bind::scope::{Params, Scope};
 use crate::plan::bind::{Binder, Typed};
+use crate::plan::locking::Locking;
+use crate::plan::with::Named;
 use crate::syntax::names::table_name;
 use crate::syntax::parse;
 use crate::types::outcome::ResultColumn;
@@ -80,9 +84,6 @@ pub(crate) struct Select {
     pub(crate) offset: Option<Expr>,
 }
 
-/// With fewer rows, row-by-row execution ends before the query engine has planned the query.
-const MANY_ROWS: usize = 8192;
-
 impl Select {
     /// True if it filters, joins, groups or sorts complete tables, which the query engine does faster if they
     /// are large.
@@ -121,21 +122,6 @@ impl Select {
         let orders = self.order.iter().map(|order| &order.expr);
         filtered && grouped && self.output.iter().chain(orders).all(|expr| within(expr, width))
     }
-
-    /// True if it works on complete tables of which one is large, at a snapshot. Queries in a transaction
-    /// never do.
-    pub(crate) fn works_on_large_tables(&self, access: &mut Access<'_>) -> Result<bool> {
-        let Access::Snapshot(db, snapshot) = access else { return Ok(false) };
-        if !self.works_on_whole_tables() {
-            return Ok(false);
-        }
-        for level in self.levels.iter().filter(|level| level.path.is_whole()) {
-            if crate::exec::analytic::has_rows(db, snapshot, (&level.table, &level.schema), MANY_ROWS)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
 }
 
 /// The form in which a subquery is used.
@@ -164,8 +150,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) outer: Vec<Scope>,
     /// Tables that the plan depends on, with the versions of their schemas.
     pub(crate) rests_on: Vec<(Table, u32)>,
-    /// Set while a query is planned for the query engine.
-    pub(crate) whole: Option<Box<crate::exec::analytic::Whole>>,
+    /// Set while a query is planned for the query engine; `exec::analytic` defines its type.
+    pub(crate) whole: Option<Box<dyn Any>>,
     /// State of the session.
     pub(crate) standing: Standing,
     /// The catalog, once it was read. The plan is then valid for one run.
@@ -173,7 +159,7 @@ pub(crate) struct Planner<'a> {
     /// True while a query is planned for nested loops in memory.
     pub(crate) is_small: bool,
     /// Queries of WITH in scope.
-    pub(crate) named: Vec<crate::exec::nested_loop::Named>,
+    pub(crate) named: Vec<Named>,
     /// Calls of `set_config`, which the session applies before the statement runs.
     pub(crate) sets: Vec<SetConfig>,
     /// True for a call of nextval or setval, or of an advisory lock.
@@ -360,8 +346,7 @@ impl<'a> Planner<'a> {
     /// The stored name of a relation. Names in a view resolve as they did when the view was created.
     pub(crate) fn kept_name(&mut self, name: &ast::ObjectName) -> Result<String> {
         let reference = table_name(name)?;
-        let is_of_view = self.whole.as_ref().is_some_and(|whole| whole.is_in_view());
-        if is_of_view && name.0.len() == 1 {
+        if self.is_in_view() && name.0.len() == 1 {
             return Ok(reference);
         }
         let Standing { settings, created, .. } = &self.standing;

@@ -212,7 +212,7 @@ pub(crate) fn grouped_expr(expr: Expr, keys: &[Expr], scope: &Scope, reads: &[Ve
 }
 
 fn has_query(expr: &Expr) -> bool {
-    let mut found = matches!(expr, Expr::Subquery(_) | Expr::InSubquery(..) | Expr::Inner(_));
+    let mut found = matches!(expr, Expr::Subquery(_) | Expr::InSubquery(..) | Expr::Inner(..));
     expr.for_parts(&mut |part| found |= has_query(part));
     found
 }
@@ -241,7 +241,7 @@ fn grouped_parts(
                 read.filter(|column| within(*column).is_none()).for_each(|column| stray(column, true));
                 None
             }
-            Expr::Inner(inner) => {
+            Expr::Inner(inner, left) => {
                 let mut inner = inner.clone();
                 inner.outer_columns(&mut |column| {
                     if within(column).is_none() {
@@ -249,9 +249,8 @@ fn grouped_parts(
                     }
                 });
                 inner.renumber(&|column| within(column).unwrap_or_default());
-                let left = inner.left.take();
-                inner.left = left.map(|left| Box::new(grouped_parts(*left, keys, reads, stray)));
-                Some(Expr::Inner(inner))
+                let left = left.clone().map(|left| Box::new(grouped_parts(*left, keys, reads, stray)));
+                Some(Expr::Inner(inner, left))
             }
             _ => None,
         }

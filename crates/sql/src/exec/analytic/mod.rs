@@ -48,7 +48,6 @@ use scan::rows::Source;
 
 pub(crate) use build::finder::Finder;
 pub(crate) use run::from_engine;
-pub(crate) use scan::columns::has_rows;
 pub use scan::columns::{column_bytes, default_column_bytes, limit_columns};
 pub(crate) use scan::models::ModelRelation;
 pub use scan::promql::share_promql_memory;
@@ -130,7 +129,7 @@ struct Named {
 }
 
 /// State of whole-query planning in addition to the planner's.
-pub(crate) struct Whole {
+struct Whole {
     around: Around,
     source: Source,
     /// The columns in scope of the expressions that are being bound.
@@ -140,7 +139,7 @@ pub(crate) struct Whole {
     subqueries: Vec<Sub>,
     named: Vec<Named>,
     /// Window functions of the current SELECT; `None` where they are not allowed.
-    pub(crate) windows: Option<Vec<Window>>,
+    windows: Option<Vec<Window>>,
     window_names: Vec<ast::NamedWindowDefinition>,
     /// Set-returning functions of the current select list; `None` where they are not allowed.
     sets: Option<Vec<build::unnest::SetCall>>,
@@ -174,11 +173,6 @@ impl Whole {
         format!("{letter}{}", self.next)
     }
 
-    /// True while the query of a view is planned.
-    pub(crate) fn is_in_view(&self) -> bool {
-        self.views > 0
-    }
-
     /// For each subquery the positions in `cols` of the columns that it reads of the enclosing query.
     fn reads_of_subqueries(&self, cols: &[Col]) -> Vec<Vec<usize>> {
         let place = |expr: Df| match expr {
@@ -196,8 +190,21 @@ impl Whole {
 
 /// Planning with generated names.
 impl Planner<'_> {
-    pub(crate) fn whole(&mut self) -> Result<&mut Whole> {
-        self.whole.as_deref_mut().ok_or_else(|| crate::expr::bug("no plan of a whole query"))
+    fn engine(&self) -> Option<&Whole> {
+        self.whole.as_deref()?.downcast_ref()
+    }
+
+    fn engine_mut(&mut self) -> Option<&mut Whole> {
+        self.whole.as_deref_mut()?.downcast_mut()
+    }
+
+    fn whole(&mut self) -> Result<&mut Whole> {
+        self.engine_mut().ok_or_else(|| crate::expr::bug("no plan of a whole query"))
+    }
+
+    /// True while the query of a view is planned.
+    pub(crate) fn is_in_view(&self) -> bool {
+        self.engine().is_some_and(|whole| whole.views > 0)
     }
 
     /// Projects expressions, each with its type, to columns with new names.
@@ -226,7 +233,7 @@ impl Planner<'_> {
 
     /// True when the subquery reads the enclosing query.
     pub(crate) fn is_correlated(&self, number: usize) -> bool {
-        let sub = self.whole.as_ref().and_then(|whole| whole.subqueries.get(number));
+        let sub = self.engine().and_then(|whole| whole.subqueries.get(number));
         sub.is_some_and(|sub| !sub.plan.all_out_ref_exprs().is_empty())
     }
 

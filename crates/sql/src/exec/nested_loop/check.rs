@@ -6,6 +6,7 @@
 
 use super::Body;
 use super::From;
+use super::Inner;
 use super::Node;
 use super::Output;
 use super::Select;
@@ -29,8 +30,8 @@ impl Rows<'_> {
                 let place = self.around.len().checked_sub(steps + 1);
                 place.and_then(|place| self.around.get(place)).is_some_and(|width| column < width)
             }
-            Expr::Inner(inner) => inner.node.stays_within(&[self.around, &[self.width]].concat()),
-            _ => true,
+            _ => Inner::in_expr(expr)
+                .is_none_or(|inner| inner.node.stays_within(&[self.around, &[self.width]].concat())),
         };
         expr.for_parts(&mut |part| holds = holds && self.hold(part));
         holds

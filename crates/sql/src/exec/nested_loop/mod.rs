@@ -9,27 +9,31 @@
 //! queries of PostgreSQL's clients finish in a millisecond. They may use correlated subqueries anywhere,
 //! LATERAL, functions in the select list, WITH RECURSIVE and row_number(), some of which the engine lacks.
 //! Tables may be joined with catalogs; they are read by key where a condition gives one, otherwise
-//! completely. All rows count against the statement's budget, see [`nested`].
+//! completely. All rows count against the statement's budget, see [`nested::Run`].
 
 mod check;
 mod nested;
 mod plan;
 mod run;
 
+use std::any::Any;
 use std::cmp::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
-use ropewalk::tables::{Schema, Table, Type};
+use ropewalk::tables::{Schema, Table, Type, Value};
 
+use crate::error::Result;
 use crate::exec::analytic::ModelRelation;
-use crate::expr::{Expr, Order, Record};
+use crate::expr::inner_query::{InnerQuery, NestedRun as _};
+use crate::expr::{Context, Expr, Input, Order, Record};
 use crate::functions::set_returning::SetFunction;
+use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::plan::bind::scope::Mark;
+use crate::plan::with::Last;
 use crate::plan::{Asked, Groups};
 use crate::types::outcome::ResultColumn;
 
-pub(crate) use nested::Nested;
-pub(crate) use plan::{Named, says};
+use nested::Run;
 pub(crate) use run::{Filled, fill_expr};
 
 /// A query.
@@ -63,9 +67,6 @@ pub(crate) enum Body {
         last: Last,
     },
 }
-
-/// Input rows of the step of a recursion: set by the executor before each step.
-pub(crate) type Last = Arc<Mutex<Arc<Vec<Record>>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetOp {
@@ -137,8 +138,6 @@ enum Take {
 pub(crate) struct Inner {
     pub(crate) node: Arc<Node>,
     pub(crate) asked: Asked,
-    /// The left operand of IN.
-    pub(crate) left: Option<Box<Expr>>,
     pub(crate) ty: Type,
     /// It reads columns of enclosing queries.
     is_correlated: bool,
@@ -146,12 +145,6 @@ pub(crate) struct Inner {
     is_settled: bool,
     /// Cached result of an uncorrelated query.
     kept: Arc<OnceLock<Arc<Vec<Record>>>>,
-}
-
-impl PartialEq for Inner {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.node, &other.node)
-    }
 }
 
 impl Node {
@@ -246,16 +239,17 @@ impl Node {
 }
 
 fn change_outer(expr: &mut Expr, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
-    let taken = std::mem::replace(expr, Expr::Const(ropewalk::tables::Value::Null));
+    let taken = std::mem::replace(expr, Expr::Const(Value::Null));
     *expr = taken.rewrite(&mut |part| match part {
         Expr::Outer(steps, column) => change(depth, *steps, *column),
-        Expr::Inner(inner) => {
-            let mut inner = inner.clone();
+        Expr::Inner(query, left) => {
+            let mut inner = Inner::of(&**query)?.clone();
             inner.change_outer(depth + 1, change);
-            if let Some(left) = &mut inner.left {
+            let mut left = left.clone();
+            if let Some(left) = &mut left {
                 change_outer(left, depth, change);
             }
-            Some(Expr::Inner(inner))
+            Some(inner.expr(left))
         }
         _ => None,
     });
@@ -263,7 +257,7 @@ fn change_outer(expr: &mut Expr, depth: usize, change: &mut dyn FnMut(usize, usi
 
 /// True when a subquery in it reads columns of enclosing queries.
 fn has_correlated(expr: &Expr) -> bool {
-    let mut found = matches!(expr, Expr::Inner(inner) if inner.is_correlated);
+    let mut found = Inner::in_expr(expr).is_some_and(|inner| inner.is_correlated);
     expr.for_parts(&mut |part| found |= has_correlated(part));
     found
 }
@@ -272,8 +266,8 @@ fn reads_outer(expr: &Expr, depth: usize) -> bool {
     match expr {
         Expr::Outer(steps, _) => *steps >= depth,
         other => {
-            let mut found = matches!(other, Expr::Inner(inner)
-                if inner.is_correlated && (*inner.node).clone().reads_outer(depth + 1));
+            let mut found = Inner::in_expr(other)
+                .is_some_and(|inner| inner.is_correlated && (*inner.node).clone().reads_outer(depth + 1));
             other.for_parts(&mut |part| found |= reads_outer(part, depth));
             found
         }
@@ -281,9 +275,27 @@ fn reads_outer(expr: &Expr, depth: usize) -> bool {
 }
 
 impl Inner {
-    pub(crate) fn new(mut node: Node, asked: Asked, left: Option<Box<Expr>>, ty: Type) -> Self {
+    fn new(mut node: Node, asked: Asked, ty: Type) -> Self {
         let is_correlated = node.reads_outer(0);
-        Self { node: Arc::new(node), asked, left, ty, is_correlated, is_settled: false, kept: Arc::default() }
+        Self { node: Arc::new(node), asked, ty, is_correlated, is_settled: false, kept: Arc::default() }
+    }
+
+    /// Every [`InnerQuery`] is one of these.
+    fn of(query: &dyn InnerQuery) -> Option<&Self> {
+        (query as &dyn Any).downcast_ref()
+    }
+
+    /// The query that an expression consists of.
+    fn in_expr(expr: &Expr) -> Option<&Self> {
+        match expr {
+            Expr::Inner(query, _) => Self::of(&**query),
+            _ => None,
+        }
+    }
+
+    /// The expression of its value; `left` is the left operand of IN.
+    fn expr(self, left: Option<Box<Expr>>) -> Expr {
+        Expr::Inner(Box::new(self), left)
     }
 
     fn change_outer(&mut self, depth: usize, change: &mut dyn FnMut(usize, usize, usize) -> Option<Expr>) {
@@ -295,16 +307,34 @@ impl Inner {
             (self.node, self.kept) = (Arc::new(node), Arc::default());
         }
     }
+}
 
-    /// Makes the inner query read column `number(n)` of the directly enclosing query in place of column `n`.
-    pub(crate) fn renumber(&mut self, number: &dyn Fn(usize) -> usize) {
+impl InnerQuery for Inner {
+    fn copied(&self) -> Box<dyn InnerQuery> {
+        Box::new(self.clone())
+    }
+
+    fn is_same(&self, other: &dyn InnerQuery) -> bool {
+        Self::of(other).is_some_and(|other| Arc::ptr_eq(&self.node, &other.node))
+    }
+
+    fn eval(&self, left: Option<&Expr>, cx: &Context<'_>, input: &dyn Input) -> Result<Value<'static>> {
+        if let Some(run) = cx.nested {
+            return run.value(self, left, cx, input);
+        }
+        // Outside of queries, in VALUES for example.
+        let budget = Budget::new(MEMORY_BYTES_MAX);
+        let run = Run::new(None, &budget);
+        run.value(self, left, &Context { nested: Some(&run), ..*cx }, input)
+    }
+
+    fn renumber(&mut self, number: &dyn Fn(usize) -> usize) {
         self.change_outer(0, &mut |depth, steps, column| {
             (steps == depth).then(|| Expr::Outer(steps, number(column)))
         });
     }
 
-    /// Calls `each` for the columns of the directly enclosing query that the inner query reads.
-    pub(crate) fn outer_columns(&self, each: &mut dyn FnMut(usize)) {
+    fn outer_columns(&self, each: &mut dyn FnMut(usize)) {
         if self.is_correlated {
             (*self.node).clone().change_outer(0, &mut |depth, steps, column| {
                 if steps == depth {

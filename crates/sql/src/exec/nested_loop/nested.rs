@@ -5,7 +5,7 @@
 //!   table    read by key where a key is known, to keep the transaction's read set small
 //!   join     one hash table for the same rows and the same keys
 //! ```
-//! Invariant: [`Nested::free`] decreases by memory in temporary use, not by memory that the run holds to its
+//! Invariant: [`Run::free`] decreases by memory in temporary use, not by memory that the run holds to its
 //! end. A part that is done releases the difference.
 
 use std::cell::{Cell, RefCell};
@@ -28,43 +28,6 @@ use crate::limits::budget::Budget;
 const RANGES_MAX: usize = 16;
 /// Limit of hash tables over the same rows: a key that contains an outer value differs for each outer row.
 const TABLES_MAX: usize = 4;
-
-/// A run of nested loops, as seen by its expressions.
-pub(crate) trait Nested {
-    /// The memory of the statement.
-    fn budget(&self) -> &Budget;
-
-    /// Free bytes, not counting those that the run holds to its end.
-    fn free(&self) -> usize;
-
-    /// Marks so many of the taken bytes as held to the end of the run.
-    fn hold(&self, bytes: usize);
-
-    /// The rows of a table on a path, in `ranges` of its key; false when the run does not hold them.
-    fn read(
-        &self,
-        table: &Table,
-        path: &Path,
-        ranges: &[KeyRange<'static>],
-        cx: &Context<'_>,
-    ) -> Result<(Rows, bool)>;
-
-    /// The rows of a model, narrowed by conditions over its columns; false when the run does not hold them.
-    fn read_model(
-        &self,
-        model: &Arc<ModelRelation>,
-        conditions: &[Expr],
-        cx: &Context<'_>,
-    ) -> Result<(Rows, bool)>;
-
-    /// Rows of the run, hashed by the values of `keys` over their columns; `None` when that is not worth it.
-    fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>>;
-}
-
-/// The run that an expression is part of.
-pub(super) fn nested<'a>(cx: &Context<'a>) -> Result<&'a dyn Nested> {
-    cx.nested.ok_or_else(|| bug("nested loops outside of a run"))
-}
 
 /// Rows read so far, by table, path and ranges.
 #[derive(Default)]
@@ -138,20 +101,24 @@ impl Run<'_> {
     }
 }
 
-impl Nested for Run<'_> {
-    fn budget(&self) -> &Budget {
+impl Run<'_> {
+    /// The memory of the statement.
+    pub(super) fn budget(&self) -> &Budget {
         self.budget
     }
 
-    fn free(&self) -> usize {
+    /// Free bytes, not counting those that the run holds to its end.
+    pub(super) fn free(&self) -> usize {
         self.budget.left().saturating_add(self.held.get())
     }
 
-    fn hold(&self, bytes: usize) {
+    /// Marks so many of the taken bytes as held to the end of the run.
+    pub(super) fn hold(&self, bytes: usize) {
         self.held.set(self.held.get().saturating_add(bytes));
     }
 
-    fn read(
+    /// The rows of a table on a path, in `ranges` of its key; false when the run does not hold them.
+    pub(super) fn read(
         &self,
         table: &Table,
         path: &Path,
@@ -167,7 +134,8 @@ impl Nested for Run<'_> {
         self.keep(place, rows, path.is_between(), free)
     }
 
-    fn read_model(
+    /// The rows of a model, narrowed by conditions over its columns; false when the run does not hold them.
+    pub(super) fn read_model(
         &self,
         model: &Arc<ModelRelation>,
         conditions: &[Expr],
@@ -194,7 +162,13 @@ impl Nested for Run<'_> {
         self.keep(place, Arc::new(rows), !conditions.is_empty(), free)
     }
 
-    fn hashed(&self, rows: &Rows, keys: &[Expr], cx: &Context<'_>) -> Result<Option<Arc<JoinTable>>> {
+    /// Rows of the run, hashed by the values of `keys` over their columns; `None` when that is not worth it.
+    pub(super) fn hashed(
+        &self,
+        rows: &Rows,
+        keys: &[Expr],
+        cx: &Context<'_>,
+    ) -> Result<Option<Arc<JoinTable>>> {
         let place = Arc::as_ptr(rows) as usize;
         let new = || Hashed { rows: rows.clone(), tables: Vec::new() };
         {

@@ -9,14 +9,13 @@ use ropewalk::tables::{KeyRange, Schema, Value};
 use super::Body;
 use super::From;
 use super::Inner;
-use super::Last;
 use super::Node;
 use super::Output;
 use super::Select;
 use super::SetOp;
 use super::Source;
 use super::Take;
-use super::nested::{Nested, Run, join_table, nested};
+use super::nested::{Run, join_table};
 use crate::access::access_path::Path;
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
@@ -24,9 +23,11 @@ use crate::exec::analytic::{ModelRelation, Rows as _};
 use crate::exec::point::{self, JoinTable};
 use crate::expr::arith::{Compare, put_identity, sort_order};
 use crate::expr::bounds::Operands;
-use crate::expr::{Context, Expr, Input, Nothing, Order, Record};
+use crate::expr::inner_query::{InnerQuery, NestedRun};
+use crate::expr::{Context, Expr, Input, Nothing, Order, Record, bug};
 use crate::limits::budget::{Budget, row_bytes};
 use crate::plan::Asked;
+use crate::plan::with::Last;
 
 /// The rows of a query's result.
 pub(super) type Rows = Arc<Vec<Record>>;
@@ -123,29 +124,29 @@ impl Node {
         let mut node = self.clone();
         node.fill(None, cx, budget, &mut Filled::default())?;
         let run = Run::new(Some(access.again()), budget);
-        node.run(&Context { nested: Some(&run), ..*cx }, budget)
+        node.run(&Context { nested: Some(&run), ..*cx }, &run)
     }
 
     /// Runs a query that was [filled](Node::fill).
     pub(crate) fn answer_filled(&self, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
         let run = Run::new(None, budget);
-        self.run(&Context { nested: Some(&run), ..*cx }, budget)
+        self.run(&Context { nested: Some(&run), ..*cx }, &run)
     }
 
-    fn run(&self, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
+    fn run(&self, cx: &Context<'_>, run: &Run<'_>) -> Result<Vec<Record>> {
         let mut rows = match &self.body {
-            Body::Select(select) => select.run(cx, budget)?,
+            Body::Select(select) => select.run(cx, run)?,
             Body::Values(values) => {
                 let row = |row: &Vec<Expr>| {
                     let row = Expr::record(row, cx, &Nothing)?;
-                    budget.take_row(&row)?;
+                    run.budget().take_row(&row)?;
                     Ok::<_, SqlError>(row)
                 };
                 values.iter().map(row).collect::<Result<_>>()?
             }
-            Body::Recursive { base, step, all, last } => recursion(base, step, *all, last, cx, budget)?,
+            Body::Recursive { base, step, all, last } => recursion(base, step, *all, last, cx, run)?,
             Body::Set { op, all, left, right } => {
-                combined(*op, *all, left.run(cx, budget)?, right.run(cx, budget)?, cx, budget)?
+                combined(*op, *all, left.run(cx, run)?, right.run(cx, run)?, cx, run.budget())?
             }
         };
         if !self.order.is_empty() {
@@ -178,17 +179,18 @@ pub(crate) fn fill_expr(
     let mut failed = Ok(());
     let taken = std::mem::replace(expr, Expr::Const(Value::Null));
     *expr = taken.rewrite(&mut |part| match part {
-        Expr::Inner(inner) => {
-            let mut inner = inner.clone();
+        Expr::Inner(query, left) => {
+            let mut inner = Inner::of(&**query)?.clone();
             if failed.is_ok() {
                 failed = filled.fill(&mut inner, access.as_deref_mut(), cx, budget);
             }
-            if let Some(left) = &mut inner.left
+            let mut left = left.clone();
+            if let Some(left) = &mut left
                 && failed.is_ok()
             {
                 failed = fill_expr(left, access.as_deref_mut(), cx, budget, filled);
             }
-            Some(Expr::Inner(inner))
+            Some(inner.expr(left))
         }
         _ => None,
     });
@@ -249,21 +251,21 @@ fn recursion(
     all: bool,
     last: &Last,
     cx: &Context<'_>,
-    budget: &Budget,
+    run: &Run<'_>,
 ) -> Result<Vec<Record>> {
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
     let mut rows = Vec::new();
-    let mut came = base.run(cx, budget)?;
+    let mut came = base.run(cx, run)?;
     loop {
         came.retain(|row| all || seen.insert(identity(row)));
         if came.is_empty() {
             return Ok(rows);
         }
         cx.interrupt.check(cx.env)?;
-        came.iter().try_for_each(|row| budget.take_row(row))?;
+        came.iter().try_for_each(|row| run.budget().take_row(row))?;
         rows.extend(came.iter().cloned());
         *last.lock().unwrap_or_else(|held| held.into_inner()) = Arc::new(came);
-        came = step.run(cx, budget)?;
+        came = step.run(cx, run)?;
     }
 }
 
@@ -307,14 +309,15 @@ fn sorted(mut keyed: Vec<(Row, Record)>, orders: &[Order]) -> Vec<Record> {
 }
 
 impl Select {
-    fn run(&self, cx: &Context<'_>, budget: &Budget) -> Result<Vec<Record>> {
+    fn run(&self, cx: &Context<'_>, run: &Run<'_>) -> Result<Vec<Record>> {
+        let budget = run.budget();
         let mut sources: Vec<Row> = Vec::new();
         let mut holds = true;
         for condition in &self.constant {
             holds = holds && condition.holds(cx, &Nothing)?;
         }
         if holds {
-            Join::new(&self.from).level(0, cx, budget, &mut |row| {
+            Join::new(&self.from).level(0, cx, run, &mut |row| {
                 budget.take_row(row)?;
                 sources.push(row.clone());
                 Ok(())
@@ -414,7 +417,7 @@ fn taken(row: Record, take: Take) -> Result<Value<'static>> {
         Take::Column(place) => Ok(row.into_iter().nth(place).unwrap_or(Value::Null)),
         Take::Pair => {
             let array = ropewalk::tables::Array::new(ropewalk::tables::Scalar::Int8, row);
-            Ok(Value::Array(array.map_err(|_| crate::expr::bug("numbers that make no array"))?))
+            Ok(Value::Array(array.map_err(|_| bug("numbers that make no array"))?))
         }
     }
 }
@@ -533,14 +536,14 @@ impl<'p> Join<'p> {
         &mut self,
         depth: usize,
         cx: &Context<'_>,
-        budget: &Budget,
+        run: &Run<'_>,
         each: &mut dyn FnMut(&Row) -> Result<()>,
     ) -> Result<()> {
         let all = self.from;
         let Some(from) = all.get(depth) else { return each(&self.row) };
         let width = self.row.len();
         let mut matched = false;
-        let found = self.candidates(depth, from, cx, budget)?;
+        let found = self.candidates(depth, from, cx, run)?;
         for at in 0..found.len() {
             cx.interrupt.check(cx.env)?;
             self.row.extend(found.get(at).into_iter().flatten().cloned());
@@ -550,15 +553,15 @@ impl<'p> Join<'p> {
             }
             matched |= holds;
             if holds && self.passes(from, cx)? {
-                self.level(depth + 1, cx, budget, each)?;
+                self.level(depth + 1, cx, run, each)?;
             }
             self.row.truncate(width);
         }
-        budget.give_back(found.bytes);
+        run.budget().give_back(found.bytes);
         if from.is_outer && !matched {
             self.row.extend(std::iter::repeat_n(Value::Null, from.width));
             if self.passes(from, cx)? {
-                self.level(depth + 1, cx, budget, each)?;
+                self.level(depth + 1, cx, run, each)?;
             }
             self.row.truncate(width);
         }
@@ -574,19 +577,18 @@ impl<'p> Join<'p> {
         Ok(true)
     }
 
-    fn candidates(&mut self, depth: usize, from: &From, cx: &Context<'_>, budget: &Budget) -> Result<Found> {
-        let run = nested(cx)?;
+    fn candidates(&mut self, depth: usize, from: &From, cx: &Context<'_>, run: &Run<'_>) -> Result<Found> {
         let free = run.free();
         let passing = |rows: Rows| Ok(Found { bytes: free.saturating_sub(run.free()), ..Found::all(rows) });
         let (rows, is_held) = match &from.source {
             Source::Made(rows) => (rows.clone(), true),
             Source::Last(rows) => (rows.lock().unwrap_or_else(|held| held.into_inner()).clone(), false),
             Source::Query(inner) if inner.is_correlated => {
-                return passing(inner.rows(cx, &self.row, budget)?);
+                return passing(inner.rows(cx, &self.row, run)?);
             }
-            Source::Query(inner) => (inner.rows(cx, &self.row, budget)?, !inner.is_settled),
+            Source::Query(inner) => (inner.rows(cx, &self.row, run)?, !inner.is_settled),
             Source::Function(function, arguments, numbered) => {
-                let mut rows = function.rows(&Expr::record(arguments, cx, &self.row)?, budget)?;
+                let mut rows = function.rows(&Expr::record(arguments, cx, &self.row)?, run.budget())?;
                 if *numbered {
                     rows.iter_mut().zip(1_i64..).for_each(|(row, number)| row.push(Value::Int8(number)));
                 }
@@ -607,7 +609,7 @@ impl<'p> Join<'p> {
                 }
             }
         };
-        self.joined(depth, from, (rows, is_held), cx)
+        self.joined(depth, from, (rows, is_held), cx, run)
     }
 
     fn path(&mut self, depth: usize, from: &From, schema: &Schema) -> Arc<Path> {
@@ -625,6 +627,7 @@ impl<'p> Join<'p> {
         from: &From,
         (rows, is_held): (Rows, bool),
         cx: &Context<'_>,
+        run: &Run<'_>,
     ) -> Result<Found> {
         let Some(known) = self.known.get_mut(depth).filter(|_| rows.len() >= HASHED_ROWS_MIN) else {
             return Ok(Found::all(rows));
@@ -636,7 +639,6 @@ impl<'p> Join<'p> {
         let (table, unknown) = match &known.hashed {
             Some((hashed, table, unknown)) if Arc::ptr_eq(hashed, &rows) => (table.clone(), unknown.clone()),
             _ => {
-                let run = nested(cx)?;
                 let table = match is_held {
                     true => run.hashed(&rows, &pairs.here, cx)?,
                     // The table lives as long as the rows, and is no larger than they are; they are paid for.
@@ -665,15 +667,14 @@ const HASHED_ROWS_MIN: usize = 8;
 
 impl Inner {
     /// Its rows for a row of the enclosing query.
-    fn rows(&self, cx: &Context<'_>, input: &dyn Input, budget: &Budget) -> Result<Rows> {
+    fn rows(&self, cx: &Context<'_>, input: &dyn Input, run: &Run<'_>) -> Result<Rows> {
         cx.interrupt.check(cx.env)?;
         if !self.is_correlated {
             if let Some(kept) = self.kept.get() {
                 return Ok(kept.clone());
             }
-            let run = nested(cx)?;
             let free = run.free();
-            let rows = Arc::new(self.node.run(cx, budget)?);
+            let rows = Arc::new(self.node.run(cx, run)?);
             if !self.is_settled {
                 run.hold(free.saturating_sub(run.free()));
             }
@@ -690,30 +691,20 @@ impl Inner {
         });
         match failed {
             Some(error) => Err(error),
-            None => Ok(Arc::new(node.run(cx, budget)?)),
+            None => Ok(Arc::new(node.run(cx, run)?)),
         }
     }
 
-    /// Its value for a row of the enclosing query.
-    pub(crate) fn eval(&self, cx: &Context<'_>, input: &dyn Input) -> Result<Value<'static>> {
-        let Some(run) = cx.nested else {
-            // Outside of queries, in VALUES for example.
-            let budget = Budget::new(crate::limits::budget::MEMORY_BYTES_MAX);
-            let run = Run::new(None, &budget);
-            return self.eval(&Context { nested: Some(&run), ..*cx }, input);
-        };
-        let free = run.free();
-        let value = self.value(&self.rows(cx, input, run.budget())?, cx, input);
-        // Its rows are dropped, unless they are cached; the caller pays for the value.
-        if self.is_correlated {
-            run.budget().give_back(free.saturating_sub(run.free()));
-        }
-        value
-    }
-
-    fn value(&self, rows: &[Record], cx: &Context<'_>, input: &dyn Input) -> Result<Value<'static>> {
+    /// The value that its rows amount to.
+    fn value(
+        &self,
+        rows: &[Record],
+        left: Option<&Expr>,
+        cx: &Context<'_>,
+        input: &dyn Input,
+    ) -> Result<Value<'static>> {
         let mut firsts = rows.iter().filter_map(|row| row.first().cloned());
-        Ok(match (&self.asked, &self.left) {
+        Ok(match (&self.asked, left) {
             (Asked::Exists, _) => Value::Bool(!rows.is_empty()),
             (Asked::List, Some(left)) => {
                 let value = left.eval(cx, input)?;
@@ -721,7 +712,7 @@ impl Inner {
             }
             (Asked::List, None) => {
                 let ropewalk::tables::Type::Array(element) = self.ty else {
-                    return Err(crate::expr::bug("an array without elements"));
+                    return Err(bug("an array without elements"));
                 };
                 crate::expr::bounds::array(element, firsts.collect())?
             }
@@ -731,5 +722,24 @@ impl Inner {
             }
             (Asked::Scalar, _) => firsts.next().unwrap_or(Value::Null),
         })
+    }
+}
+
+impl NestedRun for Run<'_> {
+    fn value(
+        &self,
+        inner: &dyn InnerQuery,
+        left: Option<&Expr>,
+        cx: &Context<'_>,
+        input: &dyn Input,
+    ) -> Result<Value<'static>> {
+        let inner = Inner::of(inner).ok_or_else(|| bug("a subquery of another kind"))?;
+        let free = self.free();
+        let value = inner.value(&inner.rows(cx, input, self)?, left, cx, input);
+        // Its rows are dropped, unless they are cached; the caller pays for the value.
+        if inner.is_correlated {
+            self.budget().give_back(free.saturating_sub(self.free()));
+        }
+        value
     }
 }

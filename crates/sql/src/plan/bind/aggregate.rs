@@ -39,11 +39,7 @@ impl Binder<'_, '_> {
         };
         // With both lists removed, aggregates and window functions within aggregates are rejected.
         let clause = std::mem::replace(&mut self.clause, OF_AGGREGATE);
-        let windows = self.planner.whole.as_mut().map(|whole| whole.windows.take());
-        let bound = self.aggregate_parts(name, list, filter, within);
-        if let (Some(whole), Some(windows)) = (&mut self.planner.whole, windows) {
-            whole.windows = windows;
-        }
+        let bound = self.without_windows(|binder| binder.aggregate_parts(name, list, filter, within));
         self.clause = clause;
         let bound = bound.and_then(|aggregate| {
             if is_of_outer(&aggregate) {
@@ -162,7 +158,7 @@ fn levels(expr: &Expr, own: &mut bool, outer: &mut bool) {
     match expr {
         Expr::Outer(..) => *outer = true,
         // A subquery may read columns of either query.
-        Expr::Subquery(_) | Expr::InSubquery(..) | Expr::Inner(_) => *own = true,
+        Expr::Subquery(_) | Expr::InSubquery(..) | Expr::Inner(..) => *own = true,
         _ => {}
     }
     expr.for_parts(&mut |part| levels(part, own, outer));

@@ -1,11 +1,13 @@
 //! Binding of expressions over the catalog and the session, and of forms that PostgreSQL's own clients write.
 
+use std::sync::Arc;
+
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 use sqlparser::ast::BinaryOperator;
 
 use crate::access::schemas;
-use crate::catalog::{CatalogCall, CatalogFunction};
+use crate::catalog::{BoundCall, CatalogFunction};
 use crate::error::{Result, SqlError, state};
 use crate::expr::Expr;
 use crate::expr::arith::Arith;
@@ -29,7 +31,7 @@ impl Binder<'_, '_> {
             settled.push(self.settle(argument, ty, Strength::Explicit)?);
         }
         let catalog = self.planner.catalog()?;
-        Ok(Some(Typed::new(Expr::Catalog(CatalogCall { function, catalog }, settled), result)))
+        Ok(Some(Typed::new(Expr::Catalog(Arc::new(BoundCall { function, catalog }), settled), result)))
     }
 
     /// Casts to the types that name objects: a name becomes its number, a number its name.

@@ -182,7 +182,7 @@ impl Planner<'_> {
         else {
             return None;
         };
-        let found = crate::exec::nested_loop::says(&right.to_string(), name);
+        let found = crate::plan::with::says(&right.to_string(), name);
         found.then_some((left, right, *set_quantifier != ast::SetQuantifier::All))
     }
 

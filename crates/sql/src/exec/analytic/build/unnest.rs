@@ -238,7 +238,7 @@ impl Binder<'_, '_> {
         name: &str,
         arguments: &[ast::FunctionArg],
     ) -> Result<Option<Typed>> {
-        let Some(whole) = self.planner.whole.as_deref_mut() else { return Ok(None) };
+        let Some(whole) = self.planner.engine_mut() else { return Ok(None) };
         // Its arguments must not contain another one.
         let Some(mut calls) = whole.sets.take() else { return Ok(None) };
         let call = self.set_call(name, arguments);
@@ -251,7 +251,7 @@ impl Binder<'_, '_> {
             calls.push(call);
             Ok(Some(typed))
         });
-        if let Some(whole) = self.planner.whole.as_deref_mut() {
+        if let Some(whole) = self.planner.engine_mut() {
             whole.sets = Some(calls);
         }
         typed

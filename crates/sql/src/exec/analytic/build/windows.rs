@@ -115,6 +115,16 @@ impl Window {
 }
 
 impl Binder<'_, '_> {
+    /// Binds with window functions rejected.
+    pub(crate) fn without_windows<R>(&mut self, bind: impl FnOnce(&mut Self) -> R) -> R {
+        let windows = self.planner.engine_mut().map(|whole| whole.windows.take());
+        let bound = bind(self);
+        if let (Some(whole), Some(windows)) = (self.planner.engine_mut(), windows) {
+            whole.windows = windows;
+        }
+        bound
+    }
+
     /// Binds a call with OVER.
     pub(crate) fn window(
         &mut self,
@@ -122,7 +132,7 @@ impl Binder<'_, '_> {
         function: &ast::Function,
         over: &ast::WindowType,
     ) -> Result<Typed> {
-        let allowed = self.planner.whole.as_ref().map(|whole| whole.windows.is_some());
+        let allowed = self.planner.engine().map(|whole| whole.windows.is_some());
         match allowed {
             None => return Err(unsupported("a window function")),
             Some(false) => {
@@ -141,9 +151,9 @@ impl Binder<'_, '_> {
             Some(true) => {}
         }
         // A call cannot contain another one.
-        let (windows, clause) = (self.planner.whole()?.windows.take(), self.clause);
-        let bound = self.window_parts(name, function, over);
-        (self.planner.whole()?.windows, self.clause) = (windows, clause);
+        let clause = self.clause;
+        let bound = self.without_windows(|binder| binder.window_parts(name, function, over));
+        self.clause = clause;
         let window = bound?;
         let ty = window.ty;
         let windows = self.planner.whole()?.windows.get_or_insert_default();

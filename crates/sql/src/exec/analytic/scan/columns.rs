@@ -27,10 +27,12 @@ use parking_lot::Mutex;
 use ropewalk::tables::{Schema, Table, TablesError, Value};
 use ropewalk::{Database, Seq, Snapshot};
 
+use crate::access::row_source::Access;
 use crate::error::Result;
 use crate::exec::analytic::kernel::convert::Builder;
 use crate::exec::analytic::scan::rows::{BATCH_ROWS, Want};
 use crate::expr::bug;
+use crate::plan::Select;
 
 /// Rows of a segment.
 const SEGMENT_ROWS: usize = 8 * BATCH_ROWS;
@@ -38,6 +40,9 @@ const SEGMENT_ROWS: usize = 8 * BATCH_ROWS;
 const SEGMENT_BYTES: usize = 16 << 20;
 /// Default size of the cache, unless that is more than half of the memory.
 const DEFAULT_BYTES_MIN: u64 = 512 << 20;
+
+/// With fewer rows, row-by-row execution ends before the query engine has planned the query.
+const MANY_ROWS: usize = 8192;
 
 /// The rows of one table under one definition: object number and definition version.
 type Rows = (u32, u32);
@@ -240,8 +245,25 @@ pub fn column_bytes(db: &Database) -> usize {
     db.companion::<Columns>().kept.lock().bytes
 }
 
+impl Select {
+    /// True if it works on complete tables of which one is large, at a snapshot. Queries in a transaction
+    /// never do.
+    pub(crate) fn works_on_large_tables(&self, access: &mut Access<'_>) -> Result<bool> {
+        let Access::Snapshot(db, snapshot) = access else { return Ok(false) };
+        if !self.works_on_whole_tables() {
+            return Ok(false);
+        }
+        for level in self.levels.iter().filter(|level| level.path.is_whole()) {
+            if has_rows(db, snapshot, (&level.table, &level.schema), MANY_ROWS)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
 /// True when a table has at least so many rows. Scans that many rows unless its columns are cached.
-pub(crate) fn has_rows(
+fn has_rows(
     db: &Database,
     snapshot: &Snapshot,
     (table, schema): (&Table, &Schema),

@@ -1,0 +1,270 @@
+//! Runs steps, shows their output as it arrives, and counts what passed and what failed.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{self, Command};
+use std::time::Instant;
+use std::{env, io};
+
+use anyhow::{Context, Result};
+
+use crate::cargo;
+use crate::steps::{Environment, Kind, STEPS, Step, When};
+
+/// Directory of the workspace, in which every step runs.
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Where Go's installer puts it, which is often not in the search path.
+const GO: &str = "/usr/local/go/bin";
+
+/// Exit code of a shell for a program that does not start.
+const NOT_STARTED: i32 = 127;
+
+/// Added by a shell to the number of the signal that ended a program.
+const SIGNALLED: i32 = 128;
+
+/// Runs every step except those of `other`.
+///
+/// A failure ends only its step: one run reports everything that needs repair.
+pub(crate) fn run(other: When) -> Result<()> {
+    env::set_current_dir(ROOT).context(ROOT)?;
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    for step in STEPS.iter().filter(|step| step.when != other) {
+        say(step.name);
+        let start = Instant::now();
+        let (code, counts) = output(command(step), &mut io::stdout()).unwrap_or_else(|error| {
+            println!("{}: {error:#}", step.command);
+            (NOT_STARTED, Counts::default())
+        });
+        let ending = if code == 0 { "ok".to_owned() } else { format!("failed ({code})") };
+        println!("--- {}: {ending}, {} s", step.name, start.elapsed().as_secs());
+        tally.add(step, code, &counts);
+    }
+    say(&format!("all steps: {} s", start.elapsed().as_secs()));
+    for failure in &tally.failures {
+        println!("failed: {failure}");
+    }
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    // The counts are the last line: no error follows them.
+    if tally.failed == 0 { Ok(()) } else { process::exit(1) }
+}
+
+/// Prints the title of a step.
+pub(crate) fn say(title: &str) {
+    println!("\n==> {title}");
+}
+
+/// The target directory: `CARGO_TARGET_DIR`, or `target` in the workspace.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from(ROOT).join("target"), PathBuf::from)
+}
+
+/// The search path, with the directory of Go at its end.
+pub(crate) fn search_path() -> OsString {
+    let mut path = env::var_os("PATH").unwrap_or_default();
+    path.push(":");
+    path.push(GO);
+    path
+}
+
+/// Full path of a program in [`search_path`].
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    env::split_paths(&search_path()).map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+fn command(step: &Step) -> Command {
+    let mut words = step.command.split_whitespace();
+    let program = words.next().unwrap_or_default();
+    let mut command = match (program, program.strip_prefix("target/")) {
+        ("cargo", _) => cargo::command(),
+        (_, Some(built)) => Command::new(target().join(built)),
+        _ => Command::new(program),
+    };
+    command.args(words);
+    match step.environment {
+        Environment::Plain => {}
+        Environment::Linted => {
+            // Cargo hashes the wrapper's name, so the full path shares what other calls have compiled with it.
+            let driver = find("clippy-driver").unwrap_or_else(|| "clippy-driver".into());
+            command.env("RUSTC_WORKSPACE_WRAPPER", driver);
+            command.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+        }
+        Environment::Shuttle => {
+            let flags = env::var("RUSTFLAGS").unwrap_or_default() + " --cfg shuttle";
+            command.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target().join("shuttle"));
+        }
+        Environment::Doc => {
+            command.env("RUSTDOCFLAGS", "-D warnings");
+        }
+    }
+    command
+}
+
+/// Runs a command and copies its output and errors to `shown`.
+///
+/// Returns its exit code and the counts of its tests.
+fn output(mut command: Command, shown: &mut dyn Write) -> Result<(i32, Counts)> {
+    let (mut reader, writer) = io::pipe().context("pipe")?;
+    let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
+    // It holds our ends for writing; while they are open the reader finds no end.
+    drop(command);
+    let mut counts = Counts::default();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let length = reader.read(&mut buffer)?;
+        let part = buffer.get(..length).unwrap_or_default();
+        if part.is_empty() {
+            break;
+        }
+        shown.write_all(part)?;
+        shown.flush()?;
+        counts.add(part);
+    }
+    counts.end_line();
+    let status = child.wait()?;
+    Ok((status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or_default()), counts))
+}
+
+/// Sums of the lines `test result:` in an output that arrives in parts.
+#[derive(Debug, Default)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    /// Start of a line whose end has not arrived.
+    line: Vec<u8>,
+}
+
+impl Counts {
+    fn add(&mut self, part: &[u8]) {
+        for line in part.split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(line);
+            if line.ends_with(b"\n") {
+                self.end_line();
+            }
+        }
+    }
+
+    /// Counts the numbers in front of `passed` and `failed`.
+    fn end_line(&mut self) {
+        let line = String::from_utf8_lossy(&self.line).into_owned();
+        self.line.clear();
+        let Some(result) = line.strip_prefix("test result:") else { return };
+        let mut number = 0;
+        for word in result.split_whitespace() {
+            if word.starts_with("passed") {
+                self.passed += number;
+            } else if word.starts_with("failed") {
+                self.failed += number;
+            }
+            number = word.parse().unwrap_or(0);
+        }
+    }
+}
+
+/// Results of the steps so far.
+#[derive(Debug, Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    failures: Vec<String>,
+}
+
+impl Tally {
+    fn add(&mut self, step: &Step, code: i32, counts: &Counts) {
+        match step.kind {
+            Kind::Whole if code == 0 => self.passed += 1,
+            Kind::Whole => self.fail(step.name.to_owned(), 1),
+            Kind::Tests => {
+                self.passed += counts.passed;
+                if counts.failed > 0 {
+                    self.fail(step.name.to_owned(), counts.failed);
+                } else if code != 0 || counts.passed == 0 {
+                    // A runner that did not get as far as its result.
+                    let Counts { passed, .. } = counts;
+                    self.fail(format!("{} (ended with {code}, {passed} tests passed)", step.name), 1);
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: String, count: usize) {
+        self.failed += count;
+        self.failures.push(failure);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OK: &str = "test result: ok. 20 passed; 1 failed; 3 ignored; 0 measured; finished in 0.01s\n";
+
+    fn counts(parts: &[&str]) -> (usize, usize) {
+        let mut counts = Counts::default();
+        parts.iter().for_each(|part| counts.add(part.as_bytes()));
+        counts.end_line();
+        (counts.passed, counts.failed)
+    }
+
+    fn tally(kind: Kind, code: i32, text: &str) -> (usize, usize, Vec<String>) {
+        let step = Step { when: When::Always, kind, environment: Environment::Plain, name: "a", command: "" };
+        let mut counts = Counts::default();
+        counts.add(text.as_bytes());
+        let mut tally = Tally::default();
+        tally.add(&step, code, &counts);
+        (tally.passed, tally.failed, tally.failures)
+    }
+
+    fn shell(script: &str) -> (i32, usize, String) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        // Not the output of this test, which is counted itself.
+        let mut shown = Vec::new();
+        let (code, counts) = output(command, &mut shown).unwrap();
+        (code, counts.passed, String::from_utf8(shown).unwrap())
+    }
+
+    #[test]
+    fn results_are_summed_over_lines_and_parts() {
+        assert_eq!(counts(&[OK, "running 3 tests\n", OK]), (40, 2));
+        let (start, end) = OK.split_at(23);
+        assert_eq!(counts(&[start, end]), (20, 1), "a line in two parts");
+        assert_eq!(counts(&[OK.trim_end()]), (20, 1), "a line without an end");
+    }
+
+    #[test]
+    fn other_lines_do_not_count() {
+        assert_eq!(
+            counts(&["  test result: ok. 20 passed\n", "20 passed; 3 failed\n", "test result:\n"]),
+            (0, 0)
+        );
+        assert_eq!(counts(&["test result: ok. passed\n", "test result: ok. many failed\n"]), (0, 0));
+    }
+
+    #[test]
+    fn whole_step_counts_as_one() {
+        assert_eq!(tally(Kind::Whole, 0, OK), (1, 0, vec![]));
+        assert_eq!(tally(Kind::Whole, 1, OK), (0, 1, vec!["a".to_owned()]));
+    }
+
+    #[test]
+    fn runner_without_result_is_a_failure() {
+        assert_eq!(tally(Kind::Tests, 101, OK), (20, 1, vec!["a".to_owned()]));
+        assert_eq!(tally(Kind::Tests, 0, ""), (0, 1, vec!["a (ended with 0, 0 tests passed)".to_owned()]));
+        let passed = OK.replace("1 failed", "0 failed");
+        assert_eq!(tally(Kind::Tests, 0, &passed), (20, 0, vec![]));
+        let ended = vec!["a (ended with 134, 20 tests passed)".to_owned()];
+        assert_eq!(tally(Kind::Tests, 134, &passed), (20, 1, ended));
+    }
+
+    #[test]
+    fn exit_code_and_both_streams_of_a_command_are_read() {
+        let (first, second) = ("test result: ok. 2 passed\n", "test result: ok. 3 passed\n");
+        let script = format!("printf '{first}'; printf '{second}' >&2; exit 7");
+        assert_eq!(shell(&script), (7, 5, format!("{first}{second}")));
+        assert_eq!(shell("kill -9 $$"), (137, 0, String::new()));
+    }
+}
