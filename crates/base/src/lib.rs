@@ -1,7 +1,8 @@
-//! The types and bytes that all crates share: ids, the codec, checksums, order-preserving keys, and
+//! The types and bytes that all crates share: ids, the codec, checksums, order-preserving keys, dates, and
 //! append-only memory that readers use concurrently with a writer. Nothing here does I/O.
 
 mod arena;
+pub mod civil;
 mod codec;
 mod ids;
 pub mod keys;
