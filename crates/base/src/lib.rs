@@ -9,7 +9,9 @@ pub mod keys;
 pub mod sync;
 
 pub use arena::{AppendList, Arena, ArenaOffset};
-pub use codec::{DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint, varint_len};
+pub use codec::{
+    DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint, split_varint, unzigzag, varint_len, zigzag,
+};
 pub use ids::{Lsn, Position, Seq};
 
 /// CRC-32C (Castagnoli) of `bytes`, as used by every file format of Ropewalk.

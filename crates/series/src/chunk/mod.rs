@@ -21,9 +21,9 @@ pub(crate) mod value_column;
 
 use std::ops::Range;
 
-use ropewalk_base::{DecodeError, Decoder, put_varint};
+use ropewalk_base::{DecodeError, Decoder, put_varint, unzigzag, zigzag};
 
-use crate::sample::pack::{Frames, pack, put_signed, take_signed, unzigzag, zigzag};
+use crate::sample::pack::{Frames, pack, put_signed, take_signed};
 
 /// Most samples that a chunk may hold: bounds what decoding a damaged chunk may allocate.
 pub(crate) const CHUNK_SAMPLES_MAX: usize = 8192;

@@ -8,7 +8,7 @@
 //! ```
 //! Source: the chunk format page of the Prometheus documentation; Pelkonen et al., "Gorilla", VLDB 2015.
 
-use crate::ingest::protobuf::{put_varint, zigzag};
+use ropewalk::hooks::{put_varint, zigzag};
 
 /// A bit buffer, most significant bit first.
 #[derive(Debug, Default)]
@@ -126,8 +126,8 @@ pub(crate) fn encode(times_ms: &[i64], values: &[f64]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::protobuf::{unzigzag, varint};
     use proptest::prelude::*;
+    use ropewalk::hooks::{split_varint, unzigzag};
 
     struct Reader<'a>(&'a [u8], usize);
 
@@ -146,7 +146,7 @@ mod tests {
             loop {
                 bytes.push(self.take(8) as u8);
                 if bytes.last().unwrap() < &0x80 {
-                    return varint(&mut &bytes[..]).unwrap();
+                    return split_varint(&bytes).unwrap().0;
                 }
             }
         }

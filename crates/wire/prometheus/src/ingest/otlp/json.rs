@@ -11,9 +11,10 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ropewalk::hooks::put_varint;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::ingest::protobuf::{put_bytes, put_double, put_integer, put_signed, put_varint};
+use crate::ingest::protobuf::{put_bytes, put_double, put_integer, put_signed};
 
 /// Type of a field.
 #[derive(Clone, Copy)]
