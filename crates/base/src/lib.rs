@@ -4,6 +4,7 @@
 mod arena;
 pub mod civil;
 mod codec;
+mod hexadecimal;
 mod ids;
 pub mod keys;
 pub mod sync;
@@ -12,6 +13,7 @@ pub use arena::{AppendList, Arena, ArenaOffset};
 pub use codec::{
     DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint, split_varint, unzigzag, varint_len, zigzag,
 };
+pub use hexadecimal::{from_hex, hex};
 pub use ids::{Lsn, Position, Seq};
 
 /// CRC-32C (Castagnoli) of `bytes`, as used by every file format of Ropewalk.

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use ropewalk_base::{DecodeError, Decoder, Seq, put_bytes};
+use ropewalk_base::{DecodeError, Decoder, Seq, hex, put_bytes};
 use ropewalk_store::{Keyspace, NewRun, Store};
 
 use crate::commit::locks::Held;
@@ -34,7 +34,7 @@ pub enum Isolation {
 
 /// Another commit got there first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("key {} of keyspace {} was changed by commit {seq} after the transaction's snapshot; retry", hex(key), keyspace.0)]
+#[error("key {} of keyspace {} was changed by commit {seq} after the transaction's snapshot; retry", hex(key.get(..32).unwrap_or(key)), keyspace.0)]
 pub struct KeyConflict {
     /// Keyspace of the key.
     pub keyspace: Keyspace,
@@ -42,10 +42,6 @@ pub struct KeyConflict {
     pub key: Vec<u8>,
     /// The commit that changed it.
     pub seq: Seq,
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().take(32).map(|b| format!("{b:02x}")).collect()
 }
 
 /// A refused key: longer than [`KEY_BYTES_MAX`].

@@ -503,10 +503,7 @@ mod tests {
     use crate::sample::labels::Labels;
     use crate::sample::metadata::MetricType;
     use proptest::prelude::*;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("{b:02x}")).collect()
-    }
+    use ropewalk_base::hex;
 
     type Read = Vec<(Target, Vec<(i64, u64)>, Vec<(i64, Vec<u8>)>)>;
 

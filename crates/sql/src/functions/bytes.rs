@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use md5::{Digest, Md5};
+use ropewalk::hooks::hex;
 use ropewalk::tables::{Type, Value};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
@@ -83,10 +84,6 @@ fn invalid(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message.into())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 fn base64(bytes: &[u8]) -> String {
@@ -144,7 +141,7 @@ fn from_base64(text: &str) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-fn from_hex(text: &str) -> Result<Vec<u8>> {
+fn decode_hex(text: &str) -> Result<Vec<u8>> {
     let mut digits = Vec::with_capacity(text.len());
     for c in text.chars().filter(|c| !matches!(c, ' ' | '\t' | '\n' | '\r')) {
         let digit = c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
@@ -206,7 +203,7 @@ fn encode(bytes: &[u8], form: &str) -> Result<String> {
 
 fn decode(text: &str, form: &str) -> Result<Vec<u8>> {
     match form.to_ascii_lowercase().as_str() {
-        "hex" => from_hex(text),
+        "hex" => decode_hex(text),
         "base64" => from_base64(text),
         "escape" => from_escaped(text),
         _ => Err(unrecognized(form)),

@@ -2,6 +2,7 @@
 //! name their type.
 
 use ropewalk::documents::lang::{Doc, Value};
+use ropewalk::hooks::hex;
 
 use crate::types::json::quoted;
 
@@ -23,10 +24,6 @@ pub(crate) fn id_text(id: Value<'_>) -> String {
             out
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -127,7 +127,7 @@ pub(crate) fn encode(times_ms: &[i64], values: &[f64]) -> Vec<u8> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ropewalk::hooks::{split_varint, unzigzag};
+    use ropewalk::hooks::{hex, split_varint, unzigzag};
 
     struct Reader<'a>(&'a [u8], usize);
 
@@ -206,8 +206,7 @@ mod tests {
     fn golden_bytes() {
         // Count 3; zigzag varint of 1000; 1.0; step 15; 1.0 again (one bit); no change of the step (0), 2.0.
         let chunk = encode(&[1000, 1015, 1030], &[1.0, 1.0, 2.0]);
-        let hex: String = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "0003d00f3ff00000000000000f3097ffc0");
+        assert_eq!(hex(&chunk), "0003d00f3ff00000000000000f3097ffc0");
         assert_eq!(decode(&chunk).len(), 3);
     }
 
