@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use ropewalk_base::{DecodeError, Decoder, Seq, hex, put_bytes};
-use ropewalk_store::{Keyspace, NewRun, Store};
+use ropewalk_store::{Keyspace, Store};
 
 use crate::commit::locks::Held;
 use crate::error::{EngineError, Rejection};
 use crate::model::version::{ReadView, Snapshot};
-use crate::model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
+use crate::model::{Apply, KV, Model, ModelId, Operation, Outcome, Verdict};
 
 /// Longest key, bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -358,10 +358,6 @@ impl Model for KvModel {
         Ok(())
     }
 
-    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
-        Ok(())
-    }
-
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let (mut applied, mut puts) = (0, 0);
         // Keys put by this commit, collected at its first range delete that follows a put. A range delete
@@ -389,10 +385,6 @@ impl Model for KvModel {
             }
             applied += 1;
         })
-    }
-
-    fn flush(&self, _: &dyn Memory, _: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
-        Ok(Vec::new())
     }
 
     fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
