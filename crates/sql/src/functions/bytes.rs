@@ -14,6 +14,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::bounds::check_text;
 use crate::expr::function::Function;
 use crate::functions::Resolved;
+use crate::types::base64;
 
 /// The bytes function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
@@ -84,26 +85,6 @@ fn invalid(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message.into())
 }
 
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-fn base64(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for (number, three) in bytes.chunks(3).enumerate() {
-        // Lines of 76 characters.
-        if number > 0 && number % 19 == 0 {
-            out.push('\n');
-        }
-        let bits =
-            three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = usize::try_from(bits >> (18 - 6 * place) & 63).unwrap_or_default();
-            let letter = BASE64.get(digit).copied().map_or('=', char::from);
-            out.push(if place <= three.len() { letter } else { '=' });
-        }
-    }
-    out
-}
-
 fn from_base64(text: &str) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut letters) = (0_u32, 0);
@@ -121,7 +102,7 @@ fn from_base64(text: &str) -> Result<Vec<u8>> {
             }
             0
         } else {
-            let place = BASE64.iter().position(|letter| char::from(*letter) == c);
+            let place = base64::LETTERS.iter().position(|letter| char::from(*letter) == c);
             place.ok_or_else(|| {
                 invalid(format!("invalid symbol \"{c}\" found while decoding base64 sequence"))
             })?
@@ -195,7 +176,8 @@ fn unrecognized(form: &str) -> SqlError {
 fn encode(bytes: &[u8], form: &str) -> Result<String> {
     match form.to_ascii_lowercase().as_str() {
         "hex" => Ok(hex(bytes)),
-        "base64" => Ok(base64(bytes)),
+        // Lines of 76 characters.
+        "base64" => Ok(bytes.chunks(57).map(base64::encode).collect::<Vec<_>>().join("\n")),
         "escape" => Ok(escaped(bytes)),
         _ => Err(unrecognized(form)),
     }
