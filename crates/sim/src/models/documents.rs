@@ -23,7 +23,7 @@ use crate::events::scenario::{Bug, Check, ensure};
 use crate::runs::crash_everywhere::Exhausted;
 use crate::runs::restarts;
 use crate::runs::restarts::{Boots, World};
-use crate::runs::states::{States, Trouble};
+use crate::runs::states::{States, Trouble, set};
 
 /// Open transactions.
 const SESSIONS: usize = 4;
@@ -70,13 +70,6 @@ enum Read {
 
 /// Result of a read: ids, or the list.
 type Answer = Option<Vec<i64>>;
-
-fn set<V: Clone>(map: &mut BTreeMap<i64, V>, key: i64, value: Option<&V>) {
-    match value {
-        Some(value) => map.insert(key, value.clone()),
-        None => map.remove(&key),
-    };
-}
 
 impl State {
     fn apply(&mut self, effect: &Effect) {

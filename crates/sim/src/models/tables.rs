@@ -23,7 +23,7 @@ use crate::Run;
 use crate::events::scenario::{Bug, Check, DIR, ensure};
 use crate::runs::restarts;
 use crate::runs::restarts::{Boots, World};
-use crate::runs::states::{States, Trouble};
+use crate::runs::states::{States, Trouble, set};
 
 /// Open transactions.
 const SESSIONS: usize = 4;
@@ -50,12 +50,6 @@ enum Effect {
 
 impl State {
     fn apply(&mut self, effect: &Effect) {
-        fn set<V: Clone>(map: &mut BTreeMap<i64, V>, key: i64, value: Option<&V>) {
-            match value {
-                Some(value) => map.insert(key, value.clone()),
-                None => map.remove(&key),
-            };
-        }
         match effect {
             Effect::Parent(key, name) => set(&mut self.parents, *key, name.as_ref()),
             Effect::Child(key, parent) => set(&mut self.children, *key, parent.as_ref()),

@@ -1,5 +1,6 @@
 //! The state of a model after every commit, which defines the contents of any snapshot.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ropewalk::{Database, Durability, Error};
@@ -76,6 +77,14 @@ impl<S: Debug + PartialEq> States<S> {
             Err(error) => boots.excuse("read", &error),
         }
     }
+}
+
+/// Stores a row or document of a model's state; `None` deletes it.
+pub(crate) fn set<V: Clone>(map: &mut BTreeMap<i64, V>, key: i64, value: Option<&V>) {
+    match value {
+        Some(value) => map.insert(key, value.clone()),
+        None => map.remove(&key),
+    };
 }
 
 /// Why a statement ended the step.
