@@ -71,7 +71,7 @@ pub mod engine {
 #[doc(hidden)]
 pub mod hooks {
     pub use ropewalk_base::{
-        civil, from_hex, hex, put_bytes, put_varint, split_varint, unzigzag, varint_len, zigzag,
+        HashedMap, civil, from_hex, hex, put_bytes, put_varint, split_varint, unzigzag, varint_len, zigzag,
     };
     pub use ropewalk_engine::{
         Blocked, Committing, KvWrite, LockError, LockHolder, LockMode, LockWait, Nudge, ReadMode, Room,

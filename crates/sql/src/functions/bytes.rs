@@ -13,7 +13,7 @@ use sha2::{Sha224, Sha256, Sha384, Sha512};
 use crate::error::{Result, SqlError, state};
 use crate::expr::bounds::check_text;
 use crate::expr::function::Function;
-use crate::functions::Resolved;
+use crate::functions::{Resolved, int4, integer_of, text_of};
 use crate::types::base64;
 
 /// The bytes function with this name, if any.
@@ -64,21 +64,6 @@ fn bytes_of<'v>(value: Option<&'v Value<'_>>) -> &'v [u8] {
         Some(Value::Text(text)) => text.as_bytes(),
         _ => &[],
     }
-}
-
-fn text_of<'v>(value: Option<&'v Value<'_>>) -> &'v str {
-    match value {
-        Some(Value::Text(text)) => text,
-        _ => "",
-    }
-}
-
-fn integer(value: Option<&Value<'_>>) -> i64 {
-    value.and_then(Value::as_integer).unwrap_or_default()
-}
-
-fn int4(number: usize) -> Value<'static> {
-    Value::Int4(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
 fn invalid(message: impl Into<String>) -> SqlError {
@@ -374,24 +359,24 @@ impl Function {
             F::BitLength => int4(bytes.len().saturating_mul(8)),
             F::BitCount => Value::Int8(bytes.iter().map(|byte| i64::from(byte.count_ones())).sum()),
             F::GetByte => {
-                let at = place(integer(second), bytes.len())?;
+                let at = place(integer_of(second), bytes.len())?;
                 Value::Int4(bytes.get(at).copied().unwrap_or_default().into())
             }
             F::GetBit => {
-                let at = place(integer(second), bytes.len().saturating_mul(8))?;
+                let at = place(integer_of(second), bytes.len().saturating_mul(8))?;
                 Value::Int4((bytes.get(at / 8).copied().unwrap_or_default() >> (at % 8) & 1).into())
             }
             F::SetByte => {
-                let at = place(integer(second), bytes.len())?;
+                let at = place(integer_of(second), bytes.len())?;
                 let mut changed = bytes.to_vec();
                 if let Some(byte) = changed.get_mut(at) {
-                    *byte = integer(third) as u8;
+                    *byte = integer_of(third) as u8;
                 }
                 Value::bytea(changed)
             }
             F::SetBit => {
-                let at = place(integer(second), bytes.len().saturating_mul(8))?;
-                let bit = integer(third);
+                let at = place(integer_of(second), bytes.len().saturating_mul(8))?;
+                let bit = integer_of(third);
                 if !matches!(bit, 0 | 1) {
                     return Err(invalid("new bit must be 0 or 1"));
                 }
@@ -406,7 +391,7 @@ impl Function {
                 Value::bytea([bytes, bytes_of(second)].concat())
             }
             F::BytesSubstr => {
-                let range = cut(bytes.len(), integer(second), third.and_then(Value::as_integer))?;
+                let range = cut(bytes.len(), integer_of(second), third.and_then(Value::as_integer))?;
                 Value::bytea(bytes.get(range).unwrap_or_default().to_vec())
             }
             F::BytesTrim => trimmed(true, true),
@@ -420,7 +405,7 @@ impl Function {
                 int4(before.map_or(0, |before| before.chars().count() + 1))
             }
             F::Overlay => {
-                let (from, count) = (integer(third), values.get(3).and_then(Value::as_integer));
+                let (from, count) = (integer_of(third), values.get(3).and_then(Value::as_integer));
                 match first {
                     Some(Value::Bytea(bytes)) => {
                         Value::bytea(overlaid(bytes, bytes_of(second), from, count)?)
@@ -434,7 +419,7 @@ impl Function {
             }
             F::HashText => Value::Int4(jenkins(bytes, 0).1.cast_signed()),
             F::HashTextExtended => {
-                let (high, low) = jenkins(bytes, integer(second).cast_unsigned());
+                let (high, low) = jenkins(bytes, integer_of(second).cast_unsigned());
                 Value::Int8((u64::from(high) << 32 | u64::from(low)).cast_signed())
             }
             _ => return Ok(None),

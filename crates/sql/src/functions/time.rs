@@ -8,7 +8,7 @@ use crate::expr::Context;
 use crate::expr::arith::too_long;
 use crate::expr::cast::{cast, to_f64};
 use crate::expr::function::Function;
-use crate::functions::{Resolved, datetime_template, number_template, parse_template};
+use crate::functions::{Resolved, datetime_template, number_template, parse_template, text_of};
 use crate::types::datetime::DAY;
 use crate::types::interval;
 use crate::types::names::{interval_precision, rank};
@@ -109,13 +109,6 @@ fn length(value: Option<&Value<'_>>) -> Interval {
     match value {
         Some(Value::Interval(interval)) => *interval,
         _ => Interval::default(),
-    }
-}
-
-fn text<'v>(value: Option<&'v Value<'_>>) -> &'v str {
-    match value {
-        Some(Value::Text(text)) => text,
-        _ => "",
     }
 }
 
@@ -289,12 +282,12 @@ impl Function {
                         | Value::Timestamptz(i64::MAX | i64::MIN)
                 )
             )),
-            F::ToChar => to_char(a, text(second), cx.zone)?,
+            F::ToChar => to_char(a, text_of(second), cx.zone)?,
             F::ToTimestamp => from_epoch(a)?,
-            F::ToDate => parse_template::to_date(text(first), text(second))?,
-            F::ToTimestampBy => parse_template::to_timestamp(text(first), text(second), cx.zone)?,
-            F::ToNumber if text(second).is_empty() => Value::Null,
-            F::ToNumber => parse_template::to_number(text(first), text(second))?,
+            F::ToDate => parse_template::to_date(text_of(first), text_of(second))?,
+            F::ToTimestampBy => parse_template::to_timestamp(text_of(first), text_of(second), cx.zone)?,
+            F::ToNumber if text_of(second).is_empty() => Value::Null,
+            F::ToNumber => parse_template::to_number(text_of(first), text_of(second))?,
             F::JustifyHours => answer(interval::justify_hours(length(first)))?,
             F::JustifyDays => answer(interval::justify_days(length(first)))?,
             F::JustifyInterval => answer(interval::justify(length(first)))?,
