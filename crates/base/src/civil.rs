@@ -8,7 +8,9 @@ const ERA_DAYS: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const DAYS_BEFORE_1970: i64 = 719_468;
 
-/// Days since 1970-01-01 of a date. Months outside 1 to 12 and days outside the month carry over.
+/// Days since 1970-01-01 of a date.
+///
+/// Months outside 1 to 12 and days outside the month carry over.
 pub fn to_days(year: i64, month: i64, day: i64) -> i64 {
     let months = year * 12 + month - 3;
     let (year, month) = (months.div_euclid(12), months.rem_euclid(12));

@@ -37,7 +37,9 @@ pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Splits a LEB128 number off the front of `bytes`; `None` if it is cut off or does not fit 64 bits.
+/// Splits a LEB128 number off the front of `bytes`.
+///
+/// `None` if it is cut off or does not fit 64 bits.
 #[inline]
 pub fn split_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     if let Some((&byte, rest)) = bytes.split_first()

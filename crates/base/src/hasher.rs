@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Hashes keys that are hashes already, or half of one: maps take bits from both ends.
+/// Hashes keys that are hashes already, or half of one.
 #[derive(Debug, Default)]
 pub struct IdentityHasher(u64);
 
@@ -17,6 +17,7 @@ impl Hasher for IdentityHasher {
 
     #[inline]
     fn write_u32(&mut self, half: u32) {
+        // Maps take bits from both ends.
         self.0 = u64::from(half) << 32 | u64::from(half);
     }
 

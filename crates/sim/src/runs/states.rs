@@ -39,7 +39,7 @@ impl<S: Debug + PartialEq> States<S> {
         self.committed.push((seq, state));
     }
 
-    /// Records a commit that was refused or got no response; `state`: the one that it would leave.
+    /// Records a commit that was refused or got no response, and would leave `state`.
     pub(crate) fn fail(&mut self, boots: &mut Boots, what: &str, error: &Error, state: S) -> Check {
         if error.is_conflict() {
             boots.counts.refusals += 1;
