@@ -102,11 +102,6 @@ impl Query {
         Self { memory: Some(memory), ..self }
     }
 
-    /// A query from an expression. Positions in annotations are those in its printed text.
-    pub fn from_expr(expr: Expr, options: Options) -> Self {
-        Self { text: expr.to_string(), expr, bytes: 0, options, memory: None }
-    }
-
     /// The expression.
     pub fn expr(&self) -> &Expr {
         &self.expr

@@ -70,6 +70,9 @@ pub mod engine {
 /// Parts of the engine that SQL and the server build on. No stable API.
 #[doc(hidden)]
 pub mod hooks {
+    pub use ropewalk_base::{
+        HashedMap, civil, from_hex, hex, put_bytes, put_varint, split_varint, unzigzag, varint_len, zigzag,
+    };
     pub use ropewalk_engine::{
         Blocked, Committing, KvWrite, LockError, LockHolder, LockMode, LockWait, Nudge, ReadMode, Room,
         UntilStopped, VisibleBeyond,

@@ -32,7 +32,6 @@ pub mod state {
     pub const SUCCESSFUL_COMPLETION: SqlState = SqlState("00000");
     pub const FEATURE_NOT_SUPPORTED: SqlState = SqlState("0A000");
     pub const CARDINALITY_VIOLATION: SqlState = SqlState("21000");
-    pub const STRING_DATA_RIGHT_TRUNCATION: SqlState = SqlState("22001");
     pub const NUMERIC_VALUE_OUT_OF_RANGE: SqlState = SqlState("22003");
     pub const INVALID_DATETIME_FORMAT: SqlState = SqlState("22007");
     pub const DATETIME_FIELD_OVERFLOW: SqlState = SqlState("22008");
@@ -98,7 +97,6 @@ pub mod state {
     pub const INVALID_COLUMN_REFERENCE: SqlState = SqlState("42P10");
     pub const INVALID_RECURSION: SqlState = SqlState("42P19");
     pub const INVALID_TABLE_DEFINITION: SqlState = SqlState("42P16");
-    pub const INDETERMINATE_DATATYPE: SqlState = SqlState("42P18");
     pub const CONFIGURATION_LIMIT_EXCEEDED: SqlState = SqlState("53400");
     pub const TOO_MANY_COLUMNS: SqlState = SqlState("54011");
     pub const DISK_FULL: SqlState = SqlState("53100");
@@ -231,11 +229,6 @@ impl SqlError {
     /// The error for a query that the planner does not support.
     pub(crate) fn unsupported_query(what: impl std::fmt::Display) -> Self {
         Self::unsupported(what, QUERY_HINT)
-    }
-
-    /// True when running the complete transaction again may succeed.
-    pub fn is_retryable(&self) -> bool {
-        self.state == state::SERIALIZATION_FAILURE || self.state == state::DEADLOCK_DETECTED
     }
 }
 

@@ -1,31 +1,14 @@
 //! Grouping of series by some of their labels: the key is written to one buffer and looked up by hash, so
 //! that only a new group allocates.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use ropewalk_base::HashedMap;
 
 use crate::data::labels::Labels;
-
-/// The key is a hash already.
-#[derive(Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
 
 /// Groups in order of their first series.
 #[derive(Default)]
 pub(super) struct Groups {
-    places: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
+    places: HashedMap<u64, usize>,
     labels: Vec<Labels>,
     key: String,
 }

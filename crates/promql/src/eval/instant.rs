@@ -53,7 +53,7 @@ fn of_date(name: &str) -> Option<fn(f64) -> f64> {
     Some(match name {
         "day_of_month" => |v| civil(v).day as f64,
         "day_of_week" => |v| civil(v).weekday as f64,
-        "day_of_year" => |v| civil(v).yearday as f64,
+        "day_of_year" => |v| civil(v).yearday() as f64,
         "days_in_month" => |v| civil(v).days_in_month() as f64,
         "hour" => |v| civil(v).hour as f64,
         "minute" => |v| civil(v).minute as f64,

@@ -321,6 +321,7 @@ mod tests {
     use super::*;
     use crate::sample::histogram::tests::any_histogram;
     use proptest::prelude::*;
+    use ropewalk_base::hex;
 
     fn payload(start: i64, value: Result<&Histogram, u64>) -> Vec<u8> {
         let mut payload = Vec::new();
@@ -343,7 +344,6 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let float = |start: i64| payload(start, Err(2.0_f64.to_bits()));
         assert_eq!(
             hex(&encode(100, &[(101, float(90))])),

@@ -13,34 +13,13 @@
 //! slice by slice, so that others get in between.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use roaring::RoaringBitmap;
-use ropewalk_base::{Arena, ArenaOffset, Seq, hash64};
+use ropewalk_base::{Arena, ArenaOffset, HashedMap, Seq, hash64};
 
 use crate::memory::postings::Postings;
 use crate::sample::labels::LabelsRef;
 use crate::sample::matcher::{MatchOp, Matcher};
-
-/// The key is already a hash, or half of one: maps take its bits from both ends.
-#[derive(Default)]
-pub(crate) struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {}
-
-    fn write_u32(&mut self, half: u32) {
-        self.0 = u64::from(half) << 32 | u64::from(half);
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
 
 /// The half of a hash that the map stores: among a million series a hundred share theirs with another, which
 /// costs less than eight bytes for each.
@@ -76,7 +55,7 @@ impl LabelPlace {
 /// Series of one store.
 #[derive(Default)]
 pub(crate) struct Index {
-    by_hash: HashMap<u32, u32, BuildHasherDefault<Hashed>>,
+    by_hash: HashedMap<u32, u32>,
     /// Series whose hash is taken by another one.
     collided: HashMap<Box<[u8]>, u32>,
     /// Labels of id − 1.

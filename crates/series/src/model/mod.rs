@@ -18,7 +18,7 @@ use ropewalk_engine::{
 };
 use ropewalk_store::{NewRun, Store};
 
-use crate::error::to_engine;
+use crate::error::{SeriesError, to_engine};
 use crate::memory::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
 use crate::model::changes::Changes;
@@ -181,6 +181,14 @@ impl SeriesModel {
     /// The number that the next new store gets; `None` when they are used up.
     pub(crate) fn next_id(&self) -> Option<u32> {
         self.catalog.read().last_id.checked_add(1)
+    }
+
+    /// Refuses a new store when the numbers are used up.
+    pub(crate) fn check_new(&self, name: &str) -> Result<(), SeriesError> {
+        if self.find(name).is_none() && self.next_id().is_none() {
+            return Err(SeriesError::Exhausted { what: "the 2^32 - 1 series stores of this engine" });
+        }
+        Ok(())
     }
 
     /// The number of a store that the commit being encoded creates: its validation has left one.

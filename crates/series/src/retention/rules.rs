@@ -261,10 +261,7 @@ impl Operation for RulesOperation {
     }
 
     fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
-        if self.model.find(&self.store).is_none() && self.model.next_id().is_none() {
-            let what = "the 2^32 - 1 series stores of this engine";
-            return Err(Box::new(SeriesError::Exhausted { what }));
-        }
+        self.model.check_new(&self.store)?;
         Ok(Verdict::Write)
     }
 

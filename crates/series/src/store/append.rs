@@ -8,15 +8,15 @@
 //! and most of that is done after it (see `index`).
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use ropewalk_base::{Seq, hash64};
+use ropewalk_base::{HashedMap, Seq, hash64};
 use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 
 use crate::error::SeriesError;
 use crate::id::SeriesId;
-use crate::memory::index::{Hashed, Index};
+use crate::memory::index::Index;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::read::SeriesReader;
 use crate::sample::batch::{GroupRef, SampleBatch, Who, take_payload};
@@ -189,7 +189,7 @@ fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Re
     let mut targets = Vec::with_capacity(batch.group_count());
     let mut known = Vec::with_capacity(batch.group_count());
     let mut unknown = Unknown::default();
-    let mut ordinals: HashMap<HashedLabels<'_>, u32, BuildHasherDefault<Hashed>> = HashMap::default();
+    let mut ordinals: HashedMap<HashedLabels<'_>, u32> = HashedMap::default();
     for ((group, candidate), hash) in batch.groups().zip(candidates).zip(hashes) {
         let found = match group.who {
             Who::Id(id) => match index.filter(|index| index.is_alive(id.0)) {
@@ -360,8 +360,7 @@ impl AppendSamples {
             self.state = self.model.find(&self.store);
         }
         let Some(state) = self.state.clone() else {
-            let what = "the 2^32 - 1 series stores of this engine";
-            self.model.next_id().ok_or(SeriesError::Exhausted { what })?;
+            self.model.check_new(&self.store)?;
             // The defaults have no limit by metric.
             return self.check_room(0, 0, SeriesOptions::default());
         };

@@ -52,12 +52,9 @@ impl Operation for MetadataOperation {
     }
 
     fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
-        if self.model.find(&self.store).is_none() && self.model.next_id().is_none() {
-            let what = "the 2^32 - 1 series stores of this engine";
-            return Err(Box::new(SeriesError::Exhausted { what }));
-        }
+        self.model.check_new(&self.store)?;
         // Scrapers repeat the same metadata.
-        let there = self.is_there(latest).map_err(Box::new)?;
+        let there = self.is_there(latest)?;
         Ok(if there { Verdict::Done((0, 0)) } else { Verdict::Write })
     }
 

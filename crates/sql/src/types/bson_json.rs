@@ -2,7 +2,9 @@
 //! name their type.
 
 use ropewalk::documents::lang::{Doc, Value};
+use ropewalk::hooks::hex;
 
+use crate::types::base64;
 use crate::types::json::quoted;
 
 /// The document as JSON.
@@ -23,24 +25,6 @@ pub(crate) fn id_text(id: Value<'_>) -> String {
             out
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let digit = DIGITS.get((bits >> (18 - 6 * place) & 63) as usize).copied().unwrap_or(b'=');
-            out.push(if place > chunk.len() { '=' } else { char::from(digit) });
-        }
-    }
-    out
 }
 
 fn put_document(doc: Doc<'_>, out: &mut String) {
@@ -90,7 +74,7 @@ fn put(value: Value<'_>, out: &mut String) {
             out.push(']');
         }
         Value::Binary(subtype, bytes) => {
-            let inner = format!("{{\"base64\":\"{}\",\"subType\":\"{subtype:02x}\"}}", base64(bytes));
+            let inner = format!("{{\"base64\":\"{}\",\"subType\":\"{subtype:02x}\"}}", base64::encode(bytes));
             out.push_str(&tagged("$binary", &inner));
         }
         Value::Undefined => out.push_str(&tagged("$undefined", "true")),

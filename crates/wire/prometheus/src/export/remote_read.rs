@@ -16,14 +16,13 @@ use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::response::Response;
+use ropewalk::hooks::put_varint;
 use ropewalk::promql::{self, Share};
 use ropewalk::series::{Histogram, Labels, Matcher, ResetHint, Samples, SeriesAt};
 
 use crate::App;
 use crate::export::xor;
-use crate::ingest::protobuf::{
-    Fields, Malformed, put_bytes, put_double, put_integer, put_signed, put_varint,
-};
+use crate::ingest::protobuf::{Fields, Malformed, put_bytes, put_double, put_integer, put_signed};
 use crate::query::names;
 use crate::request::body;
 use crate::request::body::Encoding;

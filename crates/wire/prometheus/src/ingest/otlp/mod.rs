@@ -21,6 +21,7 @@ use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
+use ropewalk::hooks::hex;
 use ropewalk::promql::STALE;
 use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
 use ropewalk_wire::Caller;
@@ -365,7 +366,7 @@ fn any_value(value: Value<'_>, depth: usize) -> Result<String, Malformed> {
                 }
                 serde_json::json!(map).to_string()
             }
-            7 => value.bytes()?.iter().map(|byte| format!("{byte:02x}")).collect(),
+            7 => hex(value.bytes()?),
             _ => continue,
         };
     }

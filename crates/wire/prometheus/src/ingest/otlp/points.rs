@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
+use ropewalk::hooks::hex;
 use ropewalk::promql::{Bucket, Histogram};
 use ropewalk::series::{Exemplar, Labels};
 
@@ -83,7 +84,6 @@ impl Point {
 
     fn exemplar(&mut self, value: Value<'_>, read: &mut Read) -> Result<(), Malformed> {
         let (mut pairs, mut number_of, mut time_ms) = (Pairs::new(), 0.0, 0);
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut fields = value.message()?;
         while let Some((number, value)) = fields.next()? {
             match number {

@@ -1,10 +1,11 @@
 //! Native histograms of both versions, which have the same fields: spans of buckets, and counts as deltas of
 //! integers or as floats. The stored form has an index and a count for each bucket that is not empty.
 
+use ropewalk::hooks::unzigzag;
 use ropewalk::series::{BUCKETS_MAX, Bucket, Histogram, ResetHint};
 
 use crate::ingest::labels::Rejected;
-use crate::ingest::protobuf::{Fields, Malformed, Value, unzigzag};
+use crate::ingest::protobuf::{Fields, Malformed, Value};
 
 /// A histogram with its time and, in 2.0, its start.
 #[derive(Debug, Default)]
