@@ -4,19 +4,18 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION};
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Limited};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use ropewalk_wire::{Encoding, inflate};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-use crate::request::body::{Encoding, inflate};
 
 /// A response.
 pub(crate) struct Answer {
@@ -95,7 +94,7 @@ async fn answer(ask: &Ask<'_>, uri: &Uri, is_first_host: bool) -> Result<Respons
     for (name, value) in ask.headers.iter().filter(|(name, _)| told(name)) {
         request = request.header(*name, value);
     }
-    let request = request.body(Body::from(ask.body.clone())).map_err(|error| error.to_string())?;
+    let request = request.body(Full::new(ask.body.clone())).map_err(|error| error.to_string())?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((bare, port)).await.map_err(|error| format!("{host}:{port}: {error}"))?;
     let response = if tls {
@@ -109,7 +108,7 @@ async fn answer(ask: &Ask<'_>, uri: &Uri, is_first_host: bool) -> Result<Respons
     Ok(response)
 }
 
-async fn send<S>(stream: S, request: Request<Body>) -> Result<Response<Incoming>, String>
+async fn send<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -128,7 +127,7 @@ async fn read(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, 
     };
     let encoding = Encoding::of(&head.headers)
         .ok_or_else(|| format!("Content-Encoding {:?}", text(head.headers.get(CONTENT_ENCODING))))?;
-    let body = inflate(encoding, &packed, bytes_max).map_err(|error| error.message)?.to_vec();
+    let body = inflate(encoding, &packed, bytes_max).map_err(|error| error.to_string())?;
     Ok(Answer { status: head.status, content_type: text(head.headers.get("content-type")), body })
 }
 

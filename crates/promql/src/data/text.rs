@@ -300,3 +300,24 @@ fn underscores_removed(digits: &str, after_prefix: bool) -> Option<String> {
     let bad = digits.ends_with('_') || digits.contains("__") || (!after_prefix && digits.starts_with('_'));
     (!bad).then(|| digits.replace('_', ""))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_as_prometheus_writes_them() {
+        for (ms, text) in [
+            (0, "0s"),
+            (500, "500ms"),
+            (15_000, "15s"),
+            (90_000, "1m30s"),
+            (90 * 86_400_000, "90d"),
+            (14 * 86_400_000, "2w"),
+            (365 * 86_400_000, "1y"),
+            (3_600_001, "1h1ms"),
+        ] {
+            assert_eq!(duration(ms), text);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Bodies, memory and limits of requests.
 
 pub(crate) mod body;
+pub(crate) mod inflate;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod newcomer;

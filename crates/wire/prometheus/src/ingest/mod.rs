@@ -16,12 +16,11 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use ropewalk::Durability;
 use ropewalk::series::{SampleBatch, SeriesError};
-use ropewalk_wire::{Caller, WireError};
+use ropewalk_wire::{Caller, WireError, inflate};
 
 use crate::App;
 use crate::ingest::metadata::Descriptions;
 use crate::request::body;
-use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
 
 /// The rejected part of a request whose rest was taken.
@@ -75,11 +74,11 @@ pub(crate) async fn import(
     request: Request,
     read: impl FnOnce(&str) -> Result<Read, ApiError> + Send + 'static,
 ) -> Result<StatusCode, ApiError> {
-    let encoding = Encoding::of_text(request.headers())?;
+    let encoding = body::text_encoding(request.headers())?;
     let body = body::read(app, request).await?;
     let bytes_max = app.service.limits().request_bytes;
     let work = move || {
-        let inflated = body::inflate(encoding, &body, bytes_max)?;
+        let inflated = inflate(encoding, &body, bytes_max)?;
         read(std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?)
     };
     let read = app.off_thread(work).await??;
@@ -120,13 +119,13 @@ pub(crate) async fn push(
     mut batch: SampleBatch,
     refused: &mut Refused,
 ) -> Result<(), ApiError> {
-    app.jobs.config().relabel_pushed(&mut batch, refused);
+    app.monitoring.config().relabel_pushed(&mut batch, |why| refused.add(1, || why));
     append(app, caller, batch).await
 }
 
 /// True when relabelling or drop rules need the labels of pushed series.
 pub(crate) fn looks_at_labels(app: &App) -> bool {
-    !app.kept.drops().is_empty() || app.jobs.config().relabels_pushed()
+    !app.runtime_rules.drops().is_empty() || app.monitoring.config().relabels_pushed()
 }
 
 /// As [`append`], for a batch that names series by their numbers: false when one of them was deleted, and
@@ -159,7 +158,7 @@ const TRIES: usize = 8;
 /// # Errors
 /// Nothing was written.
 pub(crate) async fn append(app: &App, caller: &Caller, mut batch: SampleBatch) -> Result<(), ApiError> {
-    let drops = app.kept.drops();
+    let drops = app.runtime_rules.drops();
     if !drops.is_empty() {
         batch.retain(|labels| !drops.drops(labels));
         if batch.is_empty() {

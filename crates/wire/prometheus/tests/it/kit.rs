@@ -7,7 +7,8 @@ use axum::http::{Request, Response};
 use http_body_util::BodyExt as _;
 use ropewalk::Database;
 use ropewalk::series::{Matcher, Samples};
-use ropewalk_prometheus::{Config, Prometheus, PrometheusSettings};
+use ropewalk_monitoring::Config;
+use ropewalk_prometheus::{Prometheus, PrometheusSettings};
 use ropewalk_wire::{Caller, Limits, Service, ServiceSettings};
 use tower::ServiceExt;
 
