@@ -2,7 +2,7 @@
 //! ARCHITECTURE.md in a form that can be checked.
 //!
 //!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ sql ─▶ wire ─▶ server ─▶ cli
-//!   base ─▶ learned ─▶ store          base ─▶ promql ─▶ ropewalk
+//!   base ─▶ learned ─▶ store          base ─▶ promql ─▶ ropewalk          wire ─▶ monitoring ─▶ prometheus
 //!
 //! Rules
 //! 1. A crate uses only the crates its row names; a crate without a row is refused. Tests may also use `testkit`.

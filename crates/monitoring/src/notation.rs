@@ -5,8 +5,9 @@ use std::io::Write;
 
 use ropewalk::promql;
 
-/// A float as Go's `strconv` formats it with `f` and the least digits; very large and very small ones with
-/// `e`.
+/// A float as Go's `strconv` formats it with `f` and the least digits.
+///
+/// Very large and very small ones have an exponent.
 pub fn put_float(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         return out.extend_from_slice(b"NaN");
@@ -40,22 +41,7 @@ fn two_digits(out: &mut Vec<u8>, start: usize) {
     out.extend_from_slice(digits);
 }
 
-/// A float as OpenMetrics formats bounds: at least one decimal, or an exponent where Go's `g` has one.
-pub fn open_metrics_float(value: f64) -> String {
-    let mut out = Vec::new();
-    let exponent =
-        format!("{value:e}").rsplit_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok());
-    match exponent {
-        Some(exponent) if value != 0.0 && !(-4..6).contains(&exponent) => put_exponent(&mut out, value),
-        _ => put_float(&mut out, value),
-    }
-    if value.is_finite() && !out.iter().any(|byte| matches!(byte, b'.' | b'e')) {
-        out.extend_from_slice(b".0");
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// A float with an exponent, whatever its size: `1e+00`.
+/// A float with an exponent, also where the shortest form has none: `1e+00`.
 pub fn put_exponent(out: &mut Vec<u8>, value: f64) {
     if !value.is_finite() {
         return put_float(out, value);
@@ -89,7 +75,9 @@ pub fn parse_float(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-/// A duration in milliseconds: seconds as a number, or `1h30m`. May be negative or zero as a number.
+/// A duration in milliseconds, from seconds as a number or from `1h30m`.
+///
+/// As a number it may be negative or zero.
 ///
 /// # Errors
 /// The text of the error.
@@ -131,7 +119,7 @@ mod tests {
             (f64::INFINITY, "+Inf"),
             (f64::NAN, "NaN"),
         ] {
-            assert_eq!(open_metrics_float(value), text);
+            assert_eq!(promql::format_float_open_metrics(value), text);
         }
         let mut out = Vec::new();
         [1.0, 0.0, 1234.5, -0.25, f64::NEG_INFINITY].iter().for_each(|value| {

@@ -1,15 +1,16 @@
 //! Pages in the exposition formats of Prometheus, read sample by sample.
 //!
-//! `parse` has the grammar; the import over HTTP uses it directly. [`each`] is for scraping.
+//! `parse` has the grammar; the import over HTTP uses it directly. `each` is for scraping.
 
 mod parse;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
+use ropewalk::promql::format_float_open_metrics;
 use ropewalk::series::{Exemplar, Labels, Metadata, MetricType};
 
-use crate::notation::{open_metrics_float, parse_float};
+use crate::notation::parse_float;
 
 pub use parse::{Example, Format, Item, SampleLine, parse_lines};
 
@@ -115,7 +116,7 @@ pub(crate) fn each(
 fn one_form(sample: &mut SampleLine<'_>, label: &str) {
     for (_, value) in sample.labels.iter_mut().filter(|(name, _)| name == label) {
         if let Some(number) = parse_float(value) {
-            *value = Cow::Owned(open_metrics_float(number));
+            *value = Cow::Owned(format_float_open_metrics(number));
         }
     }
 }

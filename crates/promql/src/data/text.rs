@@ -157,7 +157,7 @@ pub(crate) fn float_g(value: f64) -> String {
 }
 
 /// A quantile as a label value: in OpenMetrics' float format, always with a point or an exponent.
-pub(crate) fn float_open_metrics(value: f64) -> String {
+pub fn float_open_metrics(value: f64) -> String {
     let text = float_g(value);
     if text.contains(['e', '.']) || !value.is_finite() { text } else { format!("{text}.0") }
 }
