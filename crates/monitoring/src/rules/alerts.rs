@@ -10,7 +10,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use ropewalk::promql::{self, METRIC_NAME, Sample};
 
@@ -206,7 +205,7 @@ impl Alerting {
     }
 
     /// Alerts due to be sent: firing ones again after `again_ms`, and ended ones. Marks them as sent.
-    pub(super) fn to_tell(&self, at_ms: i64, again_ms: i64) -> Vec<Alert> {
+    pub(crate) fn to_tell(&self, at_ms: i64, again_ms: i64) -> Vec<Alert> {
         let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
         let due = |alert: &Alert| match alert.state {
             AlertState::Pending => false,
@@ -244,6 +243,7 @@ mod tests {
     use super::*;
     use crate::config::template::Template;
     use ropewalk::promql::{Options, Query};
+    use std::time::Duration;
 
     #[test]
     fn downtime_does_not_count_toward_for() {
