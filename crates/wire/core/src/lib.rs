@@ -31,7 +31,6 @@ pub use error::{Code, Conflict, WireError};
 pub use live::follow::{EncodedBatch, Followed, Following, Frame};
 pub use metrics::{Metrics, RequestTimer, Requests};
 pub use request::body::{BodyBounds, BodyError, inflated_bytes_max, receive_body};
-pub use request::inflate::{Encoding, InflateError, ZSTD_WINDOW_LOG_MAX, inflate, with_snappy};
 pub use request::limits::{Limits, ServiceSettings};
 pub use request::memory::{ConnectionMemory, RequestMemory, Reservation};
 pub use request::newcomer::{Newcomer, Newcomers};

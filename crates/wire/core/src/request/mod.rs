@@ -1,7 +1,6 @@
 //! Bodies, memory and limits of requests.
 
 pub(crate) mod body;
-pub(crate) mod inflate;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod newcomer;

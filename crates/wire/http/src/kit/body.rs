@@ -5,6 +5,8 @@
 //! Each step rejects separately, as early as it can: a body of the wrong type or an announced length over the
 //! limit is never read. Inflating and parsing of large bodies leave the async threads.
 
+use std::io::Read;
+
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::{
@@ -13,9 +15,9 @@ use axum::http::header::{
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use flate2::read::MultiGzDecoder;
 use ropewalk_wire::{
-    BodyBounds, BodyError, Caller, Code, ConnectionMemory, Encoding, InflateError, Reservation, inflate,
-    inflated_bytes_max, receive_body,
+    BodyBounds, BodyError, Caller, Code, ConnectionMemory, Reservation, inflated_bytes_max, receive_body,
 };
 use serde::Deserialize;
 
@@ -27,6 +29,8 @@ use crate::kit::problem::{Problem, Refusal};
 const INLINE_BYTES_MAX: usize = 256 << 10;
 /// Largest body of a caller without any right: enough to change the own password.
 const BYTES_MAX_WITHOUT_RIGHTS: usize = 64 << 10;
+/// Largest window of a zstd body, as a power of two: 8 MiB, which RFC 8878 requires of every decoder.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 /// The body of a request: JSON by its headers, valid UTF-8, not parsed yet.
 pub(crate) struct JsonText(Bytes, Reservation);
@@ -69,6 +73,13 @@ async fn off_thread_if<T: Send + 'static>(
     }
     let joined = tokio::task::spawn_blocking(work).await;
     joined.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the request could not be worked on")))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Identity,
+    Gzip,
+    Zstd,
 }
 
 /// A rejected body. A wrong encoding lists the supported ones.
@@ -118,8 +129,7 @@ impl FromRequest<App> for JsonText {
         let compressed = bytes.len();
         let inflated_max = inflated_bytes_max(compressed, bytes_max);
         reservation.cover(compressed + inflated_max).await.map_err(Problem::from)?;
-        let inflated =
-            off_thread_if(true, move || inflate(encoding, &bytes, bytes_max).map_err(inflate_failed)).await?;
+        let inflated = off_thread_if(true, move || inflate(encoding, &bytes, inflated_max)).await?;
         reservation.shrink_to(inflated.len());
         Ok(Self(inflated.into(), reservation))
     }
@@ -195,13 +205,24 @@ fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
     Ok(found)
 }
 
-fn inflate_failed(error: InflateError) -> Problem {
-    match error {
-        InflateError::TooLarge(bytes_max) => {
-            let detail =
-                format!("the body inflates to more than {bytes_max} bytes, its limit by size and ratio");
-            Problem::new(Code::TooLarge, detail)
+fn inflate(encoding: Encoding, bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Problem> {
+    let failed = |error: std::io::Error| Problem::invalid(format!("the body could not be inflated: {error}"));
+    let mut inflated = Vec::new();
+    let most = bytes_max as u64 + 1;
+    match encoding {
+        Encoding::Identity => inflated.extend_from_slice(bytes),
+        Encoding::Gzip => {
+            MultiGzDecoder::new(bytes).take(most).read_to_end(&mut inflated).map_err(failed)?;
         }
-        InflateError::Malformed(_) => Problem::invalid(error.to_string()),
+        Encoding::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(bytes).map_err(failed)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(failed)?;
+            decoder.take(most).read_to_end(&mut inflated).map_err(failed)?;
+        }
     }
+    if inflated.len() > bytes_max {
+        let detail = format!("the body inflates to more than {bytes_max} bytes, its limit by size and ratio");
+        return Err(Problem::new(Code::TooLarge, detail));
+    }
+    Ok(inflated)
 }

@@ -18,7 +18,6 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::response::Response;
 use ropewalk::promql::{self, Share};
 use ropewalk::series::{Histogram, Labels, Matcher, ResetHint, Samples, SeriesAt};
-use ropewalk_wire::{Encoding, inflate};
 
 use crate::App;
 use crate::export::xor;
@@ -27,6 +26,7 @@ use crate::ingest::protobuf::{
 };
 use crate::query::names;
 use crate::request::body;
+use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
 
 /// Samples of a chunk, as in Prometheus.
@@ -311,7 +311,7 @@ async fn answer(app: &App, request: Request) -> Result<Response, ApiError> {
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let mut share = Share::new(Some(app.memory.clone()));
     let work = move || {
-        let (queries, forms) = decode(&inflate(Encoding::Snappy, &body, bytes_max)?)?;
+        let (queries, forms) = decode(&body::inflate(Encoding::Snappy, &body, bytes_max)?)?;
         let at = snapshot.series(&store);
         for form in forms {
             let mut left = samples_max;

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::promql::BudgetError;
 use ropewalk::series::SeriesError;
-use ropewalk_wire::{Code, InflateError, WireError};
+use ropewalk_wire::{Code, WireError};
 
 /// Kinds of errors, by the names of Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,16 +105,6 @@ impl From<BudgetError> for ApiError {
 impl From<SeriesError> for ApiError {
     fn from(error: SeriesError) -> Self {
         WireError::from(ropewalk::Error::from(error)).into()
-    }
-}
-
-impl From<InflateError> for ApiError {
-    fn from(error: InflateError) -> Self {
-        let kind = match error {
-            InflateError::TooLarge(_) => Kind::TooLarge,
-            InflateError::Malformed(_) => Kind::BadData,
-        };
-        Self::new(kind, error.to_string())
     }
 }
 

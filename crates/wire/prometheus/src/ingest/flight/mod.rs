@@ -30,9 +30,7 @@ use bytes::BytesMut;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use ropewalk_wire::{
-    Caller, ConnectionMemory, Encoding, Reservation, WireError, inflate, inflated_bytes_max,
-};
+use ropewalk_wire::{Caller, ConnectionMemory, Reservation, WireError, inflated_bytes_max};
 use tokio::sync::mpsc;
 
 use crate::App;
@@ -40,6 +38,8 @@ use crate::ingest::otlp::grpc;
 use crate::ingest::otlp::grpc::{FRAME_HEAD, GRPC};
 use crate::ingest::protobuf::{Fields, put_bytes};
 use crate::ingest::{self, Read};
+use crate::request::body;
+use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
 
 use columns::Layout;
@@ -257,7 +257,7 @@ impl Incoming {
         message: &[u8],
         bytes_max: usize,
     ) -> Result<Option<(Read, u64)>, ApiError> {
-        let inflated = packed.map(|encoding| inflate(encoding, message, bytes_max)).transpose()?;
+        let inflated = packed.map(|encoding| body::inflate(encoding, message, bytes_max)).transpose()?;
         let (mut header, mut buffers) = (&[][..], &[][..]);
         let mut fields = Fields(inflated.as_deref().unwrap_or(message));
         let malformed = |error: crate::ingest::protobuf::Malformed| ApiError::bad(error.to_string());

@@ -5,8 +5,8 @@ use std::io::Read;
 
 use arrow_ipc::{CompressionType, RecordBatch};
 use lz4_flex::frame::FrameDecoder;
-use ropewalk_wire::ZSTD_WINDOW_LOG_MAX;
 
+use crate::request::body::ZSTD_WINDOW_LOG_MAX;
 use crate::request::response::{ApiError, Kind};
 
 /// Length that marks an uncompressed buffer in a compressed batch.

@@ -17,10 +17,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use http_body_util::{BodyExt, Full};
-use ropewalk_wire::{Caller, Code, Encoding};
+use ropewalk_wire::{Caller, Code};
 
 use crate::App;
 use crate::request::body;
+use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
 
 use super::{Form, take};

@@ -24,13 +24,14 @@ use axum::response::Response;
 use ropewalk::promql::{STALE, stored_histogram};
 use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
 use ropewalk_monitoring::notation::put_float;
-use ropewalk_wire::{Caller, Encoding, inflate};
+use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, METRIC_NAME};
 use crate::ingest::protobuf::{Fields, Malformed, Value, put_bytes, put_integer};
 use crate::ingest::{self, Read, Refused};
 use crate::request::body;
+use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
 
 use delta::{Amount, Late};
@@ -175,7 +176,7 @@ pub(crate) async fn write(
 
 async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
     let form = Form::of(&request)?;
-    let encoding = body::text_encoding(request.headers())?;
+    let encoding = Encoding::of_text(request.headers())?;
     let body = body::read(app, request).await?;
     let refused = take(app, caller, (form, encoding), body).await?;
     let mut response = Response::new(form.answer(refused).into());
@@ -193,7 +194,7 @@ async fn take(
     let bytes_max = app.service.limits().request_bytes;
     let (deltas, totals) = (app.settings.otlp_deltas, app.totals.clone());
     let work = move || {
-        let inflated = inflate(encoding, &body, bytes_max)?;
+        let inflated = body::inflate(encoding, &body, bytes_max)?;
         let message = match form {
             Form::Protobuf => inflated,
             Form::Json => json::to_protobuf(&inflated).map_err(|error| ApiError::bad(error.to_string()))?,

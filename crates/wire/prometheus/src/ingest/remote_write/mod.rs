@@ -22,7 +22,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::series::{Exemplar, Labels, SampleBatch, SeriesId, SeriesSamples};
-use ropewalk_wire::{Caller, Encoding, with_snappy};
+use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, Rejected};
@@ -31,6 +31,7 @@ use crate::ingest::metadata::Descriptions;
 use crate::ingest::protobuf::Malformed;
 use crate::ingest::{self, Refused};
 use crate::request::body;
+use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
 
 use known::{Key, Known};
@@ -152,7 +153,7 @@ async fn decode(
     };
     let size = body.len();
     let work = move || {
-        let decoded = with_snappy(&body, bytes_max, |inflated| match version {
+        let decoded = body::with_snappy(&body, bytes_max, |inflated| match version {
             Version::One => v1::decode(inflated, bounds, known.as_deref()),
             Version::Two => v2::decode(inflated, bounds),
         });
