@@ -2,7 +2,7 @@
 //! ARCHITECTURE.md in a form that can be checked.
 //!
 //!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ sql ─▶ wire ─▶ server ─▶ cli
-//!   base ─▶ learned ─▶ store          base ─▶ promql ─▶ ropewalk
+//!   base ─▶ learned ─▶ store          base ─▶ promql ─▶ ropewalk          wire ─▶ monitoring ─▶ prometheus
 //!
 //! Rules
 //! 1. A crate uses only the crates its row names; a crate without a row is refused. Tests may also use `testkit`.
@@ -92,14 +92,15 @@ const ROWS: &[Row] = &[
     ]),
     row("ropewalk-sql", Role::Embedded, &["ropewalk"]),
     row("ropewalk-wire", Role::Outer, &["ropewalk"]),
+    row("ropewalk-monitoring", Role::Outer, &["ropewalk", "ropewalk-wire"]),
     row("ropewalk-transactions", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-wire"]),
     row("ropewalk-http", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire"]),
     row("ropewalk-grpc", Role::Outer, &["ropewalk", "ropewalk-wire"]),
     row("ropewalk-postgres", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire"]),
     row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-wire"]),
-    row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-wire"]),
+    row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-wire", "ropewalk-monitoring"]),
     row("ropewalk-server", Role::Outer, &[
-        "ropewalk", "ropewalk-sql", "ropewalk-wire", "ropewalk-transactions", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
+        "ropewalk", "ropewalk-monitoring", "ropewalk-sql", "ropewalk-wire", "ropewalk-transactions", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
     ]),
     row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
     row("ropewalk-testkit", Role::Tool, &[]),

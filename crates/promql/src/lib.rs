@@ -38,7 +38,10 @@ pub use data::matcher::{MatchOp, Matcher, PATTERNS_BYTES_MAX, RegexError};
 pub use data::source::{
     Hints, Runs, STALE, STALE_BITS, Samples, Select, SeriesSet, Source, SourceError, is_stale,
 };
-pub use data::text::{duration as format_duration, float as format_float, parse_duration};
+pub use data::text::{
+    duration as format_duration, float as format_float, float_open_metrics as format_float_open_metrics,
+    parse_duration,
+};
 pub use error::Error;
 pub use options::Options;
 pub use query::{Answer, Query, Sample, Series, Value};

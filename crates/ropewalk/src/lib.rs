@@ -105,7 +105,7 @@ pub mod hooks {
 pub mod promql {
     pub use ropewalk_promql::*;
 
-    pub use crate::database::metrics::Metrics;
+    pub use crate::database::metrics::{Metrics, stored_histogram};
 }
 /// Time series: labels, batches of samples, matchers, selections.
 ///

@@ -22,8 +22,9 @@ use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
 use ropewalk_http::{Cors, Hosts, HttpSettings};
 use ropewalk_mongo::{Mongo, MongoSettings};
+use ropewalk_monitoring::{Config, ConfigError};
 use ropewalk_postgres::{Postgres, PostgresSettings, TempFileLimits};
-use ropewalk_prometheus::{ConfigError, Deltas, Prometheus, PrometheusSettings};
+use ropewalk_prometheus::{Deltas, Prometheus, PrometheusSettings};
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -618,7 +619,7 @@ fn postgres(service: &Service, settings: &Settings) -> Postgres {
 
 fn prometheus(service: &Service, settings: &Settings) -> Result<Prometheus, ServeError> {
     let prometheus = &settings.prometheus;
-    let config = prometheus.config.as_deref().map(ropewalk_prometheus::Config::read).transpose()?;
+    let config = prometheus.config.as_deref().map(Config::read).transpose()?;
     let settings = PrometheusSettings {
         store: prometheus.store.clone(),
         query_time: prometheus.query_time.0,

@@ -157,7 +157,7 @@ pub(crate) fn float_g(value: f64) -> String {
 }
 
 /// A quantile as a label value: in OpenMetrics' float format, always with a point or an exponent.
-pub(crate) fn float_open_metrics(value: f64) -> String {
+pub fn float_open_metrics(value: f64) -> String {
     let text = float_g(value);
     if text.contains(['e', '.']) || !value.is_finite() { text } else { format!("{text}.0") }
 }
@@ -299,4 +299,25 @@ fn parse_digits(digits: &str) -> Option<f64> {
 fn underscores_removed(digits: &str, after_prefix: bool) -> Option<String> {
     let bad = digits.ends_with('_') || digits.contains("__") || (!after_prefix && digits.starts_with('_'));
     (!bad).then(|| digits.replace('_', ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_as_prometheus_writes_them() {
+        for (ms, text) in [
+            (0, "0s"),
+            (500, "500ms"),
+            (15_000, "15s"),
+            (90_000, "1m30s"),
+            (90 * 86_400_000, "90d"),
+            (14 * 86_400_000, "2w"),
+            (365 * 86_400_000, "1y"),
+            (3_600_001, "1h1ms"),
+        ] {
+            assert_eq!(duration(ms), text);
+        }
+    }
 }

@@ -67,6 +67,29 @@ fn histogram(from: &series::Histogram) -> promql::Histogram {
     }
 }
 
+/// Converts a histogram of a query's result to the store's form.
+pub fn stored_histogram(from: &promql::Histogram) -> series::Histogram {
+    let buckets = |side: &[promql::Bucket]| {
+        side.iter().map(|b| series::Bucket { index: b.index, count: b.count }).collect()
+    };
+    series::Histogram {
+        hint: match from.hint {
+            promql::ResetHint::Unknown => series::ResetHint::Unknown,
+            promql::ResetHint::Reset => series::ResetHint::Reset,
+            promql::ResetHint::NotReset => series::ResetHint::NotReset,
+            promql::ResetHint::Gauge => series::ResetHint::Gauge,
+        },
+        schema: from.schema,
+        zero_threshold: from.zero_threshold,
+        zero_count: from.zero_count,
+        count: from.count,
+        sum: from.sum,
+        positive: buckets(&from.positive),
+        negative: buckets(&from.negative),
+        custom: from.custom.clone(),
+    }
+}
+
 /// Appends rows that summarize a chunk, with the number of samples of each row.
 ///
 /// Returns false, and appends nothing, if the chunk must be read sample by sample.

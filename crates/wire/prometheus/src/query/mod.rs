@@ -26,13 +26,13 @@ use ropewalk::promql::{
     self, Annotation, Answer, Error, Labels, Limits, Options, ParseError, Query, Severity, Spent, Stop, Value,
 };
 use ropewalk::series::{Exemplar, SeriesError};
+use ropewalk_monitoring::notation::put_time;
 
 use crate::App;
 use crate::query::range_cache::Steps;
 use crate::query::scheduler::Turn;
 use crate::query::stream::List;
 use crate::query::value::{put_matrix_row, put_value, put_vector_row};
-use crate::request::number::put_time;
 use crate::request::params::Params;
 use crate::request::response::{
     ApiError, HEAD, Kind, Notes, json, put_labels, put_list, put_tail, put_text, success,

@@ -8,7 +8,8 @@ use http_body_util::BodyExt as _;
 use ropewalk::Database;
 use ropewalk::hooks::{put_varint, zigzag};
 use ropewalk::series::{Matcher, Samples};
-use ropewalk_prometheus::{Config, Prometheus, PrometheusSettings};
+use ropewalk_monitoring::Config;
+use ropewalk_prometheus::{Prometheus, PrometheusSettings};
 use ropewalk_wire::{Caller, Limits, Service, ServiceSettings};
 use tower::ServiceExt;
 

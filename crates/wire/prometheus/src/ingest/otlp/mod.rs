@@ -22,15 +22,15 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use ropewalk::hooks::hex;
-use ropewalk::promql::STALE;
+use ropewalk::promql::{STALE, stored_histogram};
 use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
+use ropewalk_monitoring::notation::put_float;
 use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, METRIC_NAME};
 use crate::ingest::protobuf::{Fields, Malformed, Value, put_bytes, put_integer};
 use crate::ingest::{self, Read, Refused};
-use crate::query::value::stored_histogram;
 use crate::request::body;
 use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
@@ -342,7 +342,7 @@ fn any_value(value: Value<'_>, depth: usize) -> Result<String, Malformed> {
             3 => value.i64()?.to_string(),
             4 => {
                 let mut text = Vec::new();
-                crate::request::number::put_float(&mut text, value.f64()?);
+                put_float(&mut text, value.f64()?);
                 String::from_utf8_lossy(&text).into_owned()
             }
             5 => {

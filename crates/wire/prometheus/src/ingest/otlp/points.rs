@@ -3,11 +3,11 @@
 use std::hash::{DefaultHasher, Hasher};
 
 use ropewalk::hooks::hex;
-use ropewalk::promql::{Bucket, Histogram};
+use ropewalk::promql::{Bucket, Histogram, stored_histogram};
 use ropewalk::series::{Exemplar, Labels};
+use ropewalk_monitoring::notation::put_float;
 
 use crate::ingest::protobuf::{Fields, Malformed, Value};
-use crate::query::value::stored_histogram;
 
 use super::delta::Amount;
 use super::{Context, Pairs, Read, Way, attribute, names};
@@ -173,7 +173,7 @@ pub(crate) fn histogram(
     for (bound, count) in bounds.iter().zip(&counts) {
         total = total.saturating_add(*count);
         let mut le = Vec::new();
-        crate::request::number::put_float(&mut le, *bound);
+        put_float(&mut le, *bound);
         let (below, above): (Vec<_>, Vec<_>) =
             exemplars.into_iter().partition(|exemplar| exemplar.value <= *bound);
         exemplars = above;
@@ -294,7 +294,7 @@ pub(crate) fn summary(
     *budget = budget.checked_sub(spent).ok_or(Malformed("labels of the request are too long in all"))?;
     for (quantile, value) in quantiles {
         let mut text = Vec::new();
-        crate::request::number::put_float(&mut text, quantile);
+        put_float(&mut text, quantile);
         let text = String::from_utf8_lossy(&text);
         read.number((name, ""), &point.labels, Some(("quantile", &text)), &way, value, Vec::new());
     }

@@ -10,13 +10,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use ropewalk::promql::{self, Sample};
+use ropewalk::promql::{self, METRIC_NAME, Sample};
 
-use super::rules::{Rule, Stored};
-use super::template::{Known, Template};
-use crate::ingest::labels::METRIC_NAME;
+use super::group::Stored;
+use crate::config::rules::{AlertRule, Rule};
+use crate::config::template::Known;
 
 /// How long the end of an alert is sent to Alertmanager.
 const RESOLVED_TOLD_MS: i64 = 15 * 60 * 1000;
@@ -43,27 +42,20 @@ pub(super) fn resumed(hold_ms: i64, since_ms: i64, down_ms: i64, at_ms: i64) -> 
     }
 }
 
-/// The alerting part of a rule.
-#[derive(Debug, Clone)]
-pub(crate) struct AlertRule {
-    pub(crate) hold: Duration,
-    pub(crate) keep: Duration,
-    pub(crate) labels: Vec<(String, Template)>,
-    pub(crate) annotations: Vec<(String, Template)>,
-    /// As they are written in the rule file.
-    pub(crate) annotation_texts: BTreeMap<String, String>,
-}
-
 /// State of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum AlertState {
+    /// Its rule returns it, but not yet for the duration `for`.
     Pending,
+    /// It is sent to Alertmanager.
     Firing,
+    /// It has ended.
     Resolved,
 }
 
-impl State {
-    pub(crate) fn name(self) -> &'static str {
+impl AlertState {
+    /// The name in the API.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Firing => "firing",
@@ -74,14 +66,19 @@ impl State {
 
 /// One alert.
 #[derive(Debug, Clone)]
-pub(crate) struct Alert {
+pub struct Alert {
     /// The expression of its rule.
     pub(crate) query: String,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) annotations: BTreeMap<String, String>,
-    pub(crate) state: State,
-    pub(crate) value: f64,
-    pub(crate) active_ms: i64,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its state.
+    pub state: AlertState,
+    /// The value that its rule returned last.
+    pub value: f64,
+    /// When it began.
+    pub active_ms: i64,
     pub(crate) fired_ms: i64,
     pub(crate) resolved_ms: i64,
     /// The last evaluation that returned it.
@@ -119,7 +116,10 @@ impl Alerting {
         for (labels, sample) in rows {
             let Sample::Float(value) = sample else { continue };
             let (labels, annotations) = self.texts(rule, alert, &labels, value);
-            match alerts.iter_mut().find(|known| known.labels == labels && known.state != State::Resolved) {
+            match alerts
+                .iter_mut()
+                .find(|known| known.labels == labels && known.state != AlertState::Resolved)
+            {
                 Some(known) => {
                     (known.value, known.annotations, known.seen_ms) = (value, annotations, at_ms);
                 }
@@ -130,7 +130,7 @@ impl Alerting {
                         query: rule.query.expr().to_string(),
                         labels,
                         annotations,
-                        state: State::Pending,
+                        state: AlertState::Pending,
                         value,
                         active_ms,
                         fired_ms: 0,
@@ -146,21 +146,21 @@ impl Alerting {
         for one in alerts.iter_mut() {
             let seen = one.seen_ms == at_ms;
             match one.state {
-                State::Pending if seen && at_ms - one.active_ms >= hold => {
-                    (one.state, one.fired_ms) = (State::Firing, at_ms);
+                AlertState::Pending if seen && at_ms - one.active_ms >= hold => {
+                    (one.state, one.fired_ms) = (AlertState::Firing, at_ms);
                 }
-                State::Firing if !seen && at_ms - one.seen_ms >= keep.max(1) => {
-                    (one.state, one.resolved_ms) = (State::Resolved, at_ms);
+                AlertState::Firing if !seen && at_ms - one.seen_ms >= keep.max(1) => {
+                    (one.state, one.resolved_ms) = (AlertState::Resolved, at_ms);
                 }
                 _ => {}
             }
         }
         alerts.retain(|one| match one.state {
-            State::Pending => one.seen_ms == at_ms,
-            State::Firing => true,
-            State::Resolved => at_ms - one.resolved_ms <= RESOLVED_TOLD_MS,
+            AlertState::Pending => one.seen_ms == at_ms,
+            AlertState::Firing => true,
+            AlertState::Resolved => at_ms - one.resolved_ms <= RESOLVED_TOLD_MS,
         });
-        alerts.iter().filter(|one| one.state != State::Resolved).flat_map(series).collect()
+        alerts.iter().filter(|one| one.state != AlertState::Resolved).flat_map(series).collect()
     }
 
     fn texts(
@@ -201,21 +201,21 @@ impl Alerting {
     pub(crate) fn active(&self, number: usize) -> Vec<Alert> {
         let alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
         let of_rule = alerts.get(&number).into_iter().flatten();
-        of_rule.filter(|alert| alert.state != State::Resolved).cloned().collect()
+        of_rule.filter(|alert| alert.state != AlertState::Resolved).cloned().collect()
     }
 
     /// Alerts due to be sent: firing ones again after `again_ms`, and ended ones. Marks them as sent.
-    pub(super) fn to_tell(&self, at_ms: i64, again_ms: i64) -> Vec<Alert> {
+    pub(crate) fn to_tell(&self, at_ms: i64, again_ms: i64) -> Vec<Alert> {
         let mut alerts = self.alerts.lock().unwrap_or_else(PoisonError::into_inner);
         let due = |alert: &Alert| match alert.state {
-            State::Pending => false,
-            State::Resolved => !alert.end_told || at_ms - alert.told_ms >= again_ms,
-            State::Firing => alert.told_ms == 0 || at_ms - alert.told_ms >= again_ms,
+            AlertState::Pending => false,
+            AlertState::Resolved => !alert.end_told || at_ms - alert.told_ms >= again_ms,
+            AlertState::Firing => alert.told_ms == 0 || at_ms - alert.told_ms >= again_ms,
         };
         let all = alerts.values_mut().flatten().filter(|alert| due(alert));
         all.map(|alert| {
             alert.told_ms = at_ms;
-            alert.end_told = alert.state == State::Resolved;
+            alert.end_told = alert.state == AlertState::Resolved;
             alert.clone()
         })
         .collect()
@@ -241,7 +241,9 @@ fn series(alert: &Alert) -> [Stored; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::template::Template;
     use ropewalk::promql::{Options, Query};
+    use std::time::Duration;
 
     #[test]
     fn downtime_does_not_count_toward_for() {
@@ -281,17 +283,17 @@ mod tests {
                 alerting.to_tell(at_s * 1000, 60_000).iter().map(|alert| alert.state).collect();
             (series, alerting.active(0).first().map(|alert| alert.state), told)
         };
-        assert_eq!(step(given(), 0), (2, Some(State::Pending), vec![]));
-        assert_eq!(step(given(), 30), (2, Some(State::Pending), vec![]));
+        assert_eq!(step(given(), 0), (2, Some(AlertState::Pending), vec![]));
+        assert_eq!(step(given(), 30), (2, Some(AlertState::Pending), vec![]));
         assert_eq!(step(vec![], 45), (0, None, vec![]));
-        assert_eq!(step(given(), 60), (2, Some(State::Pending), vec![]));
-        assert_eq!(step(given(), 120), (2, Some(State::Firing), vec![State::Firing]));
-        assert_eq!(step(given(), 150), (2, Some(State::Firing), vec![]));
-        assert_eq!(step(vec![], 165), (2, Some(State::Firing), vec![]));
-        assert_eq!(step(vec![], 180), (0, None, vec![State::Resolved]));
+        assert_eq!(step(given(), 60), (2, Some(AlertState::Pending), vec![]));
+        assert_eq!(step(given(), 120), (2, Some(AlertState::Firing), vec![AlertState::Firing]));
+        assert_eq!(step(given(), 150), (2, Some(AlertState::Firing), vec![]));
+        assert_eq!(step(vec![], 165), (2, Some(AlertState::Firing), vec![]));
+        assert_eq!(step(vec![], 180), (0, None, vec![AlertState::Resolved]));
         assert_eq!(step(vec![], 195), (0, None, vec![]));
-        assert_eq!(step(vec![], 240), (0, None, vec![State::Resolved]));
+        assert_eq!(step(vec![], 240), (0, None, vec![AlertState::Resolved]));
         assert_eq!(step(vec![], 1500), (0, None, vec![]));
-        assert_eq!(step(given(), 1515), (2, Some(State::Pending), vec![]));
+        assert_eq!(step(given(), 1515), (2, Some(AlertState::Pending), vec![]));
     }
 }

@@ -1,22 +1,23 @@
 //! The server's HTTP client: for targets, discovery and Alertmanager. One request, one connection, one time
 //! limit and one byte limit, which include redirections.
 
+use std::io::Read as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION};
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Limited};
+use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use ropewalk_wire::inflated_bytes_max;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-use crate::request::body::{Encoding, inflate};
 
 /// A response.
 pub(crate) struct Answer {
@@ -38,6 +39,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) follow: bool,
 }
 
+/// Largest window of a zstd body, as a power of two: 8 MiB, as RFC 8878 requires of every decoder.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// As in Go, and so in Prometheus.
 const REDIRECTIONS_MAX: usize = 10;
 
@@ -95,7 +98,7 @@ async fn answer(ask: &Ask<'_>, uri: &Uri, is_first_host: bool) -> Result<Respons
     for (name, value) in ask.headers.iter().filter(|(name, _)| told(name)) {
         request = request.header(*name, value);
     }
-    let request = request.body(Body::from(ask.body.clone())).map_err(|error| error.to_string())?;
+    let request = request.body(Full::new(ask.body.clone())).map_err(|error| error.to_string())?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((bare, port)).await.map_err(|error| format!("{host}:{port}: {error}"))?;
     let response = if tls {
@@ -109,7 +112,7 @@ async fn answer(ask: &Ask<'_>, uri: &Uri, is_first_host: bool) -> Result<Respons
     Ok(response)
 }
 
-async fn send<S>(stream: S, request: Request<Body>) -> Result<Response<Incoming>, String>
+async fn send<S>(stream: S, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -126,10 +129,30 @@ async fn read(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, 
     let text = |value: Option<&HeaderValue>| {
         value.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
     };
-    let encoding = Encoding::of(&head.headers)
-        .ok_or_else(|| format!("Content-Encoding {:?}", text(head.headers.get(CONTENT_ENCODING))))?;
-    let body = inflate(encoding, &packed, bytes_max).map_err(|error| error.message)?.to_vec();
+    let encoding = text(head.headers.get(CONTENT_ENCODING)).trim().to_ascii_lowercase();
+    let body = inflate(&encoding, &packed, bytes_max)?;
     Ok(Answer { status: head.status, content_type: text(head.headers.get("content-type")), body })
+}
+
+/// Decompresses a body within the limits of requests to the server.
+fn inflate(encoding: &str, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, String> {
+    let bytes_max = inflated_bytes_max(packed.len(), bytes_max);
+    let most = bytes_max as u64 + 1;
+    let mut body = Vec::new();
+    let done = match encoding {
+        "" | "identity" => return Ok(packed.to_vec()),
+        "gzip" | "x-gzip" => MultiGzDecoder::new(packed).take(most).read_to_end(&mut body),
+        "zstd" => zstd::stream::read::Decoder::with_buffer(packed).and_then(|mut decoder| {
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
+            decoder.take(most).read_to_end(&mut body)
+        }),
+        other => return Err(format!("Content-Encoding {other:?}")),
+    };
+    done.map_err(|error| format!("the body could not be inflated: {error}"))?;
+    if body.len() > bytes_max {
+        return Err(format!("the body is over the limit of {bytes_max} bytes"));
+    }
+    Ok(body)
 }
 
 /// Trusts the root certificates of the system.

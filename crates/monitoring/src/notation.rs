@@ -1,11 +1,14 @@
-//! Formats numbers as Prometheus does: Go's shortest form, `+Inf`, `-Inf`, `NaN`; times as seconds with up to
-//! three decimals.
+//! Numbers, times and durations as Prometheus reads and writes them: Go's shortest form, `+Inf`, `-Inf`,
+//! `NaN`; times as seconds with up to three decimals.
 
 use std::io::Write;
 
-/// A float as Go's `strconv` formats it with `f` and the least digits; very large and very small ones with
-/// `e`.
-pub(crate) fn put_float(out: &mut Vec<u8>, value: f64) {
+use ropewalk::promql;
+
+/// A float as Go's `strconv` formats it with `f` and the least digits.
+///
+/// Very large and very small ones have an exponent.
+pub fn put_float(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         return out.extend_from_slice(b"NaN");
     }
@@ -38,23 +41,8 @@ fn two_digits(out: &mut Vec<u8>, start: usize) {
     out.extend_from_slice(digits);
 }
 
-/// A float as OpenMetrics formats bounds: at least one decimal, or an exponent where Go's `g` has one.
-pub(crate) fn open_metrics_float(value: f64) -> String {
-    let mut out = Vec::new();
-    let exponent =
-        format!("{value:e}").rsplit_once('e').and_then(|(_, exponent)| exponent.parse::<i32>().ok());
-    match exponent {
-        Some(exponent) if value != 0.0 && !(-4..6).contains(&exponent) => put_exponent(&mut out, value),
-        _ => put_float(&mut out, value),
-    }
-    if value.is_finite() && !out.iter().any(|byte| matches!(byte, b'.' | b'e')) {
-        out.extend_from_slice(b".0");
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// A float with an exponent, whatever its size: `1e+00`.
-pub(crate) fn put_exponent(out: &mut Vec<u8>, value: f64) {
+/// A float with an exponent, also where the shortest form has none: `1e+00`.
+pub fn put_exponent(out: &mut Vec<u8>, value: f64) {
     if !value.is_finite() {
         return put_float(out, value);
     }
@@ -65,7 +53,7 @@ pub(crate) fn put_exponent(out: &mut Vec<u8>, value: f64) {
 }
 
 /// A time in milliseconds as JSON number of seconds: `1435781451.781`, `-0.005`, `7`.
-pub(crate) fn put_time(out: &mut Vec<u8>, time_ms: i64) {
+pub fn put_time(out: &mut Vec<u8>, time_ms: i64) {
     if time_ms < 0 {
         out.push(b'-');
     }
@@ -78,13 +66,31 @@ pub(crate) fn put_time(out: &mut Vec<u8>, time_ms: i64) {
 }
 
 /// Parses a number as Prometheus does: decimal, `Inf`, `NaN` in any case.
-pub(crate) fn parse_float(text: &str) -> Option<f64> {
+pub fn parse_float(text: &str) -> Option<f64> {
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
     let named = body.starts_with(|c: char| c.is_ascii_alphabetic());
     if named && !["inf", "infinity", "nan"].iter().any(|name| body.eq_ignore_ascii_case(name)) {
         return None;
     }
     text.parse().ok()
+}
+
+/// A duration in milliseconds, from seconds as a number or from `1h30m`.
+///
+/// As a number it may be negative or zero.
+///
+/// # Errors
+/// The text of the error.
+pub fn parse_duration(text: &str) -> Result<i64, String> {
+    let refuse = |why: &str| format!("cannot parse {text:?} to a valid duration{why}");
+    let Some(seconds) = parse_float(text) else {
+        return promql::parse_duration(text).map_err(|_| refuse(""));
+    };
+    let nanos = seconds * 1e9;
+    if nanos.is_nan() || nanos.abs() >= i64::MAX as f64 {
+        return Err(refuse(". It overflows int64"));
+    }
+    Ok((seconds * 1000.0).round() as i64)
 }
 
 #[cfg(test)]
@@ -113,7 +119,7 @@ mod tests {
             (f64::INFINITY, "+Inf"),
             (f64::NAN, "NaN"),
         ] {
-            assert_eq!(open_metrics_float(value), text);
+            assert_eq!(promql::format_float_open_metrics(value), text);
         }
         let mut out = Vec::new();
         [1.0, 0.0, 1234.5, -0.25, f64::NEG_INFINITY].iter().for_each(|value| {
@@ -172,5 +178,25 @@ mod tests {
         assert_eq!(parse_float("infinite"), None);
         assert_eq!(parse_float("e5"), None);
         assert_eq!(parse_float(""), None);
+    }
+
+    #[test]
+    fn durations() {
+        for (text, ms) in [
+            ("15s", 15_000),
+            ("1h30m", 5_400_000),
+            ("1y2w3d4h5m6s7ms", 31_536_000_000 + 1_209_600_000 + 259_200_000 + 14_706_007),
+            ("0", 0),
+            ("0s", 0),
+            ("60", 60_000),
+            ("0.5", 500),
+            ("-5", -5_000),
+        ] {
+            assert_eq!(parse_duration(text), Ok(ms), "{text}");
+        }
+        for text in ["", "s", "1x", "30m1h", "1h1h", "1.5h", "-5m", " 5m", "5m ", "99999999999y"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+        assert!(parse_duration("1e10").unwrap_err().ends_with("It overflows int64"));
     }
 }

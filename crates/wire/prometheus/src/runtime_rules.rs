@@ -10,23 +10,20 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
 use ropewalk::engine::{Keyspace, KeyspaceOptions};
-use ropewalk::promql::{Options, Query};
 use ropewalk::series::{LabelsRef, Matcher};
 use ropewalk::{Database, Durability};
+use ropewalk_monitoring::DerivedMetric;
 use ropewalk_wire::{Code, WireError};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
-use super::rules::{Group, Rule};
 use crate::App;
 use crate::query::names;
 use crate::request::body;
-use crate::request::response::{ApiError, Notes, success};
+use crate::request::response::{ApiError, Kind, Notes, success};
 
 const KEYSPACE: &str = "prometheus";
 const DROPS: &[u8] = b"drop-rules";
@@ -59,44 +56,28 @@ impl Drops {
     }
 }
 
-/// A derived metric's query and interval.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Derived {
-    query: String,
-    interval_ms: u64,
-}
-
 /// All rules set by clients.
-pub(crate) struct Kept {
+pub(crate) struct RuntimeRules {
     keyspace: Keyspace,
     drops: RwLock<Arc<Drops>>,
-    derived: watch::Sender<BTreeMap<String, Derived>>,
     /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
 }
 
-impl Kept {
-    /// Reads the stored rules.
-    pub(crate) fn open(db: &Database) -> Result<Self, WireError> {
+impl RuntimeRules {
+    /// Reads the stored rules, and the derived metrics.
+    pub(crate) fn open(db: &Database) -> Result<(Self, BTreeMap<String, DerivedMetric>), WireError> {
         let keyspace = db.keyspace(KEYSPACE, KeyspaceOptions::default())?;
         let snapshot = db.snapshot();
         let texts: Vec<String> = read(&snapshot, keyspace, DROPS)?;
-        let derived: BTreeMap<String, Derived> = read(&snapshot, keyspace, DERIVED)?;
+        let derived = read(&snapshot, keyspace, DERIVED)?;
         let drops = Drops::new(&texts).map_err(|error| WireError::new(Code::Internal, error.message))?;
-        Ok(Self {
-            keyspace,
-            drops: RwLock::new(Arc::new(drops)),
-            derived: watch::Sender::new(derived),
-            changing: tokio::sync::Mutex::default(),
-        })
+        let (drops, changing) = (RwLock::new(Arc::new(drops)), tokio::sync::Mutex::default());
+        Ok((Self { keyspace, drops, changing }, derived))
     }
 
     pub(crate) fn drops(&self) -> Arc<Drops> {
         self.drops.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(super) fn derived(&self) -> watch::Receiver<BTreeMap<String, Derived>> {
-        self.derived.subscribe()
     }
 
     fn drop_texts(&self) -> Vec<String> {
@@ -116,7 +97,7 @@ fn read<T: Default + for<'de> Deserialize<'de>>(
 
 async fn write<T: Serialize>(app: &App, key: &'static [u8], value: &T) -> Result<(), ApiError> {
     let json = serde_json::to_vec(value).map_err(|error| ApiError::bad(error.to_string()))?;
-    let (db, keyspace) = (app.service.database().clone(), app.kept.keyspace);
+    let (db, keyspace) = (app.service.database().clone(), app.runtime_rules.keyspace);
     let written = app.wait_for(move || db.put(keyspace, key, &json, Durability::Sync)).await?;
     written.map(drop).map_err(|error| WireError::from(error).into())
 }
@@ -133,7 +114,7 @@ fn shown<T: Serialize>(value: &T) -> Response {
 
 /// `GET /api/v1/config/drop-rules`.
 pub(crate) async fn drop_rules(State(app): State<App>) -> Result<Response, ApiError> {
-    Ok(shown(&app.kept.drop_texts()))
+    Ok(shown(&app.runtime_rules.drop_texts()))
 }
 
 /// `POST /api/v1/config/drop-rules`.
@@ -148,8 +129,8 @@ pub(crate) async fn remove_drop_rule(State(app): State<App>, request: Request) -
 
 async fn change_drops(app: &App, request: Request, add: bool) -> Result<Response, ApiError> {
     let rule = text(app, request).await?;
-    let _alone = app.kept.changing.lock().await;
-    let mut texts = app.kept.drop_texts();
+    let _alone = app.runtime_rules.changing.lock().await;
+    let mut texts = app.runtime_rules.drop_texts();
     let known = texts.iter().position(|known| *known == rule);
     match (add, known) {
         (true, Some(_)) => {}
@@ -159,19 +140,18 @@ async fn change_drops(app: &App, request: Request, add: bool) -> Result<Response
         (true, None) => texts.push(rule),
         (false, Some(at)) => drop(texts.remove(at)),
         (false, None) => {
-            return Err(ApiError::new(crate::request::response::Kind::NotFound, "there is no such rule"));
+            return Err(ApiError::new(Kind::NotFound, "there is no such rule"));
         }
     }
     let drops = Drops::new(&texts)?;
     write(app, DROPS, &texts).await?;
-    *app.kept.drops.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(drops);
+    *app.runtime_rules.drops.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(drops);
     Ok(shown(&texts))
 }
 
 /// `GET /api/v1/config/derived-metrics`.
 pub(crate) async fn derived_metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    let all = app.kept.derived.borrow().clone();
-    Ok(shown(&all))
+    Ok(shown(&app.monitoring.derived_metrics()))
 }
 
 /// `POST /api/v1/config/derived-metrics`.
@@ -188,10 +168,10 @@ pub(crate) async fn add_derived_metric(
         ApiError::bad(format!("the interval has to be a number of milliseconds from {INTERVAL_MS_MIN}"))
     })?;
     let (name, query) = (name.trim().to_owned(), query.trim().to_owned());
-    let derived = Derived { query, interval_ms };
-    group(&name, &derived).map_err(ApiError::bad)?;
-    let _alone = app.kept.changing.lock().await;
-    let mut all = app.kept.derived.borrow().clone();
+    let derived = DerivedMetric { query, interval_ms };
+    derived.group(&name).map_err(ApiError::bad)?;
+    let _alone = app.runtime_rules.changing.lock().await;
+    let mut all = app.monitoring.derived_metrics();
     if all.len() >= RULES_MAX && !all.contains_key(&name) {
         return Err(ApiError::bad(format!(
             "there are {RULES_MAX} derived metrics, and no more are possible"
@@ -207,33 +187,17 @@ pub(crate) async fn remove_derived_metric(
     request: Request,
 ) -> Result<Response, ApiError> {
     let name = text(&app, request).await?;
-    let _alone = app.kept.changing.lock().await;
-    let mut all = app.kept.derived.borrow().clone();
+    let _alone = app.runtime_rules.changing.lock().await;
+    let mut all = app.monitoring.derived_metrics();
     if all.remove(&name).is_none() {
-        return Err(ApiError::new(crate::request::response::Kind::NotFound, "there is no such metric"));
+        return Err(ApiError::new(Kind::NotFound, "there is no such metric"));
     }
     change_derived(&app, all).await
 }
 
-async fn change_derived(app: &App, all: BTreeMap<String, Derived>) -> Result<Response, ApiError> {
+async fn change_derived(app: &App, all: BTreeMap<String, DerivedMetric>) -> Result<Response, ApiError> {
     write(app, DERIVED, &all).await?;
-    app.kept.derived.send_replace(all.clone());
-    Ok(shown(&all))
-}
-
-/// A derived metric as a group of one recording rule.
-pub(super) fn group(name: &str, derived: &Derived) -> Result<Group, String> {
-    if name.is_empty() {
-        return Err("a derived metric needs a name".to_owned());
-    }
-    let query = Query::parse(&derived.query, Options::default()).map_err(|error| error.to_string())?;
-    let rule = Rule { name: name.to_owned(), query, labels: BTreeMap::new(), alert: None };
-    Ok(Group {
-        name: name.to_owned(),
-        file: "derived-metrics".to_owned(),
-        interval: Duration::from_millis(derived.interval_ms),
-        offset_ms: 0,
-        limit: 0,
-        rules: vec![rule],
-    })
+    let response = shown(&all);
+    app.monitoring.set_derived_metrics(all);
+    Ok(response)
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::request::number;
+use crate::notation;
 
 /// A text with placeholders.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,7 +110,7 @@ impl Filled {
     fn number(&self) -> f64 {
         match self {
             Self::Number(number) => *number,
-            Self::Text(text) => number::parse_float(text).unwrap_or(f64::NAN),
+            Self::Text(text) => notation::parse_float(text).unwrap_or(f64::NAN),
         }
     }
 }
@@ -118,7 +118,7 @@ impl Filled {
 /// Formats a number like the API.
 fn plain(value: f64) -> String {
     let mut out = Vec::new();
-    number::put_float(&mut out, value);
+    notation::put_float(&mut out, value);
     String::from_utf8_lossy(&out).into_owned()
 }
 

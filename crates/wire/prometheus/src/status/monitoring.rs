@@ -1,23 +1,22 @@
-//! API responses for jobs, rules and alerts.
+//! Targets, rules and alerts over HTTP, and the reload of their configuration.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
+use ropewalk::promql::format_duration;
 use ropewalk::series::Matcher;
+use ropewalk_monitoring::notation::put_exponent;
+use ropewalk_monitoring::{Alert, AlertState, GroupState, RuleHealth};
 use serde_json::{Value, json};
 
-use super::RuleHealth;
-use super::alerts::{self, Alert};
-use super::rules::GroupState;
 use crate::App;
 use crate::query::names;
-use crate::request::number::put_exponent;
 use crate::request::params::Params;
-use crate::request::response::{ApiError, Notes, success};
-use crate::request::time::duration;
+use crate::request::response::{ApiError, Kind, Notes, Plain, success};
 
 fn data(value: &Value) -> Response {
     success(&Notes::default(), |out| out.extend_from_slice(value.to_string().as_bytes()))
@@ -36,6 +35,11 @@ fn number(value: f64) -> String {
 
 fn seconds(time: Duration) -> Value {
     json!(time.as_secs_f64())
+}
+
+/// A duration such as `1m30s`.
+fn span(time: Duration) -> String {
+    format_duration(time.as_millis() as i64)
 }
 
 /// Token of a page of groups.
@@ -68,7 +72,7 @@ pub(crate) async fn rules(State(app): State<App>, params: Params) -> Result<Resp
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let (from, mut begun, mut next) = (params.get("group_next_token"), false, None);
     let mut groups = Vec::new();
-    for state in app.jobs.groups().iter() {
+    for state in app.monitoring.groups().iter() {
         let group = &state.group;
         begun |= from.is_none_or(|from| from == token(&group.file, &group.name));
         if !begun {
@@ -77,7 +81,7 @@ pub(crate) async fn rules(State(app): State<App>, params: Params) -> Result<Resp
         if !asked("rule_group[]", &group.name) || !asked("file[]", &group.file) {
             continue;
         }
-        let health = state.health.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let health = state.health();
         let rules: Vec<Value> = group
             .rules
             .iter()
@@ -126,9 +130,9 @@ fn rule(state: &GroupState, number: usize, health: Option<&RuleHealth>, exclude:
         fields.insert("lastError".to_owned(), json!(error));
     }
     if let Some(alert) = &rule.alert {
-        let active = state.alerting.active(number);
+        let active = state.alerts(number);
         let worst = active.iter().map(|alert| alert.state);
-        let firing = worst.clone().any(|state| state == alerts::State::Firing);
+        let firing = worst.clone().any(|state| state == AlertState::Firing);
         let word = if firing {
             "firing"
         } else if active.is_empty() {
@@ -155,17 +159,16 @@ fn shown_alert(alert: &Alert) -> Value {
 
 /// `alerts`: those that have not ended.
 pub(crate) async fn alerts(State(app): State<App>) -> Result<Response, ApiError> {
-    let states = app.jobs.groups();
-    let all = states
-        .iter()
-        .flat_map(|state| (0..state.group.rules.len()).flat_map(|number| state.alerting.active(number)));
+    let states = app.monitoring.groups();
+    let all =
+        states.iter().flat_map(|state| (0..state.group.rules.len()).flat_map(|number| state.alerts(number)));
     let all: Vec<Value> = all.map(|alert| shown_alert(&alert)).collect();
     Ok(data(&json!({ "alerts": all })))
 }
 
 /// `alertmanagers`: the configured Alertmanagers.
 pub(crate) async fn alertmanagers(State(app): State<App>) -> Result<Response, ApiError> {
-    let config = app.jobs.config();
+    let config = app.monitoring.config();
     let active: Vec<Value> = config.alertmanagers.iter().map(|one| json!({ "url": one.url })).collect();
     Ok(data(&json!({ "activeAlertmanagers": active, "droppedAlertmanagers": [] })))
 }
@@ -174,8 +177,8 @@ pub(crate) async fn alertmanagers(State(app): State<App>) -> Result<Response, Ap
 pub(crate) async fn targets(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let (mut active, mut dropped, mut counts) = (Vec::new(), Vec::new(), serde_json::Map::new());
     let state = params.get("state").unwrap_or("any");
-    let config = app.jobs.config();
-    let pools = app.jobs.pools.lock().unwrap_or_else(PoisonError::into_inner);
+    let config = app.monitoring.config();
+    let pools = app.monitoring.pools();
     for job in &config.jobs {
         let Some(pool) = pools.get(&job.name) else { continue };
         counts.insert(job.name.clone(), json!(pool.dropped.len()));
@@ -191,7 +194,7 @@ pub(crate) async fn targets(State(app): State<App>, params: Params) -> Result<Re
                     "discoveredLabels": target.discovered, "labels": target.labels, "scrapePool": job.name,
                     "scrapeUrl": target.url, "globalUrl": target.url, "lastError": error.unwrap_or_default(),
                     "lastScrape": moment(health.at_ms), "lastScrapeDuration": seconds(health.took), "health": word,
-                    "scrapeInterval": duration(job.interval), "scrapeTimeout": duration(job.timeout),
+                    "scrapeInterval": span(job.interval), "scrapeTimeout": span(job.timeout),
                 })
             }));
         }
@@ -206,8 +209,15 @@ pub(crate) async fn targets(State(app): State<App>, params: Params) -> Result<Re
 
 /// `scrape_pools`: the names of the jobs.
 pub(crate) async fn scrape_pools(State(app): State<App>) -> Result<Response, ApiError> {
-    let config = app.jobs.config();
+    let config = app.monitoring.config();
     let mut names: Vec<&str> = config.jobs.iter().map(|job| job.name.as_str()).collect();
     names.sort_unstable();
     Ok(data(&json!({ "scrapePools": names })))
+}
+
+/// `POST /-/reload`.
+pub(crate) async fn reload(State(app): State<App>) -> Result<StatusCode, Plain> {
+    let done = app.monitoring.clone().reload(app).await;
+    done.map_err(|error| ApiError::new(Kind::Internal, format!("failed to reload config: {error}")))?;
+    Ok(StatusCode::OK)
 }

@@ -3,16 +3,22 @@
 //! Unsupported fields are rejected by name when the file is read. Supported discovery is `static_configs`,
 //! `file_sd_configs` and `http_sd_configs`; remote write and remote read are not.
 
+pub(crate) mod derived;
+pub(crate) mod relabel;
+pub(crate) mod rules;
+pub(crate) mod template;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ropewalk::series::{Labels, SampleBatch};
+use ropewalk::series::{Labels, METRIC_NAME, SampleBatch};
 use serde::{Deserialize, Deserializer};
 
-use super::relabel::{Relabel, RelabelConfig, relabel};
-use crate::ingest::Refused;
-use crate::ingest::labels::METRIC_NAME;
+use relabel::{Relabel, RelabelConfig, relabel};
+use rules::RuleGroup;
+
+use crate::notation::parse_duration;
 
 /// A configuration file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +29,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    pub(super) fn new(path: &Path, what: impl std::fmt::Display) -> Self {
+    pub(crate) fn new(path: &Path, what: impl std::fmt::Display) -> Self {
         Self { path: path.display().to_string(), what: what.to_string() }
     }
 }
@@ -35,7 +41,7 @@ pub(crate) struct Span(pub(crate) Duration);
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
-        let ms = crate::request::time::parse_duration(&text).ok().and_then(|ms| u64::try_from(ms).ok());
+        let ms = parse_duration(&text).ok().and_then(|ms| u64::try_from(ms).ok());
         let ms =
             ms.ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no duration such as 15s")))?;
         Ok(Self(Duration::from_millis(ms)))
@@ -202,10 +208,13 @@ struct AlertmanagerConfig {
 
 /// One scrape job, ready to run: its targets and how they are scraped.
 #[derive(Debug, Clone)]
-pub(crate) struct Job {
-    pub(crate) name: String,
-    pub(crate) interval: Duration,
-    pub(crate) timeout: Duration,
+pub struct ScrapeJob {
+    /// The value of the label `job`.
+    pub name: String,
+    /// Time between two scrapes.
+    pub interval: Duration,
+    /// Time limit of a scrape.
+    pub timeout: Duration,
     pub(crate) path: String,
     pub(crate) scheme: String,
     pub(crate) params: BTreeMap<String, Vec<String>>,
@@ -225,9 +234,9 @@ pub(crate) struct Job {
     written: ScrapeConfig,
 }
 
-impl Job {
+impl ScrapeJob {
     /// True when both do the same: the written form, the global defaults that it takes, and the secrets.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         let of = |job: &Self| (job.interval, job.timeout);
         of(self) == of(other)
             && self.authorization == other.authorization
@@ -240,20 +249,25 @@ impl Job {
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     /// The file that it was read from, if any.
-    pub(crate) path: Option<PathBuf>,
-    pub(crate) text: String,
-    pub(crate) jobs: Vec<Job>,
-    pub(crate) groups: Vec<super::rules::Group>,
-    pub(crate) external_labels: BTreeMap<String, String>,
+    pub path: Option<PathBuf>,
+    /// The text of the file. It may contain passwords.
+    pub text: String,
+    /// The scrape jobs, each with a different name.
+    pub jobs: Vec<ScrapeJob>,
+    pub(crate) groups: Vec<RuleGroup>,
+    /// Labels for alerts and federation.
+    pub external_labels: BTreeMap<String, String>,
     pub(crate) alert_relabel: Vec<Relabel>,
-    pub(crate) alertmanagers: Vec<Alertmanager>,
+    /// The receivers of alerts.
+    pub alertmanagers: Vec<Alertmanager>,
     ingest_relabel: Vec<Relabel>,
 }
 
 /// An Alertmanager to which alerts are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Alertmanager {
-    pub(crate) url: String,
+pub struct Alertmanager {
+    /// The URL that alerts are posted to.
+    pub url: String,
     pub(crate) timeout: Duration,
 }
 
@@ -284,12 +298,12 @@ impl Config {
         }
         let mut known = BTreeSet::new();
         for pattern in &file.rule_files {
-            for rules in paths(&here.join(pattern))? {
+            for file_path in paths(&here.join(pattern))? {
                 // A file that matches two patterns is read once.
-                if !known.insert(rules.clone()) {
+                if !known.insert(file_path.clone()) {
                     continue;
                 }
-                config.groups.extend(super::rules::read(&rules, global.evaluation_interval.0)?);
+                config.groups.extend(rules::read(&file_path, global.evaluation_interval.0)?);
             }
         }
         let relabel = Relabel::all(&file.alerting.alert_relabel_configs);
@@ -303,12 +317,13 @@ impl Config {
     }
 
     /// True when [`Config::relabel_pushed`] does anything.
-    pub(crate) fn relabels_pushed(&self) -> bool {
+    pub fn relabels_pushed(&self) -> bool {
         !self.ingest_relabel.is_empty()
     }
 
-    /// Relabels what clients push, and removes series that are dropped or lose their metric name.
-    pub(crate) fn relabel_pushed(&self, batch: &mut SampleBatch, refused: &mut Refused) {
+    /// Relabels samples that clients push, and removes series that are dropped or lose their metric name.
+    /// `refuse` receives the reason for each series whose new labels are invalid.
+    pub fn relabel_pushed(&self, batch: &mut SampleBatch, mut refuse: impl FnMut(String)) {
         if self.ingest_relabel.is_empty() {
             return;
         }
@@ -318,20 +333,20 @@ impl Config {
             if !after.contains_key(METRIC_NAME) {
                 return None;
             }
-            Labels::new(&after).map_err(|error| refused.add(1, || error.to_string())).ok()
+            Labels::new(&after).map_err(|error| refuse(error.to_string())).ok()
         });
     }
 }
 
 /// Reads a YAML file: its text and its value.
-pub(super) fn yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<(String, T), ConfigError> {
+pub(crate) fn yaml<T: serde::de::DeserializeOwned>(path: &Path) -> Result<(String, T), ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|error| ConfigError::new(path, error))?;
     let value = serde_saphyr::from_str(&text).map_err(|error| ConfigError::new(path, error))?;
     Ok((text, value))
 }
 
 /// The files that match a path whose last part may contain one `*`.
-pub(super) fn paths(pattern: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+pub(crate) fn paths(pattern: &Path) -> Result<Vec<PathBuf>, ConfigError> {
     let name = pattern.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((before, after)) = name.split_once('*') else { return Ok(vec![pattern.to_owned()]) };
     let dir = pattern.parent().unwrap_or(Path::new("."));
@@ -362,7 +377,7 @@ fn secret(given: &Option<String>, file: &Option<PathBuf>, here: &Path) -> Result
 }
 
 impl ScrapeConfig {
-    fn ready(&self, global: &Global, here: &Path) -> Result<Job, String> {
+    fn ready(&self, global: &Global, here: &Path) -> Result<ScrapeJob, String> {
         let named = |what: String| format!("job {:?}: {what}", self.job_name);
         let interval = self.scrape_interval.unwrap_or(global.scrape_interval).0;
         let timeout = self.scrape_timeout.unwrap_or(Span(global.scrape_timeout.0.min(interval))).0;
@@ -396,7 +411,7 @@ impl ScrapeConfig {
             sd.files = sd.files.iter().map(|file| here.join(file)).collect();
             sd
         });
-        Ok(Job {
+        Ok(ScrapeJob {
             name: self.job_name.clone(),
             interval,
             timeout,

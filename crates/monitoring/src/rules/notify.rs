@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::Method;
+use bytes::Bytes;
+use http::Method;
 
-use super::alerts::{Alert, State};
-use super::client::{self, Ask};
-use super::config::Config;
-use super::relabel::relabel;
+use super::alerts::{Alert, AlertState};
+use crate::client::{self, Ask};
+use crate::config::Config;
+use crate::config::relabel::relabel;
 
 /// Interval at which a firing alert is sent again.
-pub(super) const AGAIN: Duration = Duration::from_secs(60);
+pub(crate) const AGAIN: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Sends alerts to every Alertmanager. A failure is logged, and the alerts are sent with the next interval.
-pub(super) async fn tell(config: &Arc<Config>, alerts: &[Alert], interval: Duration) {
+pub(crate) async fn tell(config: &Arc<Config>, alerts: &[Alert], interval: Duration) {
     let body = body(config, alerts, interval);
     for alertmanager in config.alertmanagers.iter().filter(|_| !body.is_empty()) {
         let answer = client::ask(Ask {
@@ -54,7 +54,7 @@ fn body(config: &Config, alerts: &[Alert], interval: Duration) -> Bytes {
             labels.extend(alert.labels.clone());
             let labels = relabel(labels, &config.alert_relabel)?;
             let ends_ms = match alert.state {
-                State::Resolved => alert.resolved_ms,
+                AlertState::Resolved => alert.resolved_ms,
                 _ => alert.told_ms + lasts_ms,
             };
             let query: String = form_urlencoded::byte_serialize(alert.query.as_bytes()).collect();

@@ -7,16 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::http::Method;
+use bytes::Bytes;
+use http::Method;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::config::{self, Job, TargetGroup};
-use super::relabel::Labels;
-use super::target::{self, Health, Scraper, Target};
-use super::{client, ticks};
-use crate::App;
+use super::target::{self, Scraper, Target, TargetHealth};
+use crate::client;
+use crate::clock::ticks;
+use crate::config::relabel::Labels;
+use crate::config::{self, ScrapeJob, TargetGroup};
+use crate::host::Host;
 
 /// Limit of bytes of an HTTP discovery response.
 const DISCOVERY_BYTES_MAX: usize = 16 << 20;
@@ -24,28 +25,38 @@ const DISCOVERY_TIME: Duration = Duration::from_secs(30);
 
 /// The targets of a job, as the API lists them.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Pool {
-    pub(crate) active: Vec<(Target, Arc<Mutex<Health>>)>,
-    pub(crate) dropped: Vec<Labels>,
+pub struct ScrapePool {
+    /// The targets that are scraped.
+    pub active: Vec<(Target, Arc<Mutex<TargetHealth>>)>,
+    /// The labels of the targets that relabelling dropped.
+    pub dropped: Vec<Labels>,
 }
+
+/// The pools of all jobs, by the names of the jobs.
+pub(crate) type Pools = Mutex<BTreeMap<String, ScrapePool>>;
 
 /// A target's task. It ends when the sender is dropped, and returns its state, unless the server stops.
 struct Scraping {
-    job: Arc<Job>,
+    job: Arc<ScrapeJob>,
     _end: oneshot::Sender<()>,
     task: JoinHandle<Option<Scraper>>,
 }
 
 /// Scrapes the targets of the job `name` in its current form; `None` while it is removed.
-pub(super) async fn pool(app: App, name: String, mut jobs: watch::Receiver<Option<Arc<Job>>>) {
+pub(crate) async fn pool(
+    host: impl Host,
+    pools: Arc<Pools>,
+    name: String,
+    mut jobs: watch::Receiver<Option<Arc<ScrapeJob>>>,
+) {
     let mut scraping: BTreeMap<Target, Scraping> = BTreeMap::new();
-    let mut kept: BTreeMap<String, Vec<TargetGroup>> = BTreeMap::new();
+    let mut found: BTreeMap<String, Vec<TargetGroup>> = BTreeMap::new();
     loop {
         let job = jobs.borrow_and_update().clone();
-        arrange(&app, &name, job.as_ref(), &mut scraping, &mut kept).await;
+        arrange(&host, &pools, &name, job.as_ref(), &mut scraping, &mut found).await;
         let refresh = job.as_deref().map_or(Duration::MAX, refresh);
         tokio::select! {
-            () = app.service.stop().wait() => return,
+            () = host.service().stop().wait() => return,
             changed = jobs.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(refresh) => {}
         }
@@ -53,7 +64,7 @@ pub(super) async fn pool(app: App, name: String, mut jobs: watch::Receiver<Optio
 }
 
 /// Interval of discovery.
-fn refresh(job: &Job) -> Duration {
+fn refresh(job: &ScrapeJob) -> Duration {
     let files = job.files.iter().map(|sd| sd.refresh_interval.0);
     let refresh = files.chain(job.urls.iter().map(|sd| sd.refresh_interval.0)).min();
     refresh.unwrap_or(Duration::MAX).max(Duration::from_millis(100))
@@ -61,14 +72,15 @@ fn refresh(job: &Job) -> Duration {
 
 /// Starts and stops tasks to match the discovered targets.
 async fn arrange(
-    app: &App,
+    host: &impl Host,
+    pools: &Pools,
     name: &str,
-    job: Option<&Arc<Job>>,
+    job: Option<&Arc<ScrapeJob>>,
     scraping: &mut BTreeMap<Target, Scraping>,
-    kept: &mut BTreeMap<String, Vec<TargetGroup>>,
+    found: &mut BTreeMap<String, Vec<TargetGroup>>,
 ) {
     let (wanted, dropped) = match job {
-        Some(job) => discover(job, kept).await,
+        Some(job) => discover(job, found).await,
         None => Default::default(),
     };
     let goes_on = |target: &Target, scraping: &Scraping| {
@@ -78,9 +90,9 @@ async fn arrange(
         std::mem::take(scraping).into_iter().partition(|(target, scraping)| goes_on(target, scraping));
     *scraping = going_on;
     let new: BTreeSet<&Target> = wanted.iter().filter(|target| !scraping.contains_key(*target)).collect();
-    let mut heirs = end(app, ended, &new).await;
-    let before = if job.is_some() { shown(app, name) } else { Pool::default() };
-    let mut pool = Pool { active: Vec::with_capacity(wanted.len()), dropped };
+    let mut heirs = end(host, ended, &new).await;
+    let before = if job.is_some() { shown(pools, name) } else { ScrapePool::default() };
+    let mut pool = ScrapePool { active: Vec::with_capacity(wanted.len()), dropped };
     for target in &wanted {
         let known = before.active.iter().find(|(old, _)| old == target).map(|(_, health)| health.clone());
         let health = known.unwrap_or_default();
@@ -90,27 +102,27 @@ async fn arrange(
                 scraper.succeed(&mut before);
             }
             let (end, ended) = oneshot::channel();
-            let task = tokio::spawn(scrape(app.clone(), scraper, health.clone(), ended));
+            let task = tokio::spawn(scrape(host.clone(), scraper, health.clone(), ended));
             scraping.insert(target.clone(), Scraping { job: job.clone(), _end: end, task });
         }
         pool.active.push((target.clone(), health));
     }
-    let mut pools = app.jobs.pools.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pools = pools.lock().unwrap_or_else(PoisonError::into_inner);
     match job {
         Some(_) => drop(pools.insert(name.to_owned(), pool)),
         None => drop(pools.remove(name)),
     }
 }
 
-fn shown(app: &App, name: &str) -> Pool {
-    let pools = app.jobs.pools.lock().unwrap_or_else(PoisonError::into_inner);
+fn shown(pools: &Pools, name: &str) -> ScrapePool {
+    let pools = pools.lock().unwrap_or_else(PoisonError::into_inner);
     pools.get(name).cloned().unwrap_or_default()
 }
 
 /// Ends tasks, and marks their series stale before the same series can come from elsewhere. Returns those
 /// whose labels match a new target's.
 async fn end(
-    app: &App,
+    host: &impl Host,
     ended: BTreeMap<Target, Scraping>,
     new: &BTreeSet<&Target>,
 ) -> BTreeMap<BTreeMap<String, String>, Scraper> {
@@ -120,7 +132,7 @@ async fn end(
     for task in tasks {
         let Ok(Some(mut scraper)) = task.await else { continue };
         if !new.iter().any(|target| target.labels == scraper.target.labels) {
-            scraper.end(app).await;
+            scraper.end(host).await;
         } else if let Some(other) = heirs.get_mut(&scraper.target.labels) {
             other.succeed(&mut scraper);
         } else {
@@ -131,26 +143,26 @@ async fn end(
 }
 
 async fn scrape(
-    app: App,
+    host: impl Host,
     mut scraper: Scraper,
-    health: Arc<Mutex<Health>>,
+    health: Arc<Mutex<TargetHealth>>,
     mut ended: oneshot::Receiver<()>,
 ) -> Option<Scraper> {
     let mut ticks = ticks(scraper.job.interval, &scraper.target.url);
     loop {
         tokio::select! {
-            () = app.service.stop().wait() => return None,
+            () = host.service().stop().wait() => return None,
             _ = &mut ended => return Some(scraper),
             _ = ticks.tick() => {}
         }
-        scraper.scrape(&app, &health).await;
+        scraper.scrape(&host, &health).await;
     }
 }
 
 /// All targets of a job. A file or URL that cannot be read leaves its previous targets.
 async fn discover(
-    job: &Job,
-    kept: &mut BTreeMap<String, Vec<TargetGroup>>,
+    job: &ScrapeJob,
+    found: &mut BTreeMap<String, Vec<TargetGroup>>,
 ) -> (BTreeSet<Target>, Vec<Labels>) {
     let (mut wanted, mut dropped) = (BTreeSet::new(), Vec::new());
     let mut add = |groups: &[TargetGroup], meta: &[(&str, &str)]| {
@@ -170,18 +182,18 @@ async fn discover(
         for path in paths {
             let name = path.display().to_string();
             match config::yaml::<Vec<TargetGroup>>(&path) {
-                Ok((_, groups)) => drop(kept.insert(name.clone(), groups)),
+                Ok((_, groups)) => drop(found.insert(name.clone(), groups)),
                 Err(error) => tracing::warn!(job = job.name, %error, "discovery"),
             }
-            add(kept.get(&name).map_or(&[], Vec::as_slice), &[("__meta_filepath", &name)]);
+            add(found.get(&name).map_or(&[], Vec::as_slice), &[("__meta_filepath", &name)]);
         }
     }
     for sd in &job.urls {
         match ask(&sd.url).await {
-            Ok(groups) => drop(kept.insert(sd.url.clone(), groups)),
+            Ok(groups) => drop(found.insert(sd.url.clone(), groups)),
             Err(error) => tracing::warn!(job = job.name, url = sd.url, error, "discovery"),
         }
-        add(kept.get(&sd.url).map_or(&[], Vec::as_slice), &[("__meta_url", &sd.url)]);
+        add(found.get(&sd.url).map_or(&[], Vec::as_slice), &[("__meta_url", &sd.url)]);
     }
     (wanted, dropped)
 }

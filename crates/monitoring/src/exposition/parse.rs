@@ -9,41 +9,53 @@
 
 use std::borrow::Cow;
 
-use ropewalk::series::MetricType;
+use ropewalk::series::{METRIC_NAME, MetricType};
 
-use crate::request::number::parse_float;
+use crate::notation::parse_float;
 
 /// The two formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
+    /// The text format 0.0.4.
     Text,
+    /// OpenMetrics 1.0.
     OpenMetrics,
 }
 
 /// One sample line.
 #[derive(Debug, Default)]
-pub(crate) struct Sample<'t> {
+pub struct SampleLine<'t> {
     /// In the order of the line, the metric name first.
-    pub(crate) labels: Vec<(Cow<'t, str>, Cow<'t, str>)>,
-    pub(crate) value: f64,
-    pub(crate) time_ms: Option<i64>,
-    pub(crate) exemplar: Option<Example<'t>>,
+    pub labels: Vec<(Cow<'t, str>, Cow<'t, str>)>,
+    /// The value.
+    pub value: f64,
+    /// Its time, if the line has one.
+    pub time_ms: Option<i64>,
+    /// Its exemplar, if the line has one.
+    pub exemplar: Option<Example<'t>>,
 }
 
 /// An exemplar after a sample.
 #[derive(Debug)]
-pub(crate) struct Example<'t> {
-    pub(crate) labels: Vec<(Cow<'t, str>, Cow<'t, str>)>,
-    pub(crate) value: f64,
-    pub(crate) time_ms: Option<i64>,
+pub struct Example<'t> {
+    /// In the order of the line.
+    pub labels: Vec<(Cow<'t, str>, Cow<'t, str>)>,
+    /// The value.
+    pub value: f64,
+    /// Its time, if the line has one.
+    pub time_ms: Option<i64>,
 }
 
 /// The content of one line.
 #[derive(Debug)]
-pub(crate) enum Item<'i, 't> {
-    Sample(&'i mut Sample<'t>),
+pub enum Item<'i, 't> {
+    /// A sample, which the reader of the next line reuses.
+    Sample(&'i mut SampleLine<'t>),
+    /// The type of a metric.
     Type(Cow<'t, str>, MetricType),
+    /// The description of a metric.
     Help(Cow<'t, str>, String),
+    /// The unit of a metric.
     Unit(Cow<'t, str>, &'t str),
 }
 
@@ -51,12 +63,12 @@ pub(crate) enum Item<'i, 't> {
 ///
 /// # Errors
 /// The first line that breaks a rule, or that `take` rejects: its number, and why.
-pub(crate) fn parse<'t>(
+pub fn parse_lines<'t>(
     text: &'t str,
     format: Format,
     mut take: impl FnMut(Item<'_, 't>) -> Result<(), String>,
 ) -> Result<(), String> {
-    let mut sample = Sample::default();
+    let mut sample = SampleLine::default();
     let mut ended = false;
     for (index, line) in text.split('\n').enumerate() {
         let line = line.trim_end_matches('\r').trim_matches([' ', '\t']);
@@ -139,17 +151,17 @@ struct Line<'t> {
 }
 
 impl<'t> Line<'t> {
-    fn sample(mut self, sample: &mut Sample<'t>) -> Result<(), String> {
+    fn sample(mut self, sample: &mut SampleLine<'t>) -> Result<(), String> {
         sample.labels.clear();
         let name = self.identifier();
         if !name.is_empty() {
-            sample.labels.push((Cow::Borrowed(crate::ingest::labels::METRIC_NAME), Cow::Borrowed(name)));
+            sample.labels.push((Cow::Borrowed(METRIC_NAME), Cow::Borrowed(name)));
         }
         self.spaces();
         if self.take('{') {
             self.labels(&mut sample.labels)?;
         }
-        if sample.labels.first().is_none_or(|(name, _)| name != crate::ingest::labels::METRIC_NAME) {
+        if sample.labels.first().is_none_or(|(name, _)| name != METRIC_NAME) {
             return Err("a metric name is needed".to_owned());
         }
         let value = self.token();
@@ -237,7 +249,7 @@ impl<'t> Line<'t> {
                 let value = self.quoted()?;
                 into.push((name, value));
             } else if quoted && into.is_empty() {
-                into.push((Cow::Borrowed(crate::ingest::labels::METRIC_NAME), name));
+                into.push((Cow::Borrowed(METRIC_NAME), name));
             } else {
                 return Err(format!("label {name:?} has no value"));
             }
@@ -286,7 +298,7 @@ mod tests {
 
     fn read(text: &str, format: Format) -> Result<Vec<String>, String> {
         let mut lines = Vec::new();
-        parse(text, format, |item| {
+        parse_lines(text, format, |item| {
             let Item::Sample(sample) = item else { return Ok(()) };
             let labels: Vec<_> = sample.labels.iter().map(|(n, v)| format!("{n}={v:?}")).collect();
             lines.push(format!("{} {} {:?}", labels.join(","), sample.value, sample.time_ms));

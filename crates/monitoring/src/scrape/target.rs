@@ -6,52 +6,54 @@
 //! gone. Samples with explicit times get no markers and end by age. Where a label of the sample and one of
 //! the target have the same name, the sample's becomes `exported_…`, or wins with `honor_labels`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
-use axum::http::Method;
-use ropewalk::promql::STALE;
-use ropewalk::series::SampleBatch;
-use ropewalk_wire::Caller;
+use bytes::Bytes;
+use http::Method;
+use ropewalk::promql::{STALE, format_duration};
+use ropewalk::series::{self, METRIC_NAME, Metadata, SampleBatch};
 
-use super::client::{self, Ask};
-use super::config::{Job, TargetGroup};
-use super::relabel::{Labels, relabel};
-use crate::App;
-use crate::ingest::exposition;
-use crate::ingest::exposition::{Format, Scraped};
-use crate::ingest::labels::{LabelSet, METRIC_NAME, Rejected};
-use crate::ingest::metadata::Descriptions;
-use crate::ingest::{self, Read};
-use crate::request::time;
+use crate::client::{self, Ask};
+use crate::clock::now_ms;
+use crate::config::relabel::{Labels, relabel};
+use crate::config::{ScrapeJob, TargetGroup};
+use crate::exposition::{self, Format, Scraped};
+use crate::host::Host;
 
 const ACCEPT: &str =
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";
 
 /// A target after discovery and relabelling.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Target {
-    pub(crate) url: String,
+pub struct Target {
+    /// The URL that is scraped.
+    pub url: String,
     /// Labels added to its series.
-    pub(crate) labels: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
     /// Labels before relabelling.
-    pub(crate) discovered: BTreeMap<String, String>,
+    pub discovered: BTreeMap<String, String>,
 }
 
 /// Outcome of the newest scrape.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Health {
-    pub(crate) at_ms: i64,
-    pub(crate) took: Duration,
+pub struct TargetHealth {
+    /// When it began.
+    pub at_ms: i64,
+    /// Time that it took.
+    pub took: Duration,
     /// `None` before the first scrape.
-    pub(crate) outcome: Option<Result<(), String>>,
+    pub outcome: Option<Result<(), String>>,
 }
 
 /// The targets of a group, and the labels of those that relabelling drops.
-pub(crate) fn targets(job: &Job, group: &TargetGroup, meta: &[(&str, &str)]) -> (Vec<Target>, Vec<Labels>) {
-    let (mut kept, mut dropped) = (Vec::new(), Vec::new());
+pub(crate) fn targets(
+    job: &ScrapeJob,
+    group: &TargetGroup,
+    meta: &[(&str, &str)],
+) -> (Vec<Target>, Vec<Labels>) {
+    let (mut found, mut dropped) = (Vec::new(), Vec::new());
     for address in &group.targets {
         let mut labels: Labels = group.labels.clone();
         labels.extend(meta.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
@@ -59,8 +61,8 @@ pub(crate) fn targets(job: &Job, group: &TargetGroup, meta: &[(&str, &str)]) -> 
             ("job", job.name.as_str()),
             ("__scheme__", &job.scheme),
             ("__metrics_path__", &job.path),
-            ("__scrape_interval__", &time::duration(job.interval)),
-            ("__scrape_timeout__", &time::duration(job.timeout)),
+            ("__scrape_interval__", &format_duration(job.interval.as_millis() as i64)),
+            ("__scrape_timeout__", &format_duration(job.timeout.as_millis() as i64)),
         ] {
             labels.entry(name.to_owned()).or_insert_with(|| value.to_owned());
         }
@@ -72,14 +74,14 @@ pub(crate) fn targets(job: &Job, group: &TargetGroup, meta: &[(&str, &str)]) -> 
         labels.insert("__address__".to_owned(), address.clone());
         let discovered = labels.clone();
         match relabel(labels, &job.relabel).and_then(|labels| target(job, labels, &discovered)) {
-            Some(target) => kept.push(target),
+            Some(target) => found.push(target),
             None => dropped.push(discovered),
         }
     }
-    (kept, dropped)
+    (found, dropped)
 }
 
-fn target(job: &Job, mut labels: Labels, discovered: &Labels) -> Option<Target> {
+fn target(job: &ScrapeJob, mut labels: Labels, discovered: &Labels) -> Option<Target> {
     let of = |name: &str| labels.get(name).cloned().unwrap_or_default();
     let address = of("__address__");
     if address.is_empty() {
@@ -107,10 +109,10 @@ fn target(job: &Job, mut labels: Labels, discovered: &Labels) -> Option<Target> 
 
 /// State of a target that is scraped.
 pub(super) struct Scraper {
-    pub(super) job: Arc<Job>,
+    pub(super) job: Arc<ScrapeJob>,
     pub(super) target: Target,
-    /// Label bytes of the series of the last scrape.
-    seen: HashSet<Box<[u8]>>,
+    /// The series of the last scrape.
+    seen: HashSet<series::Labels>,
 }
 
 /// Sample counts of one scrape.
@@ -122,7 +124,7 @@ struct Counts {
 }
 
 impl Scraper {
-    pub(super) fn new(job: Arc<Job>, target: Target) -> Self {
+    pub(super) fn new(job: Arc<ScrapeJob>, target: Target) -> Self {
         Self { job, target, seen: HashSet::new() }
     }
 
@@ -132,12 +134,12 @@ impl Scraper {
     }
 
     /// Scrapes once, and stores the samples.
-    pub(super) async fn scrape(&mut self, app: &App, health: &Mutex<Health>) {
-        let (begin, at_ms) = (Instant::now(), crate::now_ms());
+    pub(super) async fn scrape(&mut self, host: &impl Host, health: &Mutex<TargetHealth>) {
+        let (begin, at_ms) = (Instant::now(), now_ms());
         let mut batch = SampleBatch::new();
         let mut counts = Counts::default();
-        let mut described = Descriptions::default();
-        let outcome = match self.ask(app).await {
+        let mut described = HashMap::new();
+        let outcome = match self.ask(host).await {
             Ok(answer) => self.take(answer, at_ms, &mut batch, &mut counts).map(|found| described = found),
             Err(error) => Err(error),
         };
@@ -145,7 +147,7 @@ impl Scraper {
             // Of a page that cannot be read nothing is stored but the count of samples read.
             batch.clear();
             for gone in std::mem::take(&mut self.seen) {
-                batch.series_bytes(&gone).push(at_ms, STALE);
+                batch.push(&gone, at_ms, STALE);
             }
         }
         let took = begin.elapsed();
@@ -161,14 +163,12 @@ impl Scraper {
                 ("scrape_series_added", number(counts.added)),
             ],
         );
-        let read = Read { batch, metadata: described, ..Read::default() };
-        let stored = ingest::store_own(app, read).await.map_err(|error| error.message);
-        let outcome = outcome.and(stored);
+        let outcome = outcome.and(host.append(batch, described).await);
         *health.lock().unwrap_or_else(PoisonError::into_inner) =
-            Health { at_ms, took, outcome: Some(outcome) };
+            TargetHealth { at_ms, took, outcome: Some(outcome) };
     }
 
-    async fn ask(&self, app: &App) -> Result<client::Answer, String> {
+    async fn ask(&self, host: &impl Host) -> Result<client::Answer, String> {
         let mut headers = vec![
             ("accept", ACCEPT.to_owned()),
             ("accept-encoding", "gzip".to_owned()),
@@ -181,7 +181,7 @@ impl Scraper {
             url: &self.target.url,
             headers,
             body: Bytes::new(),
-            bytes_max: app.service.limits().request_bytes,
+            bytes_max: host.service().limits().request_bytes,
             time: self.job.timeout,
             follow: self.job.follow_redirects,
         });
@@ -198,11 +198,10 @@ impl Scraper {
         at_ms: i64,
         batch: &mut SampleBatch,
         counts: &mut Counts,
-    ) -> Result<Descriptions, String> {
+    ) -> Result<HashMap<String, Metadata>, String> {
         let text = String::from_utf8(answer.body).map_err(|_| "the page is not UTF-8".to_owned())?;
         let mut now = HashSet::with_capacity(self.seen.len());
         let format = Format::of(&answer.content_type);
-        let mut set_bytes = Vec::new();
         let described = exposition::each(&text, format, |scraped: Scraped<'_>| {
             counts.scraped += 1;
             let Some(labels) = self.labels(&scraped)? else { return Ok(()) };
@@ -211,19 +210,16 @@ impl Scraper {
                 // The rest is still counted, so that the report tells by how much the limit is exceeded.
                 return Ok(());
             }
-            let mut set = LabelSet::default();
-            labels.iter().for_each(|(name, value)| set.push(name.as_bytes(), value.as_bytes()));
-            set_bytes.clear();
-            set_bytes.extend_from_slice(set.stored().map_err(|Rejected(why)| why)?);
+            let labels = series::Labels::new(labels).map_err(|error| error.to_string())?;
             let own_time = scraped.time_ms.filter(|_| self.job.honor_timestamps);
-            let mut series = batch.series_bytes(&set_bytes);
+            let mut series = batch.series(&labels);
             series.push(own_time.unwrap_or(at_ms), scraped.value);
             if let Some(exemplar) = scraped.exemplar(at_ms)? {
                 series.exemplar(exemplar);
             }
-            counts.added += usize::from(!self.seen.contains(set_bytes.as_slice()));
+            counts.added += usize::from(!self.seen.contains(&labels));
             if own_time.is_none() {
-                now.insert(set_bytes.as_slice().into());
+                now.insert(labels);
             }
             Ok(())
         })?;
@@ -231,7 +227,7 @@ impl Scraper {
             return Err(format!("sample limit of {} exceeded", self.job.sample_limit));
         }
         for gone in self.seen.difference(&now) {
-            batch.series_bytes(gone).push(at_ms, STALE);
+            batch.push(gone, at_ms, STALE);
         }
         self.seen = now;
         Ok(described)
@@ -260,22 +256,20 @@ impl Scraper {
 
     fn report(&self, batch: &mut SampleBatch, at_ms: i64, values: [(&str, f64); 5]) {
         for (metric, value) in values {
-            let mut set = LabelSet::default();
-            set.push(METRIC_NAME.as_bytes(), metric.as_bytes());
-            self.target.labels.iter().for_each(|(name, value)| set.push(name.as_bytes(), value.as_bytes()));
+            let of_target = self.target.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
             // Invalid labels of a target were reported with its samples.
-            if let Ok(stored) = set.stored() {
-                batch.series_bytes(stored).push(at_ms, value);
+            if let Ok(labels) = series::Labels::new(of_target.chain([(METRIC_NAME, metric)])) {
+                batch.push(&labels, at_ms, value);
             }
         }
     }
 
     /// Marks the series of a removed target stale.
-    pub(super) async fn end(&mut self, app: &App) {
-        let at_ms = crate::now_ms();
+    pub(super) async fn end(&mut self, host: &impl Host) {
+        let at_ms = now_ms();
         let mut batch = SampleBatch::new();
         for gone in std::mem::take(&mut self.seen) {
-            batch.series_bytes(&gone).push(at_ms, STALE);
+            batch.push(&gone, at_ms, STALE);
         }
         self.report(
             &mut batch,
@@ -288,8 +282,8 @@ impl Scraper {
                 ("scrape_series_added", STALE),
             ],
         );
-        if let Err(error) = ingest::append(app, &Caller::everybody(), batch).await {
-            tracing::warn!(target = self.target.url, error = error.message, "staleness could not be stored");
+        if let Err(error) = host.append(batch, HashMap::new()).await {
+            tracing::warn!(target = self.target.url, error, "staleness could not be stored");
         }
     }
 }
