@@ -93,7 +93,7 @@ pub(super) fn from_of(update: &ast::Update) -> &[ast::TableWithJoins] {
 }
 
 /// The key columns of a table.
-fn key_of<'s>(schema: &'s Schema, alias: &str) -> impl Iterator<Item = ast::Expr> {
+fn key_of(schema: &Schema, alias: &str) -> impl Iterator<Item = ast::Expr> {
     let names = schema.key_columns().iter().filter_map(|place| schema.columns().get(*place));
     names.map(move |column| column_of(alias, column.name()))
 }
