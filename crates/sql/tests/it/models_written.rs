@@ -43,7 +43,7 @@ fn constraints_of_collections_have_sqlstates() {
     let validator = Some(at_least.finish());
     users.set_options(CollectionOptions { validator, ..Default::default() }).unwrap();
     let orders = collection(&db, "orders");
-    let user = Reference { field: "user".into(), collection: "users".into(), on_delete: OnDelete::Refuse };
+    let user = Reference { field: "user".into(), collection: "users".into(), on_delete: OnDelete::Restrict };
     orders.create(CollectionOptions { references: vec![user], ..Default::default() }).unwrap();
     let mut session = Session::new(db.clone());
     let ann = r#"INSERT INTO shop.users (doc) VALUES ('{"_id": 1, "email": "ann@x", "age": 40}')"#;
