@@ -181,7 +181,7 @@ impl Planner<'_> {
         Ok(OnConflict { is_of_id, update: Some((doc, filter)) })
     }
 
-    /// The collection that an UPDATE or DELETE changes, and its reference; `None` if the target is none.
+    /// The collection that an UPDATE or DELETE changes, and its reference; `None` for a table.
     fn changed_collection(
         &mut self,
         target: &ast::TableWithJoins,
@@ -196,7 +196,7 @@ impl Planner<'_> {
         Ok(Some((relation, alias)))
     }
 
-    /// Plans an UPDATE of documents; `None` if the target is no relation of another model.
+    /// Plans an UPDATE of documents; `None` for a target that is not of another model.
     pub(crate) fn model_update(&mut self, update: &ast::Update) -> Result<Option<Change>> {
         let Some((relation, alias)) = self.changed_collection(&update.table)? else { return Ok(None) };
         if !matches!(relation.kind(), ModelKind::Documents(..)) {
@@ -217,7 +217,7 @@ impl Planner<'_> {
         Ok(Some(Change { set: Some(is_literal), ..change }))
     }
 
-    /// Plans a DELETE of documents; `None` if the target is no relation of another model.
+    /// Plans a DELETE of documents; `None` for a target that is not of another model.
     pub(crate) fn model_delete(&mut self, delete: &ast::Delete) -> Result<Option<Change>> {
         let ast::FromTable::WithFromKeyword(tables) = &delete.from else { return Ok(None) };
         let [target] = tables.as_slice() else { return Ok(None) };

@@ -123,7 +123,7 @@ impl Planner<'_> {
         Ok(found.map(|collection| ModelRelation::of_collection(collection, &acting)))
     }
 
-    /// Plans an INSERT into a relation of another model; `None` if the target is none.
+    /// Plans an INSERT into a relation of another model; `None` for any other target.
     pub(crate) fn model_insert(&mut self, insert: &ast::Insert) -> Result<Option<ModelInsert>> {
         let ast::TableObject::TableName(name) = &insert.table else { return Ok(None) };
         let relation = match self.model_named(name, true)? {
