@@ -221,7 +221,8 @@ impl Session {
     }
 
     /// Runs further statements for the user `name` with these rights. A new session has every right. Unless
-    /// the user has the right `admin`, the rules of collections apply to what the session reads.
+    /// the user has the right `admin`, the rules of collections apply to what the session reads
+    /// and writes.
     pub fn act_for(&mut self, rights: Rights, name: &str) {
         let caller = (!rights.admin).then(|| {
             let mut auth = Writer::new();

@@ -7,6 +7,9 @@ use ropewalk::hooks::hex;
 use crate::types::base64;
 use crate::types::json::quoted;
 
+/// The dates that have a text: years 1 to 9999, milliseconds since 1970. Others are written as numbers.
+const DATES_WITH_TEXT: std::ops::Range<i64> = -62_135_596_800_000..253_402_300_800_000;
+
 /// The document as JSON.
 pub(crate) fn json_of(doc: Doc<'_>) -> String {
     let mut out = String::with_capacity(doc.bytes().len() * 2);
@@ -80,6 +83,9 @@ fn put(value: Value<'_>, out: &mut String) {
         Value::Undefined => out.push_str(&tagged("$undefined", "true")),
         Value::ObjectId(bytes) => out.push_str(&tagged("$oid", &quoted(&hex(&bytes)))),
         Value::Bool(v) => out.push_str(if v { "true" } else { "false" }),
+        Value::DateTime(millis) if !DATES_WITH_TEXT.contains(&millis) => {
+            out.push_str(&tagged("$date", &tagged("$numberLong", &quoted(&millis.to_string()))));
+        }
         Value::DateTime(millis) => {
             let text = crate::types::text_format::to_text(&ropewalk::tables::Value::Timestamp(
                 millis.saturating_mul(1000),
