@@ -91,6 +91,7 @@ const ROWS: &[Row] = &[
         "ropewalk-documents", "ropewalk-series", "ropewalk-tables", "ropewalk-promql",
     ]),
     row("ropewalk-sql", Role::Embedded, &["ropewalk"]),
+    row("ropewalk-projector", Role::Embedded, &["ropewalk", "ropewalk-sql"]),
     row("ropewalk-wire", Role::Outer, &["ropewalk"]),
     row("ropewalk-http", Role::Outer, &["ropewalk", "ropewalk-wire"]),
     row("ropewalk-grpc", Role::Outer, &["ropewalk", "ropewalk-wire"]),

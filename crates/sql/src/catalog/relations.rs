@@ -24,6 +24,7 @@ use super::SequenceOf;
 use super::ViewOf;
 use super::information;
 use super::procs::{PROCS, Proc};
+use super::projections;
 use super::show;
 use super::table_oid;
 use crate::access::cursors::CursorShape;
@@ -267,7 +268,7 @@ relations! {
 
 /// All relations of all catalogs.
 pub(crate) fn all() -> impl Iterator<Item = &'static Relation> {
-    RELATIONS.iter().chain(information::RELATIONS)
+    RELATIONS.iter().chain(information::RELATIONS).chain(projections::RELATIONS)
 }
 
 /// An array of smallint.
