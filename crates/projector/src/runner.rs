@@ -194,7 +194,7 @@ impl Runner {
         let mut is_busy = false;
         for active in self.active.values_mut() {
             is_busy |= active.finished(&self.db, &self.options);
-            if active.stored.is_paused || active.rests(&self.db) {
+            if active.rests(&self.db) || active.stored.is_paused {
                 continue;
             }
             if active.may_retry {
