@@ -54,7 +54,8 @@ mod types;
 
 pub use access::peers::{Activity, Doing, Peers};
 pub use access::projections::{
-    ParkedEvent, ProjectionInfo, StoredProjection, parked_at, projections_at, stored_projections,
+    ParkedEvent, ProjectionInfo, StoredProjection, parked_at, projection_at, projections_at,
+    stored_projections,
 };
 pub use access::rights::Rights;
 pub use error::{About, Location, SqlError, SqlState, state};
@@ -64,8 +65,8 @@ pub use limits::quota::Hold;
 pub use limits::temp_files::{TempFileLimits, limit_temp_files};
 pub use session::async_statements::{Progress, Script, Submitted};
 pub use session::auto_parameters::lift;
-pub use session::event_statement::EventStatement;
 pub use session::copy::{CopyIn, CopyShape, CopyWay};
+pub use session::event_statement::EventStatement;
 pub use session::notify::Announcement;
 pub use session::prepared::Prepared;
 pub use session::rights::StatementKind;

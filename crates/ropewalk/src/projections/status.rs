@@ -6,6 +6,9 @@ use super::{Inner, Projections};
 use crate::database::Snapshot;
 use crate::error::Error;
 
+/// Matching events are counted up to this number.
+const LAG_COUNTED_MAX: u64 = 1_000_000;
+
 /// Progress and failure of a projection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectionStatus {
@@ -19,7 +22,7 @@ pub struct ProjectionStatus {
     pub checkpoint: Option<Position>,
     /// Last position of the store.
     pub head: Position,
-    /// Number of matching events not yet applied.
+    /// Number of matching events not yet applied; from a million on, events that do not match count, too.
     pub lag: u64,
     /// The failing event, if any.
     pub failure: Option<ProjectionFailure>,
@@ -99,8 +102,12 @@ impl Inner {
         let options = ReadOptions { after: checkpoint, before: Some(head.next()), ..ReadOptions::default() };
         let lag = self.store.scan(query, options, |scan| {
             let mut lag = 0;
-            while scan.next_position()?.is_some() {
+            while let Some(position) = scan.next_position()? {
                 lag += 1;
+                if lag >= LAG_COUNTED_MAX {
+                    lag += head.0.saturating_sub(position.0);
+                    break;
+                }
             }
             Ok(lag)
         })?;

@@ -60,6 +60,14 @@ pub struct ProjectionInfo {
 }
 
 impl ProjectionInfo {
+    fn read(db: &Database, snapshot: &Snapshot, stored: StoredProjection) -> Result<Self> {
+        let def = StoredProjection::parse(&stored.text)?;
+        let projections = db.projections(&stored.store)?;
+        let status = projections.status_at(snapshot, &stored.name, &def.query())?;
+        let parked = parked_at(db, snapshot, &stored.name, status.generation)?.len() as u64;
+        Ok(Self { stored, def, status, parked })
+    }
+
     /// `live`, `catching_up`, `rebuilding`, `paused` or `failed`.
     pub fn state(&self) -> &'static str {
         if self.stored.is_paused {
@@ -250,14 +258,17 @@ pub fn stored_projections(db: &Database, snapshot: &Snapshot) -> Result<Vec<Stor
 /// # Errors
 /// Stored data is corrupt.
 pub fn projections_at(db: &Database, snapshot: &Snapshot) -> Result<Vec<ProjectionInfo>> {
-    let info = |stored: StoredProjection| {
-        let def = StoredProjection::parse(&stored.text)?;
-        let projections = db.projections(&stored.store)?;
-        let status = projections.status_at(snapshot, &stored.name, &def.query())?;
-        let parked = parked_at(db, snapshot, &stored.name, status.generation)?.len() as u64;
-        Ok(ProjectionInfo { stored, def, status, parked })
-    };
-    stored_projections(db, snapshot)?.into_iter().map(info).collect()
+    let stored = stored_projections(db, snapshot)?.into_iter();
+    stored.map(|stored| ProjectionInfo::read(db, snapshot, stored)).collect()
+}
+
+/// Returns the state of one declared projection.
+///
+/// # Errors
+/// Stored data is corrupt.
+pub fn projection_at(db: &Database, snapshot: &Snapshot, name: &str) -> Result<Option<ProjectionInfo>> {
+    let stored = find(&mut Access::Snapshot(db, snapshot), name)?;
+    stored.map(|stored| ProjectionInfo::read(db, snapshot, stored)).transpose()
 }
 
 /// Returns the parked events of a projection's live generation, by position.

@@ -23,8 +23,8 @@ mod views;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use ropewalk::{Database, Snapshot};
 use ropewalk::tables::{EnumType, Schema, Steps, Type, Value, name_in, schema_and_name};
+use ropewalk::{Database, Snapshot};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
@@ -650,8 +650,7 @@ pub(crate) fn is_asked(query: &sqlparser::ast::Query) -> bool {
             Some(Token::Period) => (false, true),
             _ => (false, false),
         };
-        let is_relation =
-            || has_prefix(&name) && relations::all().any(|relation| relation.name == name);
+        let is_relation = || has_prefix(&name) && relations::all().any(|relation| relation.name == name);
         if is_schema && name == "information_schema" || !is_call && is_relation() {
             return true;
         }

@@ -87,6 +87,11 @@ impl ProjectionDef {
         self.rules.iter().flat_map(|rule| &rule.types).map(String::as_str)
     }
 
+    /// The tables that it writes, as SQL names.
+    pub fn tables(&self) -> Vec<String> {
+        self.outputs.iter().map(|kept| named(kept)).collect()
+    }
+
     /// The events that it applies.
     pub fn query(&self) -> Query {
         let types: BTreeSet<&str> = self.types().collect();

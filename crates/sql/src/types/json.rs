@@ -61,8 +61,7 @@ pub(crate) fn of_data(data: &[u8]) -> Value<'_> {
 
 /// The metadata of an event as a JSON object.
 pub(crate) fn of_metadata<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Value<'static> {
-    let parts: Vec<String> =
-        pairs.map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
+    let parts: Vec<String> = pairs.map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
     Value::json(format!("{{{}}}", parts.join(",")))
 }
 
