@@ -14,7 +14,7 @@ use std::thread::{JoinHandle, Thread};
 
 use parking_lot::Mutex;
 use ropewalk::projections::{ProjectionError, ProjectionOptions, Projections, RebuildMode, Rebuilt};
-use ropewalk::{Class, Database, Durability, Error, Isolation};
+use ropewalk::{Database, Durability, Error, Isolation};
 use ropewalk_sql::{ParkedEvent, SqlError, StoredProjection, stored_projections};
 
 use crate::declared::Declared;
