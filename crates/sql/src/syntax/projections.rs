@@ -265,14 +265,12 @@ fn text_of<'t>(tokens: impl IntoIterator<Item = &'t Token>) -> String {
     let mut text = String::new();
     let mut before: Option<&Token> = None;
     for token in tokens {
-        let sticks = match (before, token) {
-            (None, _) => true,
-            (Some(Token::LParen | Token::LBracket | Token::Period | Token::DoubleColon), _) => true,
-            (Some(Token::Word(_) | Token::RParen | Token::RBracket), Token::LBracket) => true,
-            (_, Token::RParen | Token::RBracket | Token::Comma) => true,
-            (_, Token::Period | Token::DoubleColon) => true,
-            _ => false,
-        };
+        let sticks = matches!(
+            (before, token),
+            (None | Some(Token::LParen | Token::LBracket | Token::Period | Token::DoubleColon), _)
+                | (Some(Token::Word(_) | Token::RParen | Token::RBracket), Token::LBracket)
+                | (_, Token::RParen | Token::RBracket | Token::Comma | Token::Period | Token::DoubleColon)
+        );
         if !sticks {
             text.push(' ');
         }
