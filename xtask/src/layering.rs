@@ -1,7 +1,7 @@
 //! Allowed dependencies between crates, and access to the machine. The table below is the picture of
 //! ARCHITECTURE.md in a form that can be checked.
 //!
-//!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ sql ─▶ wire ─▶ server ─▶ cli
+//!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ sql ─▶ projector, wire ─▶ server ─▶ cli
 //!   base ─▶ learned ─▶ store          base ─▶ promql ─▶ ropewalk          wire ─▶ monitoring ─▶ prometheus
 //!
 //! Rules
@@ -91,6 +91,7 @@ const ROWS: &[Row] = &[
         "ropewalk-documents", "ropewalk-series", "ropewalk-tables", "ropewalk-promql",
     ]),
     row("ropewalk-sql", Role::Embedded, &["ropewalk"]),
+    row("ropewalk-projector", Role::Embedded, &["ropewalk", "ropewalk-sql"]),
     row("ropewalk-wire", Role::Outer, &["ropewalk"]),
     row("ropewalk-monitoring", Role::Outer, &["ropewalk", "ropewalk-wire"]),
     row("ropewalk-transactions", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-wire"]),
@@ -100,7 +101,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-wire"]),
     row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-wire", "ropewalk-monitoring"]),
     row("ropewalk-server", Role::Outer, &[
-        "ropewalk", "ropewalk-monitoring", "ropewalk-sql", "ropewalk-wire", "ropewalk-transactions", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
+        "ropewalk", "ropewalk-monitoring", "ropewalk-projector", "ropewalk-sql", "ropewalk-wire", "ropewalk-transactions", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
     ]),
     row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
     row("ropewalk-testkit", Role::Tool, &[]),

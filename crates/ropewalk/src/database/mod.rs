@@ -5,6 +5,7 @@ pub(crate) mod metrics;
 pub(crate) mod options;
 pub(crate) mod retry;
 pub(crate) mod transaction;
+mod wait;
 
 use core::time::Duration;
 use std::any::{Any, TypeId};

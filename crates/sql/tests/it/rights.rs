@@ -28,6 +28,8 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
             ("WITH x AS (SELECT * FROM t) SELECT * FROM x", READ),
             ("SELECT v FROM t UNION SELECT v FROM t", READ),
             ("SELECT relname FROM pg_class", READ),
+            ("SELECT * FROM ropewalk_projections", READ),
+            ("SELECT * FROM ropewalk_parked_events", READ),
             ("SELECT 't'::regclass", READ),
             ("SELECT * FROM events", READ),
             ("SELECT * FROM metrics.load", READ),
@@ -163,6 +165,15 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
         K::CreateSchema => &[("CREATE SCHEMA n", ADMIN)],
         K::CreateSequence => &[("CREATE SEQUENCE n", ADMIN)],
         K::CreateType => &[("CREATE TYPE n AS ENUM ('a')", ADMIN)],
+        K::CreateProjection => &[(
+            "CREATE PROJECTION p FROM EVENTS s ON 'A' DO (INSERT INTO t VALUES (event.position, 1))",
+            ADMIN,
+        )],
+        K::AlterProjection => &[(
+            "CREATE PROJECTION p FROM EVENTS s ON 'A' DO (INSERT INTO t VALUES (event.position, 1)); \
+             ALTER PROJECTION p PAUSE",
+            ADMIN,
+        )],
         K::AlterTable => &[("ALTER TABLE t ADD COLUMN n int", ADMIN)],
         K::AlterSchema => &[("CREATE SCHEMA n; ALTER SCHEMA n RENAME TO m", ADMIN)],
         K::AlterSequence => &[("ALTER SEQUENCE sq RESTART", ADMIN)],
@@ -174,6 +185,7 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
             ("DROP VIEW plain", ADMIN),
             ("DROP INDEX IF EXISTS n", ADMIN),
             ("CREATE SEQUENCE n; DROP SEQUENCE n", ADMIN),
+            ("DROP PROJECTION IF EXISTS n", ADMIN),
         ],
         K::Truncate => &[("TRUNCATE t", ADMIN)],
     }

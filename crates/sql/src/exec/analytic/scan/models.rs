@@ -32,7 +32,9 @@ use crate::expr::arith::Compare;
 use crate::expr::function::Function;
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::Watch;
+use crate::syntax::projections::EVENT_COLUMNS;
 use crate::types::bson_json::{id_text, json_of};
+use crate::types::json;
 use crate::types::json_bson::{object_id, value_of};
 
 /// The default store, as in every other protocol.
@@ -107,17 +109,7 @@ impl ModelRelation {
                 if is_schema && store.id().is_none() {
                     return Ok(None);
                 }
-                let text = Type::TEXT;
-                let fields = named(&[
-                    ("position", Type::INT8),
-                    ("type", text),
-                    ("tags", Type::Array(Scalar::Text)),
-                    ("data", Type::BYTEA),
-                    ("json", Type::JSON),
-                    ("metadata", Type::JSON),
-                    ("recorded_at", Type::TIMESTAMPTZ),
-                    ("id", Type::UUID),
-                ]);
+                let fields = named(&EVENT_COLUMNS);
                 Ok(Some(Self { name: shown, kind: Kind::Events(store), fields }))
             }
             "metrics" => {
@@ -426,15 +418,6 @@ impl EventsPart {
     }
 }
 
-fn metadata_json<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let parts: Vec<String> = pairs
-        .map(|(key, value)| {
-            format!("{}:{}", crate::types::json::quoted(key), crate::types::json::quoted(value))
-        })
-        .collect();
-    format!("{{{}}}", parts.join(","))
-}
-
 fn event_value<'a>(event: &SequencedEventRef<'a>, column: usize) -> Result<Value<'a>> {
     let texts = |error: &dyn std::fmt::Display| bug(&error.to_string());
     Ok(match column {
@@ -442,11 +425,8 @@ fn event_value<'a>(event: &SequencedEventRef<'a>, column: usize) -> Result<Value
         1 => Value::text(event.event_type()),
         2 => Value::Array(Array::new(Scalar::Text, event.tags().map(Value::text)).map_err(|e| texts(&e))?),
         3 => Value::bytea(event.data()),
-        4 => match std::str::from_utf8(event.data()) {
-            Ok(text) if !text.is_empty() && ropewalk::tables::json_error(text).is_none() => Value::json(text),
-            _ => Value::Null,
-        },
-        5 => Value::json(metadata_json(event.metadata())),
+        4 => json::of_data(event.data()),
+        5 => json::of_metadata(event.metadata()),
         6 => Value::Timestamptz(event.time_micros),
         7 => event.id().map_or(Value::Null, |id| Value::Uuid(*id.as_bytes())),
         _ => return Err(bug("a column of events")),
