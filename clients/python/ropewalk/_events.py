@@ -446,13 +446,15 @@ class EventStore:
         """Commits the operations that `decide` adds to a transaction, if the state is still current.
 
         `decide(state, tx)` runs again when another append changed the state meanwhile. Returns the
-        committed transaction, with its results. Raises as `decide` and `Transaction.commit`.
+        committed transaction, with its results; without operations nothing is sent. Raises as `decide` and `Transaction.commit`.
         """
         for attempt in range(1, attempts + 1):
             decision = self.load(model)
             tx = self.db.transaction()
             tx.require_no_events(self, decision.condition.query, after=decision.condition.after)
             decide(decision.state, tx)
+            if not tx.operations:
+                return tx
             try:
                 tx.commit()
                 return tx

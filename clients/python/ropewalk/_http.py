@@ -52,7 +52,7 @@ class Reply:
     """A response with its complete body."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: http.client.HTTPMessage
     body: bytes
 
     def json(self) -> Any:
@@ -275,7 +275,7 @@ class Lines:
         self._socket = connection.sock
         self._is_done = False
         self._lock = threading.Lock()
-        self.headers: Mapping[str, str] = response.headers
+        self.headers = response.headers
 
     def __iter__(self) -> Iterator[bytes]:
         raw = self._response.raw

@@ -6,7 +6,6 @@ operation at once, in a transaction that is open on the server. Both have the sa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -200,7 +199,7 @@ class Transaction:
         self._db = db
         self._key = idempotency_key
         self._options = {"isolation": isolation, "durability": durability, "includes": includes}
-        self._operations: list[Pending[Any]] = []
+        self.operations: list[Pending[Any]] = []
         self._preconditions: list[Mapping[str, Any]] = []
         self.results: list[Any] = []
         self.seq = 0
@@ -217,7 +216,7 @@ class Transaction:
             self.commit()
 
     def commit(self) -> None:
-        """Sends the operations. Without operations nothing is sent.
+        """Sends the operations. Without operations and requirements nothing is sent.
 
         Raises `ConditionFailed`, `PreconditionFailed` (a precondition or an `expect`), other
         `Error`s with the failed `operation`, or `ConnectionBroken`. Nothing is then written, except
@@ -225,18 +224,18 @@ class Transaction:
         """
         if self.is_committed:
             raise RuntimeError("the transaction is already committed")
-        if not self._operations and not self._preconditions:
+        if not self.operations and not self._preconditions:
             self.is_committed = True
             return
         body: dict[str, Any] = {name: one for name, one in self._options.items() if one is not None}
-        body["operations"] = [one._operation.body for one in self._operations]
+        body["operations"] = [one._operation.body for one in self.operations]
         if self._preconditions:
             body["preconditions"] = self._preconditions
         if self._key is None:
             # A second call after a broken connection has to send the same key.
             self._key = self._db.automatic_key()
         raw = self._db.transport.request("POST", "/v1/transactions", body=body, key=self._key).json()
-        self.results = [one._set(found) for one, found in zip(self._operations, raw["results"], strict=True)]
+        self.results = [one._set(found) for one, found in zip(self.operations, raw["results"], strict=True)]
         self.seq, self.is_repeated = raw["seq"], raw["repeated"]
         self.is_committed = True
 
@@ -315,7 +314,7 @@ class Transaction:
         if self.is_committed:
             raise RuntimeError("the transaction is already committed")
         pending = Pending(operation)
-        self._operations.append(pending)
+        self.operations.append(pending)
         return pending
 
 
@@ -416,7 +415,7 @@ class OpenTransaction:
 
     def run(self, operations: Sequence[Operation[Any]]) -> list[Any]:
         """Runs several operations in one request; returns their results."""
-        body = b'{"operations":' + json.dumps([one.body for one in operations]).encode() + b"}"
+        body = {"operations": [one.body for one in operations]}
         try:
             raw = self._db.transport.request("POST", f"{self._path}/operations", body=body).json()
         except Error:
