@@ -106,6 +106,8 @@ def updated(raw: Mapping[str, Any]) -> Updated:
 class Collection:
     """A collection of documents, which its first write creates. Thread-safe.
 
+    Reads of a collection that does not exist raise `NotFound`, except `get`, which returns `None`.
+
     Writes have no idempotency key: after `ConnectionBroken` a write may have been committed. A
     write in `Database.transaction` has one.
     """

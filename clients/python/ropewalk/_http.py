@@ -217,8 +217,10 @@ class Transport:
         if self._is_closed:
             raise RuntimeError("the client is closed")
         if self._pid != os.getpid():
-            # The connections belong to the parent process.
-            self._idle, self._pid = deque(), os.getpid()
+            # The connections belong to the parent process: this closes only copies of its sockets.
+            inherited, self._idle, self._pid = self._idle, deque(), os.getpid()
+            for connection in inherited:
+                connection.close()
         while True:
             try:
                 connection = self._idle.pop()

@@ -125,8 +125,6 @@ def _array(values: Sequence[Any]) -> str:
     for one in values:
         if one is None:
             parts.append("NULL")
-        elif isinstance(one, (list, tuple)):
-            parts.append(_array(one))
         else:
             parts.append('"' + _text(one).replace("\\", "\\\\").replace('"', '\\"') + '"')
     return "{" + ",".join(parts) + "}"
@@ -291,28 +289,9 @@ _ELEMENT = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}"]+)', re.DOTALL)
 def _read_array(text: Any, element: Callable[[Any], Any] | None) -> Any:
     if not isinstance(text, str):
         return text
-    stack: list[list[Any]] = [[]]
-    # Bounds, as in `[0:1]={1,2}`, are dropped.
-    at = text.find("{")
-    while 0 <= at < len(text):
-        if text[at] == "{":
-            inner: list[Any] = []
-            stack[-1].append(inner)
-            stack.append(inner)
-            at += 1
-        elif text[at] == "}":
-            stack.pop()
-            at += 1
-        elif text[at] == ",":
-            at += 1
-        else:
-            found = _ELEMENT.match(text, at)
-            if found is None:
-                return text
-            if found[1] is None and found[2] == "NULL":
-                stack[-1].append(None)
-            else:
-                value = found[2] if found[1] is None else re.sub(r"\\(.)", r"\1", found[1], flags=re.DOTALL)
-                stack[-1].append(value if element is None else element(value))
-            at = found.end()
-    return stack[0][0] if stack[0] else text
+    values: list[Any] = []
+    for quoted, bare in _ELEMENT.findall(text[text.find("{") :]):
+        # An empty string is quoted, so that both groups are empty.
+        value = bare or re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
+        values.append(None if bare == "NULL" else value if element is None else element(value))
+    return values

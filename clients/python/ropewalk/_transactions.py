@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union
 
 from ._documents import Document, Filter, Update, Updated, from_extended, to_extended, updated, without_none
 from ._events import (
@@ -35,8 +35,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 S = TypeVar("S")
+
+
+class Named(Protocol):
+    """An event store of this client or of the asyncio client."""
+
+    @property
+    def name(self) -> str:
+        """Name of the store."""
+
+
 #: An event store, or its name.
-Store = Union[EventStore, str]
+Store = Union[Named, str]
 #: Points of a series: a time (seconds or `datetime`) and a value.
 Points = Iterable[tuple[Time, float]]
 
@@ -76,7 +86,7 @@ def read_operation(
     body = {"store": _name(store)} | _body(query, after=after, limit=limit)
     if backwards:
         body["backwards"] = True
-    reads = store if isinstance(store, EventStore) else db.events(store)
+    reads = store if isinstance(store, EventStore) else db.events(_name(store))
     return Operation({"read": body}, lambda raw: [reads.event_of(one) for one in raw["events"]])
 
 

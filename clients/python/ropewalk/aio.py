@@ -27,11 +27,13 @@ import ropewalk
 
 from ._client import Database
 from ._documents import Collection, Document, Filter, Update, Updated
-from ._events import Appended, Condition, Decided, Event, EventIn, EventStore, Model, Query
+from ._events import ATTEMPTS, Appended, Condition, Decided, Event, EventIn, EventStore, Model, Query
 from ._groups import Group
+from ._http import pause
 from ._metrics import SampleList, SeriesList, Time
 from ._sql import Params, Result
 from ._transactions import OpenTransaction, Transaction
+from .errors import Conflict
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -95,15 +97,19 @@ class AsyncDatabase:
         await self.call(tx.__exit__, None, None, None)
 
     async def run(
-        self, work: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 50, isolation: str | None = None
+        self, work: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = ATTEMPTS, isolation: str | None = None
     ) -> T:
         """Runs `await work(tx)` in a transaction, again after a `Conflict`; see `Database.run`."""
-        loop = asyncio.get_running_loop()
-
-        def step(tx: OpenTransaction) -> T:
-            return asyncio.run_coroutine_threadsafe(_await(work(AsyncTransaction(self, tx))), loop).result()
-
-        return await self.call(self.sync.run, step, attempts=attempts, isolation=isolation)
+        for attempt in range(1, attempts + 1):
+            try:
+                async with self.begin(isolation=isolation) as tx:
+                    value = await work(tx)
+                return value
+            except Conflict:
+                if attempt == attempts:
+                    raise
+            await asyncio.sleep(pause(attempt))
+        raise ValueError("attempts is at least 1")
 
     async def sql(self, sql: str, params: Params = None) -> Result:
         """Runs a statement; see `Database.sql`."""
@@ -168,7 +174,7 @@ class AsyncEventStore:
         **options: Any,
     ) -> Decided[Any]:
         """Appends what `decide` returns for the state; it runs in a thread and must not block long."""
-        return await self.db.call(lambda: self.sync.decide(model, decide, **options))  # type: ignore[arg-type]
+        return await self.db.call(lambda: self.sync.decide(model, decide, **options))
 
     async def subscribe(
         self,
@@ -234,7 +240,7 @@ class AsyncGroup:
             self.sync.start, step, workers=workers, batch=batch, until_idle=until_idle
         )
         try:
-            while not await self.db.call(running.join, 0.05):
+            while not await self.db.call(running.join, 0.5):
                 pass
         finally:
             await asyncio.shield(self.db.call(running.stop))

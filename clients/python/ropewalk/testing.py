@@ -44,7 +44,11 @@ class Server:
             self._address = f"127.0.0.1:{free.getsockname()[1]}"
         self.url = f"http://{self._address}"
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def start(self) -> None:
         """Starts the server, and returns when it serves."""
