@@ -43,14 +43,22 @@ class LosingProxy:
 
     def _forward(self, peer: socket.socket) -> None:
         with peer, socket.create_connection(self._server) as server:
-            # The requests and responses of these tests are small: each is one packet.
-            while request := peer.recv(1 << 20):
-                server.sendall(request)
-                response = server.recv(1 << 20)
+            requests = threading.Thread(target=_copy, args=[peer, server], daemon=True)
+            requests.start()
+            # The responses of these tests are small: each is one packet.
+            while response := server.recv(1 << 20):
                 if self.losses > 0:
                     self.losses -= 1
-                    return
+                    break
                 peer.sendall(response)
+            peer.shutdown(socket.SHUT_RDWR)
+            requests.join()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    while data := source.recv(1 << 20):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
 
 
 class Crashes(unittest.TestCase):
