@@ -289,6 +289,16 @@ def openapi(python, binary):
     return word == "ok"
 
 
+def python_client(python, binary):
+    """The tests of our Python client, and of the example that uses it, from their sources."""
+    root, env = HERE.parents[1], {"ROPEWALK_BIN": str(binary)}
+    client = root / "clients" / "python"
+    modules = [f"tests.{module.stem}" for module in sorted(client.glob("tests/test_*.py"))]
+    good = suite("Python client", python, modules, client, env)
+    example = root / "examples" / "order-service" / "python"
+    return suite("order service in Python", python, ["test_orders"], example, env) and good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", type=Path, default=TARGET / "debug" / "ropewalk")
@@ -343,6 +353,7 @@ def main():
         print(f"test result: ok. 0 passed; 0 failed; 1 ignored; Prometheus and promtool SKIPPED: {error}", flush=True)
     results.append(suite("OpenTelemetry's SDK", python, ["test_otlp"], HERE / "prometheus", own))
     results.append(suite("pyarrow's Flight client", python, ["test_flight"], HERE / "prometheus", own))
+    results.append(python_client(python, binary))
     results.append(openapi(python, binary))
     sys.exit(0 if all(results) else 1)
 

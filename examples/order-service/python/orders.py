@@ -176,16 +176,14 @@ def mailer(orders: Orders, send: Callable[[str, str], None], workers: int = 2) -
 
 def revenue(db: ropewalk.Database) -> dict[str, float]:
     """Returns the revenue of the last day by product, in cents."""
-    found = db.promql("sum by (sku) (sum_over_time(order_cents[1d]))")
-    return {one.labels["sku"]: one.value for one in found}
+    return {one.labels["sku"]: one.value for one in db.promql("sum by (sku) (sum_over_time(order_cents[1d]))")}
 
 
 def main(url: str) -> None:
     db = ropewalk.connect(url)
     orders = Orders(db)
     board = Board(orders)
-    worker = threading.Thread(target=board.run, daemon=True)
-    worker.start()
+    threading.Thread(target=board.run, daemon=True).start()
     with mailer(orders, lambda to, text: print(f"to {to}: {text}")):
         order = f"o{time.time_ns()}"
         orders.add_stock("rope", 5)
