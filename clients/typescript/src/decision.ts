@@ -1,5 +1,5 @@
 /** Decisions: events are read, reduced to a state, and new events are appended only if nothing has changed. */
-import { RopewalkError, isConflict } from "./error.js";
+import { isConflict } from "./error.js";
 import type { EventStore } from "./events.js";
 import type { AppendedPositions, Operation } from "./operations.js";
 import { itemsOf, listOf, matches } from "./query.js";
@@ -101,23 +101,16 @@ export async function retry<T>(work: (attempt: number) => Promise<T>, { attempts
   }
 }
 
-/**
- * One model of several, whose state has the state of each under its name. All are read in one snapshot,
- * and a change of any of them is a conflict.
- */
-export function combine<S, Parts extends Record<string, Model<S, unknown>>>(
-  parts: Parts,
-): Model<S, { [K in keyof Parts]: Parts[K] extends Model<S, infer State> ? State : never }> {
-  type State = { [K in keyof Parts]: Parts[K] extends Model<S, infer State> ? State : never };
-  const entries = Object.entries(parts);
-  if (entries.length === 0) throw new RopewalkError({ code: "invalid_argument", detail: "no model to combine" });
+/** @internal One model of several. */
+export function combine<S, States extends Record<string, unknown>>(parts: { [K in keyof States]: Model<S, States[K]> }): Model<S, States> {
+  const entries = Object.entries(parts) as [string, Model<S, unknown>][];
   return {
     query: entries.flatMap(([, model]) => itemsOf(model.query) as readonly QueryItem<EventType<S>>[]),
-    initial: () => Object.fromEntries(entries.map(([name, model]) => [name, model.initial()])) as State,
+    initial: () => Object.fromEntries(entries.map(([name, model]) => [name, model.initial()])) as States,
     evolve: (state, event) => {
       const changed = entries.filter(([, model]) => matches(model.query, event));
       const next = changed.map(([name, model]) => [name, model.evolve(state[name], event)]);
-      return { ...state, ...Object.fromEntries(next) };
+      return { ...state, ...Object.fromEntries(next) } as States;
     },
   };
 }

@@ -1,5 +1,5 @@
 /** Event stores. */
-import { decide, retry } from "./decision.js";
+import { combine, decide, retry } from "./decision.js";
 import type { DecideOptions, Decision, Loaded, Model } from "./decision.js";
 import { RopewalkError, isRetryable } from "./error.js";
 import { ConsumerGroup } from "./group.js";
@@ -13,7 +13,7 @@ import type {
 import { batches } from "./subscription.js";
 import type { SubscribeOptions } from "./subscription.js";
 import { TransactionBuilder } from "./transaction.js";
-import { chosenKey, networkError, path } from "./transport.js";
+import { chosenKey, networkError, path, sleep } from "./transport.js";
 import type { Transport } from "./transport.js";
 
 /** Options of an event store. */
@@ -153,7 +153,9 @@ export class EventStore<S> {
     async function* events(): AsyncGenerator<E, void, void> {
       let stream = first;
       let left = range.limit;
-      let rest = range;
+      const before = Math.min(range.before ?? Infinity, head + 1);
+      // A new connection reads the rest of the same positions.
+      let rest: Omit<ReadOptions, "signal"> = { ...range, before };
       for (let failures = 0; ; ) {
         try {
           for await (const lines of lineChunks(stream.body)) {
@@ -161,25 +163,23 @@ export class EventStore<S> {
               if (line === "") continue;
               const event = recorded<E>(JSON.parse(line) as WireRecorded);
               failures = 0;
-              // A new connection reads the rest of the same positions.
-              if (left !== undefined) left--;
-              rest = range.backwards
-                ? { ...withoutFrom(range), before: event.position }
-                : { ...withoutFrom(range), after: event.position, before: Math.min(range.before ?? Infinity, head + 1) };
-              if (left !== undefined) rest.limit = left;
+              rest = range.backwards ? { ...rest, before: event.position } : { ...rest, after: event.position };
+              // It is inclusive, and the rest starts after a position.
+              delete rest.from;
+              if (left !== undefined) rest.limit = --left;
               yield event;
             }
           }
           return;
         } catch (error) {
           const failure = networkError(error, signal);
-          if (!isRetryable(failure) || ++failures > 3 || left === 0) throw failure;
-          await new Promise((resolve) => setTimeout(resolve, transport.delay(failures)));
-          if (rest === range && !range.backwards) rest = { ...range, before: Math.min(range.before ?? Infinity, head + 1) };
-          stream = await call(rest);
+          if (left === 0) return;
+          if (!isRetryable(failure) || ++failures > 3) throw failure;
         } finally {
           stream.cancel(new RopewalkError({ code: "network", detail: "the read ended" }));
         }
+        await sleep(transport.delay(failures), signal);
+        stream = await call(rest);
       }
     }
     const stream = events();
@@ -196,13 +196,13 @@ export class EventStore<S> {
 
   /** The newest matching event; null if there is none. */
   async last<const Q extends EventQuery<EventType<S>> = QueryOfAll>(query?: Q): Promise<RecordedEvent<S, Selected<S, Q>> | null> {
-    const { event } = await this.#ask<{ event: WireRecorded | null }>("last", wireQuery(query ?? {}));
+    const { event } = await this.#ask<{ event: WireRecorded | null }>("last", { query: wireQuery(query ?? {}) });
     return event && recorded<RecordedEvent<S, Selected<S, Q>>>(event);
   }
 
   /** Number of matching events; they are not read. */
   async count(query: EventQuery<EventType<S>> = {}): Promise<number> {
-    return (await this.#ask<{ count: number }>("count", wireQuery(query))).count;
+    return (await this.#ask<{ count: number }>("count", { query: wireQuery(query) })).count;
   }
 
   /** Whether an event matches, after a position if given. */
@@ -227,6 +227,14 @@ export class EventStore<S> {
     evolve: (state: State, event: RecordedEvent<S, Selected<S, Q>>) => State;
   }): Model<S, State> {
     return model as unknown as Model<S, State>;
+  }
+
+  /**
+   * One model of several, whose state has the state of each under its name. All are read in one snapshot, and
+   * a change of any of them is a conflict.
+   */
+  combine<States extends Record<string, unknown>>(models: { [K in keyof States]: Model<S, States[K]> }): Model<S, States> {
+    return combine(models);
   }
 
   /** Reads the events of a model and computes its state, with the condition for a later append. */
@@ -331,9 +339,4 @@ export class EventStore<S> {
   async delete(): Promise<void> {
     await this.#transport.json({ method: "DELETE", path: this.#path, repeatable: false });
   }
-}
-
-/** A resumed read starts after a position instead of at one. */
-function withoutFrom({ from: _, ...range }: Omit<ReadOptions, "signal">): Omit<ReadOptions, "signal"> {
-  return range;
 }

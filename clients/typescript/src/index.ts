@@ -6,7 +6,7 @@
  */
 export { Ropewalk } from "./client.js";
 export type { RopewalkOptions } from "./client.js";
-export { combine, retry } from "./decision.js";
+export { retry } from "./decision.js";
 export type { ConflictRetryOptions, DecideOptions, Decided, Decision, Loaded, Model } from "./decision.js";
 export { Collection } from "./documents.js";
 export type {
