@@ -1,4 +1,5 @@
 /** Streams of messages: newline-delimited JSON and server-sent events. */
+import { RopewalkError } from "./error.js";
 
 /** @internal A message of a subscription. */
 export type Message =
@@ -17,9 +18,10 @@ export async function* lineChunks(body: ReadableStream<Uint8Array>): AsyncGenera
       const lines = text.split("\n");
       lines[0] = rest + (lines[0] ?? "");
       rest = lines.pop() ?? "";
-      if (done && rest !== "") lines.push(rest);
       if (lines.length > 0) yield lines;
-      if (done) return;
+      if (!done) continue;
+      if (rest !== "") throw new RopewalkError({ code: "network", detail: "the stream ended within a line" });
+      return;
     }
   } finally {
     // Ends the request when the reader stops early.

@@ -1,24 +1,25 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Ropewalk } from "../src/index.js";
-import { Server } from "./server.js";
+import { startServer } from "./server.js";
+import type { TestServer } from "../testing/index.js";
 
-let server: Server;
+let server: TestServer;
 before(async () => {
-  server = await Server.start();
+  server = await startServer();
   const put = (path: string, body: object, headers = {}) =>
     fetch(server.url + path, { method: "PUT", headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) });
-  const created = await put("/v1/users/root", { password: "correct hörse", roles: { "*": ["admin"] } });
+  const created = await put("/v1/users/root", { password: "correct horse", roles: { "*": ["admin"] } });
   assert.equal(created.status, 201, await created.text());
 });
-after(() => server.remove());
+after(() => server[Symbol.asyncDispose]());
 
 test("user and token authenticate, and rights are those of the server", async () => {
-  const root = new Ropewalk({ url: server.url, user: "root", password: "correct hörse" });
+  const root = new Ropewalk({ url: server.url, user: "root", password: "correct horse" });
   await root.events("shop").append({ type: "A", data: null });
   const created = await fetch(`${server.url}/v1/tokens`, {
     method: "POST",
-    headers: { "content-type": "application/json", authorization: `Basic ${Buffer.from("root:correct hörse").toString("base64")}` },
+    headers: { "content-type": "application/json", authorization: `Basic ${Buffer.from("root:correct horse").toString("base64")}` },
     body: JSON.stringify({ name: "reader", roles: { shop: ["read"] } }),
   });
   const { token } = (await created.json()) as { token: string };

@@ -2,15 +2,16 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Ropewalk, RopewalkError, isConflict, isRetryable } from "../src/index.js";
 import { left, shopOf } from "./shop.js";
-import { Proxy, Server } from "./server.js";
+import { Proxy, startServer } from "./server.js";
+import type { TestServer } from "../testing/index.js";
 
-let server: Server;
+let server: TestServer;
 let db: Ropewalk;
 before(async () => {
-  server = await Server.start();
+  server = await startServer();
   db = new Ropewalk({ url: server.url });
 });
-after(() => server.remove());
+after(() => server[Symbol.asyncDispose]());
 
 test("append and read return typed events with derived tags", async () => {
   const shop = shopOf(db, "typed");

@@ -1,64 +1,13 @@
-/** Starts `ropewalk serve` for tests, and a proxy that breaks connections. */
-import { spawn } from "node:child_process";
-import { existsSync } from "node:fs";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+/** The server of the tests, and a proxy that breaks its connections. */
 import { createServer, connect } from "node:net";
 import type { AddressInfo, Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { TestServer } from "../testing/index.js";
 
-const BINARY = resolve(process.env["ROPEWALK_BIN"] ?? "../../target/debug/ropewalk");
-/** Longest time to start, milliseconds; only to end a hang. */
-const START_MS = 60_000;
-
-/** A server on a directory of its own. */
-export class Server {
-  readonly #directory: string;
-  #stop: (() => Promise<void>) | undefined;
-  url = "";
-
-  private constructor(directory: string) {
-    this.#directory = directory;
-  }
-
-  static async start(): Promise<Server> {
-    if (!existsSync(BINARY)) throw new Error(`${BINARY} does not exist: cargo build -p ropewalk-cli, or set ROPEWALK_BIN`);
-    const server = new Server(await mkdtemp(join(tmpdir(), "ropewalk-ts-")));
-    await server.run();
-    return server;
-  }
-
-  /** Starts the process; at the same port as before, if it ran before. */
-  async run(): Promise<void> {
-    const ready = join(this.#directory, "ready.json");
-    await rm(ready, { force: true });
-    const listen = this.url === "" ? "127.0.0.1:0" : new URL(this.url).host;
-    const off = ["--postgres-listen", "off", "--mongo-listen", "off", "--grpc-listen", "off"];
-    const command = ["serve", join(this.#directory, "db"), "--http-listen", listen, ...off, "--log-level", "error", "--ready-file", ready];
-    const child = spawn(BINARY, command, { stdio: ["ignore", "ignore", "inherit"] });
-    const ended = new Promise<void>((done) => child.once("exit", () => done()));
-    this.#stop = async () => {
-      child.kill("SIGTERM");
-      await ended;
-    };
-    const end = Date.now() + START_MS;
-    while (!existsSync(ready)) {
-      if (child.exitCode !== null || Date.now() > end) throw new Error("the server does not start");
-      await sleep(10);
-    }
-    const { listening } = JSON.parse(await readFile(ready, "utf8")) as { listening: { protocol: string; address: string }[] };
-    this.url = `http://${listening.find((port) => port.protocol === "http")?.address}`;
-  }
-
-  async stop(): Promise<void> {
-    await this.#stop?.();
-  }
-
-  async remove(): Promise<void> {
-    await this.stop();
-    await rm(this.#directory, { recursive: true, force: true });
-  }
+/** Starts the server that is tested. */
+export function startServer(): Promise<TestServer> {
+  return TestServer.start(resolve(process.env["ROPEWALK_BIN"] ?? "../../target/debug/ropewalk"));
 }
 
 /** Forwards connections to a server, and breaks them on request. */

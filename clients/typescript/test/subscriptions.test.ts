@@ -3,15 +3,16 @@ import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Park, RetryLater, Ropewalk, RopewalkError } from "../src/index.js";
 import { shopOf } from "./shop.js";
-import { Proxy, Server, until } from "./server.js";
+import { Proxy, startServer, until } from "./server.js";
+import type { TestServer } from "../testing/index.js";
 
-let server: Server;
+let server: TestServer;
 let db: Ropewalk;
 before(async () => {
-  server = await Server.start();
+  server = await startServer();
   db = new Ropewalk({ url: server.url });
 });
-after(() => server.remove());
+after(() => server[Symbol.asyncDispose]());
 
 const paid = (order: string) => ({ type: "OrderPaid", data: { order } }) as const;
 
@@ -74,7 +75,7 @@ test("subscription continues over a restart of the server", async () => {
   await server.stop();
   // The append waits for the server, with its key.
   const append = shop.append(paid("o2"));
-  await server.run();
+  await server.restart();
   await append;
   await until(() => orders.length === 2);
   stop.abort();

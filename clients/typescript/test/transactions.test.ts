@@ -2,16 +2,17 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { Ropewalk, RopewalkError, isConflict } from "../src/index.js";
 import { shopOf } from "./shop.js";
-import { Proxy, Server } from "./server.js";
+import { Proxy, startServer } from "./server.js";
+import type { TestServer } from "../testing/index.js";
 
-let server: Server;
+let server: TestServer;
 let db: Ropewalk;
 before(async () => {
-  server = await Server.start();
+  server = await startServer();
   db = new Ropewalk({ url: server.url });
   await db.script("CREATE TABLE stock (sku text PRIMARY KEY, n int NOT NULL CHECK (n >= 0)); INSERT INTO stock VALUES ('rope', 100), ('hook', 1)");
 });
-after(() => server.remove());
+after(() => server[Symbol.asyncDispose]());
 
 const stock = async (sku: string) => (await db.query<{ n: number }>("SELECT n FROM stock WHERE sku = $1", [sku]))[0]?.n;
 const placed = (order: string, count = 1) => ({ type: "OrderPlaced", data: { order, sku: "rope", count } }) as const;
