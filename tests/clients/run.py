@@ -242,6 +242,9 @@ def typescript(binary):
             ignore=shutil.ignore_patterns("node_modules", "dist", "build"),
         )
         shutil.rmtree(place / "build", ignore_errors=True)
+        # Its examples are compiled, too.
+        (PLACE / "typescript" / "docs").mkdir(exist_ok=True)
+        shutil.copy(HERE.parents[1] / "docs" / "clients.md", PLACE / "typescript" / "docs")
         for command in (["npm", "ci", "--no-audit", "--no-fund", "--silent"], ["npm", "test"]):
             run = subprocess.run(
                 command, cwd=place, env=os.environ | {"ROPEWALK_BIN": str(binary)},

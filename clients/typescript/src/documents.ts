@@ -185,7 +185,7 @@ export class Collection<D extends object = Record<string, unknown>> {
     }
   }
 
-  /** The first matching document; null if there is none. */
+  /** The first matching document, or null. */
   async findOne(filter: Filter = {}, options: Omit<FindOptions, "limit"> = {}): Promise<D | null> {
     for await (const document of this.find(filter, { ...options, limit: 1 })) return document;
     return null;
@@ -209,7 +209,7 @@ export class Collection<D extends object = Record<string, unknown>> {
     return documents.map(decode) as T[];
   }
 
-  /** Updates or deletes the first matching document and returns it; null if there is none. */
+  /** Updates or deletes the first matching document and returns it; null if no document matches. */
   async modify(filter: Filter, options: ModifyOptions): Promise<D | null> {
     const { update, delete: deletes, after, upsert, arrayFilters, sort, projection, hint } = options;
     const body = {

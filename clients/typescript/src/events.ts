@@ -86,7 +86,7 @@ export class Checkpoint {
     this.#path = path`/v1/stores/${store}/checkpoints/${consumer}`;
   }
 
-  /** The recorded position; 0 if there is none. */
+  /** The recorded position; 0 without a checkpoint. */
   async get(options: { signal?: AbortSignal } = {}): Promise<number> {
     const found = await this.#transport.json<{ position: number | null }>({ method: "GET", path: this.#path, repeatable: true, signal: options.signal });
     return found.position ?? 0;
@@ -194,7 +194,7 @@ export class EventStore<S> {
     };
   }
 
-  /** The newest matching event; null if there is none. */
+  /** The newest matching event, or null. */
   async last<const Q extends EventQuery<EventType<S>> = QueryOfAll>(query?: Q): Promise<RecordedEvent<S, Selected<S, Q>> | null> {
     const { event } = await this.#ask<{ event: WireRecorded | null }>("last", { query: wireQuery(query ?? {}) });
     return event && recorded<RecordedEvent<S, Selected<S, Q>>>(event);

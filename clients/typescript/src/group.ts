@@ -139,7 +139,7 @@ export class ConsumerGroup<E extends { readonly position: number }> {
     await this.#transport.json({ method: "DELETE", path: this.#path, repeatable: false });
   }
 
-  /** Takes events; null if there are none within `waitMs` (at most 20,000, default 0). `max`: 1 to 1,000. */
+  /** Takes events; null if no event arrives within `waitMs` (at most 20,000, default 0). `max`: 1 to 1,000. */
   async take(options: { max?: number; leaseMs?: number; waitMs?: number; signal?: AbortSignal } = {}): Promise<Lease<E> | null> {
     const { max, leaseMs, waitMs, signal } = options;
     const body = { max, lease_ms: leaseMs, wait_ms: waitMs };

@@ -96,7 +96,7 @@ export function wireQuery(query: EventQuery): WireQuery {
     ...(typePrefixes && { type_prefixes: typePrefixes }),
     ...(tagPrefixes && { tag_prefixes: tagPrefixes }),
   }));
-  // An item without restrictions stands for every event; so does a query without items.
+  // An item without restrictions selects every event; so does a query without items.
   return items.some((item) => Object.keys(item).length === 0) ? { items: [] } : { items };
 }
 
