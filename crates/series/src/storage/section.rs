@@ -500,9 +500,9 @@ impl<'a> Section<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::labels::Labels;
     use crate::sample::metadata::MetricType;
     use proptest::prelude::*;
+    use ropewalk_labels::Labels;
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|b| format!("{b:02x}")).collect()

@@ -1,6 +1,7 @@
 //! Finding series by their labels, and the labels with the most series.
 
-use ropewalk_series::{Labels, SampleBatch};
+use ropewalk_labels::Labels;
+use ropewalk_series::SampleBatch;
 use ropewalk_vfs::Env;
 
 use crate::{Db, matchers};

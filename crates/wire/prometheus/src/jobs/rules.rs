@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ropewalk::promql::{self, Options, Query, Sample, Value};
-use ropewalk::series::{MatchOp, Matcher, SampleBatch, Samples};
+use ropewalk::promql::{Options, Query, Sample, Value};
+use ropewalk::series::{Labels, Matcher, STALE, SampleBatch, Samples};
 use ropewalk_wire::Caller;
 use serde::Deserialize;
 
@@ -310,8 +310,8 @@ impl GroupState {
 
 /// Start times of the rule's alerts from before a restart.
 async fn remember(app: &App, rule: &Rule, alert: &AlertRule, at_ms: i64) -> Result<Remembered, String> {
-    let metric = Matcher::new(METRIC_NAME, MatchOp::Equal, "ALERTS_FOR_STATE").map_err(|e| e.to_string())?;
-    let name = Matcher::new("alertname", MatchOp::Equal, rule.name.as_str()).map_err(|e| e.to_string())?;
+    let metric = Matcher::equal(METRIC_NAME, "ALERTS_FOR_STATE");
+    let name = Matcher::equal("alertname", rule.name.as_str());
     let from_ms = at_ms.saturating_sub(STOP_MS_MAX);
     let read = crate::query::names::on_snapshot(app, move |series| {
         let (mut found, mut samples) = (Vec::new(), Samples::default());
@@ -342,16 +342,16 @@ async fn remember(app: &App, rule: &Rule, alert: &AlertRule, at_ms: i64) -> Resu
 /// Labels of a series as they are stored, and its sample.
 pub(super) type Stored = (Vec<(String, String)>, Sample);
 
-async fn evaluate(app: &App, query: &Query, at_ms: i64) -> Result<Vec<(promql::Labels, Sample)>, String> {
+async fn evaluate(app: &App, query: &Query, at_ms: i64) -> Result<Vec<(Labels, Sample)>, String> {
     let answer = crate::query::evaluate_at(app, query.clone(), at_ms).await.map_err(|error| error.message)?;
     match answer.value {
         Value::Vector(rows) => Ok(rows),
-        Value::Scalar(value) => Ok(vec![(promql::Labels::default(), Sample::Float(value))]),
+        Value::Scalar(value) => Ok(vec![(Labels::default(), Sample::Float(value))]),
         Value::Text(_) | Value::Matrix(_) => Err("rule result is not a vector or scalar".to_owned()),
     }
 }
 
-fn record(rule: &Rule, rows: Vec<(promql::Labels, Sample)>) -> Result<Vec<Stored>, String> {
+fn record(rule: &Rule, rows: Vec<(Labels, Sample)>) -> Result<Vec<Stored>, String> {
     let mut seen = HashSet::new();
     let mut all = Vec::with_capacity(rows.len());
     for (labels, sample) in rows {
@@ -384,17 +384,13 @@ async fn store(app: &App, given: &SeriesSet, series: Vec<Stored>, at_ms: i64) ->
                 batch.series_bytes(stored).push(at_ms, *value);
             }
             Sample::Histogram(histogram) => {
-                batch.series_bytes(stored).push_histogram(
-                    at_ms,
-                    &crate::query::value::stored_histogram(histogram),
-                    0,
-                );
+                batch.series_bytes(stored).push_histogram(at_ms, histogram, 0);
             }
         }
         now.insert(stored.into());
     }
     for gone in given.difference(&now) {
-        batch.series_bytes(gone).push(at_ms, promql::STALE);
+        batch.series_bytes(gone).push(at_ms, STALE);
     }
     if !batch.is_empty() {
         ingest::append(app, &Caller::everybody(), batch).await.map_err(|error| error.message)?;
@@ -406,7 +402,7 @@ async fn store(app: &App, given: &SeriesSet, series: Vec<Stored>, at_ms: i64) ->
 pub(super) async fn mark_stale(app: &App, series: &SeriesSet, at_ms: i64) -> Result<(), String> {
     let mut batch = SampleBatch::new();
     for gone in series {
-        batch.series_bytes(gone).push(at_ms, promql::STALE);
+        batch.series_bytes(gone).push(at_ms, STALE);
     }
     if batch.is_empty() {
         return Ok(());

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::http::Method;
-use ropewalk::promql::STALE;
-use ropewalk::series::SampleBatch;
+use ropewalk::series::{STALE, SampleBatch};
 use ropewalk_wire::Caller;
 
 use super::client::{self, Ask};

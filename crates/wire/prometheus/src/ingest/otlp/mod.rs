@@ -21,15 +21,13 @@ use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
-use ropewalk::promql::STALE;
-use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
+use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint, STALE};
 use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, METRIC_NAME};
 use crate::ingest::protobuf::{Fields, Malformed, Value, put_bytes, put_integer};
 use crate::ingest::{self, Read, Refused};
-use crate::query::value::stored_histogram;
 use crate::request::body;
 use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
@@ -148,8 +146,7 @@ impl Read {
         let mut series = self.batch.series_bytes(stored);
         match amount {
             Amount::Number(value) => series.push_started(way.time_ms, value, start_ms),
-            Amount::Histogram(histogram) => {
-                let mut histogram = stored_histogram(&histogram);
+            Amount::Histogram(mut histogram) => {
                 if matches!(way.temporality, Temporality::Delta) {
                     histogram.hint = ResetHint::Gauge;
                 }

@@ -2,11 +2,9 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
-use ropewalk::promql::{Bucket, Histogram};
-use ropewalk::series::{Exemplar, Labels};
+use ropewalk::series::{Bucket, Exemplar, Histogram, Labels};
 
 use crate::ingest::protobuf::{Fields, Malformed, Value};
-use crate::query::value::stored_histogram;
 
 use super::delta::Amount;
 use super::{Context, Pairs, Read, Way, attribute, names};
@@ -247,7 +245,7 @@ pub(crate) fn exponential(
     histogram.schema = scale.min(SCHEMA_MAX) as i8;
     histogram.positive = buckets(positive, shift)?;
     histogram.negative = buckets(negative, shift)?;
-    if let Err(error) = stored_histogram(&histogram).check() {
+    if let Err(error) = histogram.check() {
         read.refused.add(1, || format!("histogram {name:?}: {error}"));
         return Ok(time_ms);
     }

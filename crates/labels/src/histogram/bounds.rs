@@ -72,7 +72,7 @@ fn times_power_of_two(value: f64, exponent: i64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::histogram::{Bucket, Histogram};
+    use crate::histogram::{Bucket, Histogram};
 
     #[test]
     fn bounds_read_as_those_of_prometheus() {
