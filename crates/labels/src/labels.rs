@@ -417,6 +417,25 @@ mod tests {
     }
 
     #[test]
+    fn labels_are_changed_and_left_out() {
+        let labels = Labels::from_pairs([("job", "a"), ("__name__", "up"), ("env", ""), ("job", "b")]);
+        assert_eq!(labels, Labels::new([("__name__", "up"), ("job", "b")]).unwrap());
+        let unnamed = labels.without_name();
+        assert_eq!((&unnamed, unnamed.name()), (&Labels::from_pairs([("job", "b")]), ""));
+        assert!(Arc::ptr_eq(&labels.bytes, &unnamed.bytes));
+        assert_eq!(unnamed.with("__name__", "up"), labels);
+        let typed = unnamed.with("__type__", "counter").with("__a__", "1");
+        assert_eq!(typed.without_name(), unnamed.with("__a__", "1"));
+        assert!(labels.with("__name__", "").with("job", "").is_empty());
+        let (mut key, long) = (Vec::new(), labels.with("long", &"x".repeat(300)));
+        long.write_key(&mut key, None, |name| name != b"job");
+        assert_eq!(long.filter(|name| name != b"job").as_bytes(), key);
+        long.write_key(&mut key, Some("job"), |_| true);
+        assert_eq!(labels.as_bytes(), key);
+        assert!(labels > unnamed.with("__name__", "down") && labels < long && unnamed > labels);
+    }
+
+    #[test]
     fn invalid_label_sets_are_refused() {
         let refused = |bytes: &[u8], why: &str| {
             let error = Labels::from_bytes(bytes).unwrap_err().to_string();
