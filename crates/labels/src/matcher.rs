@@ -94,7 +94,7 @@ pub struct Pattern {
     shortcut: Shortcut,
 }
 
-/// What is known of the texts that a pattern matches.
+/// The texts that a pattern matches, as far as they are known without a search.
 #[derive(Debug)]
 enum Shortcut {
     /// They are these, sorted.
