@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn bounds_read_as_those_of_prometheus() {
-        for line in include_str!("../../../tests/bounds.txt").lines().filter(|line| !line.starts_with('#')) {
+        for line in include_str!("../../tests/bounds.txt").lines().filter(|line| !line.starts_with('#')) {
             let parts: Vec<&str> = line.split(" | ").collect();
             let [schema, negative, positive, text] = parts[..] else { panic!("{line}") };
             let indexes =
