@@ -177,7 +177,7 @@ fn ask(query: &str) -> String {
         Ok(answer) => match answer.value {
             Value::Vector(samples) => samples
                 .iter()
-                .map(|(labels, sample)| format!("{labels} {sample:?}"))
+                .map(|(labels, sample)| format!("{labels:#} {sample:?}"))
                 .collect::<Vec<_>>()
                 .join("; "),
             other => format!("{other:?}"),
