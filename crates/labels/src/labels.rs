@@ -108,11 +108,13 @@ impl Labels {
     }
 
     /// Names and values, each after its length.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
     /// Read in place.
+    #[inline]
     pub fn as_ref(&self) -> LabelsRef<'_> {
         LabelsRef(self.as_bytes())
     }
@@ -123,6 +125,7 @@ impl Labels {
     }
 
     /// The value of `name`; empty when there is no such label.
+    #[inline]
     pub fn get(&self, name: &str) -> &str {
         self.as_ref().get(name)
     }
@@ -247,11 +250,13 @@ pub struct LabelsRef<'a>(&'a [u8]);
 
 impl<'a> LabelsRef<'a> {
     /// Reads bytes as [`Labels::as_bytes`] returns them, unchecked: bytes that do not decode end the set.
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
     /// Names and values, each after its length.
+    #[inline]
     pub fn as_bytes(self) -> &'a [u8] {
         self.0
     }
@@ -262,11 +267,13 @@ impl<'a> LabelsRef<'a> {
     }
 
     /// Names and values as bytes, without checking that they are UTF-8.
+    #[inline]
     pub fn byte_pairs(self) -> BytePairs<'a> {
         BytePairs(Decoder::new(self.0))
     }
 
     /// The value of `name`; empty when there is no such label.
+    #[inline]
     pub fn get(self, name: &str) -> &'a str {
         let name = name.as_bytes();
         let found = self.byte_pairs().take_while(|(n, _)| *n <= name).find(|(n, _)| *n == name);
@@ -325,6 +332,7 @@ pub struct LabelsIter<'a>(Decoder<'a>);
 impl<'a> Iterator for LabelsIter<'a> {
     type Item = (&'a str, &'a str);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let name = self.0.str("label name").ok()?;
         Some((name, self.0.str("label value").ok()?))

@@ -56,6 +56,7 @@ impl MatchOp {
     }
 
     /// True for `!=` and `!~`.
+    #[inline]
     pub fn is_negated(self) -> bool {
         matches!(self, Self::NotEqual | Self::NotRegex)
     }
@@ -164,6 +165,7 @@ impl Pattern {
     }
 
     /// True when it matches.
+    #[inline]
     pub fn is_match(&self, text: &str) -> bool {
         match &self.shortcut {
             Shortcut::Texts(texts) => texts.binary_search_by(|t| t.as_str().cmp(text)).is_ok(),
@@ -309,11 +311,13 @@ impl Matcher {
     }
 
     /// True when a label with this value satisfies the matcher; an empty string represents a missing label.
+    #[inline]
     pub fn matches(&self, value: &str) -> bool {
         self.test(value) != self.op.is_negated()
     }
 
     /// Compares without the negation.
+    #[inline]
     pub fn test(&self, value: &str) -> bool {
         self.pattern.as_ref().map_or_else(|| self.value == value, |pattern| pattern.is_match(value))
     }
