@@ -114,7 +114,7 @@ impl ModelRelation {
             }
             "metrics" => {
                 let store = db.series(DEFAULT_STORE)?;
-                let matchers = [Matcher::equal(NAME, name).map_err(ropewalk::Error::from)?];
+                let matchers = [Matcher::equal(NAME, name)];
                 let snapshot = access.snapshot();
                 let at = snapshot.series(&store);
                 if is_schema && at.count(&matchers) == 0 {
@@ -255,7 +255,7 @@ impl Rows for ModelRelation {
                 for conjunct in conjuncts {
                     part.narrow(conjunct);
                 }
-                part.matchers.push(Matcher::equal(NAME, name.as_str()).map_err(ropewalk::Error::from)?);
+                part.matchers.push(Matcher::equal(NAME, name.as_str()));
                 let shown = format!("samples, {} matchers", part.matchers.len());
                 (Box::new((store.clone(), part)), shown)
             }
@@ -566,9 +566,8 @@ impl MetricPart {
             if let Some(values) = texts(conjunct, place + FIXED)
                 && let [value] = values.as_slice()
                 && !value.is_empty()
-                && let Ok(matcher) = Matcher::equal(label.as_str(), value.as_str())
             {
-                self.matchers.push(matcher);
+                self.matchers.push(Matcher::equal(label.as_str(), value.as_str()));
                 return true;
             }
         }
@@ -589,15 +588,11 @@ impl Part for (SeriesStore, MetricPart) {
             at.select(&part.matchers, part.from_ms, part.to_ms).map_err(ropewalk::Error::from)?;
         let mut samples;
         while selection.next().is_some() {
-            let labels = selection.labels();
-            let labels: Vec<Option<String>> = part
-                .labels
-                .iter()
-                .map(|name| labels.as_ref().and_then(|labels| labels.get(name)).map(str::to_owned))
-                .collect();
-            let all = labels_json(
-                selection.labels().iter().flat_map(|labels| labels.iter()).filter(|(name, _)| *name != NAME),
-            );
+            let all = selection.labels().unwrap_or_default();
+            let value = |name: &String| Some(all.get(name)).filter(|value| !value.is_empty());
+            let labels: Vec<Option<String>> =
+                part.labels.iter().map(|name| value(name).map(str::to_owned)).collect();
+            let all = labels_json(all.iter().filter(|(name, _)| *name != NAME));
             samples = Samples::default();
             selection.samples(&mut samples).map_err(ropewalk::Error::from)?;
             for (place, (time, value)) in samples.times_ms.iter().zip(&samples.values).enumerate() {
