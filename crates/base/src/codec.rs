@@ -22,6 +22,7 @@ pub fn put_u64(out: &mut Vec<u8>, value: u64) {
 }
 
 /// Appends `value` as LEB128: seven bits a byte, low bits first, 1 to 10 bytes.
+#[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value as u8) | 0x80);
@@ -31,11 +32,60 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Bytes that [`put_varint`] takes for `value`.
+#[inline]
 pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
+/// Splits a LEB128 number off the front of `bytes`.
+///
+/// `None` if it is cut off or does not fit 64 bits.
+#[inline]
+pub fn split_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    if let Some((&byte, rest)) = bytes.split_first()
+        && byte < 0x80
+    {
+        return Some((u64::from(byte), rest));
+    }
+    // Up to eight bytes at once: the first that has no top bit ends it; seven bits of each move together.
+    if let Some(word) = bytes.first_chunk().map(|word| u64::from_le_bytes(*word))
+        && let ends = !word & 0x8080_8080_8080_8080
+        && ends != 0
+    {
+        let length = ends.trailing_zeros() / 8 + 1;
+        let bits = word & u64::MAX >> (64 - 8 * length) & 0x7f7f_7f7f_7f7f_7f7f;
+        let bits = (bits & 0x7f00_7f00_7f00_7f00) >> 1 | bits & 0x007f_007f_007f_007f;
+        let bits = (bits & 0x3fff_0000_3fff_0000) >> 2 | bits & 0x0000_3fff_0000_3fff;
+        return Some(((bits >> 32) << 28 | bits & 0x0fff_ffff, bytes.get(length as usize..)?));
+    }
+    let mut value = 0_u64;
+    for (place, &byte) in bytes.iter().take(10).enumerate() {
+        let bits = u64::from(byte & 0x7f);
+        if place == 9 && bits > 1 {
+            return None;
+        }
+        value |= bits << (7 * place);
+        if byte < 0x80 {
+            return Some((value, bytes.get(place + 1..)?));
+        }
+    }
+    None
+}
+
+/// Maps signed numbers near zero to small unsigned ones.
+#[inline]
+pub fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+/// The inverse of [`zigzag`].
+#[inline]
+pub fn unzigzag(value: u64) -> i64 {
+    ((value >> 1) as i64) ^ -((value & 1) as i64)
+}
+
 /// Appends a varint length and then `bytes`.
+#[inline]
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -133,32 +183,13 @@ impl<'a> Decoder<'a> {
     }
 
     fn varint_long(&mut self, what: &'static str) -> Result<u64, DecodeError> {
-        // Up to eight bytes at once: the first that has no top bit ends it; seven bits of each move together.
-        if let Some(word) = self.rest.first_chunk().map(|word| u64::from_le_bytes(*word))
-            && let ends = !word & 0x8080_8080_8080_8080
-            && ends != 0
-        {
-            let length = ends.trailing_zeros() / 8 + 1;
-            let bits = word & u64::MAX >> (64 - 8 * length) & 0x7f7f_7f7f_7f7f_7f7f;
-            let bits = (bits & 0x7f00_7f00_7f00_7f00) >> 1 | bits & 0x007f_007f_007f_007f;
-            let bits = (bits & 0x3fff_0000_3fff_0000) >> 2 | bits & 0x0000_3fff_0000_3fff;
-            self.rest = self.rest.get(length as usize..).unwrap_or_default();
-            return Ok((bits >> 32) << 28 | bits & 0x0fff_ffff);
-        }
-        let start = *self;
-        let mut value = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8(what)?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                return Err(start.error(what));
-            }
-            value |= bits << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(start.error(what))
+        let Some((value, rest)) = split_varint(self.rest) else {
+            // A number that is cut off is reported where its next byte would be.
+            let offset = if self.rest.len() < 10 { self.len } else { self.offset() };
+            return Err(DecodeError { what, offset });
+        };
+        self.rest = rest;
+        Ok(value)
     }
 
     /// Takes a varint length and that many bytes.
@@ -206,6 +237,21 @@ mod tests {
         }
 
         #[test]
+        fn varints_are_split_from_the_bytes_after_them(value: u64, shift in 0..64_u32, after: [u8; 8]) {
+            let value = value >> shift;
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, value);
+            prop_assert_eq!(split_varint(&bytes), Some((value, &[][..])));
+            bytes.extend(after);
+            prop_assert_eq!(split_varint(&bytes), Some((value, &after[..])));
+        }
+
+        #[test]
+        fn signs_round_trip(value: i64) {
+            prop_assert_eq!(unzigzag(zigzag(value)), value);
+        }
+
+        #[test]
         fn any_bytes_decode_or_fail_but_never_panic(bytes: Vec<u8>) {
             let mut decoder = Decoder::new(&bytes);
             while decoder.bytes("piece").is_ok() && !decoder.is_empty() {}
@@ -221,6 +267,14 @@ mod tests {
         let mut decoder = Decoder::new(&bytes);
         assert_eq!(decoder.varint("seq").unwrap(), 7);
         assert_eq!(decoder.varint("seq"), Err(DecodeError { what: "seq", offset: 1 }));
+    }
+
+    #[test]
+    fn a_cut_varint_is_refused_where_it_ends() {
+        let mut decoder = Decoder::new(&[7, 0x80, 0x80]);
+        assert_eq!(decoder.varint("seq").unwrap(), 7);
+        assert_eq!(decoder.varint("seq"), Err(DecodeError { what: "seq", offset: 3 }));
+        assert_eq!((split_varint(&[]), split_varint(&[0x80]), split_varint(&[0xff; 12])), (None, None, None));
     }
 
     #[test]

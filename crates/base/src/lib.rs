@@ -1,14 +1,21 @@
-//! The types and bytes that all crates share: ids, the codec, checksums, order-preserving keys, and
+//! The types and bytes that all crates share: ids, the codec, checksums, order-preserving keys, dates, and
 //! append-only memory that readers use concurrently with a writer. Nothing here does I/O.
 
 mod arena;
+pub mod civil;
 mod codec;
+mod hasher;
+mod hexadecimal;
 mod ids;
 pub mod keys;
 pub mod sync;
 
 pub use arena::{AppendList, Arena, ArenaOffset};
-pub use codec::{DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint, varint_len};
+pub use codec::{
+    DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint, split_varint, unzigzag, varint_len, zigzag,
+};
+pub use hasher::{HashedMap, IdentityHasher};
+pub use hexadecimal::{from_hex, hex};
 pub use ids::{Lsn, Position, Seq};
 
 /// CRC-32C (Castagnoli) of `bytes`, as used by every file format of Ropewalk.

@@ -131,3 +131,31 @@ pub enum CommitError {
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
+
+impl CommitError {
+    /// The reason for the refusal.
+    ///
+    /// # Errors
+    /// The engine's failure; a reason of another type counts as one.
+    pub fn reason<T: Error + 'static>(self) -> Result<T, EngineError> {
+        match self {
+            Self::Engine(error) => Err(error),
+            Self::Rejected(reason) => match reason.downcast() {
+                Ok(reason) => Ok(*reason),
+                Err(other) => Err(Self::Rejected(other).into()),
+            },
+        }
+    }
+}
+
+impl From<CommitError> for EngineError {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Engine(error) => error,
+            CommitError::Rejected(reason) => match reason.downcast() {
+                Ok(error) => *error,
+                Err(other) => Self::Stopped { cause: other.to_string().into() },
+            },
+        }
+    }
+}

@@ -9,13 +9,13 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use ropewalk_base::{DecodeError, Decoder, Seq, put_bytes};
-use ropewalk_store::{Keyspace, NewRun, Store};
+use ropewalk_base::{DecodeError, Decoder, Seq, hex, put_bytes};
+use ropewalk_store::{Keyspace, Store};
 
 use crate::commit::locks::Held;
 use crate::error::{EngineError, Rejection};
 use crate::model::version::{ReadView, Snapshot};
-use crate::model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
+use crate::model::{Apply, KV, Model, ModelId, Operation, Outcome, Verdict};
 
 /// Longest key, bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -34,7 +34,7 @@ pub enum Isolation {
 
 /// Another commit got there first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("key {} of keyspace {} was changed by commit {seq} after the transaction's snapshot; retry", hex(key), keyspace.0)]
+#[error("key {} of keyspace {} was changed by commit {seq} after the transaction's snapshot; retry", hex(key.get(..32).unwrap_or(key)), keyspace.0)]
 pub struct KeyConflict {
     /// Keyspace of the key.
     pub keyspace: Keyspace,
@@ -42,10 +42,6 @@ pub struct KeyConflict {
     pub key: Vec<u8>,
     /// The commit that changed it.
     pub seq: Seq,
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().take(32).map(|b| format!("{b:02x}")).collect()
 }
 
 /// A refused key: longer than [`KEY_BYTES_MAX`].
@@ -379,10 +375,6 @@ impl Model for KvModel {
         Ok(())
     }
 
-    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
-        Ok(())
-    }
-
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let (mut applied, mut puts) = (0, 0);
         // Keys put by this commit, collected at its first range delete that follows a put. A range delete
@@ -410,10 +402,6 @@ impl Model for KvModel {
             }
             applied += 1;
         })
-    }
-
-    fn flush(&self, _: &dyn Memory, _: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
-        Ok(Vec::new())
     }
 
     fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>, EngineError> {

@@ -30,6 +30,7 @@ pub use engine::{
 pub use error::{CommitError, EngineError, Rejection};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
 pub use kv_transaction::{Blocked, KvMark, KvTransaction, LockError};
+pub use model::definitions::LastDefinition;
 pub use model::version::{Generation, ReadView, Reading, Snapshot};
 pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 pub use options::{Background, Durability, EngineOptions, Room};

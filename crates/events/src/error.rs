@@ -145,16 +145,7 @@ pub enum EventsError {
 
 impl From<CommitError> for EventsError {
     fn from(error: CommitError) -> Self {
-        match error {
-            CommitError::Engine(error) => Self::Engine(error),
-            CommitError::Rejected(reason) => match reason.downcast::<EventsError>() {
-                Ok(own) => *own,
-                Err(reason) => match reason.downcast::<EngineError>() {
-                    Ok(engine) => Self::Engine(*engine),
-                    Err(other) => Self::Engine(EngineError::Stopped { cause: other.to_string().into() }),
-                },
-            },
-        }
+        error.reason().unwrap_or_else(Self::Engine)
     }
 }
 

@@ -365,7 +365,7 @@ mod tests {
         let keys: Vec<u64> = (0..32).map(|i| i * 2).collect();
         let mut bytes = Vec::new();
         Model::train(&keys, 8).unwrap().encode(&mut bytes);
-        let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+        let hex = ropewalk_base::hex(&bytes);
         assert_eq!(hex, "20000000000000000000000001000000000000000000000001000000000000000000e03f");
     }
 

@@ -249,9 +249,8 @@ pub fn encode_record(
 mod tests {
     use super::*;
 
-    fn hex(bytes: &[u8]) -> String {
-        let rows = bytes.chunks(16).map(|row| row.iter().map(|b| format!("{b:02x}")).collect::<String>());
-        rows.collect::<Vec<_>>().join("\n")
+    fn rows(bytes: &[u8]) -> String {
+        bytes.chunks(16).map(ropewalk_base::hex).collect::<Vec<_>>().join("\n")
     }
 
     fn id() -> LogId {
@@ -268,7 +267,7 @@ mod tests {
     fn golden_segment_header() {
         let header = SegmentHeader { id: id(), start: Lsn(0x1_0000), seq: Seq(7), bytes: 1 << 20 };
         assert_eq!(
-            hex(&header.encode()),
+            rows(&header.encode()),
             "5257414c4b4c4f470100000000000000\n\
              30313233343536373839616263646566\n\
              00000100000000000700000000000000\n\
@@ -280,7 +279,7 @@ mod tests {
     #[test]
     fn golden_records() {
         assert_eq!(
-            hex(&record(0x1_0000, 8, 0xff00, b"hello")),
+            rows(&record(0x1_0000, 8, 0xff00, b"hello")),
             "8b4d4600050000000000010000000000\n\
              08000000000000002000000001000000\n\
              68656c6c6f000000"
@@ -288,7 +287,7 @@ mod tests {
         let mut seal = Vec::new();
         encode_record(&mut seal, seed(id()), Kind::Seal, Lsn(0x1_0028), Seq(8), Lsn(0x1_0028), b"");
         assert_eq!(
-            hex(&seal),
+            rows(&seal),
             "e70edc9e000000002800010000000000\n\
              08000000000000000000000002000000"
         );

@@ -33,7 +33,7 @@ mod segment;
 use std::fmt;
 use std::path::Path;
 
-use ropewalk_base::{Lsn, Seq};
+use ropewalk_base::{Lsn, Seq, hex};
 
 pub use copy::LogCopy;
 pub use error::{LogError, ReplayError};
@@ -47,7 +47,7 @@ pub struct LogId(pub [u8; 16]);
 
 impl fmt::Display for LogId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 

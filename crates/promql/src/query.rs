@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use ropewalk_labels::{Histogram, Labels};
+
 use crate::annotations::{Annotation, Annotations};
 use crate::budget::{Budget, Share, SharedMemory, Spent, Stop};
-use crate::data::histogram::Histogram;
-use crate::data::labels::Labels;
-use crate::data::matcher::Patterns;
+use crate::data::patterns::Patterns;
 use crate::data::source::Source;
 use crate::error::{Error, refused};
 use crate::eval::{Around, Cell, Eval, Rows, Steps};
@@ -100,11 +100,6 @@ impl Query {
     #[must_use]
     pub fn sharing(self, memory: Arc<SharedMemory>) -> Self {
         Self { memory: Some(memory), ..self }
-    }
-
-    /// A query from an expression. Positions in annotations are those in its printed text.
-    pub fn from_expr(expr: Expr, options: Options) -> Self {
-        Self { text: expr.to_string(), expr, bytes: 0, options, memory: None }
     }
 
     /// The expression.

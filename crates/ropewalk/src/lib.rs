@@ -70,6 +70,9 @@ pub mod engine {
 /// Parts of the engine that SQL and the server build on. No stable API.
 #[doc(hidden)]
 pub mod hooks {
+    pub use ropewalk_base::{
+        HashedMap, civil, from_hex, hex, put_bytes, put_varint, split_varint, unzigzag, varint_len, zigzag,
+    };
     pub use ropewalk_engine::{
         Blocked, Committing, KvWrite, LockError, LockHolder, LockMode, LockWait, Nudge, ReadMode, Room,
         UntilStopped, VisibleBeyond,
@@ -104,7 +107,7 @@ pub mod promql {
 
     pub use crate::database::metrics::Metrics;
 }
-/// Time series: labels, batches of samples, matchers, selections.
+/// Time series: labels, matchers, histograms, batches of samples, selections.
 ///
 /// ```
 /// use ropewalk::Database;
@@ -120,7 +123,7 @@ pub mod promql {
 ///
 /// let snapshot = db.snapshot();
 /// let at = snapshot.series(&metrics);
-/// let mut selection = at.select(&[Matcher::equal("job", "api")?], 0, 20_000)?;
+/// let mut selection = at.select(&[Matcher::equal("job", "api")], 0, 20_000)?;
 /// let mut samples = Samples::default();
 /// while selection.next().is_some() {
 ///     selection.samples(&mut samples)?;
@@ -130,6 +133,12 @@ pub mod promql {
 /// # }
 /// ```
 pub mod series {
+    pub use ropewalk_labels::{
+        BUCKET, BUCKETS_MAX, Bounded, Bucket, CUSTOM_SCHEMA, Histogram, LABEL_NAME_BYTES_MAX,
+        LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, LabelError, Labels, LabelsIter, LabelsRef,
+        METRIC_NAME, METRIC_TYPE, METRIC_UNIT, MatchOp, Matcher, ResetHint, STALE, STALE_BITS, Samples,
+        is_stale,
+    };
     pub use ropewalk_series::*;
 }
 /// Documents: BSON in collections, with MongoDB's query and update language.

@@ -22,8 +22,9 @@ use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
 use ropewalk_http::{Cors, Hosts, HttpSettings};
 use ropewalk_mongo::{Mongo, MongoSettings};
+use ropewalk_monitoring::{Config, ConfigError};
 use ropewalk_postgres::{Postgres, PostgresSettings, TempFileLimits};
-use ropewalk_prometheus::{ConfigError, Deltas, Prometheus, PrometheusSettings};
+use ropewalk_prometheus::{Deltas, Prometheus, PrometheusSettings};
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -140,6 +141,10 @@ pub fn serve(
     let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
     let rules = db.enforce_series_rules(SERIES_RULES_PAUSE);
     let sweeper = db.documents().sweep_in_background(EXPIRY_PAUSE);
+    let projections = match settings.projections.run.0 {
+        true => Some(crate::projections::start(&db)?),
+        false => None,
+    };
     let threads =
         Threads::start().map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
     let done = runtime.block_on(async {
@@ -154,6 +159,7 @@ pub fn serve(
     // Running tasks have had their drain time.
     runtime.shutdown_timeout(Duration::from_secs(1));
     threads.end(Duration::from_secs(1));
+    drop(projections);
     drop(rules);
     drop(sweeper);
     let closed = db.close();
@@ -305,6 +311,7 @@ impl Running {
             ..ServiceSettings::default()
         };
         let service = Service::new(db, service_settings)?;
+        service.metrics().add_source(crate::projections::gauges);
         let certificates = certificates(settings)?;
         refuse_exposed(settings, &service)?;
         let mut running = Self {
@@ -618,7 +625,7 @@ fn postgres(service: &Service, settings: &Settings) -> Postgres {
 
 fn prometheus(service: &Service, settings: &Settings) -> Result<Prometheus, ServeError> {
     let prometheus = &settings.prometheus;
-    let config = prometheus.config.as_deref().map(ropewalk_prometheus::Config::read).transpose()?;
+    let config = prometheus.config.as_deref().map(Config::read).transpose()?;
     let settings = PrometheusSettings {
         store: prometheus.store.clone(),
         query_time: prometheus.query_time.0,

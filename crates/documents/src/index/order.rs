@@ -96,12 +96,12 @@ pub(crate) fn verify(
             Some(stored) => head.bytes += stored.len() as u64,
             None => tell(format!(
                 "collection {name:?}: its order refers to a missing document at {}",
-                display::hex(entry)
+                display::key(entry)
             )),
         }
         let back = read.get(spaces.documents, &key(order, 1, id))?;
         if back.as_deref() != entry.get(5..) {
-            tell(format!("collection {name:?}: {} has another position in its order", display::hex(id)));
+            tell(format!("collection {name:?}: {} has another position in its order", display::key(id)));
         }
         cursor.next()?;
     }

@@ -131,7 +131,7 @@ pub(crate) fn documents(
                 }
             }
             Err(error) => {
-                lines.add(format!("collection {name:?}, key {}: {error}", display::hex(key)));
+                lines.add(format!("collection {name:?}, key {}: {error}", display::key(key)));
             }
         }
         cursor.next()?;
@@ -145,7 +145,7 @@ pub(crate) fn documents(
             found += 1;
             let document = document_of(definition, index, cursor.key(), cursor.value())?;
             if read.get(spaces.documents, &document)?.is_none() {
-                let at = display::hex(cursor.key());
+                let at = display::key(cursor.key());
                 lines.add(format!(
                     "collection {name:?}, index {:?}: entry {at} refers to a missing document",
                     index.name

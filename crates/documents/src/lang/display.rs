@@ -1,12 +1,18 @@
 //! Values and documents in messages, truncated.
 
+use ropewalk_base::hex;
+
 use crate::lang::{Doc, Value};
 
 /// Most characters of one value.
 const SHOWN_MAX: usize = 200;
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().take(48).map(|b| format!("{b:02x}")).collect()
+/// Most bytes of a key.
+const KEY_SHOWN_MAX: usize = 48;
+
+/// A key, in hexadecimal.
+pub(crate) fn key(bytes: &[u8]) -> String {
+    hex(bytes.get(..KEY_SHOWN_MAX).unwrap_or(bytes))
 }
 
 fn cut(mut text: String) -> String {

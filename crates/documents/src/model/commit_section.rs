@@ -174,9 +174,8 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         parts.iter().for_each(|(collection, what)| what.put(*collection, &mut bytes));
-        let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
-            hex,
+            ropewalk_base::hex(&bytes),
             "0700030164036e2f31070102ac02ac0202016b050103016b06070104016b0607026466010501 6b06026964 01060164016e026576"
                 .replace(' ', "")
         );

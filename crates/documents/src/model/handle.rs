@@ -91,11 +91,9 @@ impl Collection {
         read: ReadView<'_>,
     ) -> Result<Option<Arc<Definition>>, DocumentsError> {
         let loaded = self.0.loaded.load();
-        let last = self.0.documents.model.last_ddl();
+        let last = &self.0.documents.model.last_ddl;
         match &*loaded {
-            Some(loaded) if last <= loaded.at && last <= read.at() || loaded.at == read.at() => {
-                Ok(loaded.definition.clone())
-            }
+            Some(loaded) if last.is_current(loaded.at, read) => Ok(loaded.definition.clone()),
             _ => Ok(self.load(read)?.definition.clone()),
         }
     }
@@ -104,7 +102,7 @@ impl Collection {
     pub(crate) fn newest(&self) -> Result<Arc<Loaded>, DocumentsError> {
         let loaded = self.0.loaded.load();
         match &*loaded {
-            Some(loaded) if self.0.documents.model.last_ddl() <= loaded.at => Ok(loaded.clone()),
+            Some(loaded) if self.0.documents.model.last_ddl.seq() <= loaded.at => Ok(loaded.clone()),
             _ => self.load(self.0.documents.engine.snapshot().read()),
         }
     }
@@ -115,7 +113,7 @@ impl Collection {
         let loaded = self.0.loaded.load();
         let id = |loaded: &Loaded| loaded.definition.as_ref().map(|definition| definition.id);
         match &*loaded {
-            Some(loaded) if self.0.documents.model.last_ddl() <= loaded.at => Ok(id(loaded)),
+            Some(loaded) if self.0.documents.model.last_ddl.seq() <= loaded.at => Ok(id(loaded)),
             _ => Ok(id(&*self.load(self.0.documents.engine.snapshot().read())?)),
         }
     }

@@ -14,16 +14,16 @@ pub(crate) mod difference;
 pub(crate) mod handle;
 
 use core::time::Duration;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use ropewalk_base::{DecodeError, Seq};
 use ropewalk_engine::{
-    Apply, CommitError, Durability, Engine, EngineError, KvBatch, Memory, Model, ModelId, Operation, Outcome,
+    Apply, Durability, Engine, EngineError, KvBatch, LastDefinition, Model, ModelId, Operation, Outcome,
     ReadView, Rejection, Verdict,
 };
-use ropewalk_store::{KeyspaceOptions, NewRun, Store};
+use ropewalk_store::{KeyspaceOptions, Store};
 
 use crate::catalog::{SEQUENCE_KEY, Spaces, number, object_range};
 use crate::error::DocumentsError;
@@ -40,8 +40,7 @@ const NUMBERS: u32 = 64;
 #[derive(Default)]
 pub struct DocumentsModel {
     spaces: OnceLock<Spaces>,
-    /// The newest commit that changed a definition, pending commits included. Written by the sequencer.
-    last_ddl: AtomicU64,
+    pub(crate) last_ddl: LastDefinition,
     /// Next number, and the first that is not reserved.
     numbers: Mutex<Option<(u32, u32)>>,
     /// The part of new ObjectIds that identifies this process.
@@ -53,11 +52,6 @@ impl DocumentsModel {
     #[inline]
     pub(crate) fn spaces(&self) -> Spaces {
         *self.spaces.get().expect("the engine opens a model before anything else")
-    }
-
-    #[inline]
-    pub(crate) fn last_ddl(&self) -> Seq {
-        Seq(self.last_ddl.load(Ordering::Acquire))
     }
 
     pub(crate) fn process_number(&self, random: impl FnOnce() -> u64) -> u64 {
@@ -86,10 +80,7 @@ impl DocumentsModel {
             })?;
             let mut batch = KvBatch::new();
             batch.put(catalog, SEQUENCE_KEY, &end.to_le_bytes());
-            engine.commit(vec![Box::new(batch)], Durability::Buffered).map_err(|error| match error {
-                CommitError::Engine(error) => error,
-                CommitError::Rejected(reason) => EngineError::Stopped { cause: reason.to_string().into() },
-            })?;
+            engine.commit(vec![Box::new(batch)], Durability::Buffered).map_err(EngineError::from)?;
         }
         assert!(next < end, "number {next} is reserved, up to {end}");
         *numbers = Some((next + 1, end));
@@ -128,12 +119,7 @@ impl DocumentsModel {
         collection: u32,
         applied: Seq,
     ) -> Result<(Seq, i64, i64), DocumentsError> {
-        while !engine.wait_visible(applied, Duration::from_millis(100)) {
-            // Returns early when the engine has stopped, and then nothing becomes visible any more.
-            if let Some(error) = engine.stopped() {
-                return Err(error.into());
-            }
-        }
+        engine.wait_until_visible(applied)?;
         let snapshot = engine.snapshot();
         let (start, end) = object_range(collection);
         let mut cursor = snapshot.read().cursor(self.spaces().documents);
@@ -189,17 +175,12 @@ impl Model for DocumentsModel {
         Ok(())
     }
 
-    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
-        Ok(())
-    }
-
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let mut grown: Vec<(u32, i64, i64)> = Vec::new();
         let mut dropped = Vec::new();
         commit_section::decode(section, |collection, what| {
             if let What::Definition { event, .. } = what {
-                let before = self.last_ddl.swap(apply.seq.0, Ordering::AcqRel);
-                debug_assert!(before <= apply.seq.0, "commits are applied in their order");
+                self.last_ddl.changed(apply);
                 if event == commit_section::Event::Dropped {
                     dropped.push(collection);
                 }
@@ -216,10 +197,6 @@ impl Model for DocumentsModel {
         self.counts.add(apply.seq, &grown);
         dropped.into_iter().for_each(|collection| self.counts.forget(collection));
         Ok(())
-    }
-
-    fn flush(&self, _: &dyn Memory, _: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
-        Ok(Vec::new())
     }
 
     fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {

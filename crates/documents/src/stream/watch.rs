@@ -146,7 +146,7 @@ struct Ruled {
 
 impl Ruled {
     fn may_show(&mut self, documents: &Documents, collection: u32) -> Result<bool, DocumentsError> {
-        if documents.model.last_ddl() > self.at {
+        if documents.model.last_ddl.seq() > self.at {
             let snapshot = documents.engine.snapshot();
             (self.at, self.known) = (snapshot.seq(), HashMap::new());
         }

@@ -413,7 +413,7 @@ impl Documents {
                     match id {
                         Some(id) => format!("collection {:?}, document {id}", definition.name),
                         None => {
-                            format!("collection {:?}, key {}", definition.name, display::hex(&conflict.key))
+                            format!("collection {:?}, key {}", definition.name, display::key(&conflict.key))
                         }
                     }
                 }
@@ -423,7 +423,7 @@ impl Documents {
                     format!(
                         "collection {:?}, index {index:?}, key {}",
                         definition.name,
-                        display::hex(&conflict.key)
+                        display::key(&conflict.key)
                     )
                 }
                 None => "a collection that is gone".into(),

@@ -68,7 +68,7 @@ struct Basis {
 
 impl Basis {
     fn check(&self) -> Result<(), Rejection> {
-        if self.model.last_ddl() > self.at { Err(refused(Refused::Stale)) } else { Ok(()) }
+        if self.model.last_ddl.seq() > self.at { Err(refused(Refused::Stale)) } else { Ok(()) }
     }
 }
 
@@ -283,13 +283,7 @@ pub(crate) enum Inserted {
 impl Documents {
     /// Waits until the newest change of a definition is visible, so that it can be read.
     fn settle_definitions(&self) -> Result<(), DocumentsError> {
-        let last = self.model.last_ddl();
-        while !self.engine.wait_visible(last, core::time::Duration::from_millis(100)) {
-            if let Some(error) = self.engine.stopped() {
-                return Err(error.into());
-            }
-        }
-        Ok(())
+        Ok(self.engine.wait_until_visible(self.model.last_ddl.seq())?)
     }
 }
 
@@ -421,15 +415,5 @@ fn gather(
 
 /// The fast path's reason for rejection, if validation failed for one; other failures are errors.
 fn refusal<T>(result: Result<T, CommitError>) -> Result<Option<Refused>, DocumentsError> {
-    match result {
-        Ok(_) => Ok(None),
-        Err(CommitError::Engine(error)) => Err(error.into()),
-        Err(CommitError::Rejected(reason)) => match reason.downcast::<Refused>() {
-            Ok(refused) => Ok(Some(*refused)),
-            Err(reason) => match reason.downcast::<EngineError>() {
-                Ok(error) => Err((*error).into()),
-                Err(other) => Err(EngineError::Stopped { cause: other.to_string().into() }.into()),
-            },
-        },
-    }
+    Ok(result.err().map(CommitError::reason).transpose()?)
 }

@@ -351,6 +351,19 @@ impl Engine {
         self.core.versions.visible() >= seq
     }
 
+    /// Waits until commit `seq` is visible.
+    ///
+    /// # Errors
+    /// The failure that stopped the engine, after which nothing becomes visible any more.
+    pub fn wait_until_visible(&self, seq: Seq) -> Result<(), EngineError> {
+        while !self.wait_visible(seq, Duration::from_millis(100)) {
+            if let Some(error) = self.stopped() {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// A future for the newest visible commit once that is after `seq`. Costs nothing while it waits; a
     /// commit without waiters costs one atomic load.
     pub fn visible_beyond(&self, seq: Seq) -> VisibleBeyond {

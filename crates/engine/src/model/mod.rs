@@ -6,6 +6,7 @@
 //! the generation and the model writes it out as sorted runs. Replay calls the same `apply` as a live commit,
 //! so `apply` is deterministic: time and ids come from the record.
 
+pub(crate) mod definitions;
 pub(crate) mod version;
 
 use std::any::Any;
@@ -59,7 +60,9 @@ pub trait Model: Send + Sync {
     ///
     /// # Errors
     /// The stored data is damaged.
-    fn load(&self, read: ReadView<'_>) -> Result<(), EngineError>;
+    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
+        Ok(())
+    }
     /// A new, empty memory. By default a model writes only to keyspaces, whose memtables belong to the
     /// engine.
     fn memory(&self) -> Box<dyn Memory> {
@@ -70,16 +73,19 @@ pub trait Model: Send + Sync {
     /// # Errors
     /// The bytes do not decode. Live, that is a bug and stops the engine.
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError>;
-    /// Writes a frozen memory out as runs; a model that only uses keyspaces returns none.
+    /// Writes a frozen memory out as runs; a model that only uses keyspaces has none.
     ///
     /// # Errors
     /// The store cannot write.
     fn flush(
         &self,
         memory: &dyn Memory,
-        store: &Store,
-        snapshots: &[Seq],
-    ) -> Result<Vec<NewRun>, EngineError>;
+        _store: &Store,
+        _snapshots: &[Seq],
+    ) -> Result<Vec<NewRun>, EngineError> {
+        assert!(memory.as_any().is::<NoMemory>(), "model {} flushes its memory", self.name());
+        Ok(Vec::new())
+    }
     /// Checks every invariant of the model's own data; returns one line per violation.
     ///
     /// # Errors

@@ -42,10 +42,6 @@ impl Model for Counter {
         Ok(())
     }
 
-    fn load(&self, _: ReadView<'_>) -> Result<(), EngineError> {
-        Ok(())
-    }
-
     fn memory(&self) -> Box<dyn Memory> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Box::new(Counted(self.0.clone()))

@@ -51,10 +51,6 @@ impl Model for SlowFlush {
         Ok(())
     }
 
-    fn load(&self, _: ReadView<'_>) -> Result<(), EngineError> {
-        Ok(())
-    }
-
     fn apply(&self, _: &Apply<'_>, _: &[u8]) -> Result<(), DecodeError> {
         Ok(())
     }

@@ -10,12 +10,11 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use ropewalk_base::{AppendList, Arena, ArenaOffset, DecodeError, Seq};
+use ropewalk_base::{AppendList, Arena, ArenaOffset, DecodeError, HashedMap, Seq};
 use ropewalk_engine::Memory;
 
 use crate::event::codec::{BodyRef, VALUE_HEADER};
@@ -23,22 +22,6 @@ use crate::index::postings::{Kind, Term};
 
 /// Memory of one posting in addition to its positions: entry of the map and of the name.
 const POSTING_BYTES: u64 = 72;
-
-/// Terms are XXH3 hashes already, so they are not hashed again.
-#[derive(Default)]
-pub(crate) struct TermHasher(u64);
-
-impl Hasher for TermHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
 
 /// Events and postings of every store, of one generation.
 #[derive(Default)]
@@ -78,7 +61,7 @@ pub(crate) struct StoreMemory {
 struct Postings {
     /// Events that have postings, the first in the list.
     events: u64,
-    by_term: HashMap<u64, Posting, BuildHasherDefault<TermHasher>>,
+    by_term: HashedMap<u64, Posting>,
     /// Terms whose hash is used by an earlier, different term of the same store.
     collided: HashMap<(Kind, Box<[u8]>), Positions>,
 }

@@ -1,5 +1,7 @@
 //! Years, months and days of a time: the proleptic Gregorian calendar in UTC, without leap seconds.
 
+use ropewalk_base::civil;
+
 const DAY: i64 = 86_400;
 /// Days from 1 March of the year -292,277,022,400, the first day that is counted, to 1970. Seconds since then
 /// are counted in 64 bits that wrap, as in Prometheus: the last seconds of an `i64` before that day come at
@@ -19,8 +21,6 @@ pub(crate) struct Civil {
     pub(crate) second: i64,
     /// 0 is Sunday.
     pub(crate) weekday: i64,
-    /// 1 to 366
-    pub(crate) yearday: i64,
 }
 
 impl Civil {
@@ -29,19 +29,7 @@ impl Civil {
         let counted = seconds.wrapping_add(DAYS_BEFORE_1970 * DAY) as u64;
         let rest = (counted % DAY as u64) as i64;
         let days = (counted / DAY as u64) as i64 - DAYS_BEFORE_1970;
-        // Days are counted from 1 March of year 0, so that the leap day is the last of its year; an era has
-        // 400 years.
-        let shifted = days.saturating_add(719_468);
-        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let shifted_month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-        let year = year_of_era + era * 400 + i64::from(month <= 2);
-        let before = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-        let leap = i64::from(month > 2 && is_leap(year));
-        let yearday = before.get((month - 1) as usize).copied().unwrap_or(0) + day + leap;
+        let (year, month, day) = civil::from_days(days);
         Self {
             year,
             month,
@@ -49,24 +37,19 @@ impl Civil {
             hour: rest / 3600,
             minute: rest / 60 % 60,
             second: rest % 60,
-            weekday: (days + 4).rem_euclid(7),
-            yearday,
+            weekday: civil::weekday(days),
         }
     }
 
     /// Days of its month.
     pub(crate) fn days_in_month(self) -> i64 {
-        match self.month {
-            2 if is_leap(self.year) => 29,
-            2 => 28,
-            4 | 6 | 9 | 11 => 30,
-            _ => 31,
-        }
+        civil::days_in_month(self.year, self.month)
     }
-}
 
-fn is_leap(year: i64) -> bool {
-    year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
+    /// 1 to 366
+    pub(crate) fn yearday(self) -> i64 {
+        civil::to_days(self.year, self.month, self.day) - civil::to_days(self.year, 1, 1) + 1
+    }
 }
 
 /// The whole seconds of a float, rounded toward zero; `i64::MIN` for NaN and values out of range, as x86-64
@@ -92,7 +75,7 @@ mod tests {
         assert_eq!(rfc3339(951_782_400_000), "2000-02-29T00:00:00Z");
         assert_eq!(rfc3339(-1), "1969-12-31T23:59:59Z");
         let t = Civil::new(951_782_400);
-        assert_eq!((t.weekday, t.yearday, t.days_in_month()), (2, 60, 29));
-        assert_eq!(Civil::new(4_102_444_799).yearday, 365); // 2099-12-31
+        assert_eq!((t.weekday, t.yearday(), t.days_in_month()), (2, 60, 29));
+        assert_eq!(Civil::new(4_102_444_799).yearday(), 365); // 2099-12-31
     }
 }

@@ -1,33 +1,15 @@
 //! Grouping of series by some of their labels: the key is written to one buffer and looked up by hash, so
 //! that only a new group allocates.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
-use crate::data::labels::Labels;
-
-/// The key is a hash already.
-#[derive(Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
+use ropewalk_base::HashedMap;
+use ropewalk_labels::{Labels, LabelsRef};
 
 /// Groups in order of their first series.
 #[derive(Default)]
 pub(super) struct Groups {
-    places: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
+    places: HashedMap<u64, usize>,
     labels: Vec<Labels>,
-    key: String,
+    key: Vec<u8>,
 }
 
 impl Groups {
@@ -37,20 +19,20 @@ impl Groups {
         &mut self,
         labels: &Labels,
         last: Option<&str>,
-        keep: impl FnMut(&str) -> bool,
+        keep: impl FnMut(&[u8]) -> bool,
     ) -> (usize, Option<Labels>) {
-        labels.key(&mut self.key, last, keep);
+        labels.write_key(&mut self.key, last, keep);
         let next = self.labels.len();
-        let hash = ropewalk_base::hash64(self.key.as_bytes());
+        let hash = ropewalk_base::hash64(&self.key);
         let mut place = *self.places.entry(hash).or_insert(next);
-        if self.labels.get(place).is_some_and(|group| !group.is(&self.key)) {
+        if self.labels.get(place).is_some_and(|group| group.as_bytes() != self.key) {
             // Two groups with the same hash are rare: search them linearly.
-            place = self.labels.iter().position(|group| group.is(&self.key)).unwrap_or(next);
+            place = self.labels.iter().position(|group| group.as_bytes() == self.key).unwrap_or(next);
         }
         if place < next {
             return (place, None);
         }
-        let group = Labels::from_key(&self.key);
+        let group = LabelsRef::new(&self.key).to_owned();
         self.labels.push(group.clone());
         (next, Some(group))
     }

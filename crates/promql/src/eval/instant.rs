@@ -1,12 +1,13 @@
 //! Functions that map each sample separately.
 
+use ropewalk_labels::Histogram;
+
 use super::Around;
 use super::Eval;
 use super::Sink;
 use super::row::{Cell, Numbers, Row, Steps, is_absent};
 use super::scalar::{largest, smallest};
 use crate::data::calendar::{Civil, whole_seconds};
-use crate::data::histogram::Histogram;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
@@ -53,7 +54,7 @@ fn of_date(name: &str) -> Option<fn(f64) -> f64> {
     Some(match name {
         "day_of_month" => |v| civil(v).day as f64,
         "day_of_week" => |v| civil(v).weekday as f64,
-        "day_of_year" => |v| civil(v).yearday as f64,
+        "day_of_year" => |v| civil(v).yearday() as f64,
         "days_in_month" => |v| civil(v).days_in_month() as f64,
         "hour" => |v| civil(v).hour as f64,
         "minute" => |v| civil(v).minute as f64,

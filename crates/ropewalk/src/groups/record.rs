@@ -217,10 +217,7 @@ impl ParkedRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
+    use ropewalk_base::hex;
 
     #[test]
     fn records_round_trip_and_match_documented_bytes() {

@@ -183,7 +183,7 @@ mod tests {
             time_micros: 1,
         };
         let record = Record { generation: 2, store: 1, checkpoint: 4, until: 0, failure: Some(failure) };
-        let hex: String = record.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = ropewalk_base::hex(&record.encode());
         assert_eq!(hex, "0102010400010501000000000000000141026e6f");
         assert_eq!(key("s", "p", Kind::Live), b"s\0p\0l");
     }

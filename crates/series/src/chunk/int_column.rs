@@ -7,9 +7,9 @@
 
 use std::ops::Range;
 
-use ropewalk_base::{DecodeError, Decoder};
+use ropewalk_base::{DecodeError, Decoder, unzigzag};
 
-use crate::sample::pack::{Frames, take_signed, unzigzag};
+use crate::sample::pack::{Frames, take_signed};
 
 pub(crate) const OFFSETS: u8 = 0;
 pub(crate) const STEPS: u8 = 1;
@@ -317,9 +317,10 @@ impl<F: FnMut(u64)> Walk for At<'_, F> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use ropewalk_base::zigzag;
 
     use super::*;
-    use crate::sample::pack::{pack, put_signed, zigzag};
+    use crate::sample::pack::{pack, put_signed};
 
     /// A column of that transform, of `count` numbers, or as many as `packed` gives.
     fn column(transform: u8, raw: bool, head: i64, packed: &[u64], out: &mut Vec<u8>) -> usize {

@@ -21,9 +21,10 @@ pub(crate) mod value_column;
 
 use std::ops::Range;
 
-use ropewalk_base::{DecodeError, Decoder, put_varint};
+use ropewalk_base::{DecodeError, Decoder, put_varint, unzigzag, zigzag};
+use ropewalk_labels::STALE_BITS;
 
-use crate::sample::pack::{Frames, pack, put_signed, take_signed, unzigzag, zigzag};
+use crate::sample::pack::{Frames, pack, put_signed, take_signed};
 
 /// Most samples that a chunk may hold: bounds what decoding a damaged chunk may allocate.
 pub(crate) const CHUNK_SAMPLES_MAX: usize = 8192;
@@ -40,9 +41,6 @@ const SAMPLES: u8 = 1;
 const WITH_AGGREGATES: u8 = 3;
 const EQUAL_STEPS: u8 = 0;
 const PACKED_STEPS: u8 = 1;
-
-/// Bits of the NaN that Prometheus writes when a series ends.
-pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
 
 /// Aggregates of a chunk, known without reading its samples. Staleness markers do not count.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -544,6 +542,7 @@ impl ChunkEncoder {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use ropewalk_base::hex;
 
     fn encode(base: i64, times: &[i64], bits: &[u64]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -757,10 +756,6 @@ mod tests {
         // Steps 10, 11, 10 and integers 5, 7, 9, 20.
         let bytes = encode(0, &[0, 10, 21, 31], &[5.0, 7.0, 9.0, 20.0].map(one));
         assert_eq!(hex(&bytes), "0104001f01140200060100000a010000040020f4");
-    }
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
     #[test]

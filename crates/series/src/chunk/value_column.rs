@@ -24,11 +24,11 @@
 
 use std::ops::Range;
 
-use ropewalk_base::{DecodeError, Decoder, put_varint};
+use ropewalk_base::{DecodeError, Decoder, put_varint, zigzag};
 
 use crate::chunk::Part;
 use crate::chunk::int_column::{BENDS, OFFSETS, RISES, STEPS, XOR, column_at, decode_column};
-use crate::sample::pack::{FRAME, pack, packed_len, put_signed, signed_len, take_signed, zigzag};
+use crate::sample::pack::{FRAME, pack, packed_len, put_signed, signed_len, take_signed};
 
 const CONSTANT: u8 = 0;
 const DECIMALS: u8 = 1;

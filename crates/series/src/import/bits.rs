@@ -1,5 +1,7 @@
 //! Bits, highest first, and the numbers of variable length that Prometheus writes with them.
 
+use ropewalk_base::unzigzag;
+
 /// Reads bits from the front of bytes. Every call returns `None` when the bytes are used up.
 pub(super) struct Bits<'a> {
     bytes: &'a [u8],
@@ -93,22 +95,6 @@ impl<'a> Bits<'a> {
     }
 }
 
-pub(super) fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
-}
-
-/// A LEB128 number at the front of `bytes`, and its length.
-pub(super) fn uvarint(bytes: &[u8]) -> Option<(u64, usize)> {
-    let mut value = 0;
-    for (at, byte) in bytes.iter().take(10).enumerate() {
-        value |= u64::from(byte & 0x7f).checked_shl(7 * at as u32).unwrap_or(0);
-        if *byte < 0x80 {
-            return Some((value, at + 1));
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,7 +110,5 @@ mod tests {
         assert_eq!(Bits::new(&[0b1010_1000]).varbit_uint(), Some(5));
         assert_eq!(Bits::new(&[0]).varbit_int(), Some(0));
         assert_eq!(Bits::new(&[0xff, 1, 2, 3, 4, 5, 6, 7]).varbit_int(), None);
-        assert_eq!(uvarint(&[0xac, 2, 9]), Some((300, 2)));
-        assert_eq!((uvarint(&[0x80]), uvarint(&[0xff; 12])), (None, None));
     }
 }

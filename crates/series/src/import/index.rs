@@ -9,11 +9,10 @@
 //! ```
 //! All fixed numbers are big-endian; a crc is a CRC-32C of the content.
 
-use ropewalk_base::crc32c;
+use ropewalk_base::{crc32c, split_varint, unzigzag};
 
 use super::Bytes;
 use super::Fault;
-use super::bits;
 
 const MAGIC: u32 = 0xbaaa_d700;
 const VERSION: u8 = 2;
@@ -70,8 +69,8 @@ impl<'a> Reader<'a> {
 
     fn uvarint(&mut self, what: &'static str) -> Result<u64, Fault> {
         let rest = self.all.get(self.at..).unwrap_or_default();
-        let (number, len) = bits::uvarint(rest).ok_or(fault(self.at, what))?;
-        self.at += len;
+        let (number, rest) = split_varint(rest).ok_or(fault(self.at, what))?;
+        self.at = self.all.len() - rest.len();
         Ok(number)
     }
 
@@ -189,7 +188,7 @@ impl<'a> SeriesCursor<'a> {
             let number = content.uvarint(what)?;
             reference = match chunks.is_empty() {
                 true => number,
-                false => reference.wrapping_add(bits::unzigzag(number).cast_unsigned()),
+                false => reference.wrapping_add(unzigzag(number).cast_unsigned()),
             };
             chunks.push(ChunkRef(reference));
         }

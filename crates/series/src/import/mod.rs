@@ -20,13 +20,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ropewalk_base::crc32c;
+use ropewalk_base::{crc32c, split_varint, unzigzag};
+use ropewalk_labels::{Labels, Samples};
 use ropewalk_vfs::{File, OpenMode, Vfs};
 
 use crate::error::SeriesError;
 use crate::sample::batch::SampleBatch;
-use crate::sample::labels::Labels;
-use crate::sample::types::Samples;
 use crate::store::SeriesStore;
 
 use index::{ChunkRef, Index};
@@ -186,7 +185,7 @@ impl PrometheusBlock {
         let (mut samples, mut bytes) = (Samples::default(), Vec::new());
         let mut cursor = self.index.series();
         while let Some(series) = cursor.next().map_err(|fault| damaged(&index, fault))? {
-            let labels = Labels::new(series.labels.iter().copied())?;
+            let labels = Labels::new(series.labels.iter().copied()).map_err(SeriesError::from)?;
             samples.clear();
             for chunk in &series.chunks {
                 self.read_chunk(*chunk, &mut bytes, &mut samples)?;
@@ -215,7 +214,8 @@ impl PrometheusBlock {
         bytes.clear();
         bytes.resize(head_len, 0);
         file.read_exact_at(bytes, offset).map_err(io_error(path))?;
-        let (data_len, head) = bits::uvarint(bytes).ok_or_else(|| fault("the length of a chunk"))?;
+        let (data_len, rest) = split_varint(bytes).ok_or_else(|| fault("the length of a chunk"))?;
+        let head = head_len - rest.len();
         let data_len = usize::try_from(data_len).ok().filter(|len| *len <= CHUNK_BYTES_MAX);
         let data_len = data_len.ok_or_else(|| fault("a chunk of at most 16 MiB"))?;
         if offset < CHUNKS_HEADER || offset.saturating_add((head + data_len + 5) as u64) > len {
@@ -256,11 +256,11 @@ fn tombstones(bytes: &[u8]) -> Result<HashMap<u64, Vec<(i64, i64)>>, Fault> {
     while !rest.is_empty() {
         let at = content.len() - rest.len();
         let mut next = || {
-            let (number, len) = bits::uvarint(rest).ok_or(fault(at, "a tombstone"))?;
-            rest = rest.get(len..).unwrap_or_default();
+            let (number, after) = split_varint(rest).ok_or(fault(at, "a tombstone"))?;
+            rest = after;
             Ok::<u64, Fault>(number)
         };
-        let (series, from, to) = (next()?, bits::unzigzag(next()?), bits::unzigzag(next()?));
+        let (series, from, to) = (next()?, unzigzag(next()?), unzigzag(next()?));
         deleted.entry(series).or_default().push((from, to));
     }
     Ok(deleted)

@@ -16,9 +16,10 @@ use ropewalk_engine::{
     Apply, Compression, EngineError, FilterPolicy, Keyspace, KeyspaceOptions, Memory, Model, ModelId,
     ReadView,
 };
+use ropewalk_labels::check_labels;
 use ropewalk_store::{NewRun, Store};
 
-use crate::error::to_engine;
+use crate::error::{SeriesError, to_engine};
 use crate::memory::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
 use crate::model::changes::Changes;
@@ -181,6 +182,14 @@ impl SeriesModel {
     /// The number that the next new store gets; `None` when they are used up.
     pub(crate) fn next_id(&self) -> Option<u32> {
         self.catalog.read().last_id.checked_add(1)
+    }
+
+    /// Refuses a new store when the numbers are used up.
+    pub(crate) fn check_new(&self, name: &str) -> Result<(), SeriesError> {
+        if self.find(name).is_none() && self.next_id().is_none() {
+            return Err(SeriesError::Exhausted { what: "the 2^32 - 1 series stores of this engine" });
+        }
+        Ok(())
     }
 
     /// The number of a store that the commit being encoded creates: its validation has left one.
@@ -372,7 +381,7 @@ impl SeriesModel {
         cursor.seek(&label_key(id, 0))?;
         while cursor.valid() && cursor.key().starts_with(&id.to_be_bytes()) {
             let key: [u8; 8] = cursor.key().try_into().map_err(|_| damaged("key of a series"))?;
-            crate::sample::labels::check(cursor.value()).map_err(to_engine)?;
+            check_labels(cursor.value()).map_err(|error| to_engine(error.into()))?;
             index.insert(u64::from_be_bytes(key) as u32, cursor.value(), hash64(cursor.value()));
             cursor.next()?;
         }

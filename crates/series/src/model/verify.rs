@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ropewalk_base::hex;
 use ropewalk_engine::{Keyspace, ReadView};
 
 use crate::chunk::ChunkHead;
@@ -26,7 +27,7 @@ pub(crate) fn verify(
     cursor.first()?;
     let mut bounds = None;
     while cursor.valid() && out.len() < VIOLATIONS_MAX {
-        let key: String = cursor.key().iter().map(|b| format!("{b:02x}")).collect();
+        let key = hex(cursor.key());
         match ChunkKey::decode(cursor.key()) {
             Err(error) => out.push(format!("chunk {key}: {error}")),
             Ok((store, found)) if found.is_of_bounds() => {

@@ -13,7 +13,7 @@
 //! ```
 //! Old partitions are dropped by one range of keys; reading a series within a partition is one short scan.
 
-use ropewalk_base::{DecodeError, Decoder, Seq};
+use ropewalk_base::{DecodeError, Decoder, Seq, hex};
 use ropewalk_engine::Cursor;
 
 use crate::error::SeriesError;
@@ -114,8 +114,7 @@ impl ChunkKey {
 
 /// An error for a damaged stored chunk.
 pub(crate) fn damaged(key: &[u8], error: &DecodeError) -> SeriesError {
-    let key: String = key.iter().map(|b| format!("{b:02x}")).collect();
-    SeriesError::Damaged { place: format!("chunk {key}"), what: error.to_string() }
+    SeriesError::Damaged { place: format!("chunk {}", hex(key)), what: error.to_string() }
 }
 
 /// The partitions between two others, inclusive, in which a store has chunks. Cost: one search each.
@@ -190,10 +189,6 @@ pub(crate) fn each_chunk_between(
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("{b:02x}")).collect()
-    }
 
     #[test]
     fn golden_keys() {

@@ -28,12 +28,12 @@
 use std::sync::Arc;
 
 use roaring::RoaringBitmap;
-use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint};
+use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u32, put_u64, put_varint, unzigzag, zigzag};
 
 use crate::chunk::ChunkEncoder;
 use crate::sample::batch::Exemplar;
 use crate::sample::metadata::Metadata;
-use crate::sample::pack::{put_signed, take_signed, unzigzag, zigzag};
+use crate::sample::pack::{put_signed, take_signed};
 use crate::sample::types::{Duplicates, SeriesOptions};
 
 /// Number of samples from which on a group is encoded as a chunk.
@@ -500,13 +500,10 @@ impl<'a> Section<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::labels::Labels;
     use crate::sample::metadata::MetricType;
     use proptest::prelude::*;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("{b:02x}")).collect()
-    }
+    use ropewalk_base::hex;
+    use ropewalk_labels::Labels;
 
     type Read = Vec<(Target, Vec<(i64, u64)>, Vec<(i64, Vec<u8>)>)>;
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+use ropewalk_labels::{METRIC_NAME, Matcher};
 
 use crate::error::SeriesError;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::select::SeriesAt;
-use crate::sample::matcher::Matcher;
 use crate::sample::types::SeriesOptions;
 use crate::storage::chunk_keys::{ChunkKey, base_of, damaged, partition_of};
 use crate::storage::keys::exemplar_key;
@@ -37,10 +37,7 @@ impl Operation for SettingsOperation {
     }
 
     fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
-        if self.model.find(&self.store).is_none() && self.model.next_id().is_none() {
-            let what = "the 2^32 - 1 series stores of this engine";
-            return Err(Box::new(SeriesError::Exhausted { what }));
-        }
+        self.model.check_new(&self.store)?;
         Ok(Verdict::Write)
     }
 
@@ -276,7 +273,7 @@ impl SeriesAt<'_> {
                 }
                 let count = || ValueCount { name: name.to_owned(), value: value.to_owned(), series };
                 keep_top(&mut all.values, top, series, count);
-                if name == crate::sample::labels::METRIC_NAME {
+                if name == METRIC_NAME {
                     keep_top(&mut all.metrics, top, series, count);
                 }
             });

@@ -142,10 +142,7 @@ impl World for Consumers {
             let fate = self.fates.get(&position);
             ensure!(found == expected, "event {position}, {fate:?}: taken and parked are {found:?}");
         }
-        let report = db.verify()?;
-        ensure!(report.violations.is_empty(), "verify: {:?}", report.violations);
-        ensure!(report.store.damage.is_empty(), "verify: {:?}", report.store.damage);
-        Ok(())
+        restarts::verify(db)
     }
 
     fn step(&mut self) -> Check {
@@ -158,7 +155,7 @@ impl World for Consumers {
                 self.boots.clock.advance(Duration::from_secs(self.boots.dice.below(15)));
                 Ok(())
             }
-            18 => self.housekeeping(),
+            18 => self.boots.housekeeping(4),
             _ => self.follow_status(),
         }
     }
@@ -297,19 +294,6 @@ impl Consumers {
                 ensure!(known, "{status:?} with {gone} acknowledged, {doubts} in doubt");
             }
             Err(error) => self.boots.excuse("status", &error)?,
-        }
-        Ok(())
-    }
-
-    fn housekeeping(&mut self) -> Check {
-        let db = self.boots.db()?;
-        let done = match self.boots.dice.below(4) {
-            0 => db.checkpoint(),
-            1 => db.compact(),
-            _ => db.engine().background_step().map(|_| ()).map_err(Error::from),
-        };
-        if let Err(error) = done {
-            self.boots.excuse("housekeeping", &error)?;
         }
         Ok(())
     }

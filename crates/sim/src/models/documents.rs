@@ -23,6 +23,7 @@ use crate::events::scenario::{Bug, Check, ensure};
 use crate::runs::crash_everywhere::Exhausted;
 use crate::runs::restarts;
 use crate::runs::restarts::{Boots, World};
+use crate::runs::states::{States, Trouble, set};
 
 /// Open transactions.
 const SESSIONS: usize = 4;
@@ -69,13 +70,6 @@ enum Read {
 
 /// Result of a read: ids, or the list.
 type Answer = Option<Vec<i64>>;
-
-fn set<V: Clone>(map: &mut BTreeMap<i64, V>, key: i64, value: Option<&V>) {
-    match value {
-        Some(value) => map.insert(key, value.clone()),
-        None => map.remove(&key),
-    };
-}
 
 impl State {
     fn apply(&mut self, effect: &Effect) {
@@ -232,10 +226,7 @@ impl Session {
 struct DocumentsWorld {
     boots: Boots,
     sessions: Vec<Session>,
-    /// The state after each commit that changed one, ascending.
-    states: Vec<(u64, State)>,
-    /// States that a commit without a response may have left.
-    doubts: Vec<State>,
+    states: States<State>,
     next: i64,
     /// The commit that last changed a definition on purpose.
     defined: u64,
@@ -245,8 +236,7 @@ struct DocumentsWorld {
 
 impl DocumentsWorld {
     fn new(boots: Boots) -> Self {
-        let states = vec![(0, State::default())];
-        Self { boots, sessions: Vec::new(), states, doubts: Vec::new(), next: 1, defined: 0, before: 0 }
+        Self { boots, sessions: Vec::new(), states: States::default(), next: 1, defined: 0, before: 0 }
     }
 }
 
@@ -325,37 +315,26 @@ impl World for DocumentsWorld {
 
     fn reconcile(&mut self, db: &Database) -> Check {
         let found = db.seq().0;
-        let last = self.states.last().map_or(0, |(seq, _)| *seq);
-        let state = read_state(db)?;
-        let doubted = found > last && self.doubts.contains(&state);
-        self.states.retain(|(seq, _)| *seq <= found);
-        if doubted {
-            self.states.push((found, state));
-        }
-        self.doubts.clear();
+        self.states.reopen(found, read_state(db)?);
         self.compare(db)
     }
 
     fn compare(&mut self, db: &Database) -> Check {
         let at = db.seq().0;
-        self.boots.counts.reads += 1;
-        let (found, expected) = (read_state(db)?, self.state_at(at)?);
-        ensure!(found == *expected, "at commit {at}: expected {expected:?}, found {found:?}");
-        for (name, len) in [("people", expected.people.len()), ("counters", expected.counters.len())] {
+        let found = read_state(db)?;
+        self.states.check(&mut self.boots, at, &found)?;
+        for (name, len) in [("people", found.people.len()), ("counters", found.counters.len())] {
             let counted = db.collection(name)?.estimated_count().map_err(Error::from)?.documents;
             ensure!(counted == len as u64, "{name}: {counted} counted, {len} there");
         }
-        let report = db.verify()?;
-        ensure!(report.violations.is_empty(), "verify: {:?}", report.violations);
-        ensure!(report.store.damage.is_empty(), "verify: {:?}", report.store.damage);
-        Ok(())
+        restarts::verify(db)
     }
 
     fn step(&mut self) -> Check {
         self.before = self.boots.db()?.seq().0;
         match self.boots.dice.below(40) {
             0..20 => self.use_session(),
-            20..26 => self.housekeeping(),
+            20..26 => self.boots.housekeeping(12),
             26..32 => self.statement_alone(),
             32..35 => self.define(),
             35 => self.sweep(),
@@ -363,57 +342,14 @@ impl World for DocumentsWorld {
                 self.boots.clock.advance(Duration::from_millis(self.boots.dice.below(800)));
                 Ok(())
             }
-            _ => self.read_now(),
+            _ => self.states.read_now(&mut self.boots, read_state),
         }
     }
 }
 
 impl DocumentsWorld {
-    /// The state that a snapshot of commit `at` shows.
-    fn state_at(&self, at: u64) -> Check<&State> {
-        let found = self.states.iter().rev().find(|(seq, _)| *seq <= at);
-        found.map(|(_, state)| state).ok_or_else(|| Bug(format!("no state at commit {at}")))
-    }
-
-    fn latest(&self) -> Check<&State> {
-        self.state_at(u64::MAX)
-    }
-
     fn now_ms(&self) -> i64 {
         self.boots.clock.wall_micros().div_euclid(1000)
-    }
-
-    fn housekeeping(&mut self) -> Check {
-        let db = self.boots.db()?;
-        let done = match self.boots.dice.below(12) {
-            0 => db.checkpoint(),
-            1 => db.compact(),
-            _ => db.engine().background_step().map(|_| ()).map_err(Error::from),
-        };
-        done.or_else(|error| self.boots.excuse("housekeeping", &error))
-    }
-
-    fn read_now(&mut self) -> Check {
-        let db = self.boots.db()?;
-        self.boots.counts.reads += 1;
-        let at = db.seq().0;
-        match read_state(&db) {
-            Ok(found) => {
-                let expected = self.state_at(at)?;
-                ensure!(found == *expected, "at commit {at}: expected {expected:?}, found {found:?}");
-                Ok(())
-            }
-            Err(error) => self.boots.excuse("read", &error),
-        }
-    }
-
-    fn durability(&self) -> Durability {
-        let interval = Duration::from_millis(self.boots.dice.between(1, 200));
-        self.boots.dice.weighted(&[
-            (4, Durability::Sync),
-            (1, Durability::Buffered),
-            (1, Durability::Async { interval }),
-        ])
     }
 
     /// Begins a transaction, continues one, or ends one.
@@ -467,12 +403,12 @@ impl DocumentsWorld {
     /// them. A read committed transaction sees both then, its own documents and theirs, and its reads follow
     /// no rules until it is refused.
     fn is_torn(&self, session: &Session) -> Check<bool> {
-        let now = self.latest()?;
+        let now = self.states.latest()?;
         let mut together = now.clone();
         for (at, effect) in &session.effects {
             together.apply(effect);
             // Includes effects rolled back since: a name that it took and released is still reserved for it.
-            if !self.state_at(*at)?.agrees(now, effect) || !together.is_sound() {
+            if !self.states.at(*at)?.agrees(now, effect) || !together.is_sound() {
                 return Ok(true);
             }
         }
@@ -481,7 +417,7 @@ impl DocumentsWorld {
 
     /// The state that the transaction must see now.
     fn view(&self, session: &Session) -> Check<State> {
-        Ok(self.state_at(session.at())?.with(session.done()))
+        Ok(self.states.at(session.at())?.with(session.done()))
     }
 
     fn person(&self) -> Person {
@@ -663,9 +599,9 @@ impl DocumentsWorld {
 
     fn commit(&mut self, session: Session) -> Check {
         let Session { transaction, isolation, effects, reads } = session;
-        let durability = self.durability();
+        let durability = self.boots.durability();
         self.boots.note(format!("commit {isolation:?} {durability:?}: {effects:?}"));
-        let before = self.latest()?.clone();
+        let before = self.states.latest()?.clone();
         let after = before.with(effects.iter().map(|(_, effect)| effect));
         match transaction.commit_with(durability) {
             Ok(None) => {
@@ -674,21 +610,16 @@ impl DocumentsWorld {
             Ok(Some(done)) => {
                 ensure!(after.is_sound(), "a commit broke the rules: {after:?}");
                 for (at, effect) in &effects {
-                    let seen = self.state_at(*at)?;
+                    let seen = self.states.at(*at)?;
                     ensure!(seen.agrees(&before, effect), "{effect:?} at {at} overwrote another commit's");
                 }
                 for (at, read) in reads.iter().filter(|_| isolation == Isolation::Serializable) {
-                    let (seen, now) = (self.state_at(*at)?.answer(*read), before.answer(*read));
+                    let (seen, now) = (self.states.at(*at)?.answer(*read), before.answer(*read));
                     ensure!(seen == now, "{read:?} was answered {seen:?}, and is {now:?} at the commit");
                 }
-                self.boots.acknowledged(done.seq.0, durability);
-                self.states.push((done.seq.0, after));
+                self.states.commit(&mut self.boots, done.seq.0, durability, after);
             }
-            Err(error) if error.is_conflict() => self.boots.counts.refusals += 1,
-            Err(error) => {
-                self.boots.excuse("commit", &error)?;
-                self.doubts.push(after);
-            }
+            Err(error) => self.states.fail(&mut self.boots, "commit", &error, after)?,
         }
         Ok(())
     }
@@ -701,7 +632,7 @@ impl DocumentsWorld {
         done: Result<T, DocumentsError>,
         effects: impl FnOnce(Option<&T>, &State) -> Check<Vec<Effect>>,
     ) -> Check {
-        let before = self.latest()?.clone();
+        let before = self.states.latest()?.clone();
         let after = before.with(&effects(done.as_ref().ok(), &before)?);
         match done.map_err(Error::from) {
             Ok(_) => {
@@ -709,19 +640,14 @@ impl DocumentsWorld {
                 ensure!(seq > self.before || after == before, "{what} changed something without a commit");
                 // A no-op promises nothing about earlier commits.
                 if seq > self.before {
-                    self.boots.acknowledged(seq, durability);
-                    self.states.push((seq, after));
+                    self.states.commit(&mut self.boots, seq, durability, after);
                 }
             }
-            Err(error) if error.is_conflict() => self.boots.counts.refusals += 1,
             // An index that exists with other options, or not at all.
             Err(Error::Documents(
                 DocumentsError::IndexExists { .. } | DocumentsError::UnknownIndex { .. },
             )) if after == before => {}
-            Err(error) => {
-                self.boots.excuse(what, &error)?;
-                self.doubts.push(after);
-            }
+            Err(error) => self.states.fail(&mut self.boots, what, &error, after)?,
         }
         Ok(())
     }
@@ -731,7 +657,7 @@ impl DocumentsWorld {
     fn statement_alone(&mut self) -> Check {
         let db = self.boots.db()?;
         let key = self.boots.dice.below(5).cast_signed();
-        let durability = self.durability();
+        let durability = self.boots.durability();
         let counters = db.collection("counters")?;
         let expect = |found: bool, holds: bool, what: &str| -> Check {
             ensure!(found == holds, "{what} {key}: {found}, expected {holds}");
@@ -852,25 +778,4 @@ fn counter(id: i64) -> Vec<u8> {
         out.put("n", int(0));
     });
     stored.into_bytes()
-}
-
-/// Why a statement ended the step.
-enum Trouble {
-    Bug(Bug),
-    Disk(Error),
-}
-
-impl From<Bug> for Trouble {
-    fn from(bug: Bug) -> Self {
-        Self::Bug(bug)
-    }
-}
-
-impl<E: Into<Error>> From<E> for Trouble
-where
-    E: std::error::Error,
-{
-    fn from(error: E) -> Self {
-        Self::Disk(error.into())
-    }
 }

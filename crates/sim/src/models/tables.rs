@@ -23,6 +23,7 @@ use crate::Run;
 use crate::events::scenario::{Bug, Check, DIR, ensure};
 use crate::runs::restarts;
 use crate::runs::restarts::{Boots, World};
+use crate::runs::states::{States, Trouble, set};
 
 /// Open transactions.
 const SESSIONS: usize = 4;
@@ -49,12 +50,6 @@ enum Effect {
 
 impl State {
     fn apply(&mut self, effect: &Effect) {
-        fn set<V: Clone>(map: &mut BTreeMap<i64, V>, key: i64, value: Option<&V>) {
-            match value {
-                Some(value) => map.insert(key, value.clone()),
-                None => map.remove(&key),
-            };
-        }
         match effect {
             Effect::Parent(key, name) => set(&mut self.parents, *key, name.as_ref()),
             Effect::Child(key, parent) => set(&mut self.children, *key, parent.as_ref()),
@@ -95,10 +90,7 @@ struct Session {
 struct TablesWorld {
     boots: Boots,
     sessions: Vec<Session>,
-    /// The state after each commit that changed one, ascending.
-    states: Vec<(u64, State)>,
-    /// States that a commit without a response may have left.
-    doubts: Vec<State>,
+    states: States<State>,
     next: u64,
     /// The commit that last truncated the children.
     truncated: u64,
@@ -109,8 +101,7 @@ pub fn run_tables(seed: u64, boots: u64) -> Run {
     let world = TablesWorld {
         boots: Boots::new(seed, 0x7ab1e5),
         sessions: Vec::new(),
-        states: vec![(0, State::default())],
-        doubts: Vec::new(),
+        states: States::default(),
         next: 1,
         truncated: 0,
     };
@@ -197,14 +188,7 @@ impl World for TablesWorld {
 
     fn reconcile(&mut self, db: &Database) -> Check {
         let found = db.seq().0;
-        let last = self.states.last().map_or(0, |(seq, _)| *seq);
-        let state = read_state(db)?;
-        let doubted = found > last && self.doubts.contains(&state);
-        self.states.retain(|(seq, _)| *seq <= found);
-        if doubted {
-            self.states.push((found, state));
-        }
-        self.doubts.clear();
+        self.states.reopen(found, read_state(db)?);
         // A truncation lost in a crash; its number is reused for another commit.
         self.truncated = self.truncated.min(found);
         self.compare(db)?;
@@ -215,19 +199,14 @@ impl World for TablesWorld {
 
     fn compare(&mut self, db: &Database) -> Check {
         let at = db.seq().0;
-        self.boots.counts.reads += 1;
-        let (found, expected) = (read_state(db)?, self.state_at(at)?);
-        ensure!(found == *expected, "at commit {at}: expected {expected:?}, found {found:?}");
-        let report = db.verify()?;
-        ensure!(report.violations.is_empty(), "verify: {:?}", report.violations);
-        ensure!(report.store.damage.is_empty(), "verify: {:?}", report.store.damage);
-        Ok(())
+        self.states.check(&mut self.boots, at, &read_state(db)?)?;
+        restarts::verify(db)
     }
 
     fn step(&mut self) -> Check {
         match self.boots.dice.below(40) {
             0..24 => self.use_session(),
-            24..30 => self.housekeeping(),
+            24..30 => self.boots.housekeeping(12),
             30..33 => self.define(),
             33 | 34 => self.load(),
             35 => self.truncate(),
@@ -235,55 +214,12 @@ impl World for TablesWorld {
                 self.boots.clock.advance(std::time::Duration::from_millis(self.boots.dice.below(300)));
                 Ok(())
             }
-            _ => self.read_now(),
+            _ => self.states.read_now(&mut self.boots, read_state),
         }
     }
 }
 
 impl TablesWorld {
-    /// The state that a snapshot of commit `at` shows.
-    fn state_at(&self, at: u64) -> Check<&State> {
-        let found = self.states.iter().rev().find(|(seq, _)| *seq <= at);
-        found.map(|(_, state)| state).ok_or_else(|| Bug(format!("no state at commit {at}")))
-    }
-
-    fn latest(&self) -> Check<&State> {
-        self.state_at(u64::MAX)
-    }
-
-    fn housekeeping(&mut self) -> Check {
-        let db = self.boots.db()?;
-        let done = match self.boots.dice.below(12) {
-            0 => db.checkpoint(),
-            1 => db.compact(),
-            _ => db.engine().background_step().map(|_| ()).map_err(Error::from),
-        };
-        done.or_else(|error| self.boots.excuse("housekeeping", &error))
-    }
-
-    fn read_now(&mut self) -> Check {
-        let db = self.boots.db()?;
-        self.boots.counts.reads += 1;
-        let at = db.seq().0;
-        match read_state(&db) {
-            Ok(found) => {
-                let expected = self.state_at(at)?;
-                ensure!(found == *expected, "at commit {at}: expected {expected:?}, found {found:?}");
-                Ok(())
-            }
-            Err(error) => self.boots.excuse("read", &error),
-        }
-    }
-
-    fn durability(&self) -> Durability {
-        let interval = std::time::Duration::from_millis(self.boots.dice.between(1, 200));
-        self.boots.dice.weighted(&[
-            (4, Durability::Sync),
-            (1, Durability::Buffered),
-            (1, Durability::Async { interval }),
-        ])
-    }
-
     /// Begins a transaction, continues one, or ends one.
     fn use_session(&mut self) -> Check {
         let db = self.boots.db()?;
@@ -339,7 +275,7 @@ impl TablesWorld {
     /// committed transaction sees both then, its own rows and theirs, and its reads follow no rules until it
     /// is refused.
     fn is_torn(&self, base: &State, effects: &[Effect]) -> bool {
-        let Ok(now) = self.latest() else { return true };
+        let Ok(now) = self.states.latest() else { return true };
         let changed = effects.iter().any(|effect| match effect {
             Effect::Parent(key, _) => base.parents.get(key) != now.parents.get(key),
             Effect::Child(key, _) => base.children.get(key) != now.children.get(key),
@@ -396,7 +332,7 @@ impl TablesWorld {
                     session.first_child.get_or_insert(session.transaction.snapshot().seq().0);
                 }
                 let at = session.transaction.snapshot().seq().0;
-                session.base.get_or_insert(self.state_at(at)?.clone());
+                session.base.get_or_insert(self.states.at(at)?.clone());
                 session.effects.extend(done.then_some(effect));
             }
             Err(TablesError::Unique { .. }) if kind < 2 && !allowed => {}
@@ -410,7 +346,7 @@ impl TablesWorld {
     /// The state that the transaction must see now.
     fn view(&self, session: &Session) -> Result<State, Trouble> {
         let at = session.transaction.snapshot().seq().0;
-        Ok(self.state_at(at)?.with(&session.effects))
+        Ok(self.states.at(at)?.with(&session.effects))
     }
 
     fn read_children(
@@ -430,7 +366,7 @@ impl TablesWorld {
         }
         self.boots.counts.reads += 1;
         let at = session.transaction.snapshot().seq().0;
-        let before = self.state_at(at)?.children.clone();
+        let before = self.states.at(at)?.children.clone();
         session.children_read.get_or_insert(before);
         Ok(())
     }
@@ -450,7 +386,7 @@ impl TablesWorld {
         }
         self.boots.counts.reads += 1;
         let at = session.transaction.snapshot().seq().0;
-        session.lists_read.push((key, self.state_at(at)?.lists.get(&key).cloned()));
+        session.lists_read.push((key, self.states.at(at)?.lists.get(&key).cloned()));
         Ok(found)
     }
 
@@ -472,9 +408,9 @@ impl TablesWorld {
 
     fn commit(&mut self, session: Session) -> Check {
         let Session { transaction, isolation, effects, lists_read, children_read, .. } = session;
-        let durability = self.durability();
+        let durability = self.boots.durability();
         self.boots.note(format!("commit {isolation:?} {durability:?}: {effects:?}"));
-        let before = self.latest()?.clone();
+        let before = self.states.latest()?.clone();
         let after = before.with(&effects);
         match transaction.commit_with(durability) {
             Ok(None) => {
@@ -502,38 +438,28 @@ impl TablesWorld {
                         ensure!(kept, "an append to list {key} was lost");
                     }
                 }
-                self.boots.acknowledged(done.seq.0, durability);
-                self.states.push((done.seq.0, after));
+                self.states.commit(&mut self.boots, done.seq.0, durability, after);
             }
-            Err(error) if error.is_conflict() => self.boots.counts.refusals += 1,
-            Err(error) => {
-                self.boots.excuse("commit", &error)?;
-                self.doubts.push(after);
-            }
+            Err(error) => self.states.fail(&mut self.boots, "commit", &error, after)?,
         }
         Ok(())
     }
 
     /// Records a change that commits by itself, durably, and whose `effects` happen atomically.
     fn whole(&mut self, what: &str, effects: &[Effect], done: Result<(), Error>) -> Check {
-        let after = self.latest()?.with(effects);
+        let after = self.states.latest()?.with(effects);
         match done {
             Ok(()) => {
                 let seq = self.boots.db()?.seq().0;
-                self.boots.acknowledged(seq, Durability::Sync);
-                self.states.push((seq, after));
+                self.states.commit(&mut self.boots, seq, Durability::Sync, after);
             }
-            Err(error) if error.is_conflict() => self.boots.counts.refusals += 1,
             // An index or a column that exists already, or not at all.
             Err(Error::Tables(
                 TablesError::Duplicate { .. }
                 | TablesError::UnknownIndex { .. }
                 | TablesError::UnknownColumn { .. },
             )) if effects.is_empty() => {}
-            Err(error) => {
-                self.boots.excuse(what, &error)?;
-                self.doubts.push(after);
-            }
+            Err(error) => self.states.fail(&mut self.boots, what, &error, after)?,
         }
         Ok(())
     }
@@ -586,7 +512,7 @@ impl TablesWorld {
 
     /// Loads the table if it is empty, straight into runs or through the log, sorted or not.
     fn load(&mut self) -> Check {
-        if self.latest()?.loaded.is_some() {
+        if self.states.latest()?.loaded.is_some() {
             return self.truncate();
         }
         let db = self.boots.db()?;
@@ -609,26 +535,5 @@ impl TablesWorld {
         };
         let done = attempt();
         self.whole("load", &[Effect::Loaded(Some((number, rows)))], done)
-    }
-}
-
-/// Why a statement ended the step.
-enum Trouble {
-    Bug(Bug),
-    Disk(Error),
-}
-
-impl From<Bug> for Trouble {
-    fn from(bug: Bug) -> Self {
-        Self::Bug(bug)
-    }
-}
-
-impl<E: Into<Error>> From<E> for Trouble
-where
-    E: std::error::Error,
-{
-    fn from(error: E) -> Self {
-        Self::Disk(error.into())
     }
 }

@@ -2,3 +2,4 @@
 
 pub(crate) mod crash_everywhere;
 pub(crate) mod restarts;
+pub(crate) mod states;

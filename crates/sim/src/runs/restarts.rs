@@ -9,6 +9,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ropewalk::engine::Env;
 use ropewalk::{Class, Database, Durability, Error};
@@ -121,6 +122,26 @@ impl Boots {
             self.written = self.written.max(seq);
         }
         self.counts.commits += 1;
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        let interval = Duration::from_millis(self.dice.between(1, 200));
+        self.dice.weighted(&[
+            (4, Durability::Sync),
+            (1, Durability::Buffered),
+            (1, Durability::Async { interval }),
+        ])
+    }
+
+    /// A step of maintenance: rarely a checkpoint or a compaction of everything.
+    pub(crate) fn housekeeping(&mut self, one_in: u64) -> Check {
+        let db = self.db()?;
+        let done = match self.dice.below(one_in) {
+            0 => db.checkpoint(),
+            1 => db.compact(),
+            _ => db.engine().background_step().map(|_| ()).map_err(Error::from),
+        };
+        done.or_else(|error| self.excuse("housekeeping", &error))
     }
 
     fn heal(&mut self) {
@@ -243,6 +264,14 @@ impl Boots {
         self.vfs.calm();
         Ok(floor)
     }
+}
+
+/// Verification finds nothing.
+pub(crate) fn verify(db: &Database) -> Check {
+    let report = db.verify()?;
+    ensure!(report.violations.is_empty(), "verify: {:?}", report.violations);
+    ensure!(report.store.damage.is_empty(), "verify: {:?}", report.store.damage);
+    Ok(())
 }
 
 /// Runs a scenario: so many boots, each with one kind of injected fault.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropewalk::tables::{EnumType, Scalar, Type};
+use ropewalk::tables::{EnumType, Type};
 use sqlparser::ast;
 
 use crate::access::row_source::Access;
@@ -11,14 +11,6 @@ use crate::error::{Result, SqlError, state};
 use crate::syntax::names::{custom_name, table_name};
 use crate::types::names::{self, Modifiers};
 use crate::types::settings::Settings;
-
-/// The number of an enum type, or of the element type of an array.
-pub(crate) fn number_of(ty: Type) -> Option<u32> {
-    match ty {
-        Type::Scalar(Scalar::Enum(number)) | Type::Array(Scalar::Enum(number)) => Some(number),
-        _ => None,
-    }
-}
 
 pub(crate) fn undefined(name: &str) -> SqlError {
     SqlError::new(state::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))
@@ -42,7 +34,7 @@ impl Enums {
 
     /// The enum type of `ty`, or of its elements.
     pub(crate) fn of(&self, ty: Type) -> Option<&Arc<EnumType>> {
-        let number = number_of(ty)?;
+        let number = ty.enum_number()?;
         self.0.iter().find(|known| known.labels.number() == number).map(|known| &known.labels)
     }
 

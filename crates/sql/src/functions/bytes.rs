@@ -6,13 +6,15 @@
 use std::collections::HashSet;
 
 use md5::{Digest, Md5};
+use ropewalk::hooks::hex;
 use ropewalk::tables::{Type, Value};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
 
 use crate::error::{Result, SqlError, state};
 use crate::expr::bounds::check_text;
 use crate::expr::function::Function;
-use crate::functions::Resolved;
+use crate::functions::{Resolved, int4, integer_of, text_of};
+use crate::types::base64;
 
 /// The bytes function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
@@ -64,47 +66,8 @@ fn bytes_of<'v>(value: Option<&'v Value<'_>>) -> &'v [u8] {
     }
 }
 
-fn text_of<'v>(value: Option<&'v Value<'_>>) -> &'v str {
-    match value {
-        Some(Value::Text(text)) => text,
-        _ => "",
-    }
-}
-
-fn integer(value: Option<&Value<'_>>) -> i64 {
-    value.and_then(Value::as_integer).unwrap_or_default()
-}
-
-fn int4(number: usize) -> Value<'static> {
-    Value::Int4(i32::try_from(number).unwrap_or(i32::MAX))
-}
-
 fn invalid(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message.into())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-fn base64(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for (number, three) in bytes.chunks(3).enumerate() {
-        // Lines of 76 characters.
-        if number > 0 && number % 19 == 0 {
-            out.push('\n');
-        }
-        let bits =
-            three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = usize::try_from(bits >> (18 - 6 * place) & 63).unwrap_or_default();
-            let letter = BASE64.get(digit).copied().map_or('=', char::from);
-            out.push(if place <= three.len() { letter } else { '=' });
-        }
-    }
-    out
 }
 
 fn from_base64(text: &str) -> Result<Vec<u8>> {
@@ -124,7 +87,7 @@ fn from_base64(text: &str) -> Result<Vec<u8>> {
             }
             0
         } else {
-            let place = BASE64.iter().position(|letter| char::from(*letter) == c);
+            let place = base64::LETTERS.iter().position(|letter| char::from(*letter) == c);
             place.ok_or_else(|| {
                 invalid(format!("invalid symbol \"{c}\" found while decoding base64 sequence"))
             })?
@@ -144,7 +107,7 @@ fn from_base64(text: &str) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-fn from_hex(text: &str) -> Result<Vec<u8>> {
+fn decode_hex(text: &str) -> Result<Vec<u8>> {
     let mut digits = Vec::with_capacity(text.len());
     for c in text.chars().filter(|c| !matches!(c, ' ' | '\t' | '\n' | '\r')) {
         let digit = c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
@@ -198,7 +161,8 @@ fn unrecognized(form: &str) -> SqlError {
 fn encode(bytes: &[u8], form: &str) -> Result<String> {
     match form.to_ascii_lowercase().as_str() {
         "hex" => Ok(hex(bytes)),
-        "base64" => Ok(base64(bytes)),
+        // Lines of 76 characters.
+        "base64" => Ok(bytes.chunks(57).map(base64::encode).collect::<Vec<_>>().join("\n")),
         "escape" => Ok(escaped(bytes)),
         _ => Err(unrecognized(form)),
     }
@@ -206,7 +170,7 @@ fn encode(bytes: &[u8], form: &str) -> Result<String> {
 
 fn decode(text: &str, form: &str) -> Result<Vec<u8>> {
     match form.to_ascii_lowercase().as_str() {
-        "hex" => from_hex(text),
+        "hex" => decode_hex(text),
         "base64" => from_base64(text),
         "escape" => from_escaped(text),
         _ => Err(unrecognized(form)),
@@ -395,24 +359,24 @@ impl Function {
             F::BitLength => int4(bytes.len().saturating_mul(8)),
             F::BitCount => Value::Int8(bytes.iter().map(|byte| i64::from(byte.count_ones())).sum()),
             F::GetByte => {
-                let at = place(integer(second), bytes.len())?;
+                let at = place(integer_of(second), bytes.len())?;
                 Value::Int4(bytes.get(at).copied().unwrap_or_default().into())
             }
             F::GetBit => {
-                let at = place(integer(second), bytes.len().saturating_mul(8))?;
+                let at = place(integer_of(second), bytes.len().saturating_mul(8))?;
                 Value::Int4((bytes.get(at / 8).copied().unwrap_or_default() >> (at % 8) & 1).into())
             }
             F::SetByte => {
-                let at = place(integer(second), bytes.len())?;
+                let at = place(integer_of(second), bytes.len())?;
                 let mut changed = bytes.to_vec();
                 if let Some(byte) = changed.get_mut(at) {
-                    *byte = integer(third) as u8;
+                    *byte = integer_of(third) as u8;
                 }
                 Value::bytea(changed)
             }
             F::SetBit => {
-                let at = place(integer(second), bytes.len().saturating_mul(8))?;
-                let bit = integer(third);
+                let at = place(integer_of(second), bytes.len().saturating_mul(8))?;
+                let bit = integer_of(third);
                 if !matches!(bit, 0 | 1) {
                     return Err(invalid("new bit must be 0 or 1"));
                 }
@@ -427,7 +391,7 @@ impl Function {
                 Value::bytea([bytes, bytes_of(second)].concat())
             }
             F::BytesSubstr => {
-                let range = cut(bytes.len(), integer(second), third.and_then(Value::as_integer))?;
+                let range = cut(bytes.len(), integer_of(second), third.and_then(Value::as_integer))?;
                 Value::bytea(bytes.get(range).unwrap_or_default().to_vec())
             }
             F::BytesTrim => trimmed(true, true),
@@ -441,7 +405,7 @@ impl Function {
                 int4(before.map_or(0, |before| before.chars().count() + 1))
             }
             F::Overlay => {
-                let (from, count) = (integer(third), values.get(3).and_then(Value::as_integer));
+                let (from, count) = (integer_of(third), values.get(3).and_then(Value::as_integer));
                 match first {
                     Some(Value::Bytea(bytes)) => {
                         Value::bytea(overlaid(bytes, bytes_of(second), from, count)?)
@@ -455,7 +419,7 @@ impl Function {
             }
             F::HashText => Value::Int4(jenkins(bytes, 0).1.cast_signed()),
             F::HashTextExtended => {
-                let (high, low) = jenkins(bytes, integer(second).cast_unsigned());
+                let (high, low) = jenkins(bytes, integer_of(second).cast_unsigned());
                 Value::Int8((u64::from(high) << 32 | u64::from(low)).cast_signed())
             }
             _ => return Ok(None),

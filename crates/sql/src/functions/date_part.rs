@@ -1,13 +1,14 @@
 //! Parts of dates and times: `extract`, `date_part`, `date_trunc`.
 
+use ropewalk::hooks::civil;
 use ropewalk::tables::{Numeric, Type, Value};
 
 use crate::error::{Result, SqlError, state};
 use crate::expr::function::Function;
 use crate::functions::{Resolved, text_of};
 use crate::types::datetime::DAY;
+use crate::types::interval;
 use crate::types::zone::Zone;
-use crate::types::{datetime, interval};
 
 /// The function over parts of times with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
@@ -57,13 +58,6 @@ pub(crate) fn moment(value: &Value<'_>) -> (i64, i64) {
         Value::Timestamp(micros) => (micros.div_euclid(DAY), micros.rem_euclid(DAY)),
         _ => (0, 0),
     }
-}
-
-pub(crate) fn iso_week(days: i64) -> (i64, i64) {
-    // A week belongs to the year of its Thursday.
-    let thursday = days - (days + 3).rem_euclid(7) + 3;
-    let (year, _, _) = datetime::civil(thursday);
-    (year, (thursday - datetime::days(year, 1, 1)) / 7 + 1)
 }
 
 /// The zone with this name.
@@ -130,7 +124,7 @@ pub(crate) fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<N
         return interval::part(*interval, field).ok_or_else(|| unknown_unit(field, value));
     }
     let (days, micros) = moment(value);
-    let (year, month, day) = datetime::civil(days);
+    let (year, month, day) = civil::from_days(days);
     let whole = |number: i64| Numeric::from(number);
     let timed = |field: &str| {
         matches!(field, "hour" | "minute" | "second" | "milliseconds" | "microseconds" | "epoch")
@@ -158,11 +152,11 @@ pub(crate) fn date_part(field: &str, value: &Value<'_>, zone: &Zone) -> Result<N
         "second" => of_micros(micros % 60_000_000, 6),
         "milliseconds" => of_micros(micros % 60_000_000, 3),
         "microseconds" => whole(micros % 60_000_000),
-        "dow" => whole((days + 4).rem_euclid(7)),
-        "isodow" => whole((days + 3).rem_euclid(7) + 1),
-        "doy" => whole(days - datetime::days(year, 1, 1) + 1),
-        "week" => whole(iso_week(days).1),
-        "isoyear" => whole(iso_week(days).0),
+        "dow" => whole(civil::weekday(days)),
+        "isodow" => whole(days - civil::monday(days) + 1),
+        "doy" => whole(days - civil::to_days(year, 1, 1) + 1),
+        "week" => whole(civil::iso_week(days).1),
+        "isoyear" => whole(civil::iso_week(days).0),
         "quarter" => whole((month + 2) / 3),
         "decade" => whole(year.div_euclid(10)),
         "century" => whole((year + 99).div_euclid(100) - i64::from(year <= 0)),
@@ -209,7 +203,7 @@ pub(crate) fn date_trunc(field: &str, micros: i64) -> Option<i64> {
     }
     let unit = |unit: i64| micros - micros.rem_euclid(unit);
     let days = micros.div_euclid(DAY);
-    let (year, month, _) = datetime::civil(days);
+    let (year, month, _) = civil::from_days(days);
     Some(match field {
         "microseconds" => micros,
         "milliseconds" => unit(1000),
@@ -217,13 +211,13 @@ pub(crate) fn date_trunc(field: &str, micros: i64) -> Option<i64> {
         "minute" => unit(60_000_000),
         "hour" => unit(3_600_000_000),
         "day" => unit(DAY),
-        "week" => (days - (days + 3).rem_euclid(7)) * DAY,
-        "month" => datetime::days(year, month, 1) * DAY,
-        "quarter" => datetime::days(year, (month - 1) / 3 * 3 + 1, 1) * DAY,
-        "year" => datetime::days(year, 1, 1) * DAY,
-        "decade" => datetime::days(year.div_euclid(10) * 10, 1, 1) * DAY,
-        "century" => datetime::days((year - 1).div_euclid(100) * 100 + 1, 1, 1) * DAY,
-        "millennium" => datetime::days((year - 1).div_euclid(1000) * 1000 + 1, 1, 1) * DAY,
+        "week" => civil::monday(days) * DAY,
+        "month" => civil::to_days(year, month, 1) * DAY,
+        "quarter" => civil::to_days(year, (month - 1) / 3 * 3 + 1, 1) * DAY,
+        "year" => civil::to_days(year, 1, 1) * DAY,
+        "decade" => civil::to_days(year.div_euclid(10) * 10, 1, 1) * DAY,
+        "century" => civil::to_days((year - 1).div_euclid(100) * 100 + 1, 1, 1) * DAY,
+        "millennium" => civil::to_days((year - 1).div_euclid(1000) * 1000 + 1, 1, 1) * DAY,
         _ => return None,
     })
 }

@@ -3,10 +3,11 @@
 //! Text in double quotes and all characters outside of fields are copied. `FM` before a field omits its
 //! padding. PostgreSQL's other fields are rejected, never copied to the output.
 
+use ropewalk::hooks::civil;
 use ropewalk::tables::Interval;
 
 use crate::error::{Result, SqlError, state};
-use crate::types::datetime::{self, DAY};
+use crate::types::datetime::DAY;
 use crate::types::zone::{Zone, shown_offset};
 
 pub(crate) const MONTHS: [&str; 12] = [
@@ -94,11 +95,11 @@ struct Moment {
 
 impl Moment {
     fn of_year(&self) -> i64 {
-        self.days - datetime::days(self.year, 1, 1) + 1
+        self.days - civil::to_days(self.year, 1, 1) + 1
     }
 
     fn weekday(&self) -> i64 {
-        (self.days + 4).rem_euclid(7)
+        civil::weekday(self.days)
     }
 
     /// The field's text, and the width to which its number is padded.
@@ -136,13 +137,13 @@ impl Moment {
             "YYY" => number(self.year % 1000, 3),
             "YY" => number(self.year % 100, 2),
             "Y" => number(self.year % 10, 1),
-            "IYYY" => number(crate::functions::iso_week(self.days).0, 4),
-            "IW" => number(crate::functions::iso_week(self.days).1, 2),
+            "IYYY" => number(civil::iso_week(self.days).0, 4),
+            "IW" => number(civil::iso_week(self.days).1, 2),
             "MM" => number(self.month, 2),
             "DD" => number(self.day, 2),
             "DDD" => number(self.of_year(), 3),
             "D" => number(self.weekday() + 1, 0),
-            "ID" => number((self.days + 3).rem_euclid(7) + 1, 0),
+            "ID" => number(self.days - civil::monday(self.days) + 1, 0),
             "WW" => number((self.of_year() - 1) / 7 + 1, 2),
             "W" => number((self.day - 1) / 7 + 1, 0),
             "Q" => number((self.month + 2) / 3, 0),
@@ -168,7 +169,7 @@ pub(crate) fn to_char(micros: i64, zone: Option<&Zone>, template: &str) -> Resul
     let shown = |zone: &Zone| (zone.abbreviation_at(micros), shown_offset(zone.offset_at(micros)));
     let (micros, zone) = (zone.map_or(micros, |zone| zone.local(micros)), zone.map(shown));
     let days = micros.div_euclid(DAY);
-    let (year, month, day) = datetime::civil(days);
+    let (year, month, day) = civil::from_days(days);
     let moment = Moment { year, month, day, days, micros: micros.rem_euclid(DAY), zone };
     filled(&moment, template)
 }

@@ -25,7 +25,7 @@ pub(crate) mod time;
 use crate::expr::function::Function;
 use ropewalk::tables::{Scalar, Type, Value};
 
-pub(crate) use date_part::{iso_week, zone_named};
+pub(crate) use date_part::zone_named;
 pub(crate) use resolve::resolve;
 
 /// A function with the types that its arguments are cast to, and its result type.

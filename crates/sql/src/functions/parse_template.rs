@@ -2,11 +2,12 @@
 //!
 //! Source of the rules: PostgreSQL 15's documentation, "Data Type Formatting Functions".
 
+use ropewalk::hooks::civil;
 use ropewalk::tables::{Numeric, Value};
 
 use crate::error::{Result, SqlError, state};
 use crate::functions::datetime_template::{DAYS, MONTHS};
-use crate::types::datetime::{self, DAY};
+use crate::types::datetime::DAY;
 use crate::types::zone::Zone;
 
 /// The fields, longer ones before their prefixes, with their numbers of digits.
@@ -363,22 +364,22 @@ fn moment(source: &str, template: &str) -> Result<(i64, i64, Read)> {
             return Err(outside());
         }
         // The week of the 4th of January is the first one.
-        let fourth = datetime::days(iso_year, 1, 4);
-        fourth - (fourth + 3).rem_euclid(7) + (week - 1) * 7 + read.iso_day.unwrap_or(1) - 1
+        let first = civil::monday(civil::to_days(iso_year, 1, 4));
+        first + (week - 1) * 7 + read.iso_day.unwrap_or(1) - 1
     } else if let Some(of_year) = read.of_year {
-        let most = datetime::days(year + 1, 1, 1) - datetime::days(year, 1, 1);
+        let most = civil::to_days(year + 1, 1, 1) - civil::to_days(year, 1, 1);
         if !(1..=most).contains(&of_year) {
             return Err(outside());
         }
-        datetime::days(year, 1, 1) + of_year - 1
+        civil::to_days(year, 1, 1) + of_year - 1
     } else if let (Some(week), None) = (read.week, read.month) {
-        datetime::days(year, 1, 1) + (week - 1) * 7
+        civil::to_days(year, 1, 1) + (week - 1) * 7
     } else {
         let (month, day) = (read.month.unwrap_or(1), read.day.unwrap_or(1));
-        if !(1..=12).contains(&month) || !(1..=datetime::days_in_month(year, month)).contains(&day) {
+        if !(1..=12).contains(&month) || !(1..=civil::days_in_month(year, month)).contains(&day) {
             return Err(outside());
         }
-        datetime::days(year, month, day)
+        civil::to_days(year, month, day)
     };
     let hour = match read.is_half_clock {
         true if !(1..=12).contains(&read.hour) => {

@@ -9,7 +9,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::bounds;
 use crate::expr::function::Function;
 use crate::expr::pattern::{RegexFlags, compile, compile_with, similar_pattern};
-use crate::functions::Resolved;
+use crate::functions::{Resolved, text_of};
 
 /// The regular expression function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
@@ -39,13 +39,6 @@ pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
         "*substring" => among(F::RegexpSubstring, &[TEXT, TEXT], TEXT, 2),
         "*similar" => among(F::SimilarPattern, &[TEXT, TEXT], TEXT, 1),
         _ => None,
-    }
-}
-
-fn text_of<'v>(value: Option<&'v Value<'_>>) -> &'v str {
-    match value {
-        Some(Value::Text(text)) => text,
-        _ => "",
     }
 }
 

@@ -1,5 +1,6 @@
 //! Functions over intervals, and functions that make times of their parts or of texts.
 
+use ropewalk::hooks::civil;
 use ropewalk::tables::{Interval, Precision, SECOND_DIGITS_MAX, Type, Value};
 
 use crate::error::{Result, SqlError, state};
@@ -7,8 +8,8 @@ use crate::expr::Context;
 use crate::expr::arith::too_long;
 use crate::expr::cast::{cast, to_f64};
 use crate::expr::function::Function;
-use crate::functions::{Resolved, datetime_template, number_template, parse_template};
-use crate::types::datetime::{self, DAY};
+use crate::functions::{Resolved, datetime_template, number_template, parse_template, text_of};
+use crate::types::datetime::DAY;
 use crate::types::interval;
 use crate::types::names::{interval_precision, rank};
 use crate::types::zone::Zone;
@@ -111,13 +112,6 @@ fn length(value: Option<&Value<'_>>) -> Interval {
     }
 }
 
-fn text<'v>(value: Option<&'v Value<'_>>) -> &'v str {
-    match value {
-        Some(Value::Text(text)) => text,
-        _ => "",
-    }
-}
-
 fn float(value: Option<&Value<'_>>) -> f64 {
     value.and_then(to_f64).unwrap_or_default()
 }
@@ -172,8 +166,8 @@ fn make_date(year: i64, month: i64, day: i64) -> Result<Value<'static>> {
     let fits = year != 0
         && (-4713..=5_874_897).contains(&year)
         && (1..=12).contains(&month)
-        && (1..=datetime::days_in_month(of_calendar, month)).contains(&day);
-    match i32::try_from(datetime::days(of_calendar, month, day)) {
+        && (1..=civil::days_in_month(of_calendar, month)).contains(&day);
+    match i32::try_from(civil::to_days(of_calendar, month, day)) {
         Ok(days) if fits => Ok(Value::Date(days)),
         _ => {
             let message = format!("date field value out of range: {year}-{month:02}-{day:02}");
@@ -246,8 +240,8 @@ impl Function {
             let (year, month, day) = (number(0), number(1), number(2));
             let fits = (1..=294_275).contains(&year)
                 && (1..=12).contains(&month)
-                && (1..=datetime::days_in_month(year, month)).contains(&day);
-            if fits { Ok(datetime::days(year, month, day) * DAY) } else { Err(wrong_field()) }
+                && (1..=civil::days_in_month(year, month)).contains(&day);
+            if fits { Ok(civil::to_days(year, month, day) * DAY) } else { Err(wrong_field()) }
         };
         let nothing = Value::Null;
         let (a, b) = (first.unwrap_or(&nothing), second.unwrap_or(&nothing));
@@ -288,12 +282,12 @@ impl Function {
                         | Value::Timestamptz(i64::MAX | i64::MIN)
                 )
             )),
-            F::ToChar => to_char(a, text(second), cx.zone)?,
+            F::ToChar => to_char(a, text_of(second), cx.zone)?,
             F::ToTimestamp => from_epoch(a)?,
-            F::ToDate => parse_template::to_date(text(first), text(second))?,
-            F::ToTimestampBy => parse_template::to_timestamp(text(first), text(second), cx.zone)?,
-            F::ToNumber if text(second).is_empty() => Value::Null,
-            F::ToNumber => parse_template::to_number(text(first), text(second))?,
+            F::ToDate => parse_template::to_date(text_of(first), text_of(second))?,
+            F::ToTimestampBy => parse_template::to_timestamp(text_of(first), text_of(second), cx.zone)?,
+            F::ToNumber if text_of(second).is_empty() => Value::Null,
+            F::ToNumber => parse_template::to_number(text_of(first), text_of(second))?,
             F::JustifyHours => answer(interval::justify_hours(length(first)))?,
             F::JustifyDays => answer(interval::justify_days(length(first)))?,
             F::JustifyInterval => answer(interval::justify(length(first)))?,

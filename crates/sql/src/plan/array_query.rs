@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use sqlparser::ast;
 
 use crate::error::{Result, SqlError, state};
+use crate::plan::bind::catalog::shown_expr;
 use crate::syntax::names::folded;
 use crate::syntax::parse;
 
@@ -43,10 +44,10 @@ pub(crate) fn gathered(query: &ast::Query) -> Result<ast::Query> {
         let call = arguments(&mut around).ok_or_else(missing)?;
         let mut order = order.clone();
         for item in order.iter_mut().filter(|item| means_the_column(&item.expr, list)) {
-            item.expr = value(list).ok_or_else(refused)?.clone();
+            item.expr = shown_expr(list).ok_or_else(refused)?.clone();
         }
         call.args = vec![ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(
-            value(list).ok_or_else(refused)?.clone(),
+            shown_expr(list).ok_or_else(refused)?.clone(),
         ))];
         call.clauses = vec![ast::FunctionArgumentClause::OrderBy(order)];
         let ast::SetExpr::Select(outer) = around.body.as_ref() else { return Err(missing()) };
@@ -56,7 +57,7 @@ pub(crate) fn gathered(query: &ast::Query) -> Result<ast::Query> {
     }
     // A plain SELECT is rewritten in place, so that its outer references keep their nesting level.
     if let Some((list, select)) = plain(query).filter(|(_, select)| !select.from.is_empty())
-        && let Some(item) = value(list).filter(|item| !calls_something(item))
+        && let Some(item) = shown_expr(list).filter(|item| !calls_something(item))
     {
         let call = arguments(&mut around).ok_or_else(missing)?;
         call.args = vec![ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(item.clone()))];
@@ -75,7 +76,7 @@ pub(crate) fn gathered(query: &ast::Query) -> Result<ast::Query> {
 fn columns(body: &ast::SetExpr) -> Option<usize> {
     match body {
         ast::SetExpr::Select(select) => {
-            select.projection.iter().all(|item| value(item).is_some()).then_some(select.projection.len())
+            select.projection.iter().all(|item| shown_expr(item).is_some()).then_some(select.projection.len())
         }
         ast::SetExpr::Query(query) => columns(&query.body),
         ast::SetExpr::SetOperation { left, .. } => columns(left),
@@ -95,13 +96,6 @@ fn plain(query: &ast::Query) -> Option<(&ast::SelectItem, &ast::Select)> {
         && query.fetch.is_none();
     match select.projection.as_slice() {
         [item] if is_plain => Some((item, select)),
-        _ => None,
-    }
-}
-
-fn value(item: &ast::SelectItem) -> Option<&ast::Expr> {
-    match item {
-        ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. } => Some(expr),
         _ => None,
     }
 }

@@ -320,7 +320,7 @@ mod tests {
         let bytes = |text: &str, ty: Type| {
             let mut out = Vec::new();
             put_binary(&from_text(text, ty).unwrap(), &mut out);
-            out.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+            ropewalk::hooks::hex(&out)
         };
         // From SELECT numeric_send(...), date_send(...) and so on of PostgreSQL 15.
         assert_eq!(bytes("12345.678", Type::NUMERIC), "000300010000000300010929 1a7c".replace(' ', ""));

@@ -2,8 +2,13 @@
 //! name their type.
 
 use ropewalk::documents::lang::{Doc, Value};
+use ropewalk::hooks::hex;
 
+use crate::types::base64;
 use crate::types::json::quoted;
+
+/// The dates that have a text: years 1 to 9999, milliseconds since 1970. Others are written as numbers.
+const DATES_WITH_TEXT: std::ops::Range<i64> = -62_135_596_800_000..253_402_300_800_000;
 
 /// The document as JSON.
 pub(crate) fn json_of(doc: Doc<'_>) -> String {
@@ -23,24 +28,6 @@ pub(crate) fn id_text(id: Value<'_>) -> String {
             out
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let digit = DIGITS.get((bits >> (18 - 6 * place) & 63) as usize).copied().unwrap_or(b'=');
-            out.push(if place > chunk.len() { '=' } else { char::from(digit) });
-        }
-    }
-    out
 }
 
 fn put_document(doc: Doc<'_>, out: &mut String) {
@@ -90,12 +77,15 @@ fn put(value: Value<'_>, out: &mut String) {
             out.push(']');
         }
         Value::Binary(subtype, bytes) => {
-            let inner = format!("{{\"base64\":\"{}\",\"subType\":\"{subtype:02x}\"}}", base64(bytes));
+            let inner = format!("{{\"base64\":\"{}\",\"subType\":\"{subtype:02x}\"}}", base64::encode(bytes));
             out.push_str(&tagged("$binary", &inner));
         }
         Value::Undefined => out.push_str(&tagged("$undefined", "true")),
         Value::ObjectId(bytes) => out.push_str(&tagged("$oid", &quoted(&hex(&bytes)))),
         Value::Bool(v) => out.push_str(if v { "true" } else { "false" }),
+        Value::DateTime(millis) if !DATES_WITH_TEXT.contains(&millis) => {
+            out.push_str(&tagged("$date", &tagged("$numberLong", &quoted(&millis.to_string()))));
+        }
         Value::DateTime(millis) => {
             let text = crate::types::text_format::to_text(&ropewalk::tables::Value::Timestamp(
                 millis.saturating_mul(1000),

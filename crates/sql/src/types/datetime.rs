@@ -1,8 +1,9 @@
 //! Dates and times as text, in PostgreSQL's default format (ISO).
 //!
 //! A date counts days, a timestamp microseconds since 1970-01-01; the least and greatest number are the
-//! infinities.
-//! The calendar is the proleptic Gregorian one. Source: H. Hinnant, "chrono-compatible low-level date algorithms".
+//! infinities. The calendar is that of [`civil`].
+
+use ropewalk::hooks::civil;
 
 use crate::types::zone::{Zone, shown_offset};
 
@@ -11,37 +12,6 @@ pub(crate) const DAY: i64 = 86_400_000_000;
 const SECOND: i64 = 1_000_000;
 /// Years allowed in text; later ones do not fit 64 bits of microseconds.
 const YEARS: std::ops::RangeInclusive<i64> = 1..=294_275;
-
-/// Days since 1970 of a day of the calendar.
-pub(crate) fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
-}
-
-/// Year, month and day of a count of days since 1970.
-pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (year + era * 400 + i64::from(month <= 2), month, day)
-}
-
-pub(crate) fn days_in_month(year: i64, month: i64) -> i64 {
-    match month {
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
 
 /// Reason why a text is no date or time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +36,10 @@ fn civil_text(text: &str) -> Result<i64, Wrong> {
         return Err(Wrong::Form);
     };
     let (year, month, day) = (number(year, 4..=6)?, number(month, 1..=2)?, number(day, 1..=2)?);
-    let real =
-        YEARS.contains(&year) && (1..=12).contains(&month) && (1..=days_in_month(year, month)).contains(&day);
-    if real { Ok(days(year, month, day)) } else { Err(Wrong::Range) }
+    let real = YEARS.contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=civil::days_in_month(year, month)).contains(&day);
+    if real { Ok(civil::to_days(year, month, day)) } else { Err(Wrong::Range) }
 }
 
 /// Microseconds of `HH:MM[:SS[.ffffff]]`; 24:00 is the end of the day.
@@ -215,7 +186,7 @@ pub(crate) fn show_date(date: i32) -> String {
         i32::MIN => return "-infinity".into(),
         _ => {}
     }
-    let (year, month, day) = civil(date.into());
+    let (year, month, day) = civil::from_days(date.into());
     if year > 0 {
         format!("{year:04}-{month:02}-{day:02}")
     } else {
@@ -238,7 +209,7 @@ pub(crate) fn show_timestamp(micros: i64, zone: Option<&Zone>) -> String {
         _ => {}
     }
     let local = zone.map_or(micros, |zone| zone.local(micros));
-    let (year, month, day) = civil(local.div_euclid(DAY));
+    let (year, month, day) = civil::from_days(local.div_euclid(DAY));
     let mut out = format!("{:04}-{month:02}-{day:02} ", if year > 0 { year } else { 1 - year });
     push_clock(local.rem_euclid(DAY), &mut out);
     if let Some(zone) = zone {
@@ -253,16 +224,6 @@ pub(crate) fn show_timestamp(micros: i64, zone: Option<&Zone>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn days_and_back() {
-        assert_eq!(days(1970, 1, 1), 0);
-        assert_eq!(days(2000, 3, 1), 11_017);
-        for day in (-800_000..800_000).step_by(13) {
-            let (y, m, d) = civil(day);
-            assert_eq!(days(y, m, d), day);
-        }
-    }
 
     #[test]
     fn text_and_back() {

@@ -3,9 +3,10 @@
 //! Months, days and microseconds are separate, since months vary in length and days are added before the time
 //! of day.
 
+use ropewalk::hooks::civil;
 use ropewalk::tables::{Interval, Numeric};
 
-use crate::types::datetime::{DAY, civil, days, days_in_month};
+use crate::types::datetime::DAY;
 use crate::types::zone::Zone;
 
 const SECOND: f64 = 1e6;
@@ -208,11 +209,11 @@ pub(crate) fn after(interval: Interval, micros: i64) -> Option<i64> {
     }
     let (mut date, clock) = (micros.div_euclid(DAY), micros.rem_euclid(DAY));
     if interval.months != 0 {
-        let (year, month, day) = civil(date);
+        let (year, month, day) = civil::from_days(date);
         let month = year * 12 + month - 1 + i64::from(interval.months);
         let (year, month) = (month.div_euclid(12), month.rem_euclid(12) + 1);
         // The 31st of a shorter month is its last day.
-        date = days(year, month, day.min(days_in_month(year, month)));
+        date = civil::to_days(year, month, day.min(civil::days_in_month(year, month)));
     }
     date = date.checked_add(interval.days.into())?;
     date.checked_mul(DAY)?.checked_add(clock)?.checked_add(interval.micros)
@@ -240,7 +241,7 @@ pub(crate) fn age(later: i64, earlier: i64) -> Option<Interval> {
         return negate(age(earlier, later)?);
     }
     let ((year, month, day), (from_year, from_month, from_day)) =
-        (civil(later.div_euclid(DAY)), civil(earlier.div_euclid(DAY)));
+        (civil::from_days(later.div_euclid(DAY)), civil::from_days(earlier.div_euclid(DAY)));
     let mut micros = later.rem_euclid(DAY) - earlier.rem_euclid(DAY);
     let mut days = day - from_day;
     let mut months = (year - from_year) * 12 + month - from_month;
@@ -248,7 +249,7 @@ pub(crate) fn age(later: i64, earlier: i64) -> Option<Interval> {
         (micros, days) = (micros + DAY, days - 1);
     }
     if days < 0 {
-        (days, months) = (days + days_in_month(from_year, from_month), months - 1);
+        (days, months) = (days + civil::days_in_month(from_year, from_month), months - 1);
     }
     Some(Interval { months: i32::try_from(months).ok()?, days: i32::try_from(days).ok()?, micros })
 }

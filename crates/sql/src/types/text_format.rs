@@ -1,5 +1,6 @@
 //! Values as text, in PostgreSQL's format.
 
+use ropewalk::hooks::{from_hex, hex};
 use ropewalk::tables::{Array, Numeric, Scalar, Type, Value};
 
 use crate::error::{Result, SqlError, state};
@@ -70,7 +71,7 @@ pub(crate) fn push(value: &Value<'_>, zone: &Zone, out: &mut String) {
         Value::Text(v) | Value::Json(v) | Value::Jsonb(v) => *out += v,
         Value::Bytea(v) => {
             *out += "\\x";
-            v.iter().for_each(|byte| *out += &format!("{byte:02x}"));
+            *out += &hex(v);
         }
         Value::Date(v) => *out += &datetime::show_date(*v),
         Value::Time(v) => *out += &datetime::show_time(*v),
@@ -270,14 +271,8 @@ fn float_from_text<T: std::str::FromStr + Copy>(
 }
 
 fn bytes_from_text(text: &str) -> Option<Vec<u8>> {
-    if let Some(hex) = text.strip_prefix("\\x") {
-        let digits: Vec<u8> = hex.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-        let nibble = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
-        let pairs = digits.chunks(2).map(|pair| match pair {
-            [high, low] => Some(nibble(*high)? << 4 | nibble(*low)?),
-            _ => None,
-        });
-        return pairs.collect();
+    if let Some(digits) = text.strip_prefix("\\x") {
+        return from_hex(&digits.split_ascii_whitespace().collect::<String>());
     }
     // The older format: a backslash and three octal digits for a byte, two backslashes for one.
     let mut out = Vec::with_capacity(text.len());

@@ -46,7 +46,7 @@ fn md5(text: &[u8]) -> String {
             *whole = whole.wrapping_add(part);
         }
     }
-    state.iter().flat_map(|word| word.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect()
+    ropewalk::hooks::hex(&state.map(u32::to_le_bytes).concat())
 }
 
 /// A value in the files' format for a column of type I, R or T.

@@ -211,9 +211,8 @@ mod tests {
                 runs: vec![ManifestRun { level: 1, group: 0, file: 4, bytes: 4096 }],
             }],
         };
-        let hex: String = manifest.encode().iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
-            hex,
+            ropewalk_base::hex(&manifest.encode()),
             "524f50454d414e4901000000f34577b81900000000000000ac0207016d050104646f637300010000100000010100048020"
         );
     }

@@ -368,6 +368,7 @@ mod tests {
     use super::*;
     use crate::run::block_builder::BlockBuilder;
     use proptest::prelude::*;
+    use ropewalk_base::hex;
 
     type Entries = [(Vec<u8>, u64, Option<Vec<u8>>)];
 
@@ -379,10 +380,6 @@ mod tests {
         }
         builder.finish(false, 64, &mut out);
         out
-    }
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
     #[test]

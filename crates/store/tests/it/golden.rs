@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use ropewalk_base::{Lsn, Seq};
+use ropewalk_base::{Lsn, Seq, hex};
 use ropewalk_store::{Checkpoint, Edit, FilterPolicy, KeyspaceOptions, Memtable};
 use ropewalk_vfs::{Env, OpenMode};
 
 use crate::basics::open;
 
-fn hex(env: &Env, name: &str) -> Vec<String> {
+fn lines(env: &Env, name: &str) -> Vec<String> {
     let file = env.vfs.open(&Path::new("/store").join(name), OpenMode::Read).unwrap();
     let mut bytes = vec![0; file.len().unwrap() as usize];
     file.read_exact_at(&mut bytes, 0).unwrap();
-    bytes.chunks(32).map(|line| line.iter().map(|b| format!("{b:02x}")).collect()).collect()
+    bytes.chunks(32).map(hex).collect()
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn a_run_and_its_manifest() {
     let new_l0 = store.write_memtable(keyspace, &memtable, &[Seq(6), Seq(9)]).unwrap();
     let checkpoint = Some(Checkpoint { lsn: Lsn(4096), seq: Seq(9), meta: b"x".to_vec() });
     store.install(Edit { new_l0, checkpoint }).unwrap();
-    let run = hex(&env, "0000000000000001.run");
+    let run = lines(&env, "0000000000000001.run");
     let zeros = run.iter().filter(|line| line.bytes().all(|b| b == b'0')).count();
     let shown: Vec<&str> = run.iter().filter(|l| l.bytes().any(|b| b != b'0')).map(String::as_str).collect();
     let expected = [
@@ -49,5 +49,5 @@ fn a_run_and_its_manifest() {
         "524f50454d414e49010000003545dbed1b000000000000008020090178020106",
         "6369746965730002000002000001000101a305",
     ];
-    assert_eq!(hex(&env, "MANIFEST"), expected);
+    assert_eq!(lines(&env, "MANIFEST"), expected);
 }

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use ropewalk_base::Decoder;
-use ropewalk_engine::{CommitError, Durability, Engine, EngineError, Keyspace, KvBatch};
+use ropewalk_engine::{Durability, Engine, EngineError, Keyspace, KvBatch};
 
 use crate::catalog::sequence_key;
 use crate::catalog::tables::Tables;
@@ -154,10 +154,7 @@ impl Sequences {
         if has_to_last {
             let mut batch = KvBatch::new();
             batch.put(catalog, &key, &state.encode());
-            engine.commit(vec![Box::new(batch)], Durability::Buffered).map_err(|error| match error {
-                CommitError::Engine(error) => error,
-                CommitError::Rejected(reason) => EngineError::Stopped { cause: reason.to_string().into() },
-            })?;
+            engine.commit(vec![Box::new(batch)], Durability::Buffered).map_err(EngineError::from)?;
         }
         sequences.insert(sequence, state);
         Ok(result)

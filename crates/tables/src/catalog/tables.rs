@@ -8,13 +8,12 @@
 //! For its sequences see [`crate::catalog::sequence`].
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::{Mutex, RwLock};
 use ropewalk_base::Seq;
-use ropewalk_engine::{Engine, ModelId};
+use ropewalk_engine::{Engine, LastDefinition, ModelId};
 
 use crate::catalog::Spaces;
 use crate::catalog::sequence::Sequences;
@@ -44,8 +43,7 @@ pub(crate) type Slot = Arc<ArcSwapOption<LoadedSchema>>;
 #[derive(Default)]
 pub struct TablesModel {
     pub(crate) spaces: OnceLock<Spaces>,
-    /// The newest commit that changed a definition, pending commits included. Written by the sequencer.
-    pub(crate) last_ddl: AtomicU64,
+    pub(crate) last_ddl: LastDefinition,
     pub(crate) sequences: Sequences,
     /// Cached definitions, shared by all handles on a table.
     pub(crate) handed_over: Mutex<Vec<u32>>,
@@ -56,11 +54,6 @@ pub struct TablesModel {
 impl TablesModel {
     pub(crate) fn spaces(&self) -> Spaces {
         *self.spaces.get().expect("the engine opens a model before anything else")
-    }
-
-    #[inline]
-    pub(crate) fn last_ddl(&self) -> Seq {
-        Seq(self.last_ddl.load(Ordering::Acquire))
     }
 
     /// The cache slot for the definition of table `id`.

@@ -11,26 +11,25 @@ use crate::schema::enums::{EnumChange, EnumType, wrong};
 use crate::schema::names::check_kept_name;
 use crate::schema::{DEFINITION_BYTES_MAX, Parts};
 use crate::value::Value;
-use crate::value::enum_value::number_of;
 use crate::value::types::Type;
 use crate::write::tx::TablesTx;
 
 impl Parts {
     fn uses(&self, number: u32) -> bool {
-        self.columns.iter().any(|column| number_of(column.ty) == Some(number))
+        self.columns.iter().any(|column| column.ty.enum_number() == Some(number))
     }
 
     /// Replaces the cached copies of a changed type.
     fn renew_enum(&mut self, changed: &Arc<EnumType>) {
         let mut renamed = |value: &mut Value<'static>| {
-            let is_of_type = value.value_type().and_then(number_of) == Some(changed.number());
+            let is_of_type = value.value_type().and_then(Type::enum_number) == Some(changed.number());
             let named = changed.named(value.borrowed()).map(Value::into_owned);
             if let Some(named) = named.filter(|_| is_of_type) {
                 *value = named;
             }
         };
         for column in &mut self.columns {
-            if number_of(column.ty) == Some(changed.number()) {
+            if column.ty.enum_number() == Some(changed.number()) {
                 column.labels = Some(changed.clone());
             }
             if let DefaultValue::Value(value) = &mut column.default {
@@ -96,7 +95,8 @@ impl TablesTx<'_> {
         self.ddl(|tx| {
             let known = tx.known_enum(name)?;
             if let Some(parts) = tx.users(known.number())?.first() {
-                let column = parts.columns.iter().find(|column| number_of(column.ty) == Some(known.number()));
+                let column =
+                    parts.columns.iter().find(|column| column.ty.enum_number() == Some(known.number()));
                 let column = column.map_or("", |column| &column.name);
                 let dependent = format!("column {column:?} of table {:?}", parts.name);
                 return Err(TablesError::Dependent { what: format!("type {name:?}"), dependent });
@@ -143,7 +143,7 @@ impl TablesTx<'_> {
     /// The type of a new column, if it is an enum. Writes the type's entry unchanged, so that the commit
     /// conflicts with a concurrent change or drop of the type.
     pub(crate) fn labels_of(&mut self, table: &str, ty: Type) -> Result<Option<Arc<EnumType>>, TablesError> {
-        let Some(number) = number_of(ty) else { return Ok(None) };
+        let Some(number) = ty.enum_number() else { return Ok(None) };
         let unknown = || invalid(table, format!("there is no enum type of number {number}"));
         let known = self.enum_numbered(number)?.ok_or_else(unknown)?;
         self.put_enum(&known)?;

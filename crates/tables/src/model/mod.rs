@@ -3,11 +3,9 @@
 
 pub(crate) mod verify;
 
-use std::sync::atomic::Ordering;
-
-use ropewalk_base::{DecodeError, Decoder, Seq};
-use ropewalk_engine::{Apply, EngineError, Memory, Model, ModelId, ReadView};
-use ropewalk_store::{KeyspaceOptions, NewRun, Store};
+use ropewalk_base::{DecodeError, Decoder};
+use ropewalk_engine::{Apply, EngineError, Model, ModelId, ReadView};
+use ropewalk_store::{KeyspaceOptions, Store};
 
 use crate::catalog::Spaces;
 use crate::catalog::tables::{TABLES, TablesModel};
@@ -28,22 +26,13 @@ impl Model for TablesModel {
         Ok(())
     }
 
-    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
-        Ok(())
-    }
-
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let mut decoder = Decoder::new(section);
         while !decoder.is_empty() {
             decoder.varint("table")?;
         }
-        let before = self.last_ddl.swap(apply.seq.0, Ordering::AcqRel);
-        debug_assert!(before <= apply.seq.0, "commits are applied in their order");
+        self.last_ddl.changed(apply);
         Ok(())
-    }
-
-    fn flush(&self, _: &dyn Memory, _: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
-        Ok(Vec::new())
     }
 
     fn verify(&self, read: ReadView<'_>) -> Result<Vec<String>, EngineError> {

@@ -61,9 +61,8 @@ impl Table {
         read: ReadView<'_>,
     ) -> Result<Arc<Schema>, TablesError> {
         let loaded = self.0.loaded.load();
-        let last = model.last_ddl();
         if let Some(loaded) = &*loaded
-            && (last <= loaded.at && last <= read.at() || loaded.at == read.at())
+            && model.last_ddl.is_current(loaded.at, read)
         {
             return Ok(loaded.schema.clone());
         }
@@ -232,10 +231,8 @@ impl PointGet {
     /// Makes the schema the one visible to `read`.
     #[inline]
     fn renew(&mut self, read: ReadView<'_>) -> Result<(), TablesError> {
-        let last = self.model.last_ddl();
-        let known =
-            self.schema.as_ref().is_some_and(|(_, at)| last <= *at && last <= read.at() || *at == read.at());
-        if !known {
+        let last = &self.model.last_ddl;
+        if !self.schema.as_ref().is_some_and(|(_, at)| last.is_current(*at, read)) {
             self.schema = Some((self.table.schema_at(&self.model, read)?, read.at()));
         }
         Ok(())

@@ -2,8 +2,8 @@
 
 use crate::schema::{Index, Schema};
 use crate::value::Value;
-use crate::value::enum_value::number_of;
 use crate::value::key::{take_marked, take_value};
+use crate::value::types::Type;
 
 fn joined(values: impl Iterator<Item = Option<String>>) -> String {
     values.map(|value| value.unwrap_or_else(|| "?".into())).collect::<Vec<_>>().join(", ")
@@ -11,7 +11,7 @@ fn joined(values: impl Iterator<Item = Option<String>>) -> String {
 
 /// A value of a key, with its label if it is an enum.
 fn named(schema: &Schema, value: &Value<'_>) -> String {
-    let number = value.value_type().and_then(number_of);
+    let number = value.value_type().and_then(Type::enum_number);
     let mut labels = schema.columns().iter().filter_map(|column| column.labels.as_ref());
     let labels = labels.find(|labels| Some(labels.number()) == number);
     let named = labels.and_then(|labels| labels.named(value.borrowed()));

@@ -9,7 +9,6 @@ use crate::schema::enums::EnumType;
 use crate::schema::layout::LayoutColumn;
 use crate::schema::{Check, Column, ForeignKey, Index, IndexColumn, Parts};
 use crate::value::Value;
-use crate::value::enum_value::number_of;
 use crate::value::expr::Expr;
 use crate::value::key::KeyOrder;
 use crate::value::precision::Precision;
@@ -135,7 +134,7 @@ fn take_column(decoder: &mut Decoder<'_>) -> Result<Column, DecodeError> {
         labels: None,
         precision: None,
     };
-    if number_of(column.ty).is_some() {
+    if column.ty.enum_number().is_some() {
         column.labels = Some(Arc::new(EnumType::decode(decoder)?));
     }
     if flags & 2 != 0 {

@@ -20,7 +20,6 @@ use crate::schema::define::{Action, DefaultValue, Identity};
 use crate::schema::enums::EnumType;
 use crate::schema::layout::{Layout, LayoutColumn, Source};
 use crate::schema::names::schema_and_name;
-use crate::value::enum_value::number_of;
 use crate::value::expr::Expr;
 use crate::value::key::KeyOrder;
 use crate::value::precision::Precision;
@@ -333,7 +332,7 @@ impl Parts {
         assert_eq!((ids.len(), names.len()), (count, count), "columns differ in number and name");
         assert!(ids.iter().all(|id| *id < self.next_column), "numbers of columns rise");
         for column in &self.columns {
-            let is_enum = number_of(column.ty).is_some();
+            let is_enum = column.ty.enum_number().is_some();
             assert_eq!(column.labels.is_some(), is_enum, "column {:?} has its type's labels", column.name);
         }
         assert_eq!(self.rowid.is_some(), self.key.is_empty(), "rows without a key have numbers");

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use crate::value::types::{Scalar, Type};
-
 /// A value of an enum type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnumValue<'a> {
@@ -38,13 +36,5 @@ impl<'a> EnumValue<'a> {
         let (order, label) = bytes.split_first_chunk()?;
         let label = std::str::from_utf8(label).ok()?.into();
         Some(Self { number, order: i64::from_le_bytes(*order), label })
-    }
-}
-
-/// The number of the enum type of a column, or of its elements.
-pub(crate) fn number_of(ty: Type) -> Option<u32> {
-    match ty {
-        Type::Scalar(Scalar::Enum(number)) | Type::Array(Scalar::Enum(number)) => Some(number),
-        _ => None,
     }
 }

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-use ropewalk_base::{DecodeError, Decoder, put_bytes, put_varint};
+use ropewalk_base::{DecodeError, Decoder, hex, put_bytes, put_varint};
 
 use crate::value::enum_value::EnumValue;
 use crate::value::interval::Interval;
@@ -574,7 +574,10 @@ impl fmt::Display for Value<'_> {
                 let cut: String = v.chars().take(60).collect();
                 write!(f, "{cut}{}", if cut.len() < v.len() { "…" } else { "" })
             }
-            Self::Bytea(v) => hex(v, f),
+            Self::Bytea(v) => {
+                let cut = v.get(..32).unwrap_or(v);
+                write!(f, "\\x{}{}", hex(cut), if cut.len() < v.len() { "…" } else { "" })
+            }
             Self::Uuid(v) => write!(f, "{}", uuid::Uuid::from_bytes(*v)),
             Self::Interval(v) => v.fmt(f),
             Self::Enum(v) => f.write_str(v.label()),
@@ -591,12 +594,6 @@ impl fmt::Display for Value<'_> {
             }
         }
     }
-}
-
-fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str("\\x")?;
-    bytes.iter().take(32).try_for_each(|b| write!(f, "{b:02x}"))?;
-    f.write_str(if bytes.len() > 32 { "…" } else { "" })
 }
 
 macro_rules! from {

@@ -105,6 +105,14 @@ impl Type {
         scalar != Scalar::Json
     }
 
+    /// The number of the enum type, or of that of the elements.
+    pub fn enum_number(self) -> Option<u32> {
+        match self {
+            Self::Scalar(Scalar::Enum(number)) | Self::Array(Scalar::Enum(number)) => Some(number),
+            _ => None,
+        }
+    }
+
     /// Bytes of a value in a row, when all values have the same number.
     pub(crate) fn width(self) -> Option<usize> {
         match self {

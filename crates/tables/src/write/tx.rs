@@ -121,16 +121,6 @@ impl<'a> TablesTx<'a> {
         self.kv.is_locking()
     }
 
-    /// Locks a row that was read in this statement, to write it or to prevent its change. Without `waits` it
-    /// returns false if another transaction holds the lock. A row changed since it was read restarts the
-    /// statement. For statements that lock.
-    ///
-    /// # Errors
-    /// [`TablesError::Lock`].
-    pub fn lock_row(&mut self, row: &OwnedRow, mode: LockMode, waits: bool) -> Result<bool, TablesError> {
-        self.lock_key(row.key(), mode, waits)
-    }
-
     /// Locks rows that were read in this statement before they are written: `places` are the columns to
     /// change, `None` to delete them. All are locked before a concurrent change of one restarts the
     /// statement.
@@ -152,7 +142,9 @@ impl<'a> TablesTx<'a> {
         if self.kv.has_met_change() { Err(LockError::Again.into()) } else { changed }
     }
 
-    /// As [`TablesTx::lock_row`], by the row's primary key.
+    /// Locks a row that was read in this statement, to write it or to prevent its change. Without `waits` it
+    /// returns false if another transaction holds the lock. A row changed since it was read restarts the
+    /// statement. For statements that lock.
     ///
     /// # Errors
     /// [`TablesError::Lock`]; values that are not a key of the table.
@@ -166,11 +158,7 @@ impl<'a> TablesTx<'a> {
         let schema = self.schema_of(table)?;
         let mut row_key = Vec::new();
         put_row_key(&schema, key, &mut row_key)?;
-        self.lock_key(&row_key, mode, waits)
-    }
-
-    fn lock_key(&mut self, key: &[u8], mode: LockMode, waits: bool) -> Result<bool, TablesError> {
-        match self.hold(key, mode, waits) {
+        match self.hold(&row_key, mode, waits) {
             Err(TablesError::Lock(LockError::Taken)) => Ok(false),
             held => held.map(|()| true),
         }

@@ -18,6 +18,7 @@ use core::marker::PhantomData;
 use bytes::{BufMut, Bytes};
 use ropewalk::Position;
 use ropewalk::events::SequencedEventRef;
+use ropewalk::hooks::{put_varint, varint_len};
 use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
@@ -73,7 +74,7 @@ impl FrameWriter {
 
     pub(crate) fn push(&mut self, event: &SequencedEventRef<'_>) {
         let sizes = Sizes::new(self.dialect, event);
-        let bytes = 1 + varint_len(sizes.sequenced) + sizes.sequenced;
+        let bytes = field_len(sizes.sequenced);
         if !self.bytes.is_empty() && self.bytes.len() + bytes > FRAME_BYTES_MAX {
             self.close();
         }
@@ -172,31 +173,19 @@ fn entry_len(key: &str, value: &str) -> usize {
     text_len(key.len()) + text_len(value.len())
 }
 
-fn varint_len(value: usize) -> usize {
-    number_len(value as u64).max(2) - 1
-}
-
 /// Length of a number with its field number; zero is left out.
 fn number_len(value: u64) -> usize {
-    if value == 0 { 0 } else { 1 + (64 - value.leading_zeros() as usize).div_ceil(7) }
+    if value == 0 { 0 } else { 1 + varint_len(value) }
 }
 
 /// Length of a field of `len` bytes with its field number and length.
 fn field_len(len: usize) -> usize {
-    1 + varint_len(len) + len
+    1 + varint_len(len as u64) + len
 }
 
 /// The same for a field that is left out when empty.
 fn text_len(len: usize) -> usize {
     if len == 0 { 0 } else { field_len(len) }
-}
-
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 pub(crate) fn put_number(out: &mut Vec<u8>, field: u8, value: u64) {

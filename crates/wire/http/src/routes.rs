@@ -17,7 +17,7 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use crate::admin::{backups, users};
-use crate::consumers::{changes, checkpoints, groups};
+use crate::consumers::{changes, checkpoints, groups, projections};
 use crate::events::{compat_crablet, stores, subscribe};
 use crate::kit::layers;
 use crate::kit::problem::Problem;
@@ -99,6 +99,7 @@ fn finite(dev: bool) -> Vec<Route> {
     let mut routes = events::routes();
     routes.extend(groups::routes());
     routes.extend(checkpoints::routes());
+    routes.extend(projections::routes());
     routes.extend(documents::routes());
     routes.extend(transactions::routes());
     routes.extend(stores::routes());

@@ -10,11 +10,12 @@
 #![deny(missing_docs)]
 
 mod export;
+mod host;
 mod ingest;
-mod jobs;
 mod query;
 mod request;
 mod routes;
+mod runtime_rules;
 mod settings;
 mod status;
 
@@ -26,20 +27,19 @@ use axum::Router;
 use axum::routing::get;
 use ropewalk::promql::SharedMemory;
 use ropewalk::series::SeriesStore;
+use ropewalk_monitoring::{Config, ConfigError, Monitoring};
 use ropewalk_wire::{Operation, Service, WireError};
 use tokio::sync::Semaphore;
 
 pub use ingest::otlp::Deltas;
-pub use jobs::{Config, ConfigError};
 pub use settings::PrometheusSettings;
 
 use ingest::metadata::Described;
-use jobs::Jobs;
-use jobs::kept::Kept;
 use query::range_cache::Evaluated;
 use query::result_cache::Answers;
 use query::scheduler::Turns;
 use request::response::{ApiError, Kind};
+use runtime_rules::RuntimeRules;
 
 /// Concurrent requests that wait for the disk.
 const WAITING_MAX: usize = 16;
@@ -73,9 +73,9 @@ pub(crate) struct Parts {
     /// Cache of metric metadata.
     described: Arc<Described>,
     /// Scraping, rules and alerts of the server.
-    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) monitoring: Arc<Monitoring>,
     /// Rules that clients set, stored in the database.
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) runtime_rules: RuntimeRules,
     /// Memory limit over all queries and long responses.
     pub(crate) memory: Arc<SharedMemory>,
     started: std::time::SystemTime,
@@ -89,11 +89,11 @@ impl App {
         if config.path.is_some() {
             service.metrics().config_read(true);
         }
-        let jobs = Arc::new(Jobs::new(config));
         // Complete responses for repeated requests, and steps for moving windows.
         let answers = Arc::new(Answers::new(settings.answer_bytes / 2));
         let evaluated = Arc::new(Evaluated::new(settings.answer_bytes / 2));
-        let kept = Arc::new(Kept::open(service.database())?);
+        let (runtime_rules, derived) = RuntimeRules::open(service.database())?;
+        let monitoring = Arc::new(Monitoring::new(config, derived));
         let memory = SharedMemory::new(settings.queries_bytes);
         let (described, known, totals) = (Arc::default(), Arc::default(), Arc::default());
         Ok(Self(Arc::new(Parts {
@@ -106,8 +106,8 @@ impl App {
             known,
             totals,
             described,
-            jobs,
-            kept,
+            monitoring,
+            runtime_rules,
             memory,
             started,
         })))
@@ -184,7 +184,8 @@ impl Prometheus {
 
     /// Scrapes, evaluates rules and sends alerts, until the server stops.
     pub async fn run(self) {
-        jobs::run(self.0).await;
+        let monitoring = self.0.monitoring.clone();
+        monitoring.run(self.0).await;
     }
 
     /// Reads the configuration file and all files that it names again, and applies it. Rules, alerts and
@@ -193,7 +194,7 @@ impl Prometheus {
     /// # Errors
     /// As [`Config::read`]; the running configuration then stays in force.
     pub async fn reload(&self) -> Result<(), ConfigError> {
-        jobs::reload(self.0.clone()).await
+        self.0.monitoring.clone().reload(self.0.clone()).await
     }
 
     /// Appends the server's own metrics every `interval`, until the server stops.

@@ -13,11 +13,10 @@ use ropewalk_wire::{Caller, Code, Needs, Operation, Resource, WireError};
 
 use crate::export::{federate, remote_read};
 use crate::ingest::{csv, exposition, flight, influx, json_lines, otlp, remote_write};
-use crate::jobs::kept;
 use crate::query::{ast_json, names};
 use crate::request::response::ApiError;
-use crate::status::{admin, features};
-use crate::{App, jobs, query, status};
+use crate::status::{admin, features, monitoring};
+use crate::{App, query, runtime_rules, status};
 
 const STORE: Resource = Resource::Setting("prometheus.store");
 const READ: Needs = Needs::read(STORE);
@@ -104,12 +103,12 @@ pub(crate) fn http() -> Vec<Route> {
         api("/api/v1/series", GetPost, READ, names::series),
         api("/api/v1/series", Delete, ADMIN, names::refuse_delete),
         api("/api/v1/metadata", Get, READ, status::metadata),
-        api("/api/v1/targets", Get, READ, jobs::show::targets),
-        api("/api/v1/scrape_pools", Get, READ, jobs::show::scrape_pools),
+        api("/api/v1/targets", Get, READ, monitoring::targets),
+        api("/api/v1/scrape_pools", Get, READ, monitoring::scrape_pools),
         api("/api/v1/targets/metadata", Get, READ, status::targets_metadata),
-        api("/api/v1/rules", Get, READ, jobs::show::rules),
-        api("/api/v1/alerts", Get, READ, jobs::show::alerts),
-        api("/api/v1/alertmanagers", Get, READ, jobs::show::alertmanagers),
+        api("/api/v1/rules", Get, READ, monitoring::rules),
+        api("/api/v1/alerts", Get, READ, monitoring::alerts),
+        api("/api/v1/alertmanagers", Get, READ, monitoring::alertmanagers),
         api("/api/v1/status/buildinfo", Get, READ, status::build_info),
         api("/api/v1/status/runtimeinfo", Get, READ, status::runtime_info),
         api("/api/v1/status/flags", Get, READ, status::flags),
@@ -127,13 +126,13 @@ pub(crate) fn http() -> Vec<Route> {
         text("/api/v1/import/csv", Post, APPEND, csv::import),
         text("/api/v1/import/prometheus", Post, APPEND, exposition::import),
         text("/api/v1/otlp/v1/metrics", Post, APPEND, otlp::write),
-        api("/api/v1/config/drop-rules", Get, READ, kept::drop_rules),
-        api("/api/v1/config/drop-rules", Post, ADMIN, kept::add_drop_rule),
-        api("/api/v1/config/drop-rules", Delete, ADMIN, kept::remove_drop_rule),
-        api("/api/v1/config/derived-metrics", Get, READ, kept::derived_metrics),
-        api("/api/v1/config/derived-metrics", Post, ADMIN, kept::add_derived_metric),
-        api("/api/v1/config/derived-metrics", Delete, ADMIN, kept::remove_derived_metric),
-        text("/-/reload", PostPut, ADMIN, jobs::reload_now),
+        api("/api/v1/config/drop-rules", Get, READ, runtime_rules::drop_rules),
+        api("/api/v1/config/drop-rules", Post, ADMIN, runtime_rules::add_drop_rule),
+        api("/api/v1/config/drop-rules", Delete, ADMIN, runtime_rules::remove_drop_rule),
+        api("/api/v1/config/derived-metrics", Get, READ, runtime_rules::derived_metrics),
+        api("/api/v1/config/derived-metrics", Post, ADMIN, runtime_rules::add_derived_metric),
+        api("/api/v1/config/derived-metrics", Delete, ADMIN, runtime_rules::remove_derived_metric),
+        text("/-/reload", PostPut, ADMIN, monitoring::reload),
         api("/write", Post, APPEND, influx::write),
         api("/api/v2/write", Post, APPEND, influx::write),
         api("/federate", Get, READ, federate::federate),

@@ -32,13 +32,6 @@ impl Bounds {
         self.intervals.iter().all(|interval| interval.point)
     }
 
-    /// True when an entry of a missing field, or of null, may be in them.
-    #[must_use]
-    pub fn hold_null(&self) -> bool {
-        let null = key::key_of(Value::Null);
-        self.intervals.iter().any(|interval| interval.contains(&null))
-    }
-
     fn new(intervals: Vec<Interval>, exact: bool) -> Self {
         Self { intervals: union(intervals), exact }
     }

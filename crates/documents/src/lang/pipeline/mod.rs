@@ -167,15 +167,6 @@ impl Pipeline {
         }
     }
 
-    /// The `$sort` after the leading `$match`, or at the beginning of the pipeline.
-    #[must_use]
-    pub fn leading_sort(&self) -> Option<&Sort> {
-        match self.stages.iter().find(|stage| !matches!(stage, Stage::Match(_))) {
-            Some(Stage::Sort(sort)) => Some(sort),
-            _ => None,
-        }
-    }
-
     /// The destination of the pipeline's documents.
     #[must_use]
     pub fn output(&self) -> Option<&Output> {

@@ -136,19 +136,6 @@ impl Projection {
         }
         if collect(&self.fields, "", &mut paths) { Some(paths) } else { None }
     }
-
-    /// True when it needs the position of the filter's match.
-    #[must_use]
-    pub fn wants_match(&self) -> bool {
-        fn any(fields: &Fields) -> bool {
-            fields.iter().any(|(_, rule)| match rule {
-                Rule::Found => true,
-                Rule::Inner(inner) => any(inner),
-                _ => false,
-            })
-        }
-        any(&self.fields)
-    }
 }
 
 fn collect(fields: &Fields, prefix: &str, paths: &mut Vec<String>) -> bool {

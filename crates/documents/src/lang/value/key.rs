@@ -19,7 +19,7 @@
 //!
 //! Not here: which intervals a filter allows (`lang::filter::bounds`).
 
-use ropewalk_base::keys::{put_bytes, put_i64, put_u64};
+use ropewalk_base::keys::{prefix_end, put_bytes, put_i64, put_u64};
 
 use crate::lang::budget::steps;
 use crate::lang::error::{LangError, refuse};
@@ -194,14 +194,7 @@ impl Interval {
 /// The least bytes greater than everything that begins with `prefix`.
 #[must_use]
 pub fn behind(prefix: &[u8]) -> Vec<u8> {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if let Some(next) = last.checked_add(1) {
-            end.push(next);
-            return end;
-        }
-    }
-    vec![0xFF; prefix.len() + 1]
+    prefix_end(prefix).unwrap_or_else(|| vec![0xFF; prefix.len() + 1])
 }
 
 /// A field of an index or of a sort.

@@ -30,6 +30,8 @@ pub(crate) mod writer;
 
 use std::fmt;
 
+use ropewalk_base::hex;
+
 use crate::lang::error::{LangError, refuse};
 use crate::lang::value::decimal::Decimal;
 use crate::lang::value::writer::Writer;
@@ -650,8 +652,6 @@ impl fmt::Debug for Value<'_> {
 /// As MongoDB's shell displays it, in short: `{ a: 1, b: [ "x" ] }`.
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hex =
-            |bytes: &[u8], f: &mut fmt::Formatter<'_>| bytes.iter().try_for_each(|b| write!(f, "{b:02x}"));
         match *self {
             Self::Double(d) if d.fract() == 0.0 && d.abs() < 1e15 => write!(f, "{d:.1}"),
             Self::Double(d) => write!(f, "{d}"),
@@ -670,26 +670,14 @@ impl fmt::Display for Value<'_> {
                 }
                 f.write_str(if array.is_empty() { "]" } else { " ]" })
             }
-            Self::Binary(subtype, bytes) => {
-                write!(f, "BinData({subtype}, ")?;
-                hex(bytes, f)?;
-                f.write_str(")")
-            }
+            Self::Binary(subtype, bytes) => write!(f, "BinData({subtype}, {})", hex(bytes)),
             Self::Undefined => f.write_str("undefined"),
-            Self::ObjectId(id) => {
-                f.write_str("ObjectId('")?;
-                hex(&id, f)?;
-                f.write_str("')")
-            }
+            Self::ObjectId(id) => write!(f, "ObjectId('{}')", hex(&id)),
             Self::Bool(b) => write!(f, "{b}"),
             Self::DateTime(ms) => write!(f, "new Date({ms})"),
             Self::Null => f.write_str("null"),
             Self::Regex(pattern, options) => write!(f, "/{pattern}/{options}"),
-            Self::DbPointer(name, id) => {
-                write!(f, "DBPointer({name:?}, ")?;
-                hex(&id, f)?;
-                f.write_str(")")
-            }
+            Self::DbPointer(name, id) => write!(f, "DBPointer({name:?}, {})", hex(&id)),
             Self::Code(code) => write!(f, "Code({code:?})"),
             Self::Symbol(text) => write!(f, "Symbol({text:?})"),
             Self::CodeWithScope(code, scope) => write!(f, "Code({code:?}, {scope})"),

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ropewalk_base::sync::hint_switch;
 use ropewalk_base::{DecodeError, Seq};
 use ropewalk_engine::{
-    Apply, Background, CommitError, Durability, Engine, EngineError, EngineOptions, KvBatch, Memory, Model,
-    ModelId, NewRun, Operation, Outcome, ReadView, Rejection, Verdict,
+    Apply, Background, CommitError, Durability, Engine, EngineError, EngineOptions, KvBatch, Model, ModelId,
+    Operation, Outcome, ReadView, Rejection, Verdict,
 };
 use ropewalk_store::Store;
 use ropewalk_vfs::{FaultyVfs, Random, SeededRandom};
@@ -81,9 +81,6 @@ impl Model for TrapModel {
     fn open(&self, _store: &Store) -> Result<(), EngineError> {
         Ok(())
     }
-    fn load(&self, _read: ReadView<'_>) -> Result<(), EngineError> {
-        Ok(())
-    }
     fn apply(&self, _apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         hint_switch();
         match section {
@@ -91,9 +88,6 @@ impl Model for TrapModel {
             [0] => Ok(()),
             _ => Err(DecodeError { what: "zero", offset: 0 }),
         }
-    }
-    fn flush(&self, _: &dyn Memory, _: &Store, _: &[Seq]) -> Result<Vec<NewRun>, EngineError> {
-        Ok(Vec::new())
     }
     fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>, EngineError> {
         Ok(Vec::new())

@@ -262,7 +262,8 @@ fn object(expr: &ast::Expr) -> Option<(&ast::Expr, String)> {
     }
 }
 
-fn shown_expr(item: &ast::SelectItem) -> Option<&ast::Expr> {
+/// The expression of an item of a select list, if it is one.
+pub(crate) fn shown_expr(item: &ast::SelectItem) -> Option<&ast::Expr> {
     match item {
         ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. } => Some(expr),
         _ => None,

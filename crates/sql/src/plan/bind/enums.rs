@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ropewalk::tables::{EnumType, Scalar, Type, Value};
 use sqlparser::ast;
 
-use crate::access::enums::{data_type, number_of, undefined};
+use crate::access::enums::{data_type, undefined};
 use crate::access::schemas;
 use crate::error::{Result, SqlError, state};
 use crate::expr::cast::Strength;
@@ -52,7 +52,7 @@ impl Planner<'_> {
 
     /// The enum type of `ty`, or of its elements, if it is one.
     pub(crate) fn enum_of(&mut self, ty: Type) -> Result<Option<Arc<EnumType>>> {
-        let Some(number) = number_of(ty) else { return Ok(None) };
+        let Some(number) = ty.enum_number() else { return Ok(None) };
         if let Some(known) = self.enums.of(ty) {
             return Ok(Some(known.clone()));
         }
@@ -116,7 +116,7 @@ impl Binder<'_, '_> {
 
     /// Converts a text expression to an enum type; `None` for other types.
     pub(crate) fn read_labels(&mut self, expr: &Expr, found: Type, ty: Type) -> Result<Option<Expr>> {
-        if number_of(ty).is_none() || !is_text(found) {
+        if ty.enum_number().is_none() || !is_text(found) {
             return Ok(None);
         }
         let Some(labels) = self.planner.enum_of(ty)? else { return Ok(None) };

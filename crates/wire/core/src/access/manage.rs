@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ropewalk::Transaction;
+use ropewalk::hooks::hex;
 
 use super::caller::ALL_STORES;
 use super::records::{self, TokenRecord, UserRecord, token_key, user_key};
@@ -245,7 +246,7 @@ impl Access {
         if expires_micros.is_some_and(|expires| expires <= created_micros) {
             return Err(WireError::invalid("the token would have expired already"));
         }
-        let id: String = random::<6>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = hex(&random::<6>()?);
         let token = format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random::<32>()?));
         let hash = Sha256::digest(token.as_bytes()).to_vec();
         let record = TokenRecord { name: name.to_owned(), hash, roles, created_micros, expires_micros };

@@ -18,6 +18,7 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use md5::Md5;
+use ropewalk::hooks::hex;
 use serde::{Deserialize, Serialize};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
@@ -120,8 +121,7 @@ impl ScramVerifier {
     pub(crate) fn for_old_clients(user: &str, password: &str) -> Result<Self, WireError> {
         let salt: [u8; SHA1_SALT_BYTES] = super::random()?;
         let digest = Md5::digest(format!("{user}:mongo:{password}").as_bytes());
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self::derive(Hash::Sha1, &hex, &salt, SHA1_ITERATIONS))
+        Ok(Self::derive(Hash::Sha1, &hex(digest.as_slice()), &salt, SHA1_ITERATIONS))
     }
 
     fn derive(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> Self {

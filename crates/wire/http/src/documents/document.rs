@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
 use ropewalk::documents::lang::{DocBuf, Filter, Owned, Update, Value, Writer};
 use ropewalk::documents::{DocumentsError, DocumentsTx, UpdateSpec, id_filter};
+use ropewalk::hooks::hex;
 use ropewalk_wire::Needs;
 use ropewalk_wire::extjson::{self, Form};
 use serde::Deserialize;
@@ -85,8 +86,7 @@ impl Address {
 /// The `ETag` of a document.
 fn tag(document: &DocBuf) -> String {
     let hash = Sha256::digest(document.bytes());
-    let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("\"{hex}\"")
+    format!("\"{}\"", hex(hash.get(..16).unwrap_or_default()))
 }
 
 /// Whether a header lists a tag; weak tags count like strong ones.

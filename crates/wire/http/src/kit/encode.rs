@@ -15,7 +15,7 @@ use axum::http::header::ACCEPT;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk::events::SequencedEventRef;
-use ropewalk::hooks::BodyRef;
+use ropewalk::hooks::{BodyRef, civil};
 use ropewalk::{Position, Seq};
 use serde::de::IgnoredAny;
 
@@ -171,20 +171,10 @@ pub(crate) fn time(micros: i64) -> String {
 }
 
 /// Writes microseconds since 1970 as RFC 3339 in UTC, always with six decimals.
-///
-/// Days to civil date after Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms".
 pub(crate) fn put_time(out: &mut Vec<u8>, micros: i64) {
     let (seconds, fraction) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (year, month, day) = civil::from_days(days);
     let (hour, minute) = (second / 3_600, second / 60 % 60);
     let mut text = Text(out);
     let second = second % 60;

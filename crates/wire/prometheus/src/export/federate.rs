@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use ropewalk::promql::{Labels, Share, is_stale};
-use ropewalk::series::Samples;
+use ropewalk::promql::Share;
+use ropewalk::series::{Labels, Samples, is_stale};
+use ropewalk_monitoring::notation::put_float;
 
 use crate::App;
 use crate::ingest::labels::METRIC_NAME;
 use crate::query::names::selectors;
-use crate::request::number::put_float;
 use crate::request::params::Params;
 use crate::request::response::ApiError;
 
@@ -25,7 +25,7 @@ pub(crate) async fn federate(State(app): State<App>, params: Params) -> Result<R
     let now_ms = crate::now_ms();
     let lookback = i64::try_from(app.settings.lookback.as_millis()).unwrap_or(i64::MAX);
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
-    let mut external = app.jobs.config().external_labels.clone();
+    let mut external = app.monitoring.config().external_labels.clone();
     external.entry("instance".to_owned()).or_default();
     let mut share = Share::new(Some(app.memory.clone()));
     let work = move || -> Result<Vec<u8>, ApiError> {
@@ -43,8 +43,7 @@ pub(crate) async fn federate(State(app): State<App>, params: Params) -> Result<R
                 if is_stale(value) || samples.histograms.last().is_some_and(Option::is_some) {
                     continue;
                 }
-                let labels = selection.with_labels(|labels| Labels::from_sorted(labels.iter()));
-                let Some(labels) = labels else { continue };
+                let Some(labels) = selection.labels() else { continue };
                 // The row, and its line of text.
                 share.grow(2 * labels.bytes() + size_of::<(Labels, i64, f64)>())?;
                 rows.push((labels, time_ms, value));

@@ -8,7 +8,7 @@
 //! ```
 //! Source: the chunk format page of the Prometheus documentation; Pelkonen et al., "Gorilla", VLDB 2015.
 
-use crate::ingest::protobuf::{put_varint, zigzag};
+use ropewalk::hooks::{put_varint, zigzag};
 
 /// A bit buffer, most significant bit first.
 #[derive(Debug, Default)]
@@ -126,8 +126,8 @@ pub(crate) fn encode(times_ms: &[i64], values: &[f64]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::protobuf::{unzigzag, varint};
     use proptest::prelude::*;
+    use ropewalk::hooks::{hex, split_varint, unzigzag};
 
     struct Reader<'a>(&'a [u8], usize);
 
@@ -146,7 +146,7 @@ mod tests {
             loop {
                 bytes.push(self.take(8) as u8);
                 if bytes.last().unwrap() < &0x80 {
-                    return varint(&mut &bytes[..]).unwrap();
+                    return split_varint(&bytes).unwrap().0;
                 }
             }
         }
@@ -206,8 +206,7 @@ mod tests {
     fn golden_bytes() {
         // Count 3; zigzag varint of 1000; 1.0; step 15; 1.0 again (one bit); no change of the step (0), 2.0.
         let chunk = encode(&[1000, 1015, 1030], &[1.0, 1.0, 2.0]);
-        let hex: String = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "0003d00f3ff00000000000000f3097ffc0");
+        assert_eq!(hex(&chunk), "0003d00f3ff00000000000000f3097ffc0");
         assert_eq!(decode(&chunk).len(), 3);
     }
 

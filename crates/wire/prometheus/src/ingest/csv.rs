@@ -16,13 +16,13 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use ropewalk::series::SampleBatch;
+use ropewalk_monitoring::notation::parse_float;
 use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::ingest::exposition::extra_label;
 use crate::ingest::labels::{LabelSet, METRIC_NAME, Rejected};
 use crate::ingest::{self, Read};
-use crate::request::number::parse_float;
 use crate::request::response::{ApiError, Plain};
 
 /// The content of a column.

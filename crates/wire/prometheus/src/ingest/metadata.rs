@@ -34,7 +34,7 @@ pub(crate) fn metric_type(number: u64) -> MetricType {
 
 /// Descriptions of one request, by metric.
 #[derive(Debug, Default)]
-pub(crate) struct Descriptions(HashMap<String, Metadata>);
+pub(crate) struct Descriptions(pub(crate) HashMap<String, Metadata>);
 
 impl Descriptions {
     /// The description of a metric, to be filled in.

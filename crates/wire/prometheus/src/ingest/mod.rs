@@ -120,13 +120,13 @@ pub(crate) async fn push(
     mut batch: SampleBatch,
     refused: &mut Refused,
 ) -> Result<(), ApiError> {
-    app.jobs.config().relabel_pushed(&mut batch, refused);
+    app.monitoring.config().relabel_pushed(&mut batch, |why| refused.add(1, || why));
     append(app, caller, batch).await
 }
 
 /// True when relabelling or drop rules need the labels of pushed series.
 pub(crate) fn looks_at_labels(app: &App) -> bool {
-    !app.kept.drops().is_empty() || app.jobs.config().relabels_pushed()
+    !app.runtime_rules.drops().is_empty() || app.monitoring.config().relabels_pushed()
 }
 
 /// As [`append`], for a batch that names series by their numbers: false when one of them was deleted, and
@@ -159,7 +159,7 @@ const TRIES: usize = 8;
 /// # Errors
 /// Nothing was written.
 pub(crate) async fn append(app: &App, caller: &Caller, mut batch: SampleBatch) -> Result<(), ApiError> {
-    let drops = app.kept.drops();
+    let drops = app.runtime_rules.drops();
     if !drops.is_empty() {
         batch.retain(|labels| !drops.drops(labels));
         if batch.is_empty() {

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use ropewalk_monitoring::exposition::Format;
 use tokio::time::MissedTickBehavior;
 
 use crate::App;
 use crate::ingest;
 use crate::ingest::exposition;
-use crate::ingest::exposition::Format;
 
 /// Appends the server's metrics every `interval`, until the server stops.
 pub(crate) async fn scrape_self(app: App, interval: Duration, instance: String) {

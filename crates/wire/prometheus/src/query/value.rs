@@ -8,34 +8,11 @@
 //! ```
 //! `inclusive` says which bounds belong to the bucket: 0 the upper, 1 the lower, 2 none, 3 both.
 
-use ropewalk::promql::{Bounded, Histogram, Labels, ResetHint, Sample, Series};
-use ropewalk::series;
+use ropewalk::promql::{Sample, Series};
+use ropewalk::series::{Bounded, Histogram, Labels};
+use ropewalk_monitoring::notation::{put_float, put_time};
 
-use crate::request::number::{put_float, put_time};
 use crate::request::response::{put_labels, put_list};
-
-/// Converts a histogram to the store's form.
-pub(crate) fn stored_histogram(from: &Histogram) -> series::Histogram {
-    let buckets = |side: &[ropewalk::promql::Bucket]| {
-        side.iter().map(|bucket| series::Bucket { index: bucket.index, count: bucket.count }).collect()
-    };
-    series::Histogram {
-        hint: match from.hint {
-            ResetHint::Unknown => series::ResetHint::Unknown,
-            ResetHint::Reset => series::ResetHint::Reset,
-            ResetHint::NotReset => series::ResetHint::NotReset,
-            ResetHint::Gauge => series::ResetHint::Gauge,
-        },
-        schema: from.schema,
-        zero_threshold: from.zero_threshold,
-        zero_count: from.zero_count,
-        count: from.count,
-        sum: from.sum,
-        positive: buckets(&from.positive),
-        negative: buckets(&from.negative),
-        custom: from.custom.clone(),
-    }
-}
 
 /// `"value"`.
 pub(crate) fn put_value(out: &mut Vec<u8>, value: f64) {

@@ -1,7 +1,6 @@
-//! Shared parts of the handlers: parameters, bodies, responses, numbers and times.
+//! Shared parts of the handlers: parameters, bodies, responses and times.
 
 pub(crate) mod body;
-pub(crate) mod number;
 pub(crate) mod params;
 pub(crate) mod response;
 pub(crate) mod time;

@@ -5,6 +5,7 @@
 use axum::extract::{FromRequest, Request};
 use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
+use ropewalk_monitoring::notation::parse_duration;
 
 use crate::App;
 use crate::request::body;
@@ -76,9 +77,8 @@ impl Params {
     /// It is not a duration.
     pub(crate) fn lookback_delta(&self) -> Result<Option<i64>, ApiError> {
         let parse = |text| {
-            time::parse_duration(text).map_err(|NotTime(why)| {
-                ApiError::bad(format!("error parsing lookback delta duration: {why}"))
-            })
+            parse_duration(text)
+                .map_err(|why| ApiError::bad(format!("error parsing lookback delta duration: {why}")))
         };
         Ok(self.get("lookback_delta").map(parse).transpose()?.filter(|ms| *ms > 0))
     }
@@ -88,7 +88,7 @@ impl Params {
     /// # Errors
     /// It is not a duration.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<i64>, ApiError> {
-        let parse = |text| time::parse_duration(text).map_err(|NotTime(why)| ApiError::parameter(name, why));
+        let parse = |text| parse_duration(text).map_err(|why| ApiError::parameter(name, why));
         self.get(name).map(parse).transpose()
     }
 

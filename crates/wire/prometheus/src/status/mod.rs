@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod features;
+pub(crate) mod monitoring;
 
 use std::time::{Duration, SystemTime};
 
@@ -75,7 +76,7 @@ pub(crate) async fn notifications() -> Response {
 
 /// `status/config`: the configuration file as it was read. It may contain passwords.
 pub(crate) async fn config(State(app): State<App>) -> Result<Response, ApiError> {
-    let config = app.jobs.config();
+    let config = app.monitoring.config();
     let text = config.text.as_str();
     Ok(texts(&[("yaml", if text.is_empty() { "global: {}\n" } else { text })]))
 }

@@ -6,8 +6,10 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use http_body_util::BodyExt as _;
 use ropewalk::Database;
+use ropewalk::hooks::{put_varint, zigzag};
 use ropewalk::series::{Matcher, Samples};
-use ropewalk_prometheus::{Config, Prometheus, PrometheusSettings};
+use ropewalk_monitoring::Config;
+use ropewalk_prometheus::{Prometheus, PrometheusSettings};
 use ropewalk_wire::{Caller, Limits, Service, ServiceSettings};
 use tower::ServiceExt;
 
@@ -160,12 +162,8 @@ impl Server {
 pub(crate) struct Message(pub(crate) Vec<u8>);
 
 impl Message {
-    pub(crate) fn varint(mut self, mut value: u64) -> Self {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
+    pub(crate) fn varint(mut self, value: u64) -> Self {
+        put_varint(&mut self.0, value);
         self
     }
 
@@ -174,7 +172,7 @@ impl Message {
     }
 
     pub(crate) fn sint(self, number: u64, value: i64) -> Self {
-        self.varint(number << 3).varint((value << 1 ^ value >> 63) as u64)
+        self.varint(number << 3).varint(zigzag(value))
     }
 
     pub(crate) fn double(self, number: u64, value: f64) -> Self {

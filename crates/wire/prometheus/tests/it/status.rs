@@ -1,6 +1,7 @@
 //! Status endpoints.
 
-use ropewalk_prometheus::{Config, Prometheus, PrometheusSettings};
+use ropewalk_monitoring::Config;
+use ropewalk_prometheus::{Prometheus, PrometheusSettings};
 use ropewalk_wire::{Caller, Limits};
 use serde_json::json;
 use std::time::Duration;

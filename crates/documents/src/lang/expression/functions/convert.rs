@@ -1,5 +1,7 @@
 //! Conversions between types: `$convert` and its short forms.
 
+use ropewalk_base::{from_hex, hex};
+
 use super::arithmetic::fits_long;
 use super::dates::{date_of, iso_text, parse_iso};
 use super::{Function, arg, fixed, named};
@@ -166,7 +168,7 @@ fn to_decimal(value: Value<'_>) -> Result<Option<Decimal>, LangError> {
 fn to_text(value: Value<'_>) -> Result<Owned, LangError> {
     let text = match value {
         Value::Bool(b) => b.to_string(),
-        Value::ObjectId(id) => id.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Value::ObjectId(id) => hex(&id),
         Value::DateTime(ms) => iso_text(ms),
         Value::Symbol(text) => text.to_owned(),
         value if value.is_number() => number_text(value),
@@ -193,20 +195,11 @@ fn to_date(value: Value<'_>) -> Result<Option<i64>, LangError> {
 
 fn to_object_id(value: Value<'_>) -> Result<[u8; 12], LangError> {
     let Value::String(text) = value else { return unsupported(value, tag::OBJECT_ID) };
-    let mut id = [0; 12];
-    let mut valid = text.len() == 24 && text.is_ascii();
-    for (at, byte) in id.iter_mut().enumerate() {
-        match text.get(at * 2..at * 2 + 2).map(|pair| u8::from_str_radix(pair, 16)) {
-            Some(Ok(parsed)) if !text.contains('+') => *byte = parsed,
-            _ => valid = false,
-        }
-    }
-    if valid {
-        Ok(id)
-    } else {
-        refuse!(
+    match from_hex(text).and_then(|id| id.try_into().ok()) {
+        Some(id) => Ok(id),
+        None => refuse!(
             ConversionFailure,
             "Failed to parse objectId '{text}' in $convert with no onError value: 24 hex digits are one"
-        )
+        ),
     }
 }

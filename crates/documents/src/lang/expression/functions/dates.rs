@@ -1,10 +1,9 @@
 //! Dates: milliseconds since 1970 as years, weeks and hours, and back.
 //!
-//! The calendar is the proleptic Gregorian one, counted in days from 0000-03-01 so that the leap day ends
-//! the year. Time zones are those of [`super::zones`]. Units up to hours are added as elapsed time, units
-//! from days on as local time.
-//!
-//! Source: Hinnant, "chrono-compatible low-level date algorithms", 2013.
+//! The calendar is that of [`civil`], time zones are those of [`super::zones`]. Units up to hours are added
+//! as elapsed time, units from days on as local time.
+
+use ropewalk_base::civil;
 
 use super::zones::{Zone, offset};
 use super::{Arguments, Function, arg, named};
@@ -31,8 +30,8 @@ pub(super) const TABLE: &[Function] = &[
     part("$dayOfYear", |args| field(args, |t| t.day_of_year())),
     part("$week", |args| field(args, |t| (t.day_of_year() + 6 - t.weekday()) / 7)),
     part("$isoDayOfWeek", |args| field(args, |t| t.iso_weekday())),
-    part("$isoWeek", |args| field(args, |t| t.iso_week().1)),
-    part("$isoWeekYear", |args| field(args, |t| t.iso_week().0)),
+    part("$isoWeek", |args| field(args, |t| civil::iso_week(t.days()).1)),
+    part("$isoWeekYear", |args| field(args, |t| civil::iso_week(t.days()).0)),
     named("$dateToParts", &["date", "timezone", "iso8601"], 1, to_parts),
     named(
         "$dateFromParts",
@@ -73,29 +72,10 @@ struct Parts {
     millisecond: i64,
 }
 
-/// Days since 1970-01-01 of a date; months above 12 and days above 31 carry over.
-fn days_of(year: i64, month: i64, day: i64) -> i64 {
-    let year = year + (month - 1).div_euclid(12);
-    let month = (month - 1).rem_euclid(12) + 1;
-    let shifted = if month > 2 { year } else { year - 1 };
-    let era = shifted.div_euclid(400);
-    let of_era = shifted.rem_euclid(400);
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468 + day - 1
-}
-
 impl Parts {
     fn of(ms: i64) -> Self {
         let (days, rest) = (ms.div_euclid(DAY_MS), ms.rem_euclid(DAY_MS));
-        let shifted = days + 719_468;
-        let era = shifted.div_euclid(146_097);
-        let of_era = shifted.rem_euclid(146_097);
-        let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month = (5 * of_year + 2) / 153;
-        let day = of_year - (153 * month + 2) / 5 + 1;
-        let month = if month < 10 { month + 3 } else { month - 9 };
-        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        let (year, month, day) = civil::from_days(days);
         Self {
             year,
             month,
@@ -108,34 +88,27 @@ impl Parts {
     }
 
     fn days(&self) -> i64 {
-        days_of(self.year, self.month, self.day)
+        civil::to_days(self.year, self.month, self.day)
     }
 
     /// Day of the week; Sunday is 0.
     fn weekday(&self) -> i64 {
-        (self.days() + 4).rem_euclid(7)
+        civil::weekday(self.days())
     }
 
     /// Day of the week; Monday is 1.
     fn iso_weekday(&self) -> i64 {
-        (self.days() + 3).rem_euclid(7) + 1
+        self.days() - civil::monday(self.days()) + 1
     }
 
     fn day_of_year(&self) -> i64 {
-        self.days() - days_of(self.year, 1, 1) + 1
-    }
-
-    /// Year and week: the week with the year's first Thursday is its first.
-    fn iso_week(&self) -> (i64, i64) {
-        let thursday = self.days() - self.iso_weekday() + 4;
-        let year = Self::of(thursday.saturating_mul(DAY_MS)).year;
-        (year, (thursday - days_of(year, 1, 1)) / 7 + 1)
+        self.days() - civil::to_days(self.year, 1, 1) + 1
     }
 
     fn to_ms(&self) -> Option<i64> {
         let of_day =
             [(self.hour, 3_600_000), (self.minute, 60_000), (self.second, 1000), (self.millisecond, 1)];
-        let days = i128::from(days_of(self.year, self.month, self.day)) * i128::from(DAY_MS);
+        let days = i128::from(self.days()) * i128::from(DAY_MS);
         let total = of_day.iter().fold(days, |sum, (n, ms)| sum + i128::from(*n) * i128::from(*ms));
         i64::try_from(total).ok()
     }
@@ -202,7 +175,7 @@ fn to_parts(args: &[Val<'_>]) -> Answer {
     let mut writer = Writer::new().bounded();
     let mut put = |name: &str, n: i64| writer.put(name, crate::lang::value::number::narrow(n, true));
     if iso {
-        let (year, week) = parts.iso_week();
+        let (year, week) = civil::iso_week(parts.days());
         put("isoWeekYear", year);
         put("isoWeek", week);
         put("isoDayOfWeek", parts.iso_weekday());
@@ -245,8 +218,7 @@ fn from_parts(args: &[Val<'_>]) -> Answer {
     let (Some(year), Some(b), Some(c)) = date else { return Ok(Val::NULL) };
     let parts = if iso {
         // The 4th of January is in the first week.
-        let fourth = days_of(year, 1, 4);
-        let monday = fourth - (fourth + 3).rem_euclid(7);
+        let monday = civil::monday(civil::to_days(year, 1, 4));
         Parts { year: 1970, month: 1, day: monday + (b - 1) * 7 + c, hour, minute, second, millisecond }
     } else {
         if !(1..=9999).contains(&year) {
@@ -325,8 +297,8 @@ fn to_text(args: &[Val<'_>]) -> Answer {
             Some('w') => (t.weekday() + 1).to_string(),
             Some('u') => t.iso_weekday().to_string(),
             Some('U') => format!("{:02}", (t.day_of_year() + 6 - t.weekday()) / 7),
-            Some('V') => format!("{:02}", t.iso_week().1),
-            Some('G') => format!("{:04}", t.iso_week().0),
+            Some('V') => format!("{:02}", civil::iso_week(t.days()).1),
+            Some('G') => format!("{:04}", civil::iso_week(t.days()).0),
             Some('b') => month.chars().take(3).collect(),
             Some('B') => month.to_owned(),
             Some('z') => {
@@ -417,9 +389,8 @@ impl<'a> Reader<'a> {
 }
 
 fn valid(parts: &Parts) -> bool {
-    let next = days_of(parts.year, parts.month + 1, 1) - days_of(parts.year, parts.month, 1);
     (1..=12).contains(&parts.month)
-        && (1..=next).contains(&parts.day)
+        && (1..=civil::days_in_month(parts.year, parts.month)).contains(&parts.day)
         && (0..24).contains(&parts.hour)
         && (0..60).contains(&parts.minute)
         && (0..60).contains(&parts.second)
@@ -574,8 +545,7 @@ fn add_months(ms: i64, months: Option<i64>) -> Option<i64> {
     let total = parts.year * 12 + parts.month - 1 + months;
     parts.year = total.div_euclid(12);
     parts.month = total.rem_euclid(12) + 1;
-    let length = days_of(parts.year, parts.month + 1, 1) - days_of(parts.year, parts.month, 1);
-    parts.day = parts.day.min(length);
+    parts.day = parts.day.min(civil::days_in_month(parts.year, parts.month));
     parts.to_ms()
 }
 
@@ -641,7 +611,7 @@ fn truncate(args: &[Val<'_>]) -> Answer {
         return Ok(Val::NULL);
     };
     // Bins are counted from the year 2000.
-    let epoch = days_of(2000, 1, 1) * DAY_MS;
+    let epoch = civil::to_days(2000, 1, 1) * DAY_MS;
     let start = match unit {
         Unit::Months(size) => {
             let size = size.saturating_mul(bins);
@@ -686,7 +656,10 @@ mod tests {
             assert_eq!(Parts::of(ms).to_ms(), Some(ms));
         }
         let t = Parts::of(parse_iso("2021-01-03").unwrap());
-        assert_eq!((t.weekday(), t.iso_weekday(), t.iso_week(), t.day_of_year()), (0, 7, (2020, 53), 3));
+        assert_eq!(
+            (t.weekday(), t.iso_weekday(), civil::iso_week(t.days()), t.day_of_year()),
+            (0, 7, (2020, 53), 3)
+        );
         assert_eq!(parse_iso("2021-02-29"), None);
         assert_eq!(parse_iso("2026-11-21T01:00+01:00"), parse_iso("2026-11-21"));
     }

@@ -11,9 +11,10 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ropewalk::hooks::{from_hex, put_varint};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::ingest::protobuf::{put_bytes, put_double, put_integer, put_signed, put_varint};
+use crate::ingest::protobuf::{put_bytes, put_double, put_integer, put_signed};
 
 /// Type of a field.
 #[derive(Clone, Copy)]
@@ -252,13 +253,6 @@ impl<'de> DeserializeSeed<'de> for Content<'_> {
     }
 }
 
-fn hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok();
-    rest.is_empty().then(|| pairs.iter().map(byte).collect()).flatten()
-}
-
 impl<'de> Visitor<'de> for Content<'_> {
     type Value = ();
 
@@ -299,7 +293,7 @@ impl<'de> Visitor<'de> for Content<'_> {
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
         match self.field.kind {
             Text => self.bytes(Some(text.as_bytes().to_vec())),
-            Hex => self.bytes(hex(text)),
+            Hex => self.bytes(from_hex(text)),
             Base64 => self.bytes(STANDARD.decode(text).ok()),
             Integer | Signed | Fixed64 => match text.parse() {
                 Ok(value) => self.integer(value),
@@ -378,6 +372,5 @@ mod tests {
         let deep = format!("{}{}", r#"{"arrayValue":{"values":["#.repeat(100), "]}}".repeat(100));
         let deep = format!(r#"{{"resourceMetrics":[{{"resource":{{"attributes":[{{"value":{deep}}}]}}}}]}}"#);
         assert!(to_protobuf(deep.as_bytes()).unwrap_err().to_string().contains("recursion"));
-        assert_eq!(hex("00fF"), Some(vec![0, 255]));
     }
 }

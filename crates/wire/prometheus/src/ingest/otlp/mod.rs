@@ -21,15 +21,15 @@ use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
-use ropewalk::promql::STALE;
-use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
+use ropewalk::hooks::hex;
+use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint, STALE};
+use ropewalk_monitoring::notation::put_float;
 use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, METRIC_NAME};
 use crate::ingest::protobuf::{Fields, Malformed, Value, put_bytes, put_integer};
 use crate::ingest::{self, Read, Refused};
-use crate::query::value::stored_histogram;
 use crate::request::body;
 use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
@@ -148,8 +148,7 @@ impl Read {
         let mut series = self.batch.series_bytes(stored);
         match amount {
             Amount::Number(value) => series.push_started(way.time_ms, value, start_ms),
-            Amount::Histogram(histogram) => {
-                let mut histogram = stored_histogram(&histogram);
+            Amount::Histogram(mut histogram) => {
                 if matches!(way.temporality, Temporality::Delta) {
                     histogram.hint = ResetHint::Gauge;
                 }
@@ -341,7 +340,7 @@ fn any_value(value: Value<'_>, depth: usize) -> Result<String, Malformed> {
             3 => value.i64()?.to_string(),
             4 => {
                 let mut text = Vec::new();
-                crate::request::number::put_float(&mut text, value.f64()?);
+                put_float(&mut text, value.f64()?);
                 String::from_utf8_lossy(&text).into_owned()
             }
             5 => {
@@ -365,7 +364,7 @@ fn any_value(value: Value<'_>, depth: usize) -> Result<String, Malformed> {
                 }
                 serde_json::json!(map).to_string()
             }
-            7 => value.bytes()?.iter().map(|byte| format!("{byte:02x}")).collect(),
+            7 => hex(value.bytes()?),
             _ => continue,
         };
     }

@@ -2,11 +2,11 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
-use ropewalk::promql::{Bucket, Histogram};
-use ropewalk::series::{Exemplar, Labels};
+use ropewalk::hooks::hex;
+use ropewalk::series::{Bucket, Exemplar, Histogram, Labels};
+use ropewalk_monitoring::notation::put_float;
 
 use crate::ingest::protobuf::{Fields, Malformed, Value};
-use crate::query::value::stored_histogram;
 
 use super::delta::Amount;
 use super::{Context, Pairs, Read, Way, attribute, names};
@@ -83,7 +83,6 @@ impl Point {
 
     fn exemplar(&mut self, value: Value<'_>, read: &mut Read) -> Result<(), Malformed> {
         let (mut pairs, mut number_of, mut time_ms) = (Pairs::new(), 0.0, 0);
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let mut fields = value.message()?;
         while let Some((number, value)) = fields.next()? {
             match number {
@@ -173,7 +172,7 @@ pub(crate) fn histogram(
     for (bound, count) in bounds.iter().zip(&counts) {
         total = total.saturating_add(*count);
         let mut le = Vec::new();
-        crate::request::number::put_float(&mut le, *bound);
+        put_float(&mut le, *bound);
         let (below, above): (Vec<_>, Vec<_>) =
             exemplars.into_iter().partition(|exemplar| exemplar.value <= *bound);
         exemplars = above;
@@ -247,7 +246,7 @@ pub(crate) fn exponential(
     histogram.schema = scale.min(SCHEMA_MAX) as i8;
     histogram.positive = buckets(positive, shift)?;
     histogram.negative = buckets(negative, shift)?;
-    if let Err(error) = stored_histogram(&histogram).check() {
+    if let Err(error) = histogram.check() {
         read.refused.add(1, || format!("histogram {name:?}: {error}"));
         return Ok(time_ms);
     }
@@ -294,7 +293,7 @@ pub(crate) fn summary(
     *budget = budget.checked_sub(spent).ok_or(Malformed("labels of the request are too long in all"))?;
     for (quantile, value) in quantiles {
         let mut text = Vec::new();
-        crate::request::number::put_float(&mut text, quantile);
+        put_float(&mut text, quantile);
         let text = String::from_utf8_lossy(&text);
         read.number((name, ""), &point.labels, Some(("quantile", &text)), &way, value, Vec::new());
     }

@@ -1,10 +1,11 @@
 //! Native histograms of both versions, which have the same fields: spans of buckets, and counts as deltas of
 //! integers or as floats. The stored form has an index and a count for each bucket that is not empty.
 
+use ropewalk::hooks::unzigzag;
 use ropewalk::series::{BUCKETS_MAX, Bucket, Histogram, ResetHint};
 
 use crate::ingest::labels::Rejected;
-use crate::ingest::protobuf::{Fields, Malformed, Value, unzigzag};
+use crate::ingest::protobuf::{Fields, Malformed, Value};
 
 /// A histogram with its time and, in 2.0, its start.
 #[derive(Debug, Default)]
@@ -105,12 +106,7 @@ pub(crate) fn decode(message: Value<'_>) -> Result<Result<Timed, Rejected>, Malf
             12 => value.each_varint(|delta| positive.deltas.push(unzigzag(delta)))?,
             13 => value.each_fixed64(|bits| positive.counts.push(f64::from_bits(bits)))?,
             14 => {
-                histogram.hint = match value.u64()? {
-                    1 => ResetHint::Reset,
-                    2 => ResetHint::NotReset,
-                    3 => ResetHint::Gauge,
-                    _ => ResetHint::Unknown,
-                }
+                histogram.hint = ResetHint::from_number(value.u64()?).unwrap_or_default();
             }
             15 => timed.time_ms = value.i64()?,
             16 => value.each_fixed64(|bits| custom.push(f64::from_bits(bits)))?,

@@ -11,11 +11,11 @@
 //! 2. The store never reuses a number. It rejects the number of a deleted series; the request is then read
 //!    again without this cache.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
+use ropewalk::hooks::HashedMap;
 use ropewalk::series::{Labels, SeriesId, SeriesStore};
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
@@ -34,23 +34,7 @@ impl Hash for Key {
     }
 }
 
-/// The key is a hash already.
-#[derive(Debug, Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
-type Ids = HashMap<Key, SeriesId, BuildHasherDefault<Hashed>>;
+type Ids = HashedMap<Key, SeriesId>;
 
 /// The cache. Any number of threads may read it at once.
 #[derive(Debug)]
