@@ -19,13 +19,13 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use ropewalk::Seq;
 use ropewalk::tables::{Type, Value};
+use ropewalk_auth::{Caller, Needs, Operation, Right};
 use ropewalk_sql::{
     Outcome, Prepared, Progress, Rights, Session, Settings, SqlError, StatementKind, Status, from_text,
     state, to_text, type_name,
 };
 use ropewalk_wire::{
-    BodyBounds, BodyError, Caller, Code, ConnectionMemory, Needs, Operation, Reservation, Right, Service,
-    blocking, committed, receive_body,
+    BodyBounds, BodyError, Code, ConnectionMemory, Reservation, Service, blocking, committed, receive_body,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -26,7 +26,8 @@ use axum::Router;
 use axum::routing::get;
 use ropewalk::promql::SharedMemory;
 use ropewalk::series::SeriesStore;
-use ropewalk_wire::{Operation, Service, WireError};
+use ropewalk_auth::Operation;
+use ropewalk_wire::{Service, WireError};
 use tokio::sync::Semaphore;
 
 pub use ingest::otlp::Deltas;

@@ -3,5 +3,4 @@
 pub(crate) mod body;
 pub(crate) mod limits;
 pub(crate) mod memory;
-pub(crate) mod newcomer;
 pub(crate) mod stop;

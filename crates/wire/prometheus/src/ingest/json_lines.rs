@@ -13,7 +13,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use ropewalk::series::SampleBatch;
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
 use serde::Deserialize;
 
 use crate::App;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ropewalk::promql::{self, Options, Query, Sample, Value};
 use ropewalk::series::{MatchOp, Matcher, SampleBatch, Samples};
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
 use serde::Deserialize;
 
 use super::alerts::{AlertRule, Alerting, Remembered, STOP_MS_MAX, resumed};

@@ -14,7 +14,7 @@ use axum::body::Bytes;
 use axum::http::Method;
 use ropewalk::promql::STALE;
 use ropewalk::series::SampleBatch;
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
 
 use super::client::{self, Ask};
 use super::config::{Job, TargetGroup};

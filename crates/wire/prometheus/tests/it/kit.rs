@@ -7,8 +7,9 @@ use axum::http::{Request, Response};
 use http_body_util::BodyExt as _;
 use ropewalk::Database;
 use ropewalk::series::{Matcher, Samples};
+use ropewalk_auth::Caller;
 use ropewalk_prometheus::{Config, Prometheus, PrometheusSettings};
-use ropewalk_wire::{Caller, Limits, Service, ServiceSettings};
+use ropewalk_wire::{Limits, Service, ServiceSettings};
 use tower::ServiceExt;
 
 pub(crate) struct Server {

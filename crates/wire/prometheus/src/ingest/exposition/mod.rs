@@ -14,7 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use ropewalk::series::{Exemplar, Labels, MetricType, SampleBatch};
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, Rejected};

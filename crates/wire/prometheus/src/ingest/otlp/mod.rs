@@ -23,7 +23,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use ropewalk::promql::STALE;
 use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, METRIC_NAME};
