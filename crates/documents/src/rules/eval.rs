@@ -7,6 +7,7 @@
 use std::cell::Cell;
 
 use super::parse::{Each, Expr, Function, Operator};
+use crate::lang::display::hex;
 use crate::lang::val::Val;
 use crate::lang::{Owned, Value, Writer, order};
 
@@ -330,10 +331,7 @@ fn call(function: Function, arguments: &[Val<'_>]) -> Answer<'static> {
         Function::Text => Val::Own(match value(0) {
             Value::String(text) => Value::String(text).into(),
             Value::Document(_) | Value::Array(_) => return Err(unfit()),
-            Value::ObjectId(id) => {
-                let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-                Value::String(&hex).into()
-            }
+            Value::ObjectId(id) => Value::String(&hex(&id)).into(),
             Value::Bool(truth) => Value::String(if truth { "true" } else { "false" }).into(),
             other => match (integer(other), other.as_double().filter(|_| other.is_number())) {
                 (Some(number), _) => Value::String(&number.to_string()).into(),

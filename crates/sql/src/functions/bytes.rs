@@ -5,6 +5,8 @@
 
 use std::collections::HashSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use md5::{Digest, Md5};
 use ropewalk::tables::{Type, Value};
 use sha2::{Sha224, Sha256, Sha384, Sha512};
@@ -83,65 +85,53 @@ fn invalid(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message.into())
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
+/// Encodes in lines of 76 characters.
 fn base64(bytes: &[u8]) -> String {
     let mut out = String::new();
-    for (number, three) in bytes.chunks(3).enumerate() {
-        // Lines of 76 characters.
-        if number > 0 && number % 19 == 0 {
+    for line in bytes.chunks(57) {
+        if !out.is_empty() {
             out.push('\n');
         }
-        let bits =
-            three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        for place in 0..4 {
-            let digit = usize::try_from(bits >> (18 - 6 * place) & 63).unwrap_or_default();
-            let letter = BASE64.get(digit).copied().map_or('=', char::from);
-            out.push(if place <= three.len() { letter } else { '=' });
-        }
+        STANDARD.encode_string(line, &mut out);
     }
     out
 }
 
+/// Decodes base64 as leniently as PostgreSQL.
+///
+/// White space is skipped, and once padding has begun, every group of four letters has as many bytes as the
+/// first padded one.
 fn from_base64(text: &str) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut letters) = (0_u32, 0);
-    // Number of bytes in the last four letters, once padding has begun.
-    let mut ends: Option<usize> = None;
+    let mut letters = String::with_capacity(text.len());
+    let mut padding = None;
     for c in text.chars().filter(|c| !matches!(c, ' ' | '\t' | '\n' | '\r')) {
-        let digit = if c == '=' {
-            match (ends, letters) {
-                (None, 2) => ends = Some(1),
-                (None, 3) => ends = Some(2),
-                (None, _) => {
-                    return Err(invalid("unexpected \"=\" while decoding base64 sequence"));
-                }
-                (Some(_), _) => {}
+        let place = letters.len();
+        match c {
+            '=' if padding.is_none() && place % 4 < 2 => {
+                return Err(invalid("unexpected \"=\" while decoding base64 sequence"));
             }
-            0
-        } else {
-            let place = BASE64.iter().position(|letter| char::from(*letter) == c);
-            place.ok_or_else(|| {
-                invalid(format!("invalid symbol \"{c}\" found while decoding base64 sequence"))
-            })?
-        };
-        bits = bits << 6 | u32::try_from(digit).unwrap_or_default();
-        letters += 1;
-        if letters == 4 {
-            let [_, first, second, third] = bits.to_be_bytes();
-            out.extend([first, second, third].into_iter().take(ends.unwrap_or(3)));
-            (bits, letters) = (0, 0);
+            '=' => {
+                padding.get_or_insert(place);
+                letters.push('A');
+            }
+            'A'..='Z' | 'a'..='z' | '0'..='9' | '+' | '/' => letters.push(c),
+            _ => {
+                return Err(invalid(format!("invalid symbol \"{c}\" found while decoding base64 sequence")));
+            }
         }
     }
-    if letters != 0 {
-        let error = invalid("invalid base64 end sequence");
-        return Err(error.hint("input data is missing padding, is truncated, or is otherwise corrupted"));
-    }
-    Ok(out)
+    let decoded = STANDARD.decode(letters).map_err(|_| {
+        invalid("invalid base64 end sequence")
+            .hint("input data is missing padding, is truncated, or is otherwise corrupted")
+    })?;
+    let Some(padding) = padding else { return Ok(decoded) };
+    let size = |group: usize| if group < padding / 4 { 3 } else { padding % 4 - 1 };
+    let groups = decoded.chunks(3).enumerate();
+    Ok(groups.flat_map(|(group, bytes)| bytes.iter().take(size(group))).copied().collect())
 }
 
 fn from_hex(text: &str) -> Result<Vec<u8>> {

@@ -6,7 +6,7 @@
 //!                                                  └─▶ cursor ─▶ chunks as fast as the client takes them
 //! ```
 //! `document` has single documents, `queries` queries, then `transaction` and `watch`; `requests` has the bodies,
-//! `compat_bundoc` the paths of Bundoc's server.
+//! `json_parser` their documents, `compat_bundoc` the paths of Bundoc's server.
 //!
 //! For users and tokens a database of documents is like a store of events: `read`, `append` and `admin` on
 //! its name. Rules of collections apply to every caller who may not administer the database.
@@ -15,6 +15,7 @@ mod bounds;
 mod collections;
 mod compat_bundoc;
 mod document;
+mod json_parser;
 mod queries;
 mod requests;
 mod responses;
@@ -32,7 +33,8 @@ use ropewalk::documents::{
     Caller as Asked, Collection, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
 };
 use ropewalk::{Durability, Error, Seq};
-use ropewalk_wire::{Caller, Code, Right, Service, WireError, committed};
+use ropewalk_auth::{Caller, Right};
+use ropewalk_wire::{Code, Service, WireError, committed};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::response::Response;
+use ropewalk::documents::lang::extjson::Form;
 use ropewalk::documents::lang::{DocBuf, Owned, Value};
 use ropewalk::documents::{Collection, DocumentsError, DocumentsTx, Find, UpdateSpec};
-use ropewalk_wire::Needs;
-use ropewalk_wire::extjson::{self, Form};
+use ropewalk_auth::Needs;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use super::collections::DatabaseName;
 use super::queries::put_updated;
 use super::requests::{self, DeleteIn, FindIn, UpdateIn};
-use super::{Desk, Place, responses};
+use super::{Desk, Place, json_parser, responses};
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::json::{DurabilityIn, Object};
 use crate::kit::problem::{Problem, ProblemBody, Refusal};
@@ -114,7 +114,7 @@ fn parsed(desk: &Desk, asked: &OperationIn<'_>) -> Result<Operation, Problem> {
         works.push(Work::Delete(delete.find(&options)?));
     }
     if let Some(text) = asked.get {
-        let id = extjson::parse_value(text.get()).map_err(|error| Problem::from(error).within("get"))?;
+        let id = json_parser::parse_value(text.get()).map_err(|error| error.within("get"))?;
         works.push(Work::Get(id));
     }
     if let Some(Object(find)) = &asked.find {

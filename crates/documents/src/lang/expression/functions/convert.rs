@@ -3,6 +3,7 @@
 use super::arithmetic::fits_long;
 use super::dates::{date_of, iso_text, parse_iso};
 use super::{Function, arg, fixed, named};
+use crate::lang::display::hex;
 use crate::lang::error::{LangError, refuse};
 use crate::lang::value::decimal::{Decimal, Rounding};
 use crate::lang::value::number;
@@ -166,7 +167,7 @@ fn to_decimal(value: Value<'_>) -> Result<Option<Decimal>, LangError> {
 fn to_text(value: Value<'_>) -> Result<Owned, LangError> {
     let text = match value {
         Value::Bool(b) => b.to_string(),
-        Value::ObjectId(id) => id.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Value::ObjectId(id) => hex(&id),
         Value::DateTime(ms) => iso_text(ms),
         Value::Symbol(text) => text.to_owned(),
         value if value.is_number() => number_text(value),
