@@ -1,7 +1,7 @@
 //! Allowed dependencies between crates, and access to the machine. The table below is the picture of
 //! ARCHITECTURE.md in a form that can be checked.
 //!
-//!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ sql ─▶ wire ─▶ server ─▶ cli
+//!   base ─▶ vfs ─▶ log, store ─▶ engine ─▶ models ─▶ ropewalk ─▶ sql, auth ─▶ wire ─▶ server ─▶ cli
 //!   base ─▶ learned ─▶ store          base ─▶ promql ─▶ ropewalk          wire ─▶ monitoring ─▶ prometheus
 //!
 //! Rules
@@ -91,18 +91,19 @@ const ROWS: &[Row] = &[
         "ropewalk-documents", "ropewalk-series", "ropewalk-tables", "ropewalk-promql",
     ]),
     row("ropewalk-sql", Role::Embedded, &["ropewalk"]),
-    row("ropewalk-wire", Role::Outer, &["ropewalk"]),
+    row("ropewalk-auth", Role::Outer, &["ropewalk"]),
+    row("ropewalk-wire", Role::Outer, &["ropewalk", "ropewalk-auth"]),
     row("ropewalk-monitoring", Role::Outer, &["ropewalk", "ropewalk-wire"]),
-    row("ropewalk-transactions", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-wire"]),
-    row("ropewalk-http", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire"]),
-    row("ropewalk-grpc", Role::Outer, &["ropewalk", "ropewalk-wire"]),
-    row("ropewalk-postgres", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire"]),
-    row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-wire"]),
-    row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-wire", "ropewalk-monitoring"]),
+    row("ropewalk-transactions", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-wire"]),
+    row("ropewalk-http", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-transactions", "ropewalk-wire"]),
+    row("ropewalk-grpc", Role::Outer, &["ropewalk", "ropewalk-auth", "ropewalk-wire"]),
+    row("ropewalk-postgres", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-transactions", "ropewalk-wire"]),
+    row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-auth", "ropewalk-wire"]),
+    row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-auth", "ropewalk-wire", "ropewalk-monitoring"]),
     row("ropewalk-server", Role::Outer, &[
-        "ropewalk", "ropewalk-monitoring", "ropewalk-sql", "ropewalk-wire", "ropewalk-transactions", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
+        "ropewalk", "ropewalk-auth", "ropewalk-monitoring", "ropewalk-sql", "ropewalk-wire", "ropewalk-transactions", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
     ]),
-    row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
+    row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
     row("ropewalk-testkit", Role::Tool, &[]),
     row("ropewalk-sim", Role::Tool, &["ropewalk-testkit"]),
     row("ropewalk-bench", Role::Tool, &["ropewalk-grpc", "ropewalk-sql", "ropewalk-testkit"]),

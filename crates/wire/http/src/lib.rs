@@ -6,9 +6,9 @@
 //! `documents` the routes of documents, `stream` and `encode` the sending of results, `subscribe` live
 //! streams, `body` the limits of requests, `problem` errors, `compatible` the interfaces of other projects.
 //!
-//! Nothing here holds state of the database or decides about access: that is [`ropewalk_wire`]'s. The
-//! listener (TLS, connections, header time) is the server's; it passes the peer's address as
-//! [`axum::extract::ConnectInfo`]`<`[`std::net::SocketAddr`]`>`.
+//! Nothing here holds state of the database ([`ropewalk_wire`] does) or decides about access
+//! ([`ropewalk_auth`] does). The listener (TLS, connections, header time) is the server's; it passes the
+//! peer's address as [`axum::extract::ConnectInfo`]`<`[`std::net::SocketAddr`]`>`.
 #![deny(missing_docs)]
 
 mod admin;
@@ -27,8 +27,9 @@ pub use admin::hosts::{Hosts, InvalidHost};
 use axum::Router;
 use axum::http::HeaderName;
 use axum::middleware::from_fn_with_state;
+use ropewalk_auth::Operation;
 use ropewalk_transactions::OpenTransactions;
-use ropewalk_wire::{Operation, Service};
+use ropewalk_wire::Service;
 pub use settings::{Cors, HttpSettings, InvalidOrigin};
 
 use routes::Routes;

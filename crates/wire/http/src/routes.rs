@@ -12,7 +12,8 @@ use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use ropewalk_wire::{Caller, Code, Needs, Operation, Resource};
+use ropewalk_auth::{Caller, Needs, Operation, Resource};
+use ropewalk_wire::Code;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 

@@ -23,8 +23,7 @@ use ropewalk_sql::{
 };
 use ropewalk_transactions::{code_of, parameters, put_outcome, told};
 use ropewalk_wire::{
-    BodyBounds, BodyError, Caller, Code, ConnectionMemory, Needs, Operation, Reservation, Right, Service,
-    blocking, committed, receive_body,
+    BodyBounds, BodyError, Code, ConnectionMemory, Reservation, Service, blocking, committed, receive_body,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;

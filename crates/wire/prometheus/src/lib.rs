@@ -27,8 +27,9 @@ use axum::Router;
 use axum::routing::get;
 use ropewalk::promql::SharedMemory;
 use ropewalk::series::SeriesStore;
+use ropewalk_auth::Operation;
 use ropewalk_monitoring::{Config, ConfigError, Monitoring};
-use ropewalk_wire::{Operation, Service, WireError};
+use ropewalk_wire::{Service, WireError};
 use tokio::sync::Semaphore;
 
 pub use ingest::otlp::Deltas;

@@ -9,7 +9,8 @@ use axum::handler::Handler;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use ropewalk_wire::{Caller, Code, Needs, Operation, Resource, WireError};
+use ropewalk_auth::{Caller, Needs, Operation, Resource};
+use ropewalk_wire::{Code, WireError};
 
 use crate::export::{federate, remote_read};
 use crate::ingest::{csv, exposition, flight, influx, json_lines, otlp, remote_write};

@@ -4,5 +4,4 @@ pub(crate) mod body;
 pub(crate) mod bounds;
 pub(crate) mod limits;
 pub(crate) mod memory;
-pub(crate) mod newcomer;
 pub(crate) mod stop;

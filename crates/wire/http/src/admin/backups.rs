@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use ropewalk_wire::{Caller, NamedBackup, Needs, Resource};
+use ropewalk_auth::{Caller, Needs, Resource};
+use ropewalk_wire::NamedBackup;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;

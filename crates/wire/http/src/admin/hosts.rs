@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method};
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
 
 use crate::App;
 use crate::kit::problem::{Problem, Refusal};

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use ropewalk_wire::{Caller, Needs, Resource, Right, Roles, TokenInfo, UserInfo};
+use ropewalk_auth::{Caller, Needs, Resource, Right, Roles, TokenInfo, UserInfo};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;

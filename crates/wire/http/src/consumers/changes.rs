@@ -17,7 +17,8 @@ use ropewalk::changes::{Change, ChangeFeed, ChangedPart};
 use ropewalk::engine::EngineError;
 use ropewalk::hooks::KvWrite;
 use ropewalk::{Error, Seq};
-use ropewalk_wire::{Caller, Code, Needs, Resource, Right, Service, Stop, WireError};
+use ropewalk_auth::{Caller, Needs, Resource, Right};
+use ropewalk_wire::{Code, Service, Stop, WireError};
 use utoipa_axum::routes;
 
 use crate::App;

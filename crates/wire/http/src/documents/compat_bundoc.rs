@@ -20,19 +20,20 @@ use axum::handler::Handler;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{DocBuf, Filter, Projection, Sort, Update, Value, Writer};
 use ropewalk::documents::{
     Collection, CollectionOptions, DocumentsError, Find, IndexDef, OnDelete, Reference, UpdateSpec, id_filter,
 };
-use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Code, Needs, Resource};
+use ropewalk_auth::{Needs, Resource};
+use ropewalk_wire::Code;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Schema, json};
 
 use super::requests::{self, number};
 use super::responses::{self, Answer};
-use super::{Desk, InDatabase, Place, refused};
+use super::{Desk, InDatabase, Place, json_parser, refused};
 use crate::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::Params;
@@ -236,7 +237,7 @@ async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Prob
     let mut filter = Writer::new();
     for (name, value) in params.rest() {
         // A value that parses as JSON is that value; any other is a text.
-        match extjson::parse_value(&value) {
+        match json_parser::parse_value(&value) {
             Ok(parsed) => filter.put(&name, parsed.value()),
             Err(_) => filter.put(&name, Value::String(&value)),
         }

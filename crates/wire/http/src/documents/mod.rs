@@ -6,7 +6,7 @@
 //!                                                  └─▶ cursor ─▶ chunks as fast as the client takes them
 //! ```
 //! `document` has single documents, `queries` queries, then `transaction` and `watch`; `requests` has the bodies,
-//! `compat_bundoc` the paths of Bundoc's server.
+//! `json_parser` their documents, `compat_bundoc` the paths of Bundoc's server.
 //!
 //! For users and tokens a database of documents is like a store of events: `read`, `append` and `admin` on
 //! its name. Rules of collections apply to every caller who may not administer the database.
@@ -14,6 +14,7 @@
 mod collections;
 mod compat_bundoc;
 mod document;
+pub(crate) mod json_parser;
 pub(crate) mod queries;
 pub(crate) mod requests;
 pub(crate) mod responses;
@@ -31,7 +32,8 @@ use ropewalk::documents::{
     Caller as Asked, Collection, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
 };
 use ropewalk::{Durability, Error, Seq};
-use ropewalk_wire::{Bounds, Caller, Code, Right, Service, WireError, committed};
+use ropewalk_auth::{Caller, Right};
+use ropewalk_wire::{Bounds, Code, Service, WireError, committed};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 

@@ -7,10 +7,10 @@ use axum::extract::RawQuery;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::Durability;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{DocBuf, OutputMode, Owned, Pipeline, Value};
 use ropewalk::documents::{DocumentsError, DocumentsRead, Find, PIPELINE_BYTES_MAX};
-use ropewalk_wire::extjson::Form;
-use ropewalk_wire::{Needs, Right};
+use ropewalk_auth::{Needs, Right};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -372,7 +372,7 @@ async fn explain(Place { desk, name }: Place<CollectionName>, body: JsonText) ->
     let (find, form) = desk.parse(body, parse).await?;
     let explained = desk.look(&name.collection, |at, collection| at.explain(collection, &find, true)).await?;
     let mut out = Vec::new();
-    ropewalk_wire::extjson::put_document(&mut out, explained.doc(), form);
+    extjson::put_document(&mut out, explained.doc(), form);
     Ok(responses::json(out))
 }
 
@@ -381,7 +381,7 @@ pub(crate) fn put_updated(out: &mut Vec<u8>, updated: &ropewalk::documents::Upda
     let head = format!("{{\"matched\":{},\"modified\":{},\"upserted\":", updated.matched, updated.modified);
     out.extend_from_slice(head.as_bytes());
     let id = updated.upserted.as_ref().map_or(Value::Null, Owned::value);
-    ropewalk_wire::extjson::put_value(out, id, Form::Relaxed);
+    extjson::put_value(out, id, Form::Relaxed);
     out.push(b'}');
 }
 

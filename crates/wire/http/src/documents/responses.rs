@@ -6,9 +6,9 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{Code as LangCode, DocBuf, LangError, Value};
 use ropewalk::documents::{DocumentCursor, DocumentsError};
-use ropewalk_wire::extjson::{self, Form};
 use ropewalk_wire::{Bounds, Code, Reservation, Service, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 

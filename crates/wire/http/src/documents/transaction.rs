@@ -2,8 +2,9 @@
 
 use axum::extract::{Extension, State};
 use axum::response::Response;
+use ropewalk_auth::{Caller, Needs};
 use ropewalk_transactions::{Modes, Request, transact};
-use ropewalk_wire::{Bounds, Caller, Needs};
+use ropewalk_wire::Bounds;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;

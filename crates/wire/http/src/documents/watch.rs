@@ -19,10 +19,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropewalk::Seq;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{Pipeline, Value};
 use ropewalk::documents::{ChangeEvent, ChangeStream, DocumentsError, ResumeToken, Target, Watch};
-use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Bounds, Code, Needs, Right, WireError};
+use ropewalk_auth::{Needs, Right};
+use ropewalk_wire::{Bounds, Code, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 use utoipa_axum::routes;
 

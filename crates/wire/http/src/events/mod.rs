@@ -14,7 +14,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::events::{QueryItem, ReadOptions};
 use ropewalk::{Position, Query};
-use ropewalk_wire::{AskedStore, Caller, Needs};
+use ropewalk_auth::{Caller, Needs};
+use ropewalk_wire::AskedStore;
 use utoipa_axum::routes;
 
 use crate::App;

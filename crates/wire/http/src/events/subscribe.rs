@@ -25,7 +25,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use ropewalk::Position;
-use ropewalk_wire::{Caller, EncodedBatch, Followed, Following, Frame, Needs, WireError};
+use ropewalk_auth::{Caller, Needs};
+use ropewalk_wire::{EncodedBatch, Followed, Following, Frame, WireError};
 use utoipa_axum::routes;
 
 use crate::App;

@@ -16,8 +16,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use flate2::read::MultiGzDecoder;
+use ropewalk_auth::Caller;
 use ropewalk_wire::{
-    BodyBounds, BodyError, Caller, Code, ConnectionMemory, Reservation, inflated_bytes_max, receive_body,
+    BodyBounds, BodyError, Code, ConnectionMemory, Reservation, inflated_bytes_max, receive_body,
 };
 use serde::Deserialize;
 

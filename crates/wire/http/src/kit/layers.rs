@@ -6,7 +6,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ropewalk_wire::{Code, Needs, Resource};
+use ropewalk_auth::{Needs, Resource};
+use ropewalk_wire::Code;
 use tower_http::compression::predicate::SizeAbove;
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use ropewalk_auth::AuthError;
 use ropewalk_sql::SqlError;
 use ropewalk_wire::{Code, WireError};
 use serde::Serialize;
@@ -230,6 +231,12 @@ impl From<WireError> for Problem {
             item: conflict.item,
         });
         problem
+    }
+}
+
+impl From<AuthError> for Problem {
+    fn from(error: AuthError) -> Self {
+        WireError::from(error).into()
     }
 }
 

@@ -4,12 +4,12 @@ use std::sync::Mutex;
 
 use axum::response::Response;
 use ropewalk::documents::lang::Value;
+use ropewalk::documents::lang::extjson::Form;
 use ropewalk::events::EventReader;
 use ropewalk::{Position, Seq};
 use ropewalk_transactions::{
     Answer, Appended, Cause, Done, Failure, IDLE_MAX, TransactionId, code_of, put_outcome,
 };
-use ropewalk_wire::extjson::Form;
 use ropewalk_wire::{Code, Service, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;

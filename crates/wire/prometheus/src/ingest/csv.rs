@@ -16,8 +16,8 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use ropewalk::series::SampleBatch;
+use ropewalk_auth::Caller;
 use ropewalk_monitoring::notation::parse_float;
-use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::ingest::exposition::extra_label;

@@ -9,8 +9,8 @@ use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use ropewalk::series::SampleBatch;
+use ropewalk_auth::Caller;
 use ropewalk_monitoring::exposition::{Format, Item, SampleLine, parse_lines};
-use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, Rejected};

@@ -12,7 +12,7 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use ropewalk::series::SampleBatch;
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, METRIC_NAME, Rejected};

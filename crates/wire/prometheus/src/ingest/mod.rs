@@ -16,7 +16,8 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use ropewalk::Durability;
 use ropewalk::series::{SampleBatch, SeriesError};
-use ropewalk_wire::{Caller, WireError};
+use ropewalk_auth::Caller;
+use ropewalk_wire::WireError;
 
 use crate::App;
 use crate::ingest::metadata::Descriptions;

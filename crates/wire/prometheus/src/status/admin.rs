@@ -4,7 +4,8 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use ropewalk_wire::{Caller, WireError};
+use ropewalk_auth::Caller;
+use ropewalk_wire::WireError;
 
 use crate::App;
 use crate::query::names::selectors;

@@ -15,9 +15,11 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, Filter};
+use ropewalk::documents::lang::extjson::{self, Form};
+use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, DocBuf, Filter, Value as Bson};
 use ropewalk::documents::{Collection, DocumentsError, Find};
 use ropewalk::events::{QueryItem, ReadOptions, SequencedEventRef};
+use ropewalk::hooks::hex;
 use ropewalk::series::{Matcher, Samples, SeriesStore};
 use ropewalk::tables::{Array, Jsonb, Scalar, Type, Value};
 use ropewalk::{EventStore, Position, Query, promql};
@@ -31,7 +33,6 @@ use crate::expr::arith::Compare;
 use crate::expr::function::Function;
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::Watch;
-use crate::types::bson_json::{id_text, json_of};
 
 /// The default store, as in every other protocol.
 const DEFAULT_STORE: &str = "default";
@@ -486,11 +487,20 @@ impl DocumentsPart {
         match &self.id {
             // Ids of other types are rendered as JSON or digits; a string of that form needs a scan.
             Some(id) if !looks_like_another_type(id) => {
-                let id = ropewalk::documents::lang::Value::String(id);
+                let id = Bson::String(id);
                 Ok(Find::matching(Filter::equals("_id", id)))
             }
             _ => Ok(Find::all()),
         }
+    }
+}
+
+/// `_id` as a string: strings unchanged, ObjectIds as hex, other types as JSON.
+fn id_text(id: Bson<'_>) -> String {
+    match id {
+        Bson::String(text) => text.to_owned(),
+        Bson::ObjectId(bytes) => hex(&bytes),
+        other => extjson::to_text(other, Form::Relaxed),
     }
 }
 
@@ -513,10 +523,10 @@ impl Part for DocumentsPart {
     ) -> Result<()> {
         let find = self.find()?;
         let mut outcome = Ok(true);
-        let mut each = |document: ropewalk::documents::lang::DocBuf| {
+        let mut each = |document: DocBuf| {
             outcome = row(&Made(&|column| match column {
                 0 => Ok(document.doc().get("_id").map_or(Value::Null, |id| Value::text(id_text(id)))),
-                _ => Ok(Value::json(json_of(document.doc()))),
+                _ => Ok(Value::json(extjson::to_text(Bson::Document(document.doc()), Form::Relaxed))),
             }));
             Ok::<bool, ropewalk::documents::DocumentsError>(matches!(outcome, Ok(true)))
         };
@@ -645,7 +655,7 @@ pub(in crate::exec::analytic) fn labels_json<'a>(labels: impl Iterator<Item = (&
 #[cfg(test)]
 mod tests {
     use ropewalk::documents::CollectionOptions;
-    use ropewalk::documents::lang::{Value as Bson, Writer};
+    use ropewalk::documents::lang::Writer;
     use ropewalk::{Database, Durability};
 
     use super::*;

@@ -30,7 +30,8 @@ use bytes::BytesMut;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use ropewalk_wire::{Caller, ConnectionMemory, Reservation, WireError, inflated_bytes_max};
+use ropewalk_auth::Caller;
+use ropewalk_wire::{ConnectionMemory, Reservation, WireError, inflated_bytes_max};
 use tokio::sync::mpsc;
 
 use crate::App;

@@ -17,7 +17,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use http_body_util::{BodyExt, Full};
-use ropewalk_wire::{Caller, Code};
+use ropewalk_auth::Caller;
+use ropewalk_wire::Code;
 
 use crate::App;
 use crate::request::body;

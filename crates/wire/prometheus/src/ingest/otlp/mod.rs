@@ -24,8 +24,8 @@ use axum::response::Response;
 use ropewalk::hooks::hex;
 use ropewalk::promql::{STALE, stored_histogram};
 use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
+use ropewalk_auth::Caller;
 use ropewalk_monitoring::notation::put_float;
-use ropewalk_wire::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, METRIC_NAME};

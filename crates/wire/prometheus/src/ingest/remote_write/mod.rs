@@ -22,7 +22,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::series::{Exemplar, Labels, SampleBatch, SeriesId, SeriesSamples};
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
 
 use crate::App;
 use crate::ingest::labels::{LabelSet, Rejected};
