@@ -11,13 +11,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use ropewalk_wire::{Caller, Code, Needs, Operation, Resource, WireError};
 
+use crate::app::App;
 use crate::export::{federate, remote_read};
 use crate::ingest::{csv, exposition, flight, influx, json_lines, otlp, remote_write};
 use crate::jobs::kept;
 use crate::query::{ast_json, names};
 use crate::request::response::ApiError;
 use crate::status::{admin, features};
-use crate::{App, jobs, query, status};
+use crate::{jobs, query, status};
 
 const STORE: Resource = Resource::Setting("prometheus.store");
 const READ: Needs = Needs::read(STORE);

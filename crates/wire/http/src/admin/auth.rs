@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk_wire::{Caller, Code, Credentials};
 
-use crate::App;
+use crate::app::App;
 use crate::kit::problem::{Problem, Refusal};
 
 /// Puts the caller into the request, or responds with 401, 403 or 429.

@@ -24,6 +24,7 @@ use ropewalk::documents::lang::{DocBuf, Filter, Projection, Sort, Update, Value,
 use ropewalk::documents::{
     Collection, CollectionOptions, DocumentsError, Find, IndexDef, OnDelete, Reference, UpdateSpec, id_filter,
 };
+use ropewalk_http_kit::response;
 use ropewalk_wire::extjson::{self, Form};
 use ropewalk_wire::{Code, Needs, Resource};
 use serde::Deserialize;
@@ -33,11 +34,11 @@ use serde_json::{Map, Value as Schema, json};
 use super::requests::{self, number};
 use super::responses::{self, Answer};
 use super::{Desk, InDatabase, Place, refused};
-use crate::App;
+use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::Params;
 use crate::kit::problem::Problem;
-use crate::routes::Route;
+use crate::route::Route;
 
 /// Documents of a list by default.
 const LIST: u64 = 100;
@@ -144,7 +145,7 @@ fn no_document(id: &str) -> Problem {
 fn put(document: &DocBuf) -> Response {
     let mut out = Vec::new();
     extjson::put_document(&mut out, document.doc(), Form::Relaxed);
-    responses::json(out)
+    response::json(out)
 }
 
 /// Only these fields, `_id` among them if it is named.

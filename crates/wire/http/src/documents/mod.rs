@@ -36,11 +36,11 @@ use ropewalk_wire::{Caller, Code, Right, Service, WireError, committed};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::body::JsonText;
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, Refusal};
-use crate::routes::Route;
+use crate::route::Route;
 use bounds::Bounds;
 
 /// Attempts at a write that conflicts with others.

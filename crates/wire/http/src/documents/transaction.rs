@@ -19,7 +19,7 @@ use super::{Desk, Place, responses};
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::json::{DurabilityIn, Object};
 use crate::kit::problem::{Problem, ProblemBody, Refusal};
-use crate::routes::{DATABASE, Route};
+use crate::route::{DATABASE, Route};
 
 /// Most operations of one transaction.
 const OPERATIONS_MAX: usize = 10_000;

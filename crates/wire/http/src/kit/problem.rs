@@ -5,9 +5,10 @@
 //! machine reaches the client without its inner detail.
 
 use axum::Json;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use ropewalk_http_kit::response::{mark, retry_after_seconds};
 use ropewalk_wire::{Code, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -179,9 +180,8 @@ impl Problem {
 
 impl From<WireError> for Problem {
     fn from(error: WireError) -> Self {
-        let mut problem = Self::new(error.code, error.message);
-        problem.retry_after_seconds =
-            error.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64);
+        let retry_after_seconds = retry_after_seconds(&error);
+        let mut problem = Self { retry_after_seconds, ..Self::new(error.code, error.message) };
         problem.body.conflict = error.conflict.map(|conflict| ConflictBody {
             condition: conflict.condition,
             position: conflict.position.0,
@@ -194,12 +194,9 @@ impl From<WireError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body)).into_response();
-        response.extensions_mut().insert(self.counted_as);
+        mark(&mut response, self.counted_as, self.retry_after_seconds);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(seconds) = self.retry_after_seconds {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.append(
                 WWW_AUTHENTICATE,

@@ -5,18 +5,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION};
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use axum::http::header::{AUTHORIZATION, HOST, LOCATION};
+use axum::http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use ropewalk_http_kit::encoding::{Encoding, UnknownEncoding};
+use ropewalk_http_kit::media::MediaType;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::request::body::{Encoding, inflate};
+use crate::request::response::ApiError;
 
 /// A response.
 pub(crate) struct Answer {
@@ -123,13 +125,11 @@ where
 async fn read(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, String> {
     let (head, body) = response.into_parts();
     let packed = Limited::new(body, bytes_max).collect().await.map_err(|error| error.to_string())?.to_bytes();
-    let text = |value: Option<&HeaderValue>| {
-        value.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
-    };
-    let encoding = Encoding::of(&head.headers)
-        .ok_or_else(|| format!("Content-Encoding {:?}", text(head.headers.get(CONTENT_ENCODING))))?;
-    let body = inflate(encoding, &packed, bytes_max).map_err(|error| error.message)?.to_vec();
-    Ok(Answer { status: head.status, content_type: text(head.headers.get("content-type")), body })
+    let allowed = [Encoding::Identity, Encoding::Gzip, Encoding::Zstd, Encoding::Snappy];
+    let encoding = Encoding::of(&head.headers, &allowed)
+        .map_err(|UnknownEncoding(text)| format!("Content-Encoding {text:?}"))?;
+    let body = encoding.inflate(&packed, bytes_max).map_err(|error| ApiError::from(error).message)?;
+    Ok(Answer { status: head.status, content_type: MediaType::of(&head.headers).0.to_owned(), body })
 }
 
 /// Trusts the root certificates of the system.

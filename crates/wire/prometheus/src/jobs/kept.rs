@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::rules::{Group, Rule};
-use crate::App;
+use crate::app::App;
 use crate::query::names;
 use crate::request::body;
 use crate::request::response::{ApiError, Notes, success};
@@ -122,8 +122,8 @@ async fn write<T: Serialize>(app: &App, key: &'static [u8], value: &T) -> Result
 }
 
 async fn text(app: &App, request: Request) -> Result<String, ApiError> {
-    let bytes = body::read(app, request).await?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
+    let body = body::plain(&app.service, request).await?;
+    let text = std::str::from_utf8(&body).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
     Ok(text.trim().to_owned())
 }
 

@@ -38,8 +38,9 @@ use config::Job;
 use pool::Pool;
 use rules::{Group, GroupState, Health as RuleHealth, SeriesSet};
 
-use crate::App;
+use crate::app::App;
 use crate::request::response::{ApiError, Kind, Plain};
+use crate::request::time::now_ms;
 
 /// All jobs and groups with their state.
 #[derive(Default)]
@@ -198,7 +199,7 @@ async fn arrange_groups(app: &App, running: &mut Running, config: &Config) {
     gone.extend(before.into_values().map(|state| (state.all_given(), state)));
     *app.jobs.groups.write().unwrap_or_else(PoisonError::into_inner) =
         running.groups.iter().map(|one| one.state.clone()).collect();
-    let now_ms = crate::now_ms();
+    let now_ms = now_ms();
     for (series, state) in gone.into_iter().filter(|(series, _)| !series.is_empty()) {
         let (at_ms, wait) = (now_ms - state.group.offset_ms, state.group.interval.saturating_mul(2));
         running.others.spawn(fade(app.clone(), series, at_ms, wait));
@@ -226,7 +227,7 @@ fn ticks(period: Duration, who: &impl Hash) -> tokio::time::Interval {
     let mut hasher = DefaultHasher::new();
     who.hash(&mut hasher);
     let moved = (hasher.finish() % period_ms as u64) as i64;
-    let wait = (moved - crate::now_ms()).rem_euclid(period_ms) as u64;
+    let wait = (moved - now_ms()).rem_euclid(period_ms) as u64;
     let mut ticks = tokio::time::interval_at(Instant::now() + Duration::from_millis(wait), period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks
@@ -241,7 +242,7 @@ async fn evaluate(app: App, state: Arc<GroupState>, mut ended: oneshot::Receiver
             _ = &mut ended => return,
             _ = ticks.tick() => {}
         }
-        let at_ms = crate::now_ms();
+        let at_ms = now_ms();
         state.evaluate(&app, at_ms).await;
         let again_ms = notify::AGAIN.as_millis() as i64;
         let alerts = state.alerting.to_tell(at_ms, again_ms);
@@ -288,6 +289,6 @@ async fn derive(app: App, group: Group) {
     let state = GroupState::new(group, BTreeMap::new(), false);
     loop {
         ticks.tick().await;
-        state.evaluate(&app, crate::now_ms()).await;
+        state.evaluate(&app, now_ms()).await;
     }
 }

@@ -16,7 +16,7 @@ use super::config::{self, Job, TargetGroup};
 use super::relabel::Labels;
 use super::target::{self, Health, Scraper, Target};
 use super::{client, ticks};
-use crate::App;
+use crate::app::App;
 
 /// Limit of bytes of an HTTP discovery response.
 const DISCOVERY_BYTES_MAX: usize = 16 << 20;

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use super::alerts::{AlertRule, Alerting, Remembered, STOP_MS_MAX, resumed};
 use super::config::{ConfigError, Span};
 use super::template::Template;
-use crate::App;
+use crate::app::App;
 use crate::ingest;
 use crate::ingest::labels::{LabelSet, METRIC_NAME, Rejected};
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::RuleHealth;
 use super::alerts::{self, Alert};
 use super::rules::GroupState;
-use crate::App;
+use crate::app::App;
 use crate::query::names;
 use crate::request::number::put_exponent;
 use crate::request::params::Params;

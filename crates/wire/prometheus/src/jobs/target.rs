@@ -19,7 +19,7 @@ use ropewalk_wire::Caller;
 use super::client::{self, Ask};
 use super::config::{Job, TargetGroup};
 use super::relabel::{Labels, relabel};
-use crate::App;
+use crate::app::App;
 use crate::ingest::exposition;
 use crate::ingest::exposition::{Format, Scraped};
 use crate::ingest::labels::{LabelSet, METRIC_NAME, Rejected};
@@ -133,7 +133,7 @@ impl Scraper {
 
     /// Scrapes once, and stores the samples.
     pub(super) async fn scrape(&mut self, app: &App, health: &Mutex<Health>) {
-        let (begin, at_ms) = (Instant::now(), crate::now_ms());
+        let (begin, at_ms) = (Instant::now(), time::now_ms());
         let mut batch = SampleBatch::new();
         let mut counts = Counts::default();
         let mut described = Descriptions::default();
@@ -272,7 +272,7 @@ impl Scraper {
 
     /// Marks the series of a removed target stale.
     pub(super) async fn end(&mut self, app: &App) {
-        let at_ms = crate::now_ms();
+        let at_ms = time::now_ms();
         let mut batch = SampleBatch::new();
         for gone in std::mem::take(&mut self.seen) {
             batch.series_bytes(&gone).push(at_ms, STALE);

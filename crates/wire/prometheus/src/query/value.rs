@@ -10,9 +10,10 @@
 
 use ropewalk::promql::{Bounded, Histogram, Labels, ResetHint, Sample, Series};
 use ropewalk::series;
+use ropewalk_http_kit::json::put_list;
 
 use crate::request::number::{put_float, put_time};
-use crate::request::response::{put_labels, put_list};
+use crate::request::response::put_labels;
 
 /// Converts a histogram to the store's form.
 pub(crate) fn stored_histogram(from: &Histogram) -> series::Histogram {

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ropewalk_wire::{Caller, WireError};
 
-use crate::App;
+use crate::app::App;
 use crate::query::names::selectors;
 use crate::request::params::Params;
 use crate::request::response::{ApiError, Notes, put_labels, success};

@@ -1,0 +1,13 @@
+//! State available to every handler.
+
+use std::sync::Arc;
+
+use ropewalk_wire::Service;
+
+use crate::settings::HttpSettings;
+
+#[derive(Clone)]
+pub(crate) struct App {
+    pub(crate) service: Service,
+    pub(crate) settings: Arc<HttpSettings>,
+}
