@@ -25,7 +25,6 @@ pub use calls::{AskedStore, InFlight, Service, StoreInfo};
 pub use error::{Code, Conflict, WireError};
 pub use live::follow::{EncodedBatch, Followed, Following, Frame};
 pub use metrics::{Metrics, RequestTimer, Requests};
-pub use request::body::{BodyBounds, BodyError, inflated_bytes_max, receive_body};
 pub use request::bounds::Bounds;
 pub use request::limits::{Limits, ServiceSettings};
 pub use request::memory::{ConnectionMemory, RequestMemory, Reservation};

@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use ropewalk_auth::{Caller, Credentials};
 use ropewalk_wire::Code;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::problem::{Problem, Refusal};
 
 /// Puts the caller into the request, or responds with 401, 403 or 429.

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::body::NoBody;
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, ProblemBody};
-use crate::routes::Route;
+use crate::route::Route;
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![

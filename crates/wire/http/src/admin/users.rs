@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::encode::time;
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, ProblemBody};
-use crate::routes::Route;
+use crate::route::Route;
 
 const ADMIN: Needs = Needs::admin(Resource::AllStores);
 

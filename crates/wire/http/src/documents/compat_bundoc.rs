@@ -26,6 +26,7 @@ use ropewalk::documents::{
     Collection, CollectionOptions, DocumentsError, Find, IndexDef, OnDelete, Reference, UpdateSpec, id_filter,
 };
 use ropewalk_auth::{Needs, Resource};
+use ropewalk_http_kit::response;
 use ropewalk_wire::Code;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -34,11 +35,11 @@ use serde_json::{Map, Value as Schema, json};
 use super::requests::{self, number};
 use super::responses::{self, Answer};
 use super::{Desk, InDatabase, Place, json_parser, refused};
-use crate::App;
+use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::Params;
 use crate::kit::problem::Problem;
-use crate::routes::Route;
+use crate::route::Route;
 
 /// Documents of a list by default.
 const LIST: u64 = 100;
@@ -145,7 +146,7 @@ fn no_document(id: &str) -> Problem {
 fn put(document: &DocBuf) -> Response {
     let mut out = Vec::new();
     extjson::put_document(&mut out, document.doc(), Form::Relaxed);
-    responses::json(out)
+    response::json(out)
 }
 
 /// Only these fields, `_id` among them if it is named.

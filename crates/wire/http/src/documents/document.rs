@@ -23,7 +23,7 @@ use super::{Desk, InDatabase, Place, json_parser, refused, requests};
 use crate::kit::body::{JsonText, NoBody};
 use crate::kit::params::Params;
 use crate::kit::problem::{Problem, ProblemBody, Refusal};
-use crate::routes::{DATABASE, Route};
+use crate::route::{DATABASE, Route};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![

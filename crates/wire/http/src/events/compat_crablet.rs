@@ -32,14 +32,14 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::json::{Object, QueryIn};
 use crate::kit::params::Params;
 use crate::kit::problem::Problem;
 use crate::kit::stream;
 use crate::kit::stream::Form;
-use crate::routes::Route;
+use crate::route::Route;
 
 pub(crate) fn routes(dev: bool) -> Vec<Route> {
     let mut routes = vec![

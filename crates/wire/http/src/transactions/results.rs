@@ -246,7 +246,11 @@ pub(crate) fn problem(cause: Cause) -> Problem {
     match cause {
         Cause::Wire(error) => error.into(),
         Cause::Documents(error) => documents::refused(error),
-        Cause::Sql(error) => Problem::new(code_of(&error), error.message.clone()).of_statement(&error),
+        Cause::Sql(error) => {
+            let code = code_of(&error);
+            let constraint = error.about.and_then(|about| about.constraint);
+            Problem::new(code, error.message).of_statement(error.state.0, constraint, error.hint)
+        }
         Cause::Unexpected { what, found, expected } => {
             let what = format!("it is about {found} {what}, {expected} are expected");
             Problem::refused(Refusal::Precondition, what)

@@ -12,7 +12,7 @@ use ropewalk::promql::functions::{Function, Variadic};
 use ropewalk::promql::{MatchOp, Matcher, format_float};
 use serde_json::{Value, json};
 
-use crate::App;
+use crate::app::App;
 use crate::query;
 use crate::request::params::Params;
 use crate::request::response::{ApiError, Notes, success};

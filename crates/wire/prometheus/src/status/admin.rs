@@ -7,7 +7,7 @@ use axum::response::Response;
 use ropewalk_auth::Caller;
 use ropewalk_wire::WireError;
 
-use crate::App;
+use crate::app::App;
 use crate::query::names::selectors;
 use crate::request::params::Params;
 use crate::request::response::{ApiError, Notes, put_labels, success};
