@@ -12,12 +12,13 @@
 mod config;
 mod net;
 mod process;
+mod projections;
 mod server;
 mod workers;
 
 pub use config::settings::{
     DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory, MongoDb,
-    Origin, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
+    Origin, Projections, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
 };
 pub use config::units::{ByteSize, Every, Listen, Period, StoreListen};
 pub use net::listen::{SOCKET_NAME, connect_local};

@@ -141,6 +141,10 @@ pub fn serve(
     let db = Options::new().memory_budget(settings.memory.0.0).open(&settings.dir.0)?;
     let rules = db.enforce_series_rules(SERIES_RULES_PAUSE);
     let sweeper = db.documents().sweep_in_background(EXPIRY_PAUSE);
+    let projections = match settings.projections.run.0 {
+        true => Some(crate::projections::start(&db)?),
+        false => None,
+    };
     let threads =
         Threads::start().map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
     let done = runtime.block_on(async {
@@ -155,6 +159,7 @@ pub fn serve(
     // Running tasks have had their drain time.
     runtime.shutdown_timeout(Duration::from_secs(1));
     threads.end(Duration::from_secs(1));
+    drop(projections);
     drop(rules);
     drop(sweeper);
     let closed = db.close();
@@ -306,6 +311,7 @@ impl Running {
             ..ServiceSettings::default()
         };
         let service = Service::new(db, service_settings)?;
+        service.metrics().add_source(crate::projections::gauges);
         let certificates = certificates(settings)?;
         refuse_exposed(settings, &service)?;
         let mut running = Self {

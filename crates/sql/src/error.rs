@@ -1,9 +1,11 @@
 //! Errors in the form of PostgreSQL's clients: a code of five characters, a message, sometimes a hint.
 
 use ropewalk::documents::DocumentsError;
+use ropewalk::documents::lang::Code;
 use ropewalk::engine::EngineError;
 use ropewalk::events::EventsError;
 use ropewalk::hooks::LockError;
+use ropewalk::series::SeriesError;
 use ropewalk::tables::{TablesError, ValueError, schema_and_name, shown};
 use ropewalk::{Class, Error};
 
@@ -230,6 +232,53 @@ impl SqlError {
     pub(crate) fn unsupported_query(what: impl std::fmt::Display) -> Self {
         Self::unsupported(what, QUERY_HINT)
     }
+
+    /// True when running the complete transaction again may succeed.
+    pub fn is_retryable(&self) -> bool {
+        self.state == state::SERIALIZATION_FAILURE || self.state == state::DEADLOCK_DETECTED
+    }
+}
+
+impl SqlError {
+    /// The error of a rule of documents that PostgreSQL's constraints have, too; `None` for others.
+    fn of_documents(error: &DocumentsError) -> Option<Self> {
+        let about = |table: &str, constraint: &str| {
+            let (table, constraint) = (Some(table.to_owned()), Some(constraint.to_owned()));
+            Some(Box::new(About { table, constraint, ..About::default() }))
+        };
+        let state = match error {
+            DocumentsError::Duplicate { collection, index, key, shown, .. } => {
+                let message = format!("duplicate key value violates unique constraint \"{index}\"");
+                // The rules of a collection can hide the key.
+                let detail = (!key.doc().is_empty())
+                    .then(|| format!("Key {shown} already exists in collection \"{collection}\"."));
+                let about = about(collection, index);
+                return Some(Self { detail, about, ..Self::new(state::UNIQUE_VIOLATION, message) });
+            }
+            DocumentsError::Validation { collection, .. } => {
+                let about = about(collection, "validator");
+                return Some(Self { about, ..Self::new(state::CHECK_VIOLATION, error.to_string()) });
+            }
+            DocumentsError::Reference { collection, field, .. } => {
+                let about = about(collection, field);
+                return Some(Self { about, ..Self::new(state::FOREIGN_KEY_VIOLATION, error.to_string()) });
+            }
+            DocumentsError::Denied { .. } => state::INSUFFICIENT_PRIVILEGE,
+            DocumentsError::Quota { .. } => state::CONFIGURATION_LIMIT_EXCEEDED,
+            DocumentsError::TooLarge { .. } => state::PROGRAM_LIMIT_EXCEEDED,
+            DocumentsError::Language(source) | DocumentsError::InCollection { source, .. }
+                if source.code == Code::BSONObjectTooLarge =>
+            {
+                state::PROGRAM_LIMIT_EXCEEDED
+            }
+            DocumentsError::TransactionMemory { .. } | DocumentsError::SortMemory { .. } => {
+                state::OUT_OF_MEMORY
+            }
+            DocumentsError::InvalidName { .. } => state::INVALID_NAME,
+            _ => return None,
+        };
+        Some(Self::new(state, error.to_string()))
+    }
 }
 
 impl From<TablesError> for SqlError {
@@ -359,7 +408,15 @@ impl From<Error> for SqlError {
                 };
                 return error.detail(detail);
             }
-            Error::Documents(DocumentsError::Denied { .. }) => state::INSUFFICIENT_PRIVILEGE,
+            Error::Documents(error) if let Some(error) = Self::of_documents(error) => return error,
+            Error::Series(SeriesError::OwnSamples { .. }) => {
+                return Self::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, error.to_string())
+                    .hint("read the metrics before the first INSERT of samples, or after the COMMIT");
+            }
+            Error::Series(SeriesError::DuplicateSample { .. }) => state::UNIQUE_VIOLATION,
+            Error::Series(SeriesError::MetricLimit { .. } | SeriesError::CardinalityLimit { .. }) => {
+                state::PROGRAM_LIMIT_EXCEEDED
+            }
             Error::Engine(EngineError::TooLarge { .. }) => {
                 return Self::new(state::PROGRAM_LIMIT_EXCEEDED, error.to_string())
                     .hint("write less in one transaction, or load an empty table by COPY");

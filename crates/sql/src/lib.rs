@@ -53,6 +53,10 @@ mod syntax;
 mod types;
 
 pub use access::peers::{Activity, Doing, Peers};
+pub use access::projections::{
+    ParkedEvent, ProjectionInfo, StoredProjection, parked_at, projection_at, projections_at,
+    stored_projections,
+};
 pub use access::rights::Rights;
 pub use error::{About, Location, SqlError, SqlState, state};
 pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns, share_promql_memory};
@@ -62,11 +66,13 @@ pub use limits::temp_files::{TempFileLimits, limit_temp_files};
 pub use session::async_statements::{Progress, Script, Submitted};
 pub use session::auto_parameters::lift;
 pub use session::copy::{CopyIn, CopyShape, CopyWay};
+pub use session::event_statement::EventStatement;
 pub use session::notify::Announcement;
 pub use session::prepared::Prepared;
 pub use session::rights::StatementKind;
 pub use session::row_lock_retry::RowWait;
 pub use session::{Session, Status};
+pub use syntax::projections::{OnError, ProjectionChange, ProjectionDef, ProjectionRule};
 pub use types::binary_format::{from_binary, put_binary};
 pub use types::executor::Executor;
 pub use types::names::{enum_of_oid, oid, type_name};

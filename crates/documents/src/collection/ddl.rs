@@ -14,6 +14,15 @@ use crate::transaction::source::Source;
 use crate::transaction::tx::DocumentsTx;
 
 impl DocumentsTx<'_> {
+    /// True if the collection exists, for this transaction.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn has_collection(&mut self, collection: &Collection) -> Result<bool, DocumentsError> {
+        self.begin();
+        Ok(self.definition_of(collection)?.is_some())
+    }
+
     /// Creates a collection; false when it exists with the same options.
     ///
     /// # Errors

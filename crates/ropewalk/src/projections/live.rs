@@ -1,16 +1,12 @@
 //! Applying new events: in batches up to the head, then after each visible commit.
 
-use core::pin::pin;
-use core::task::{Context, Poll, Waker};
 use core::time::Duration;
-use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Wake;
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 
-use ropewalk_base::{Position, Seq};
+use ropewalk_base::Position;
 use ropewalk_engine::EngineError;
 use ropewalk_events::{ReadOptions, SequencedEvent};
 
@@ -37,6 +33,8 @@ pub struct Progress {
     pub applied: u64,
     /// Every event up to here is applied or does not match.
     pub checkpoint: Position,
+    /// No event was pending at the snapshot of the last batch.
+    pub is_at_head: bool,
 }
 
 /// Result of one batch.
@@ -52,6 +50,10 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn ended(checkpoint: u64) -> Self {
         Self { applied: 0, checkpoint, ended: true, effects: Vec::new(), failure: None }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress { applied: self.applied, checkpoint: Position(self.checkpoint), is_at_head: self.ended }
     }
 
     /// Runs the effects. Call it after the transaction is committed.
@@ -76,6 +78,18 @@ impl Projections {
     pub fn catch_up(&self, name: &str) -> Result<Progress, Error> {
         let one = self.0.one(name)?;
         self.0.catch_up(&one, &AtomicBool::new(false))
+    }
+
+    /// Applies one batch of pending events, in one commit.
+    ///
+    /// # Errors
+    /// As [`Projections::catch_up`].
+    pub fn apply_batch(&self, name: &str) -> Result<Progress, Error> {
+        let one = self.0.one(name)?;
+        let mut most = self.0.options.batch_events.max(1);
+        let _turn = one.turn.lock();
+        let batch = self.0.settled(&mut most, |tx, most| self.0.live_batch(tx, &one, most))?;
+        Ok(batch.progress())
     }
 
     /// Applies new events as soon as they are durable, in one thread per registered projection.
@@ -133,39 +147,16 @@ impl Drop for Running {
     }
 }
 
-/// Wakes a thread that waits for a future.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Waits for `visible`, or until another thread sets `stop` and unparks this one.
-fn wait(visible: impl Future<Output = Result<Seq, EngineError>>, stop: &AtomicBool) -> Result<(), Error> {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut visible = pin!(visible);
-    while !stop.load(Ordering::Acquire) {
-        match visible.as_mut().poll(&mut context) {
-            Poll::Ready(seq) => return Ok(seq.map(|_| ())?),
-            Poll::Pending => std::thread::park(),
-        }
-    }
-    Ok(())
-}
-
 impl Inner {
-    pub(super) fn records<'a>(&'a self, one: &'a Registered) -> Records<'a> {
-        Records { keyspace: self.keyspace, store: self.store.name(), name: &one.name }
+    pub(super) fn records<'a>(&'a self, name: &'a str) -> Records<'a> {
+        Records { keyspace: self.keyspace, store: self.store.name(), name }
     }
 
     fn follow(&self, one: &Registered, stop: &AtomicBool) -> Result<(), Error> {
         while !stop.load(Ordering::Acquire) {
             let seen = self.db.seq();
             match self.catch_up(one, stop) {
-                Ok(_) => wait(self.db.visible_beyond(seen), stop)?,
+                Ok(_) => self.db.wait_beyond(seen, stop)?,
                 Err(error) if matches!(error.class(), Class::Conflict | Class::Busy) => {
                     std::thread::park_timeout(RETRY_PAUSE);
                 }
@@ -177,20 +168,19 @@ impl Inner {
 
     fn catch_up(&self, one: &Registered, stop: &AtomicBool) -> Result<Progress, Error> {
         let snapshot = self.db.snapshot();
-        let records = self.records(one);
+        let records = self.records(&one.name);
         if records.look(&snapshot, Kind::Live)?.is_none() && records.look(&snapshot, Kind::Rebuild)?.is_some()
         {
             self.rebuild(one, RebuildMode::ResumeOnly)?;
         }
-        let mut progress = Progress { applied: 0, checkpoint: Position::ZERO };
+        let mut progress = Progress { applied: 0, checkpoint: Position::ZERO, is_at_head: false };
         let mut most = self.options.batch_events.max(1);
         while !stop.load(Ordering::Acquire) {
             let turn = one.turn.lock();
             let batch = self.settled(&mut most, |tx, most| self.live_batch(tx, one, most))?;
             drop(turn);
-            progress.applied += batch.applied;
-            progress.checkpoint = Position(batch.checkpoint);
-            if batch.ended {
+            progress = Progress { applied: progress.applied + batch.applied, ..batch.progress() };
+            if progress.is_at_head {
                 break;
             }
         }
@@ -212,7 +202,7 @@ impl Inner {
     }
 
     fn live_batch(&self, tx: &mut Transaction, one: &Registered, most: usize) -> Result<Batch, Error> {
-        let records = self.records(one);
+        let records = self.records(&one.name);
         let stored = records.get(tx, Kind::Live)?;
         let store = self.store.id_at(tx.snapshot().engine());
         if stored.as_ref().is_some_and(|record| !record.is_of(store)) {
@@ -247,6 +237,9 @@ impl Inner {
     ) -> Result<Batch, Error> {
         let snapshot = run.tx().snapshot();
         let (events, read_to) = self.events(&snapshot, one, record.checkpoint, until, most)?;
+        if !events.is_empty() {
+            run.begin(one)?;
+        }
         let (applied, failed) = run.apply(one, &events)?;
         let ended = read_to.is_some() && failed.is_none();
         let last = applied.checked_sub(1).and_then(|last| events.get(last)).map(|event| event.position.0);
@@ -306,7 +299,7 @@ impl Inner {
     }
 
     pub(super) fn forget(&self, tx: &mut Transaction, one: &Registered) -> Result<(), Error> {
-        let records = self.records(one);
+        let records = self.records(&one.name);
         let outputs = one.handler.outputs();
         if records.get(tx, Kind::Live)?.is_some() {
             drop_outputs(tx, &outputs, None)?;
@@ -319,8 +312,8 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn skip(&self, tx: &mut Transaction, one: &Registered) -> Result<Option<Position>, Error> {
-        let records = self.records(one);
+    pub(super) fn skip(&self, tx: &mut Transaction, name: &str) -> Result<Option<Position>, Error> {
+        let records = self.records(name);
         let Some(mut record) = records.get(tx, Kind::Live)? else { return Ok(None) };
         let Some(failure) = record.failure.take() else { return Ok(None) };
         record.checkpoint = record.checkpoint.max(failure.position.0);

@@ -10,13 +10,15 @@
 //! 3. A rebuild writes under separate names and replaces the outputs in one commit. At that point its
 //!    checkpoint equals the live one, so no event is missing and no effect runs twice.
 //!
-//! Not here: stored records (`record`), batches and following (`live`), rebuilds (`rebuild`).
+//! Not here: stored records (`record`), batches and following (`live`), rebuilds (`rebuild`), changes of stored
+//! state without a handler (`unregistered`).
 
 mod live;
 mod rebuild;
 mod record;
 mod run;
 mod status;
+mod unregistered;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,6 +68,14 @@ pub trait MaterializedProjection: Send + Sync {
     /// # Errors
     /// Errors of the database or of the application.
     fn prepare(&self, _run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
+        Ok(())
+    }
+
+    /// Runs before the events of each batch, in its transaction.
+    ///
+    /// # Errors
+    /// An error ends the batch and does not count as a failure of an event.
+    fn begin(&self, _run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
         Ok(())
     }
 
@@ -214,6 +224,15 @@ impl Projections {
         Ok(())
     }
 
+    /// Removes a registration, after the current batch; its stored state remains.
+    ///
+    /// Returns false if there is none.
+    pub fn unregister(&self, name: &str) -> bool {
+        let Some(one) = self.0.registered.write().remove(name) else { return false };
+        drop((one.rebuild.lock(), one.turn.lock()));
+        true
+    }
+
     /// Returns the registered names, sorted.
     pub fn names(&self) -> Vec<String> {
         self.0.registered.read().keys().cloned().collect()
@@ -247,7 +266,7 @@ impl Projections {
     pub fn skip_failing(&self, name: &str) -> Result<Option<ropewalk_base::Position>, Error> {
         let one = self.0.one(name)?;
         let _turn = one.turn.lock();
-        self.0.attempt(|tx| self.0.skip(tx, &one))
+        self.0.attempt(|tx| self.0.skip(tx, &one.name))
     }
 }
 

@@ -123,7 +123,7 @@ impl Inner {
         one: &Registered,
         mode: RebuildMode,
     ) -> Result<Option<(u64, bool)>, Error> {
-        let records = self.records(one);
+        let records = self.records(&one.name);
         let (live, old) = (records.get(tx, Kind::Live)?, records.get(tx, Kind::Rebuild)?);
         let snapshot = tx.snapshot();
         let store = self.store.id_at(snapshot.engine());
@@ -176,7 +176,7 @@ impl Inner {
         generation: u64,
         most: usize,
     ) -> Result<Batch, Error> {
-        let records = self.records(one);
+        let records = self.records(&one.name);
         let stored = records.get(tx, Kind::Rebuild)?.filter(|record| record.generation == generation);
         // Another call finished or discarded it.
         let Some(mut record) = stored else { return Ok(Batch::ended(0)) };
@@ -206,7 +206,7 @@ impl Inner {
 
     /// Makes the new outputs live; false if the live projection is ahead.
     fn switch(&self, tx: &mut Transaction, one: &Registered, generation: u64) -> Result<bool, Error> {
-        let records = self.records(one);
+        let records = self.records(&one.name);
         let (live, stored) = (records.get(tx, Kind::Live)?, records.get(tx, Kind::Rebuild)?);
         let Some(record) = stored.filter(|record| record.generation == generation) else { return Ok(true) };
         if record.checkpoint < self.end(&tx.snapshot(), &record, live.as_ref()) {

@@ -157,16 +157,24 @@ impl<'a> ProjectionRun<'a> {
     }
 
     pub(super) fn prepare(&mut self, one: &Registered) -> Result<(), Error> {
-        one.handler.prepare(self).map_err(|error| match passing(error) {
-            Ok(error) => error,
-            Err(source) => {
-                let (name, generation) = (one.name.clone(), self.generation);
-                match self.live_table(&source) {
-                    Some(table) => ProjectionError::LiveName { name, generation, table }.into(),
-                    None => ProjectionError::Unprepared { name, generation, source }.into(),
-                }
-            }
-        })
+        one.handler.prepare(self).map_err(|error| self.unprepared(error))
+    }
+
+    pub(super) fn begin(&mut self, one: &Registered) -> Result<(), Error> {
+        one.handler.begin(self).map_err(|error| self.unprepared(error))
+    }
+
+    /// The error of a handler that does not concern an event.
+    fn unprepared(&self, error: ApplyError) -> Error {
+        let source = match passing(error) {
+            Ok(error) => return error,
+            Err(source) => source,
+        };
+        let (name, generation) = (self.projection.to_owned(), self.generation);
+        match self.live_table(&source) {
+            Some(table) => ProjectionError::LiveName { name, generation, table }.into(),
+            None => ProjectionError::Unprepared { name, generation, source }.into(),
+        }
     }
 
     /// The output whose live table has the name that this generation tried to create.

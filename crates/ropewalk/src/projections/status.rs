@@ -1,9 +1,13 @@
 use ropewalk_base::Position;
-use ropewalk_events::ReadOptions;
+use ropewalk_events::{Query, ReadOptions};
 
 use super::record::{Kind, ProjectionFailure, Record};
-use super::{Inner, Projections, Registered};
+use super::{Inner, Projections};
+use crate::database::Snapshot;
 use crate::error::Error;
+
+/// Matching events are counted up to this number.
+const LAG_COUNTED_MAX: u64 = 1_000_000;
 
 /// Progress and failure of a projection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +22,7 @@ pub struct ProjectionStatus {
     pub checkpoint: Option<Position>,
     /// Last position of the store.
     pub head: Position,
-    /// Number of matching events not yet applied.
+    /// Number of matching events not yet applied; from a million on, events that do not match count, too.
     pub lag: u64,
     /// The failing event, if any.
     pub failure: Option<ProjectionFailure>,
@@ -59,7 +63,22 @@ impl Projections {
     /// [`super::ProjectionError::Unknown`]; corrupt data.
     pub fn status(&self, name: &str) -> Result<ProjectionStatus, Error> {
         let one = self.0.one(name)?;
-        self.0.status(&one)
+        self.status_at(&self.0.db.snapshot(), name, &one.handler.query())
+    }
+
+    /// Returns the status of a projection that need not be registered and that applies the events of `query`.
+    ///
+    /// Cost: as [`Projections::status`].
+    ///
+    /// # Errors
+    /// Stored data is corrupt.
+    pub fn status_at(
+        &self,
+        snapshot: &Snapshot,
+        name: &str,
+        query: &Query,
+    ) -> Result<ProjectionStatus, Error> {
+        self.0.status(snapshot, name, query)
     }
 
     /// Returns the status of every registered projection, sorted by name.
@@ -68,28 +87,32 @@ impl Projections {
     /// Stored data is corrupt.
     pub fn statuses(&self) -> Result<Vec<ProjectionStatus>, Error> {
         let registered: Vec<_> = self.0.registered.read().values().cloned().collect();
-        registered.iter().map(|one| self.0.status(one)).collect()
+        let snapshot = self.0.db.snapshot();
+        registered.iter().map(|one| self.0.status(&snapshot, &one.name, &one.handler.query())).collect()
     }
 }
 
 impl Inner {
-    fn status(&self, one: &Registered) -> Result<ProjectionStatus, Error> {
-        let records = self.records(one);
-        let snapshot = self.db.snapshot();
-        let live = records.look(&snapshot, Kind::Live)?;
-        let rebuild = records.look(&snapshot, Kind::Rebuild)?;
+    fn status(&self, snapshot: &Snapshot, name: &str, query: &Query) -> Result<ProjectionStatus, Error> {
+        let records = self.records(name);
+        let live = records.look(snapshot, Kind::Live)?;
+        let rebuild = records.look(snapshot, Kind::Rebuild)?;
         let checkpoint = live.as_ref().map(|record| Position(record.checkpoint));
         let head = self.store.head_at(snapshot.engine())?.unwrap_or(Position::ZERO);
         let options = ReadOptions { after: checkpoint, before: Some(head.next()), ..ReadOptions::default() };
-        let lag = self.store.scan(&one.handler.query(), options, |scan| {
+        let lag = self.store.scan(query, options, |scan| {
             let mut lag = 0;
-            while scan.next_position()?.is_some() {
+            while let Some(position) = scan.next_position()? {
                 lag += 1;
+                if lag >= LAG_COUNTED_MAX {
+                    lag += head.0.saturating_sub(position.0);
+                    break;
+                }
             }
             Ok(lag)
         })?;
         Ok(ProjectionStatus {
-            name: one.name.clone(),
+            name: name.to_owned(),
             generation: live.as_ref().map(|record| record.generation),
             checkpoint,
             head,

@@ -53,6 +53,8 @@ pub struct Settings {
     pub postgres: Postgres,
     /// Prometheus, on the HTTP port
     pub prometheus: Prometheus,
+    /// Declared projections
+    pub projections: Projections,
     /// Certificates of all ports
     pub tls: Tls,
     /// Logs, written to standard error
@@ -283,6 +285,14 @@ impl Default for Limits {
             request_time: Period::seconds(60),
         }
     }
+}
+
+/// Declared projections.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Projections {
+    /// Apply events to the tables of declared projections
+    pub run: Enabled,
 }
 
 /// How the server stops.

@@ -5,6 +5,7 @@ pub(crate) mod comments;
 pub(crate) mod cursors;
 pub(crate) mod enums;
 pub(crate) mod peers;
+pub(crate) mod projections;
 pub(crate) mod rights;
 pub(crate) mod row_source;
 pub(crate) mod schemas;

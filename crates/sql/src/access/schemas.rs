@@ -165,11 +165,12 @@ pub(crate) fn relation(
     created: &[String],
     reference: &str,
 ) -> Result<(String, bool)> {
-    find(access, settings, reference, &mut |access, kept| {
+    let (kept, lasts) = find(access, settings, reference, &mut |access, kept| {
         Ok(access.table(kept).is_ok()
             || crate::access::views::find(access, kept)?.is_some()
             || crate::access::sequences::find(access, created, kept)?.is_some())
-    })
+    })?;
+    Ok((settings.redirects.get(&kept).cloned().unwrap_or(kept), lasts))
 }
 
 /// The stored name of the type that a reference denotes.

@@ -14,6 +14,7 @@
 mod functions;
 mod information;
 mod procs;
+mod projections;
 mod relations;
 mod show;
 mod view_columns;
@@ -22,14 +23,15 @@ mod views;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use ropewalk::Database;
 use ropewalk::tables::{EnumType, Schema, Steps, Type, Value, name_in, schema_and_name};
+use ropewalk::{Database, Snapshot};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::access::comments::{COMMENTS, Comment};
 use crate::access::cursors::CursorShape;
 use crate::access::peers::Known;
+use crate::access::projections::{DEFINITIONS, PARKED};
 use crate::access::row_source::Access;
 use crate::access::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE};
 use crate::access::sequences::{self, SEQUENCES, Sequence};
@@ -100,6 +102,8 @@ pub(crate) struct Catalog {
     enums: Vec<EnumType>,
     cursors: Arc<BTreeMap<String, CursorShape>>,
     peers: Known,
+    /// The snapshot of the statement, for state that is read on use.
+    snapshot: Snapshot,
     /// The names and types of each view's columns, computed on first use because that takes planning.
     view_columns: OnceLock<Vec<Vec<(String, Type)>>>,
 }
@@ -186,7 +190,7 @@ impl IndexOf<'_> {
 
 /// True for the tables in which this crate stores its metadata.
 fn is_of_ours(table: &str) -> bool {
-    [crate::access::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE].contains(&table)
+    [crate::access::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE, DEFINITIONS, PARKED].contains(&table)
 }
 
 pub(crate) fn table_oid(schema: &Schema) -> i64 {
@@ -319,6 +323,7 @@ impl Catalog {
             enums,
             cursors: cursors.clone(),
             peers: peers.clone(),
+            snapshot: access.snapshot(),
             view_columns,
         })
     }
@@ -627,6 +632,11 @@ pub(crate) fn is_relation(name: &[String]) -> bool {
     relations::all().any(|relation| relation.schema == schema && relation.name == name)
 }
 
+/// True for names that catalog relations without a schema have.
+fn has_prefix(name: &str) -> bool {
+    name.starts_with("pg_") || name.starts_with("ropewalk_")
+}
+
 /// True when a query names a catalog relation anywhere.
 pub(crate) fn is_asked(query: &sqlparser::ast::Query) -> bool {
     let text = query.to_string();
@@ -640,8 +650,7 @@ pub(crate) fn is_asked(query: &sqlparser::ast::Query) -> bool {
             Some(Token::Period) => (false, true),
             _ => (false, false),
         };
-        let is_relation =
-            || name.starts_with("pg_") && relations::all().any(|relation| relation.name == name);
+        let is_relation = || has_prefix(&name) && relations::all().any(|relation| relation.name == name);
         if is_schema && name == "information_schema" || !is_call && is_relation() {
             return true;
         }
@@ -653,7 +662,7 @@ impl Relation {
     /// The catalog relation that a name denotes.
     pub(crate) fn find(name: &[String]) -> Option<&'static Self> {
         let (schema, name) = match name {
-            [name] if name.starts_with("pg_") => ("pg_catalog", name),
+            [name] if has_prefix(name) => ("pg_catalog", name),
             [schema, name] => (schema.as_str(), name),
             _ => return None,
         };

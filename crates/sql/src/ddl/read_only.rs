@@ -1,5 +1,5 @@
-//! Relations that SQL cannot write: those of other models, views, sequences, catalogs. Errors name the
-//! alternative.
+//! Relations that a statement cannot write: views, sequences, catalogs, and those of other models where only a
+//! table is possible. Errors name the alternative.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl Planner<'_> {
     /// The target table of a writing statement.
     ///
     /// # Errors
-    /// 0A000 for a relation that is read-only.
+    /// 0A000 for a relation that is no table.
     pub(crate) fn target_table(&mut self, name: &ast::ObjectName) -> Result<(Table, Arc<Schema>)> {
         match self.table(name) {
             Err(error) if error.state == state::UNDEFINED_TABLE => {
@@ -70,9 +70,6 @@ impl Ddl<'_> {
 }
 
 fn why_no_table(parts: &[String], access: &mut Access<'_>) -> Result<Option<SqlError>> {
-    let Some(relation) = ModelRelation::find(parts, true, access, &Acting::default())? else {
-        return Ok(None);
-    };
-    let message = format!("relation \"{}\" is read-only in SQL", parts.join("."));
-    Ok(Some(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(relation.instead())))
+    let relation = ModelRelation::find(parts, true, access, &Acting::default())?;
+    Ok(relation.map(|relation| relation.not_written()))
 }

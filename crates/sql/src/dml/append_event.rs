@@ -15,7 +15,7 @@ use std::borrow::Cow;
 
 use ropewalk::events::QueryItem;
 use ropewalk::tables::{Type, Value};
-use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query};
+use ropewalk::{AppendCondition, AppendOptions, Event, EventStore, Position, Query};
 use sqlparser::ast;
 
 use crate::access::row_source::Access;
@@ -239,7 +239,8 @@ impl Append {
             event = event.tag(tag);
         }
         if let Some(metadata) = take(Argument::Metadata) {
-            for (key, value) in metadata_of(&text(metadata)?)? {
+            let pairs = metadata_of(&text(metadata)?);
+            for (key, value) in pairs.ok_or_else(|| invalid("metadata is a JSON object of texts"))? {
                 event = event.metadata(key, value);
             }
         }
@@ -288,15 +289,25 @@ struct Call {
 impl Call {
     fn append(self, access: &mut Access<'_>) -> Result<()> {
         let store = access.database().events(&self.store)?;
-        let transaction = access.transaction()?;
-        let has_key = self.options.idempotency_key.is_some();
-        if transaction.has_idempotency_key() || has_key && transaction.pending_appends() > 0 {
-            let what = "a transaction with an idempotency key may contain one append only: the key identifies the whole transaction";
-            return Err(invalid(what));
-        }
-        transaction.append(&store, &self.events, self.options)?;
-        Ok(())
+        append(access, &store, &self.events, self.options)
     }
+}
+
+/// Appends events in the transaction of the statement.
+pub(super) fn append(
+    access: &mut Access<'_>,
+    store: &EventStore,
+    events: &[Event],
+    options: AppendOptions,
+) -> Result<()> {
+    let transaction = access.transaction()?;
+    let has_key = options.idempotency_key.is_some();
+    if transaction.has_idempotency_key() || has_key && transaction.pending_appends() > 0 {
+        let what = "a transaction with an idempotency key may contain one append only: the key identifies the whole transaction";
+        return Err(invalid(what));
+    }
+    transaction.append(store, events, options)?;
+    Ok(())
 }
 
 fn text(value: Value<'static>) -> Result<String> {
@@ -315,15 +326,13 @@ fn texts(value: &Value<'static>) -> Result<Vec<String>> {
     array.iter().map(item).collect()
 }
 
-/// The pairs of a JSON object of strings.
-fn metadata_of(text: &str) -> Result<Vec<(String, String)>> {
-    let wrong = || invalid("metadata is a JSON object of texts");
+/// The pairs of a JSON object of strings; `None` for other values.
+pub(super) fn metadata_of(text: &str) -> Option<Vec<(String, String)>> {
     let pair = |(key, value): (String, &str)| {
         let is_text = json::kind(value) == "string";
-        let value = json::as_text(value).filter(|_| is_text).ok_or_else(wrong)?;
-        Ok((key, value.into_owned()))
+        Some((key, json::as_text(value).filter(|_| is_text)?.into_owned()))
     };
-    json::members(text).ok_or_else(wrong)?.into_iter().map(pair).collect()
+    json::members(text)?.into_iter().map(pair).collect()
 }
 
 /// The items of `fail_if`.

@@ -15,7 +15,9 @@ use ropewalk::tables::{OwnedRow, Schema, Table, Type, Value, shown};
 use sqlparser::ast;
 
 use crate::access::row_source::Access;
-use crate::dml::write::{Returning, Written, assignments_of, change, default_value, is_default};
+use crate::dml::write::{
+    Returning, Written, assignments_of, change, column_place, default_value, is_default,
+};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::{Finder, unsupported};
 use crate::expr::arith::{order, put_identity};
@@ -58,11 +60,11 @@ pub(crate) struct Keyed {
 }
 
 /// The written row, followed by the columns of the other tables from the query.
-struct Beside<'r> {
-    row: &'r dyn Input,
-    width: usize,
-    record: &'r Record,
-    others: &'r [usize],
+pub(super) struct Beside<'r> {
+    pub(super) row: &'r dyn Input,
+    pub(super) width: usize,
+    pub(super) record: &'r Record,
+    pub(super) others: &'r [usize],
 }
 
 impl Input for Beside<'_> {
@@ -80,8 +82,24 @@ impl Input for Beside<'_> {
 /// Name of the marker column before the columns of each joined relation.
 const MARK: &str = "*relation";
 
+/// The relations of the FROM of an UPDATE.
+pub(super) fn from_of(update: &ast::Update) -> &[ast::TableWithJoins] {
+    match &update.from {
+        None => &[],
+        Some(ast::UpdateTableFromKind::BeforeSet(tables) | ast::UpdateTableFromKind::AfterSet(tables)) => {
+            tables
+        }
+    }
+}
+
+/// The key columns of a table.
+fn key_of(schema: &Schema, alias: &str) -> impl Iterator<Item = ast::Expr> {
+    let names = schema.key_columns().iter().filter_map(|place| schema.columns().get(*place));
+    names.map(move |column| column_of(alias, column.name()))
+}
+
 /// The relations of FROM or USING, by the names that refer to them.
-fn relations_of(others: &[ast::TableWithJoins]) -> Result<Vec<ast::ObjectName>> {
+pub(super) fn relations_of(others: &[ast::TableWithJoins]) -> Result<Vec<ast::ObjectName>> {
     let named = |alias: &Option<ast::TableAlias>| {
         alias.as_ref().map(|alias| ast::ObjectName::from(vec![alias.name.clone()]))
     };
@@ -106,57 +124,30 @@ fn relations_of(others: &[ast::TableWithJoins]) -> Result<Vec<ast::ObjectName>> 
 impl Planner<'_> {
     pub(crate) fn keyed_update(&mut self, update: &ast::Update) -> Result<Keyed> {
         crate::dml::write::nothing_but_an_update(update)?;
-        let others = match &update.from {
-            None => &[][..],
-            Some(
-                ast::UpdateTableFromKind::BeforeSet(tables) | ast::UpdateTableFromKind::AfterSet(tables),
-            ) => tables,
-        };
+        let others = from_of(update);
         let (table, schema, scope, alias) = self.target(&update.table)?;
         let mut exprs = Vec::new();
         let mut set: Vec<(usize, SetTo)> = Vec::new();
         let keys = schema.key_columns().len();
-        for (place, value) in assignments_of(&update.assignments, &schema)? {
+        for (place, value) in assignments_of(&update.assignments, &|name| column_place(&schema, name))? {
             if is_default(value) {
                 set.push((place, SetTo::Default));
                 continue;
             }
-            let is_literal = matches!(value, ast::Expr::Value(value)
-                if matches!(value.value, ast::Value::SingleQuotedString(_) | ast::Value::Null | ast::Value::Placeholder(_)));
-            // A parameter takes the type of the column that it is written to.
-            if let ast::Expr::Value(value) = value
-                && let ast::Value::Placeholder(name) = &value.value
-            {
-                let (index, _) = self.params.find(name)?;
-                let ty = schema.columns().get(place).map_or(Type::TEXT, |column| column.column_type());
-                self.params.settle(index, ty);
-            }
+            let ty = schema.columns().get(place).map_or(Type::TEXT, |column| column.column_type());
+            let is_literal = self.takes_type(value, ty)?;
             set.push((place, SetTo::Column { number: keys + exprs.len(), found: Type::TEXT, is_literal }));
             exprs.push(value.clone());
         }
         let shown = if update.returning.is_some() { relations_of(others)? } else { Vec::new() };
-        let query = self.key_query(
-            &update.table,
-            others,
-            update.selection.as_ref(),
-            &schema,
-            &alias,
-            (exprs, &shown),
-        )?;
+        let exprs = key_of(&schema, &alias).chain(exprs).collect();
+        let query = self.key_query(&update.table, others, update.selection.as_ref(), (exprs, &shown))?;
         for (place, to) in &mut set {
             let column = schema.columns().get(*place).ok_or_else(|| bug("a column that is set"))?;
             if let SetTo::Column { number, found, is_literal } = to {
                 *found = query.columns().get(*number).map_or(Type::TEXT, |column| column.ty);
-                let ty = column.column_type();
-                if !*is_literal && *found != ty && !allowed(*found, ty, Strength::Assignment) {
-                    let message = format!(
-                        "column \"{}\" is of type {} but expression is of type {}",
-                        column.name(),
-                        self.shown(Some(ty)),
-                        self.shown(Some(*found))
-                    );
-                    return Err(SqlError::new(state::DATATYPE_MISMATCH, message)
-                        .hint("you will need to rewrite or cast the expression"));
+                if !*is_literal {
+                    self.check_assigned((column.name(), column.column_type()), *found)?;
                 }
             }
         }
@@ -172,16 +163,40 @@ impl Planner<'_> {
         let (table, schema, scope, alias) = self.target(target)?;
         let others = delete.using.as_deref().unwrap_or_default();
         let shown = if delete.returning.is_some() { relations_of(others)? } else { Vec::new() };
-        let exprs = (Vec::new(), shown.as_slice());
-        let query = self.key_query(target, others, delete.selection.as_ref(), &schema, &alias, exprs)?;
+        let exprs = (key_of(&schema, &alias).collect(), shown.as_slice());
+        let query = self.key_query(target, others, delete.selection.as_ref(), exprs)?;
         let (returning, others) =
             self.returning_beside(delete.returning.as_deref(), scope, &query, &shown)?;
         Ok(Keyed { table, schema, query, set: None, returning, others })
     }
 
+    /// True for a value that takes the type of the column that it is written to. A parameter gets that type.
+    pub(super) fn takes_type(&mut self, value: &ast::Expr, ty: Type) -> Result<bool> {
+        let ast::Expr::Value(value) = value else { return Ok(false) };
+        if let ast::Value::Placeholder(name) = &value.value {
+            let (index, _) = self.params.find(name)?;
+            self.params.settle(index, ty);
+        }
+        Ok(matches!(
+            value.value,
+            ast::Value::SingleQuotedString(_) | ast::Value::Null | ast::Value::Placeholder(_)
+        ))
+    }
+
+    /// Rejects a value of a type that cannot be assigned to a column.
+    pub(super) fn check_assigned(&mut self, (name, ty): (&str, Type), found: Type) -> Result<()> {
+        if found == ty || allowed(found, ty, Strength::Assignment) {
+            return Ok(());
+        }
+        let (ty, found) = (self.shown(Some(ty)), self.shown(Some(found)));
+        let message = format!("column \"{name}\" is of type {ty} but expression is of type {found}");
+        Err(SqlError::new(state::DATATYPE_MISMATCH, message)
+            .hint("you will need to rewrite or cast the expression"))
+    }
+
     /// RETURNING over the target and the joined relations, whose columns follow markers in the query's
     /// result.
-    fn returning_beside(
+    pub(super) fn returning_beside(
         &mut self,
         items: Option<&[ast::SelectItem]>,
         mut scope: Scope,
@@ -224,21 +239,17 @@ impl Planner<'_> {
         Ok((table, schema, scope, alias))
     }
 
-    /// The query that selects the keys of the target, followed by `exprs`.
-    fn key_query(
+    /// The query that selects `exprs`, which begin with the key of the target, and the columns of `shown`.
+    pub(super) fn key_query(
         &mut self,
         target: &ast::TableWithJoins,
         others: &[ast::TableWithJoins],
         selection: Option<&ast::Expr>,
-        schema: &Schema,
-        alias: &str,
         (exprs, shown): (Vec<ast::Expr>, &[ast::ObjectName]),
     ) -> Result<Finder> {
         let mut query = SELECT.clone().ok_or_else(|| bug("SELECT 1"))?;
         let ast::SetExpr::Select(select) = query.body.as_mut() else { return Err(bug("SELECT 1")) };
-        let names = schema.key_columns().iter().filter_map(|place| schema.columns().get(*place));
-        let keys = names.map(|column| column_of(alias, column.name()));
-        select.projection = keys.chain(exprs).map(ast::SelectItem::UnnamedExpr).collect();
+        select.projection = exprs.into_iter().map(ast::SelectItem::UnnamedExpr).collect();
         for name in shown {
             let expr = ast::Expr::Value(ast::Value::Boolean(true).into());
             let alias = ast::Ident::with_quote('"', MARK);

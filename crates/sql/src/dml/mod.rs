@@ -4,4 +4,5 @@ pub(crate) mod append_event;
 pub(crate) mod current_of;
 pub(crate) mod keyed;
 pub(crate) mod merge;
+pub(crate) mod model;
 pub(crate) mod write;

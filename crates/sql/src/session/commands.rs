@@ -217,6 +217,7 @@ impl Session {
             | Utility::Identity(_)
             | Utility::TypeOwner(_)
             | Utility::Move(_) => self.define(&Statement::Utility(utility.clone())),
+            Utility::Projection(statement) => self.projection(statement),
             Utility::ShowAll => {
                 let rows = self.settings.all().into_iter();
                 let row = |(name, value, about): (&str, String, &str)| {

@@ -2,6 +2,7 @@
 
 use ropewalk::tables::shown;
 
+use crate::dml::model::ModelWrite;
 use crate::dml::write::{Found, Source};
 use crate::plan::{Asked, Groups, Select, Subquery};
 use crate::session::prepared::Plan;
@@ -13,12 +14,15 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
         Plan::Select(select) => of_select(select, 0, &mut lines),
         Plan::Insert(insert) => {
             lines.push(format!("Insert into {}", shown(insert.schema.name())));
-            match &insert.source {
-                Source::Values(rows) => lines.push(format!("  Values ({} rows)", rows.len())),
-                Source::Select(select) => of_select(select, 1, &mut lines),
-                Source::Whole(..) => lines.push("  Query of the query engine".into()),
-            }
+            of_source(&insert.source, &mut lines);
         }
+        Plan::Model(write) => match write.as_ref() {
+            ModelWrite::Insert(insert) => {
+                lines.push(insert.line());
+                of_source(&insert.source, &mut lines);
+            }
+            ModelWrite::Change(change) => lines.push(change.line()),
+        },
         Plan::Update(update) => of_found("Update", &update.found, &mut lines),
         Plan::Delete(delete) => of_found("Delete", &delete.found, &mut lines),
         Plan::Keyed(keyed) => lines.push(keyed.line()),
@@ -44,6 +48,14 @@ pub(crate) fn lines(plan: &Plan, subqueries: &[Subquery]) -> Vec<String> {
         of_select(&subquery.select, 1, &mut lines);
     }
     lines
+}
+
+fn of_source(source: &Source, lines: &mut Vec<String>) {
+    match source {
+        Source::Values(rows) => lines.push(format!("  Values ({} rows)", rows.len())),
+        Source::Select(select) => of_select(select, 1, lines),
+        Source::Whole(..) => lines.push("  Query of the query engine".into()),
+    }
 }
 
 fn of_found(what: &str, found: &Found, lines: &mut Vec<String>) {

@@ -9,12 +9,15 @@
 
 pub(crate) mod async_statements;
 pub(crate) mod auto_parameters;
+pub(crate) mod borrowed;
 pub(crate) mod commands;
 pub(crate) mod copy;
 pub(crate) mod cursor;
+pub(crate) mod event_statement;
 pub(crate) mod explain;
 pub(crate) mod notify;
 pub(crate) mod prepared;
+pub(crate) mod projections;
 pub(crate) mod rights;
 pub(crate) mod row_lock_retry;
 pub(crate) mod set;

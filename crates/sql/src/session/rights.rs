@@ -19,6 +19,7 @@ use crate::session::notify::NotifyCall;
 use crate::session::prepared::{has_writers, is_written_by};
 use crate::syntax::copy_statement::Direction;
 use crate::syntax::parse::Statement;
+use crate::syntax::projections::ProjectionStatement;
 use crate::syntax::statements::Utility;
 
 macro_rules! kinds {
@@ -86,10 +87,12 @@ kinds! {
     CreateSchema: "CREATE SCHEMA.",
     CreateSequence: "CREATE SEQUENCE.",
     CreateType: "CREATE TYPE.",
+    CreateProjection: "CREATE PROJECTION.",
     AlterTable: "ALTER TABLE.",
     AlterSchema: "ALTER SCHEMA.",
     AlterSequence: "ALTER SEQUENCE.",
     AlterType: "ALTER TYPE.",
+    AlterProjection: "ALTER PROJECTION.",
     SetSchema: "ALTER ... SET SCHEMA.",
     Comment: "COMMENT ON.",
     Drop: "DROP of any object.",
@@ -117,6 +120,11 @@ impl StatementKind {
                 Utility::Fetch(fetch) if fetch.moves => Self::Move,
                 Utility::Fetch(_) => Self::Fetch,
                 Utility::Comment { .. } => Self::Comment,
+                Utility::Projection(statement) => match **statement {
+                    ProjectionStatement::Create { .. } => Self::CreateProjection,
+                    ProjectionStatement::Alter { .. } => Self::AlterProjection,
+                    ProjectionStatement::Drop { .. } => Self::Drop,
+                },
             }),
         }
     }
@@ -138,6 +146,7 @@ impl StatementKind {
             K::CreateTable | K::CreateTableAs | K::CreateView | K::CreateIndex => Rights::ADMIN,
             K::CreateSchema | K::CreateSequence | K::CreateType => Rights::ADMIN,
             K::AlterTable | K::AlterSchema | K::AlterSequence | K::AlterType => Rights::ADMIN,
+            K::CreateProjection | K::AlterProjection => Rights::ADMIN,
             K::SetSchema | K::Comment | K::Drop | K::Truncate => Rights::ADMIN,
         }
     }
@@ -221,7 +230,8 @@ impl Session {
     }
 
     /// Runs further statements for the user `name` with these rights. A new session has every right. Unless
-    /// the user has the right `admin`, the rules of collections apply to what the session reads.
+    /// the user has the right `admin`, the rules of collections apply to what the session reads
+    /// and writes.
     pub fn act_for(&mut self, rights: Rights, name: &str) {
         let caller = (!rights.admin).then(|| {
             let mut auth = Writer::new();

@@ -163,6 +163,7 @@ impl Session {
             Ok(open) => {
                 open.has_run = true;
                 open.transaction.begin_statement();
+                open.transaction.documents().act_for(None);
                 let done = work(&mut open.transaction);
                 open.savepoints.resize(open.transaction.savepoints(), None);
                 let (depth, seq) = (open.savepoints.len(), open.transaction.rests_on());

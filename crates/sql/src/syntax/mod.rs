@@ -7,6 +7,7 @@ pub(crate) mod dialect;
 pub(crate) mod names;
 pub(crate) mod overriding;
 pub(crate) mod parse;
+pub(crate) mod projections;
 pub(crate) mod row_locks;
 pub(crate) mod squeezing;
 pub(crate) mod statements;

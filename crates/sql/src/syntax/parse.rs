@@ -264,6 +264,18 @@ fn without_only(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     out
 }
 
+/// True for the first tokens of CREATE PROJECTION.
+fn is_projection(part: &[TokenWithSpan]) -> bool {
+    let words = part.iter().filter_map(|token| match &token.token {
+        Token::Whitespace(_) => None,
+        Token::Word(word) if word.quote_style.is_none() => Some(word.value.to_ascii_lowercase()),
+        _ => Some(String::new()),
+    });
+    let words: Vec<String> = words.take(4).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    matches!(words.as_slice(), ["create", "projection", ..] | ["create", "or", "replace", "projection"])
+}
+
 /// Estimated bytes of the plan of a text.
 pub(crate) fn bytes_of_plan(text: &str) -> u64 {
     let tokens = crate::syntax::squeezing::count(text) as u64;
@@ -287,11 +299,21 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>> {
     check_chains(&tokens)?;
     let mut statements = Vec::new();
     let mut part: Vec<TokenWithSpan> = Vec::new();
-    for token in tokens.into_iter().chain([TokenWithSpan::wrap(Token::SemiColon)]) {
-        if token.token != Token::SemiColon {
+    let mut depth = 0_usize;
+    let last = tokens.len();
+    for (place, token) in tokens.into_iter().chain([TokenWithSpan::wrap(Token::SemiColon)]).enumerate() {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        // The statements of a projection are in parentheses.
+        let ends = token.token == Token::SemiColon && (depth == 0 || place == last || !is_projection(&part));
+        if !ends {
             part.push(token);
             continue;
         }
+        depth = 0;
         let part = std::mem::take(&mut part);
         if part.iter().all(|token| matches!(token.token, Token::Whitespace(_))) {
             continue;

@@ -12,6 +12,7 @@ use crate::syntax::copy_statement::{Copied, CopyStatement, Direction};
 use crate::syntax::cursor_syntax;
 use crate::syntax::cursor_syntax::{Declare, Fetch};
 use crate::syntax::dialect::Bounded;
+use crate::syntax::projections::{self, ProjectionStatement};
 
 /// A utility statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +37,7 @@ pub(crate) enum Utility {
     Merge(Box<MergeStatement>),
     Declare(Declare),
     Fetch(Fetch),
+    Projection(Box<ProjectionStatement>),
     /// COMMENT ON; without a text the comment is removed.
     Comment {
         on: Commented,
@@ -149,6 +151,7 @@ impl Utility {
             Self::Declare(_) => "DECLARE CURSOR",
             Self::Fetch(Fetch { moves: true, .. }) => "MOVE",
             Self::Fetch(_) => "FETCH",
+            Self::Projection(statement) => statement.command(),
         }
     }
 }
@@ -170,6 +173,12 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
         Some("vacuum") => vacuum(&mut words, "VACUUM")?,
         Some("analyze" | "analyse") => vacuum(&mut words, "ANALYZE")?,
         Some("lock") => lock(&mut words)?,
+        Some("create") if words.are(&["projection"]) => projection(projections::create(&mut words, false)?),
+        Some("create") if words.are(&["or", "replace", "projection"]) => {
+            projection(projections::create(&mut words, true)?)
+        }
+        Some("alter") if words.are(&["projection"]) => projection(projections::alter(&mut words)?),
+        Some("drop") if words.are(&["projection"]) => projection(projections::drop(&mut words)?),
         Some("create") if words.are(&["sequence"]) => sequence(&mut words, false)?,
         Some("alter") if words.are(&["sequence"]) => sequence(&mut words, true)?,
         Some("alter") if words.are(&["type"]) => match type_owner(&mut words) {
@@ -190,6 +199,10 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Utility>> {
     };
     words.end()?;
     Ok(Some(utility))
+}
+
+fn projection(statement: ProjectionStatement) -> Utility {
+    Utility::Projection(Box::new(statement))
 }
 
 /// Reorders the options of identity columns as the parser expects them; SEQUENCE NAME is dropped, as the
@@ -278,7 +291,7 @@ impl<'t> Words<'t> {
         if self.are(words) { Ok(()) } else { Err(self.error()) }
     }
 
-    fn is(&mut self, token: &Token) -> bool {
+    pub(crate) fn is(&mut self, token: &Token) -> bool {
         let found = self.peek() == Some(token);
         self.place += usize::from(found);
         found
@@ -308,12 +321,12 @@ impl<'t> Words<'t> {
     }
 
     /// The name of a relation.
-    fn relation(&mut self) -> Result<String> {
+    pub(crate) fn relation(&mut self) -> Result<String> {
         let parts = self.dotted()?;
         relation_of(&parts)
     }
 
-    fn string(&mut self) -> Result<String> {
+    pub(crate) fn string(&mut self) -> Result<String> {
         let text = match self.peek() {
             Some(Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text)) => text.clone(),
             Some(Token::DollarQuotedString(text)) => text.value.clone(),
@@ -346,8 +359,8 @@ impl<'t> Words<'t> {
         Ok(names)
     }
 
-    /// Parses the contents of parentheses as a query.
-    fn query(&mut self) -> Result<ast::Query> {
+    /// Takes parentheses and returns the tokens in them.
+    pub(crate) fn enclosed(&mut self) -> Result<&'t [&'t Token]> {
         self.expect_token(&Token::LParen)?;
         let start = self.place;
         let mut depth = 1;
@@ -360,8 +373,12 @@ impl<'t> Words<'t> {
             }
             self.place += 1;
         }
-        let inner = self.tokens.get(start..self.place - 1).unwrap_or_default();
-        Self::parsed(inner, "COPY")
+        Ok(self.tokens.get(start..self.place - 1).unwrap_or_default())
+    }
+
+    /// Parses the contents of parentheses as a query.
+    fn query(&mut self) -> Result<ast::Query> {
+        Self::parsed(self.enclosed()?, "COPY")
     }
 
     /// Parses the remaining tokens as a query.

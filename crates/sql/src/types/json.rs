@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ropewalk::tables::Value;
+use ropewalk::tables::{Value, json_error};
 
 fn skip_space(text: &str) -> &str {
     text.trim_start_matches([' ', '\t', '\n', '\r'])
@@ -49,6 +49,20 @@ fn value(text: &str) -> Option<(&str, &str)> {
             text.split_at_checked(end)
         }
     }
+}
+
+/// The data of an event as JSON; NULL when it is not JSON.
+pub(crate) fn of_data(data: &[u8]) -> Value<'_> {
+    match std::str::from_utf8(data) {
+        Ok(text) if !text.is_empty() && json_error(text).is_none() => Value::json(text),
+        _ => Value::Null,
+    }
+}
+
+/// The metadata of an event as a JSON object.
+pub(crate) fn of_metadata<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Value<'static> {
+    let parts: Vec<String> = pairs.map(|(key, value)| format!("{}:{}", quoted(key), quoted(value))).collect();
+    Value::json(format!("{{{}}}", parts.join(",")))
 }
 
 /// The text as a JSON string literal.

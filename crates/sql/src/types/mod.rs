@@ -5,6 +5,7 @@ pub(crate) mod datetime;
 pub(crate) mod executor;
 pub(crate) mod interval;
 pub(crate) mod json;
+pub(crate) mod json_bson;
 pub(crate) mod names;
 pub(crate) mod outcome;
 pub(crate) mod settings;

@@ -44,6 +44,8 @@ pub struct Settings {
     pub zone: Zone,
     /// The executor of queries: a testing aid. By default the planner chooses.
     pub executor: Executor,
+    /// Tables that statements use in place of others, by stored name. None.
+    pub redirects: BTreeMap<String, String>,
     /// Other variables that were set, by name; use SET to change them.
     pub others: BTreeMap<String, String>,
 }
@@ -64,6 +66,7 @@ impl Default for Settings {
             number: 1,
             zone: Zone::UTC,
             executor: Executor::Auto,
+            redirects: BTreeMap::new(),
             others: BTreeMap::new(),
         }
     }

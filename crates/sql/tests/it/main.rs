@@ -13,6 +13,7 @@ mod fuzzing;
 mod golden;
 mod logic;
 mod models;
+mod models_written;
 mod one_commit;
 mod order;
 mod random;

@@ -337,7 +337,7 @@ fn one_statement_reads_all_models_at_one_snapshot() {
 }
 
 #[test]
-fn writes_to_read_only_models_fail_with_a_hint() {
+fn statements_that_models_do_not_take_fail_with_a_hint() {
     let db = Database::in_memory().unwrap();
     let mut session = Session::new(db.clone());
     db.events("default").unwrap().append(&[order(1)], None).unwrap();
@@ -352,10 +352,9 @@ fn writes_to_read_only_models_fail_with_a_hint() {
     load.append(&batch).unwrap();
     session.execute("CREATE TABLE t (a int PRIMARY KEY)", &[]).unwrap();
     for (sql, name, hint) in [
-        ("INSERT INTO events (type) VALUES ('x')", "events", "append_event('type', ARRAY['tag'], 'data');"),
-        ("INSERT INTO events.other SELECT 1", "events.other", "store => '...'"),
         ("UPDATE events SET type = 'x'", "events", "append_event"),
-        ("DELETE FROM events WHERE position = 1", "events", "events stay as they are"),
+        ("UPDATE events.other SET type = 'x'", "events.other", "append_event"),
+        ("DELETE FROM events WHERE position = 1", "events", "events never change"),
         ("DELETE FROM events USING t WHERE t.a = position", "events", "append_event"),
         (
             "MERGE INTO events e USING t ON t.a = e.position WHEN MATCHED THEN DELETE",
@@ -369,20 +368,42 @@ fn writes_to_read_only_models_fail_with_a_hint() {
         ("DROP TABLE events", "events", "append_event"),
         ("ALTER TABLE events ADD COLUMN a int", "events", "append_event"),
         ("CREATE INDEX ON events (type)", "events", "append_event"),
-        ("DELETE FROM shop.users", "shop.users", "MongoDB"),
-        ("INSERT INTO shop.users VALUES ('bob', '{}')", "shop.users", "HTTP"),
+        (
+            "WITH gone AS (DELETE FROM shop.users RETURNING 1) SELECT * FROM gone",
+            "shop.users",
+            "not part of WITH",
+        ),
+        (
+            "WITH new AS (INSERT INTO shop.users (doc) VALUES ('{}') RETURNING 1) SELECT * FROM new",
+            "shop.users",
+            "not part of WITH",
+        ),
+        (
+            "MERGE INTO shop.users u USING t ON false WHEN NOT MATCHED THEN DO NOTHING",
+            "shop.users",
+            "INSERT, UPDATE and DELETE",
+        ),
+        ("COPY shop.users (doc) FROM STDIN", "shop.users", "INSERT, UPDATE and DELETE"),
         ("TRUNCATE t, shop.users", "shop.users", "MongoDB"),
-        ("UPDATE metrics.load SET value = 2", "metrics.load", "remote write"),
+        ("UPDATE metrics.load SET value = 2", "metrics.load", "Prometheus API"),
+        ("DELETE FROM metrics.load", "metrics.load", "samples never change"),
+        ("COPY metrics.load (value) FROM STDIN", "metrics.load", "INSERT"),
     ] {
         let error = session.execute(sql, &[]).unwrap_err();
         assert_eq!(error.state.0, "0A000", "{sql}: {error}");
-        assert_eq!(error.message, format!("relation \"{name}\" is read-only in SQL"), "{sql}");
+        assert_eq!(error.message, format!("this statement cannot write relation \"{name}\""), "{sql}");
         assert!(error.hint.as_ref().is_some_and(|found| found.contains(hint)), "{sql}: {:?}", error.hint);
     }
     // Relations that do not exist are reported as such.
-    for sql in
-        ["DELETE FROM shop.nobody", "INSERT INTO nowhere VALUES (1)", "UPDATE metrics.none SET value = 1"]
-    {
+    for sql in [
+        "DELETE FROM shop.nobody",
+        "UPDATE shop.nobody SET doc = doc",
+        "INSERT INTO shop.nobody VALUES ('x', '{}')",
+        "INSERT INTO public.nobody (doc) VALUES ('{}')",
+        "INSERT INTO pg_catalog.nobody (doc) VALUES ('{}')",
+        "INSERT INTO nowhere VALUES (1)",
+        "UPDATE metrics.none SET value = 1",
+    ] {
         assert_eq!(session.execute(sql, &[]).unwrap_err().state.0, "42P01", "{sql}");
     }
     // A table with the same name takes precedence.

@@ -28,6 +28,8 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
             ("WITH x AS (SELECT * FROM t) SELECT * FROM x", READ),
             ("SELECT v FROM t UNION SELECT v FROM t", READ),
             ("SELECT relname FROM pg_class", READ),
+            ("SELECT * FROM ropewalk_projections", READ),
+            ("SELECT * FROM ropewalk_parked_events", READ),
             ("SELECT 't'::regclass", READ),
             ("SELECT * FROM events", READ),
             ("SELECT * FROM metrics.load", READ),
@@ -78,16 +80,29 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
             ("INSERT INTO t VALUES (1, 8) ON CONFLICT DO NOTHING", BOTH),
             ("INSERT INTO t VALUES (1, 8) ON CONFLICT (id) DO UPDATE SET v = t.v + 1", BOTH),
             ("SELECT nextval('sq'); INSERT INTO t VALUES (8, currval('sq'))", BOTH),
+            ("INSERT INTO shop.docs (doc) VALUES ('{}')", APPEND),
+            ("INSERT INTO shop.fresh (doc) VALUES ('{}')", APPEND),
+            ("INSERT INTO shop.docs (_id, doc) VALUES ('a', '{}') RETURNING doc", BOTH),
+            ("INSERT INTO shop.docs (_id, doc) VALUES ('a', '{}') ON CONFLICT DO NOTHING", BOTH),
+            ("INSERT INTO shop.docs (doc) SELECT '{}'::json FROM t", BOTH),
+            ("INSERT INTO metrics.load (value) VALUES (1)", APPEND),
+            ("INSERT INTO metrics.load (value) VALUES (1) RETURNING value", BOTH),
+            ("INSERT INTO events (type) VALUES ('A')", APPEND),
+            ("INSERT INTO events.other (type) SELECT type FROM events", BOTH),
         ],
         K::Update => &[
             ("UPDATE t SET v = 0", BOTH),
             ("UPDATE t SET v = v RETURNING *", BOTH),
             ("UPDATE t SET v = o.v FROM t o WHERE o.id = t.id", BOTH),
+            ("UPDATE shop.docs SET doc = doc", BOTH),
+            ("UPDATE shop.docs SET doc = '{}' WHERE _id = 'x' RETURNING _id", BOTH),
         ],
         K::Delete => &[
             ("DELETE FROM t", BOTH),
             ("DELETE FROM t WHERE id = 1 RETURNING v", BOTH),
             ("DELETE FROM t USING t o WHERE o.id = t.id", BOTH),
+            ("DELETE FROM shop.docs", BOTH),
+            ("DELETE FROM shop.docs USING t WHERE t.id = 1 RETURNING doc", BOTH),
         ],
         K::Merge => &[(
             "MERGE INTO texts USING (SELECT doc FROM shop.docs) s ON false \
@@ -150,6 +165,15 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
         K::CreateSchema => &[("CREATE SCHEMA n", ADMIN)],
         K::CreateSequence => &[("CREATE SEQUENCE n", ADMIN)],
         K::CreateType => &[("CREATE TYPE n AS ENUM ('a')", ADMIN)],
+        K::CreateProjection => &[(
+            "CREATE PROJECTION p FROM EVENTS s ON 'A' DO (INSERT INTO t VALUES (event.position, 1))",
+            ADMIN,
+        )],
+        K::AlterProjection => &[(
+            "CREATE PROJECTION p FROM EVENTS s ON 'A' DO (INSERT INTO t VALUES (event.position, 1)); \
+             ALTER PROJECTION p PAUSE",
+            ADMIN,
+        )],
         K::AlterTable => &[("ALTER TABLE t ADD COLUMN n int", ADMIN)],
         K::AlterSchema => &[("CREATE SCHEMA n; ALTER SCHEMA n RENAME TO m", ADMIN)],
         K::AlterSequence => &[("ALTER SEQUENCE sq RESTART", ADMIN)],
@@ -161,6 +185,7 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
             ("DROP VIEW plain", ADMIN),
             ("DROP INDEX IF EXISTS n", ADMIN),
             ("CREATE SEQUENCE n; DROP SEQUENCE n", ADMIN),
+            ("DROP PROJECTION IF EXISTS n", ADMIN),
         ],
         K::Truncate => &[("TRUNCATE t", ADMIN)],
     }

@@ -1,6 +1,6 @@
 //! Creates, empties, renames and drops tables.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::catalog::{name_key, table_key};
@@ -110,6 +110,80 @@ impl TablesTx<'_> {
         Ok(table)
     }
 
+    /// Creates an empty table with the definition of another one.
+    ///
+    /// Its identity columns count from their start. Tables that refer to the other one do not refer to it.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`]; as [`TablesTx::create_table`].
+    pub fn create_table_like(&mut self, like: &str, name: &str) -> Result<Table, TablesError> {
+        self.ddl(|tx| {
+            check_kept_name("table", name)?;
+            if tx.find(name)?.is_some() {
+                return Err(TablesError::Duplicate { kind: "table", name: name.to_owned() });
+            }
+            let schema = tx.known(like)?;
+            tx.guard_schema(&schema);
+            let mut parts = schema.parts.clone();
+            let old = std::mem::replace(&mut parts.id, tx.new_object()?);
+            (parts.version, parts.name, parts.referenced_by) = (1, name.to_owned(), Vec::new());
+            // The copy has no rows in older layouts.
+            parts.layouts.drain(..parts.layouts.len().saturating_sub(1));
+            parts.indexes.iter_mut().for_each(|index| index.ready = true);
+            tx.renew_objects(&mut parts)?;
+            if parts.rowid.is_some() {
+                parts.rowid = Some(tx.new_object()?);
+            }
+            tx.restart_identities(&mut parts)?;
+            for foreign in &mut parts.foreign_keys {
+                if foreign.parent == old {
+                    foreign.parent = parts.id;
+                }
+            }
+            let parents: BTreeSet<u32> = parts.foreign_keys.iter().map(|foreign| foreign.parent).collect();
+            for parent in parents {
+                if parent == parts.id {
+                    parts.referenced_by.push(parts.id);
+                } else {
+                    let mut parent = tx.schema_by_id(parent)?.parts.clone();
+                    parent.referenced_by.push(parts.id);
+                    tx.put_parts(parent, false)?;
+                }
+            }
+            let catalog = tx.spaces().catalog;
+            tx.kv.guard_key(catalog, &name_key(name));
+            tx.kv.put(catalog, &name_key(name), &parts.id.to_le_bytes());
+            let table = Table::new(&tx.tables.model, parts.id, name);
+            tx.put_parts(parts, true)?;
+            Ok(table)
+        })
+    }
+
+    /// Gives a definition new, empty objects for its rows and indexes.
+    fn renew_objects(&mut self, parts: &mut Parts) -> Result<(), TablesError> {
+        parts.rows = self.new_object()?;
+        let mut renewed = HashMap::new();
+        for index in &mut parts.indexes {
+            let object = self.new_object()?;
+            renewed.insert(index.object, object);
+            index.object = object;
+        }
+        for foreign in &mut parts.foreign_keys {
+            foreign.index = renewed.get(&foreign.index).copied().unwrap_or(foreign.index);
+        }
+        Ok(())
+    }
+
+    /// Gives the identity columns new sequences; returns the old ones.
+    fn restart_identities(&mut self, parts: &mut Parts) -> Result<Vec<u32>, TablesError> {
+        let mut old = Vec::new();
+        for (_, sequence) in parts.columns.iter_mut().filter_map(|column| column.identity.as_mut()) {
+            let (steps, ..) = self.tables.sequence(*sequence)?;
+            old.push(std::mem::replace(sequence, self.tables.new_sequence(steps)?));
+        }
+        Ok(old)
+    }
+
     /// Rejects the drop of a table that other tables refer to.
     fn not_referenced(&mut self, schema: &Schema) -> Result<(), TablesError> {
         let other = schema.parts.referenced_by.iter().find(|id| **id != schema.id());
@@ -202,22 +276,9 @@ impl TablesTx<'_> {
     fn empty(&mut self, schema: &Schema, restart_identity: bool) -> Result<(), TablesError> {
         let mut parts = schema.parts.clone();
         let old: Vec<u32> = parts.objects().collect();
-        parts.rows = self.new_object()?;
-        let mut renewed = HashMap::new();
-        for index in &mut parts.indexes {
-            let object = self.new_object()?;
-            renewed.insert(index.object, object);
-            index.object = object;
-        }
-        for foreign in &mut parts.foreign_keys {
-            foreign.index = renewed.get(&foreign.index).copied().unwrap_or(foreign.index);
-        }
+        self.renew_objects(&mut parts)?;
         if restart_identity {
-            let mut gone = Vec::new();
-            for (_, sequence) in parts.columns.iter_mut().filter_map(|column| column.identity.as_mut()) {
-                let (steps, ..) = self.tables.sequence(*sequence)?;
-                gone.push(std::mem::replace(sequence, self.tables.new_sequence(steps)?));
-            }
+            let gone = self.restart_identities(&mut parts)?;
             self.drop_sequences(gone);
         }
         self.put_parts(parts, false)?;

@@ -49,6 +49,20 @@ pub struct Metrics {
     pub(crate) subscriptions: AtomicI64,
     pub(crate) reads: AtomicI64,
     configuration: Configuration,
+    sources: RwLock<Vec<Source>>,
+}
+
+/// Computes gauges when the metrics are rendered.
+type Source = Box<dyn Fn(&Database) -> Vec<Gauge> + Send + Sync>;
+
+/// A gauge of another part of the server.
+pub struct Gauge {
+    /// Name of the metric.
+    pub name: &'static str,
+    /// Description for people.
+    pub help: &'static str,
+    /// Labels and value of each row.
+    pub rows: Vec<(Vec<(&'static str, String)>, f64)>,
 }
 
 /// State of a configuration that can be reloaded.
@@ -141,6 +155,11 @@ impl Metrics {
         Requests(Arc::new(operation))
     }
 
+    /// Adds gauges that `source` computes whenever the metrics are rendered.
+    pub fn add_source(&self, source: impl Fn(&Database) -> Vec<Gauge> + Send + Sync + 'static) {
+        self.sources.write().unwrap_or_else(|held| held.into_inner()).push(Box::new(source));
+    }
+
     /// Records the result of reloading a configuration.
     pub fn config_read(&self, ok: bool) {
         if ok {
@@ -196,6 +215,9 @@ impl Metrics {
                 "When prometheus.config was last read well.",
                 read_ms as f64 / 1000.0,
             );
+        }
+        for source in self.sources.read().unwrap_or_else(|held| held.into_inner()).iter() {
+            source(db).iter().for_each(|gauge| text.gauge(gauge));
         }
         engine(&mut text, db);
         text.0
@@ -294,6 +316,18 @@ impl Text {
         };
     }
 
+    fn gauge(&mut self, gauge: &Gauge) {
+        self.head(gauge.name, "gauge", gauge.help);
+        for (labels, value) in &gauge.rows {
+            let label = |(name, value): &(&str, String)| {
+                let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+                format!("{name}=\"{value}\"")
+            };
+            let labels: Vec<String> = labels.iter().map(label).collect();
+            self.row(gauge.name, &labels.join(","), *value);
+        }
+    }
+
     fn one(&mut self, name: &str, kind: &str, help: &str, value: f64) {
         self.head(name, kind, help);
         self.row(name, "", value);
@@ -321,6 +355,16 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn gauges_of_other_parts_are_rendered_with_escaped_labels() {
+        let db = Database::in_memory().unwrap();
+        let metrics = Metrics::default();
+        let rows = vec![(vec![("name", "a\"\\".to_owned())], 2.0)];
+        metrics.add_source(move |_| vec![Gauge { name: "x", help: "An x.", rows: rows.clone() }]);
+        let text = metrics.render(&db);
+        assert!(text.contains("# TYPE x gauge\nx{name=\"a\\\"\\\\\"} 2\n"), "{text}");
     }
 
     #[test]

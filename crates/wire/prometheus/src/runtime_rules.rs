@@ -51,7 +51,7 @@ impl Drops {
 
     /// True when one of the rules matches the series.
     pub(crate) fn drops(&self, labels: LabelsRef<'_>) -> bool {
-        let means = |matcher: &Matcher| matcher.matches(labels.get(matcher.name()).unwrap_or_default());
+        let means = |matcher: &Matcher| matcher.matches(labels.get(matcher.name()));
         self.rules.iter().any(|(_, matchers)| matchers.iter().all(means))
     }
 }

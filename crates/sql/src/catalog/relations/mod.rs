@@ -10,7 +10,7 @@ use ropewalk::tables::{Array, Interval, Scalar, Value, schema_and_name};
 use crate::access::cursors::CursorShape;
 use crate::catalog::{
     BTREE, Catalog, DATABASE, DATABASE_OWNER, HEAP, INFORMATION_SCHEMA, IndexOf, OWNER, PG_CATALOG, PUBLIC,
-    Relation, SequenceOf, ViewOf, information, show, table_oid,
+    Relation, SequenceOf, ViewOf, information, projections, show, table_oid,
 };
 use crate::expr::Record;
 use crate::syntax::names::own;
@@ -252,7 +252,7 @@ relations! {
 
 /// All relations of all catalogs.
 pub(crate) fn all() -> impl Iterator<Item = &'static Relation> {
-    RELATIONS.iter().chain(information::RELATIONS)
+    RELATIONS.iter().chain(information::RELATIONS).chain(projections::RELATIONS)
 }
 
 /// An array of smallint.

@@ -25,9 +25,10 @@ use crate::types::outcome::ResultColumn;
 
 pub(crate) use chain::{Chain, writes};
 pub(crate) use plan::{
-    assignments_of, column_place, is_default, nothing_but_a_delete, nothing_but_an_update,
+    Targets, assignments_of, column_place, is_default, nothing_but_a_delete, nothing_but_an_insert,
+    nothing_but_an_update,
 };
-pub(crate) use run::{Written, change, changes, default_value};
+pub(crate) use run::{Proposed, Written, change, changes, default_value};
 
 /// RETURNING.
 pub(crate) struct Returning {

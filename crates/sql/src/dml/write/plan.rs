@@ -20,7 +20,7 @@ use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::{Finder, may_serve};
 use crate::expr::cast::Strength;
 use crate::expr::{Expr, bug};
-use crate::plan::bind::scope::Scope;
+use crate::plan::bind::scope::{Scope, columns_of};
 use crate::plan::bind::{Binder, Typed};
 use crate::plan::{Planner, Select, alias_of, nothing_else, split};
 use crate::syntax::names::{folded, in_full, parts};
@@ -49,9 +49,10 @@ enum Rows {
 }
 
 /// The target columns of an INSERT.
-struct Targets<'s> {
-    schema: &'s Schema,
-    places: Vec<usize>,
+pub(crate) struct Targets<'s> {
+    /// The columns of the relation.
+    columns: Vec<(&'s str, Type)>,
+    pub(crate) places: Vec<usize>,
     /// The statement lists them, so each of them needs a value.
     are_listed: bool,
     /// Columns whose default is the current local time.
@@ -61,9 +62,20 @@ struct Targets<'s> {
 impl<'s> Targets<'s> {
     /// The listed columns; without a list all columns of the table.
     fn find(listed: &[ast::ObjectName], schema: &'s Schema, locals: Vec<(usize, Expr)>) -> Result<Self> {
+        let columns = schema.columns().iter().map(|column| (column.name(), column.column_type())).collect();
+        let targets = Self::of(listed, columns, &|column| column_place(schema, column))?;
+        Ok(Self { locals, ..targets })
+    }
+
+    /// The columns that `place` finds for the listed names; without a list all of `columns`.
+    pub(crate) fn of(
+        listed: &[ast::ObjectName],
+        columns: Vec<(&'s str, Type)>,
+        place: &dyn Fn(&ast::ObjectName) -> Result<usize>,
+    ) -> Result<Self> {
         let mut places = Vec::new();
         for column in listed {
-            let place = column_place(schema, column)?;
+            let place = place(column)?;
             if places.contains(&place) {
                 let message = format!("column \"{column}\" specified more than once");
                 return Err(SqlError::new(state::DUPLICATE_COLUMN, message));
@@ -72,9 +84,13 @@ impl<'s> Targets<'s> {
         }
         let are_listed = !places.is_empty();
         if !are_listed {
-            places = (0..schema.columns().len()).collect();
+            places = (0..columns.len()).collect();
         }
-        Ok(Self { schema, places, are_listed, locals })
+        Ok(Self { columns, places, are_listed, locals: Vec::new() })
+    }
+
+    fn column(&self, place: usize) -> Result<(&'s str, Type)> {
+        self.columns.get(place).copied().ok_or_else(|| bug("a column beyond its relation"))
     }
 
     /// Rejects a row with too many values, or too few.
@@ -95,7 +111,7 @@ pub(crate) fn is_default(expr: &ast::Expr) -> bool {
 }
 
 /// Rejects clauses that the planner of INSERT does not support.
-fn nothing_but_an_insert(insert: &ast::Insert) -> Result<()> {
+pub(crate) fn nothing_but_an_insert(insert: &ast::Insert) -> Result<()> {
     let empty = INSERT.as_ref();
     let mut rest = insert.clone();
     if let Some(empty) = empty {
@@ -159,16 +175,26 @@ impl Planner<'_> {
         scope: &Scope,
         clause: &'static str,
     ) -> Result<Given> {
+        let column = schema.columns().get(place).ok_or_else(|| bug("a column beyond its table"))?;
+        self.given_for(expr, (column.name(), column.column_type()), scope, clause)
+    }
+
+    /// Binds a value for a column with this name and type.
+    fn given_for(
+        &mut self,
+        expr: &ast::Expr,
+        column: (&str, Type),
+        scope: &Scope,
+        clause: &'static str,
+    ) -> Result<Given> {
         if is_default(expr) {
             return Ok(Given::Default);
         }
         let typed = Binder::new(self, scope, clause).bind(expr)?;
-        self.assigned(typed, schema, place, scope).map(Given::Expr)
+        self.assigned(typed, column, scope).map(Given::Expr)
     }
 
-    fn assigned(&mut self, typed: Typed, schema: &Schema, place: usize, scope: &Scope) -> Result<Expr> {
-        let column = schema.columns().get(place).ok_or_else(|| bug("a column beyond its table"))?;
-        let ty = column.column_type();
+    pub(crate) fn assigned(&mut self, typed: Typed, (name, ty): (&str, Type), scope: &Scope) -> Result<Expr> {
         let found = typed.ty;
         let settled = Binder::new(self, scope, "a value").settle(typed, ty, Strength::Assignment);
         settled.map_err(|error| {
@@ -176,8 +202,7 @@ impl Planner<'_> {
                 return error;
             }
             let message = format!(
-                "column \"{}\" is of type {} but expression is of type {}",
-                column.name(),
+                "column \"{name}\" is of type {} but expression is of type {}",
                 self.shown(Some(ty)),
                 self.shown(found)
             );
@@ -233,7 +258,7 @@ impl Planner<'_> {
     }
 
     /// Plans the rows of an INSERT. Returns them with the number of values in each.
-    fn insert_source(
+    pub(crate) fn insert_source(
         &mut self,
         query: Option<&ast::Query>,
         targets: &Targets<'_>,
@@ -273,7 +298,7 @@ impl Planner<'_> {
             let given: Result<Vec<Given>> = (row.content.iter().zip(&targets.places))
                 .map(|(expr, place)| match targets.locals.iter().find(|(local, _)| local == place) {
                     Some((_, now)) if is_default(expr) => Ok(Given::Expr(now.clone())),
-                    _ => self.given(expr, targets.schema, *place, &nothing, "VALUES"),
+                    _ => self.given_for(expr, targets.column(*place)?, &nothing, "VALUES"),
                 })
                 .collect();
             rows.push(given?);
@@ -297,14 +322,14 @@ impl Planner<'_> {
         let nothing = Scope::default();
         let mut types = Vec::new();
         for (number, (column, place)) in planned.columns().iter().zip(&targets.places).enumerate() {
-            let ty = targets.schema.columns().get(*place).map_or(Type::TEXT, |c| c.column_type());
+            let target = targets.column(*place)?;
             let is_open = is_open(query, number);
             if !is_open {
                 // Checks only that the column can be assigned; the cast is applied to the values.
                 let typed = Typed::new(Expr::Column(0), column.ty);
-                self.assigned(typed, targets.schema, *place, &nothing)?;
+                self.assigned(typed, target, &nothing)?;
             }
-            types.push((ty, is_open || ty != column.ty));
+            types.push((target.1, is_open || target.1 != column.ty));
         }
         Ok((Source::Whole(planned, types), width))
     }
@@ -319,7 +344,7 @@ impl Planner<'_> {
             // A literal in the select list was bound as text; it can still take the type of the column.
             let literal = matches!(expr, Expr::Const(Value::Text(_) | Value::Null));
             let typed = Typed { expr, ty: (!literal).then_some(column.ty) };
-            output.push(self.assigned(typed, targets.schema, *place, &nothing)?);
+            output.push(self.assigned(typed, targets.column(*place)?, &nothing)?);
         }
         select.output = output;
         Ok((Source::Select(select), width))
@@ -411,7 +436,7 @@ impl Planner<'_> {
                         .hint("for example, ON CONFLICT (column_name)"));
                 }
                 let mut both = scope.clone();
-                both.add_qualified("excluded", schema)?;
+                both.add_qualified("excluded", columns_of(schema))?;
                 let set = self.assignments(&update.assignments, schema, &both)?;
                 let filter = match &update.selection {
                     None => None,
@@ -430,7 +455,7 @@ impl Planner<'_> {
         scope: &Scope,
     ) -> Result<Vec<(usize, Given)>> {
         let mut set: Vec<(usize, Given)> = Vec::new();
-        for (place, value) in assignments_of(assignments, schema)? {
+        for (place, value) in assignments_of(assignments, &|name| column_place(schema, name))? {
             set.push((place, self.given(value, schema, place, scope, "UPDATE")?));
         }
         Ok(set)
@@ -519,10 +544,10 @@ pub(crate) fn column_place(schema: &Schema, name: &ast::ObjectName) -> Result<us
     }
 }
 
-/// The columns that an UPDATE sets, by place, and their expressions.
+/// The columns that an UPDATE sets, by the places that `place` finds, and their expressions.
 pub(crate) fn assignments_of<'a>(
     assignments: &'a [ast::Assignment],
-    schema: &Schema,
+    place: &dyn Fn(&ast::ObjectName) -> Result<usize>,
 ) -> Result<Vec<(usize, &'a ast::Expr)>> {
     let mut set: Vec<(usize, &ast::Expr)> = Vec::new();
     for assignment in assignments {
@@ -538,7 +563,7 @@ pub(crate) fn assignments_of<'a>(
             _ => return Err(unsupported(assignment)),
         };
         for (name, value) in names.iter().zip(values) {
-            let place = column_place(schema, name)?;
+            let place = place(name)?;
             if set.iter().any(|(at, _)| *at == place) {
                 let message = format!("multiple assignments to same column \"{name}\"");
                 return Err(SqlError::new(state::SYNTAX_ERROR, message));

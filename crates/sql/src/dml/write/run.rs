@@ -66,7 +66,7 @@ impl Input for Both<'_> {
 }
 
 /// The proposed values of a row; `None` means the default of a column.
-pub(super) type Proposed = Vec<Option<Value<'static>>>;
+pub(crate) type Proposed = Vec<Option<Value<'static>>>;
 
 /// Evaluates the rows of VALUES.
 pub(super) fn given(rows: &[Vec<Given>], cx: &Context<'_>, budget: &Budget) -> Result<Vec<Proposed>> {
@@ -90,6 +90,21 @@ pub(super) fn cast_to(row: Record, casts: &[(Type, bool)], cx: &Context<'_>) -> 
 }
 
 impl Source {
+    /// Computes the rows that an INSERT proposes.
+    pub(crate) fn proposed(
+        &self,
+        types: &[Type],
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<Proposed>> {
+        if let Self::Values(rows) = self {
+            return given(rows, cx, budget);
+        }
+        let records = self.records(types, access, cx, budget)?;
+        Ok(records.into_iter().map(|record| record.into_iter().map(Some).collect()).collect())
+    }
+
     /// Reads the rows of the query.
     pub(crate) fn records(
         &self,
@@ -124,13 +139,7 @@ impl Insert {
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<Written> {
-        let records = match &self.source {
-            Source::Values(rows) => given(rows, cx, budget)?,
-            source => {
-                let records = source.records(types, access, cx, budget)?;
-                records.into_iter().map(|record| record.into_iter().map(Some).collect()).collect()
-            }
-        };
+        let records = self.source.proposed(types, access, cx, budget)?;
         self.write(records, access, cx, budget)
     }
 

@@ -49,7 +49,7 @@ use scan::rows::Source;
 pub(crate) use build::finder::Finder;
 pub(crate) use run::from_engine;
 pub use scan::columns::{column_bytes, default_column_bytes, limit_columns};
-pub(crate) use scan::models::ModelRelation;
+pub(crate) use scan::models::{Kind as ModelKind, ModelRelation, label_of, labels_json, metric_fields};
 pub use scan::promql::share_promql_memory;
 
 pub(crate) const HINT: &str = "write the query another way, or report it";

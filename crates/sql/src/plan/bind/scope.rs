@@ -125,8 +125,7 @@ impl Scope {
     }
 
     pub(crate) fn add_table(&mut self, name: String, schema: &Schema) -> Result<usize> {
-        let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type())).collect();
-        self.add(name, columns)
+        self.add(name, columns_of(schema))
     }
 
     /// Adds the relation of a function; the name of a single-column function also refers to its column.
@@ -150,9 +149,9 @@ impl Scope {
     }
 
     /// Adds a relation whose columns must be qualified.
-    pub(crate) fn add_qualified(&mut self, name: &str, schema: &Schema) -> Result<usize> {
+    pub(crate) fn add_qualified(&mut self, name: &str, columns: Vec<(String, Type)>) -> Result<usize> {
         let shown = self.shown.len();
-        let start = self.add_table(name.to_owned(), schema)?;
+        let start = self.add(name.to_owned(), columns)?;
         self.shown.truncate(shown);
         if let Some(last) = self.relations.last_mut() {
             last.qualified_only = true;
@@ -339,6 +338,11 @@ impl Scope {
         }
         all
     }
+}
+
+/// The names and types of the columns of a table.
+pub(crate) fn columns_of(schema: &Schema) -> Vec<(String, Type)> {
+    schema.columns().iter().map(|column| (column.name().to_owned(), column.column_type())).collect()
 }
 
 /// Maximum number of parameters of a statement.

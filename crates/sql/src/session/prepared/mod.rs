@@ -22,6 +22,7 @@ use crate::catalog;
 use crate::dml::append_event::Append;
 use crate::dml::keyed::Keyed;
 use crate::dml::merge::Merge;
+use crate::dml::model::ModelWrite;
 use crate::dml::write::{Chain, Delete, Insert, Source, Update};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::WholeQuery;
@@ -59,6 +60,8 @@ pub(crate) enum Plan {
     Delete(Delete),
     /// UPDATE or DELETE of rows that a query finds.
     Keyed(Box<Keyed>),
+    /// A write to a relation of another model.
+    Model(Box<ModelWrite>),
     /// MERGE.
     Merge(Box<Merge>),
     /// A statement with writing queries in WITH.
@@ -217,6 +220,7 @@ impl Prepared {
             Plan::Insert(insert) => {
                 matches!(&insert.source, Source::Values(rows) if rows.len() <= BRIEF_ROWS_MAX)
             }
+            Plan::Model(write) => write.is_brief(BRIEF_ROWS_MAX),
             Plan::Update(update) => found(&update.found),
             Plan::Delete(delete) => found(&delete.found),
             Plan::Explain(_) | Plan::Notify(_) => true,
@@ -291,7 +295,7 @@ impl Prepared {
     pub(crate) fn writes(&self) -> bool {
         match &self.plan {
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Append(_) => true,
-            Plan::Merge(_) | Plan::Chain(_) => true,
+            Plan::Model(_) | Plan::Merge(_) | Plan::Chain(_) => true,
             Plan::Copy(plan) => matches!(plan, CopyPlan::In(_)),
             // NOTIFY is allowed in a READ ONLY transaction.
             Plan::Notify(_) => false,
@@ -562,6 +566,7 @@ impl Prepared {
             }
             Plan::Keyed(keyed) => (keyed.command(), keyed.run(&self.parameters, access, cx, budget)?),
             Plan::Chain(chain) => chain.run(access, cx, budget)?,
+            Plan::Model(write) => write.run(&self.parameters, access, cx, budget)?,
             Plan::Merge(merge) => ("MERGE", merge.run(&self.parameters, access, cx, budget)?),
             Plan::Insert(insert) => ("INSERT", insert.run(&self.parameters, access, cx, budget)?),
             Plan::Update(update) => ("UPDATE", update.run(access, cx, budget)?),

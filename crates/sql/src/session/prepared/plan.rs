@@ -16,6 +16,7 @@ use crate::access::standing::Standing;
 use crate::catalog;
 use crate::dml::append_event::Append;
 use crate::dml::keyed::Keyed;
+use crate::dml::model::ModelWrite;
 use crate::dml::write::Returning;
 use crate::error::{Result, SqlError};
 use crate::exec::analytic;
@@ -38,6 +39,11 @@ type Planned = (Plan, Option<Arc<[ResultColumn]>>);
 fn keyed(keyed: Keyed) -> Planned {
     let columns = columns_of(keyed.columns());
     (Plan::Keyed(Box::new(keyed)), columns)
+}
+
+fn model(write: ModelWrite) -> Planned {
+    let columns = columns_of(write.returning());
+    (Plan::Model(Box::new(write)), columns)
 }
 
 fn columns_of(returning: Option<&Returning>) -> Option<Arc<[ResultColumn]>> {
@@ -182,11 +188,7 @@ impl Prepared {
         }
         match statement {
             ast::Statement::Query(query) => Self::plan_query(query, planner),
-            ast::Statement::Insert(insert) => {
-                let insert = planner.insert(insert)?;
-                let columns = columns_of(insert.returning.as_ref());
-                Ok((Plan::Insert(insert), columns))
-            }
+            ast::Statement::Insert(insert) => Self::plan_insert(insert, planner),
             ast::Statement::Update(update) => Self::plan_update(update, planner),
             ast::Statement::Delete(delete) => Self::plan_delete(delete, planner),
             ast::Statement::Explain {
@@ -276,6 +278,40 @@ impl Prepared {
         }
     }
 
+    fn plan_insert(insert: &ast::Insert, planner: &mut Planner<'_>) -> Result<Planned> {
+        let mark = planner.mark();
+        match planner.insert(insert) {
+            Ok(insert) => {
+                let columns = columns_of(insert.returning.as_ref());
+                Ok((Plan::Insert(insert), columns))
+            }
+            Err(error) if analytic::may_serve(&error) => {
+                planner.back_to(mark);
+                match planner.model_insert(insert)? {
+                    Some(insert) => Ok(model(ModelWrite::Insert(insert))),
+                    None => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Plans an UPDATE whose rows a query finds.
+    fn plan_update_by_query(update: &ast::Update, planner: &mut Planner<'_>) -> Result<Planned> {
+        match planner.model_update(update)? {
+            Some(change) => Ok(model(ModelWrite::Change(change))),
+            None => Ok(keyed(planner.keyed_update(update)?)),
+        }
+    }
+
+    /// Plans a DELETE whose rows a query finds.
+    fn plan_delete_by_query(delete: &ast::Delete, planner: &mut Planner<'_>) -> Result<Planned> {
+        match planner.model_delete(delete)? {
+            Some(change) => Ok(model(ModelWrite::Change(change))),
+            None => Ok(keyed(planner.keyed_delete(delete)?)),
+        }
+    }
+
     fn plan_update(update: &ast::Update, planner: &mut Planner<'_>) -> Result<Planned> {
         if let Some(update) = planner.forced(|planner| {
             let update = planner.keyed_update(update)?;
@@ -291,7 +327,7 @@ impl Prepared {
             }
             Err(error) if analytic::may_serve(&error) => {
                 planner.back_to(mark);
-                Ok(keyed(planner.keyed_update(update)?))
+                Self::plan_update_by_query(update, planner)
             }
             Err(error) => Err(error),
         }
@@ -312,7 +348,7 @@ impl Prepared {
             }
             Err(error) if analytic::may_serve(&error) => {
                 planner.back_to(mark);
-                Ok(keyed(planner.keyed_delete(delete)?))
+                Self::plan_delete_by_query(delete, planner)
             }
             Err(error) => Err(error),
         }
@@ -371,11 +407,11 @@ impl Prepared {
             }
             ast::SetExpr::Update(ast::Statement::Update(update)) => {
                 planner.with = Some(with);
-                Ok(keyed(planner.keyed_update(update)?))
+                Self::plan_update_by_query(update, planner)
             }
             ast::SetExpr::Delete(ast::Statement::Delete(delete)) => {
                 planner.with = Some(with);
-                Ok(keyed(planner.keyed_delete(delete)?))
+                Self::plan_delete_by_query(delete, planner)
             }
             _ => Err(refused()),
         }
@@ -437,6 +473,7 @@ fn reads_besides(plan: &Plan, draws: bool) -> bool {
     match plan {
         Plan::Select(_) | Plan::Whole(_) | Plan::Small(_) => !draws,
         Plan::Insert(insert) => insert.returning.is_some() || insert.on_conflict.is_some(),
+        Plan::Model(write) => write.reads(),
         Plan::Append(_) | Plan::Notify(_) | Plan::Copy(CopyPlan::In(_)) | Plan::Other => false,
         Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Merge(_) | Plan::Chain(_) => true,
         Plan::Copy(CopyPlan::Out(_) | CopyPlan::Whole(_)) => true,

@@ -1,5 +1,6 @@
-//! Routes of consumer groups, checkpoints and the change feed.
+//! Routes of consumer groups, checkpoints, projections and the change feed.
 
 pub(crate) mod changes;
 pub(crate) mod checkpoints;
 pub(crate) mod groups;
+pub(crate) mod projections;

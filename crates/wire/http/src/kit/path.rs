@@ -74,6 +74,18 @@ pub(crate) struct StoreAndGroup {
     pub(crate) group: String,
 }
 
+/// `{store}` and `{projection}`.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct StoreAndProjection {
+    /// Name of the store: 1 to 255 bytes without control characters.
+    #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    pub(crate) store: String,
+    /// Name of the projection: 1 to 255 bytes without control characters.
+    #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    pub(crate) projection: String,
+}
+
 /// `{store}` and `{consumer}`.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]

@@ -519,7 +519,7 @@ impl SamplesIn {
         for (place, Object(SeriesIn { labels, samples })) in self.series.into_iter().enumerate() {
             let invalid = |why: String| Problem::invalid(format!("samples.series[{place}]: {why}"));
             let labels = Labels::new(&labels).map_err(|error| invalid(error.to_string()))?;
-            if labels.get("__name__").is_none() {
+            if labels.name().is_empty() {
                 return Err(invalid("the label __name__ is missing".to_owned()));
             }
             let mut series = batch.series(&labels);

@@ -16,6 +16,7 @@ mod groups;
 mod manual;
 #[path = "../../../core/tests/matrix/mod.rs"]
 mod matrix;
+mod projections;
 mod reads;
 mod rights;
 mod stores;

@@ -62,6 +62,8 @@ fn statement(kind: StatementKind) -> &'static str {
         K::Comment => "COMMENT ON TABLE t IS 'x'",
         K::Drop => "DROP TABLE missing",
         K::Truncate => "TRUNCATE t",
+        K::CreateProjection => "CREATE PROJECTION p FROM EVENTS s INTO t ON 'A' DO (DELETE FROM t)",
+        K::AlterProjection => "ALTER PROJECTION missing PAUSE",
     }
 }
 

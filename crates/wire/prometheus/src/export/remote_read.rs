@@ -17,8 +17,8 @@ use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::response::Response;
 use ropewalk::hooks::put_varint;
-use ropewalk::promql::{self, Share};
-use ropewalk::series::{Histogram, Labels, Matcher, ResetHint, Samples, SeriesAt};
+use ropewalk::promql::Share;
+use ropewalk::series::{Histogram, Labels, MatchOp, Matcher, Samples, SeriesAt};
 
 use crate::app::App;
 use crate::export::xor;
@@ -85,30 +85,24 @@ fn query(mut fields: Fields<'_>, patterns: &mut usize) -> Result<Query, ApiError
             2 => query.end_ms = value.i64().map_err(malformed)?,
             3 => {
                 let mut fields = value.message().map_err(malformed)?;
-                let (mut op, mut name, mut text) = (promql::MatchOp::Equal, "", "");
+                let (mut op, mut name, mut text) = (MatchOp::Equal, "", "");
                 while let Some((number, value)) = fields.next().map_err(malformed)? {
                     match number {
                         1 => {
-                            op = match value.u64().map_err(malformed)? {
-                                0 => promql::MatchOp::Equal,
-                                1 => promql::MatchOp::NotEqual,
-                                2 => promql::MatchOp::Regex,
-                                3 => promql::MatchOp::NotRegex,
-                                other => {
-                                    return Err(ApiError::bad(format!("there is no matcher type {other}")));
-                                }
-                            }
+                            let number = value.u64().map_err(malformed)?;
+                            let unknown = || ApiError::bad(format!("there is no matcher type {number}"));
+                            op = MatchOp::from_number(number).ok_or_else(unknown)?;
                         }
                         2 => name = value.text().map_err(malformed)?,
                         3 => text = value.text().map_err(malformed)?,
                         _ => {}
                     }
                 }
-                let matcher = promql::Matcher::new(op, name, text);
+                let matcher = Matcher::new(name, op, text);
                 let matcher = matcher.map_err(|error| ApiError::bad(error.to_string()))?;
                 *patterns += matcher.pattern_bytes();
                 names::check_pattern_bytes(*patterns)?;
-                query.matchers.extend(names::matchers(&[matcher])?);
+                query.matchers.push(matcher);
             }
             _ => {}
         }
@@ -153,7 +147,7 @@ fn find(
         share.grow(2 * message.capacity())?;
         found.series.extend(selection.labels().map(|labels| (labels, message)));
     }
-    found.series.sort_by(|a, b| a.0.iter().cmp(b.0.iter()));
+    found.series.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(found)
 }
 
@@ -226,13 +220,7 @@ fn put_histogram(out: &mut Vec<u8>, histogram: &Histogram, time_ms: i64) {
             put_bytes(out, counts, &packed);
         }
     }
-    let hint = match histogram.hint {
-        ResetHint::Unknown => 0,
-        ResetHint::Reset => 1,
-        ResetHint::NotReset => 2,
-        ResetHint::Gauge => 3,
-    };
-    put_integer(out, 14, hint);
+    put_integer(out, 14, histogram.hint as u64);
     put_integer(out, 15, time_ms as u64);
     if !histogram.custom.is_empty() {
         let packed: Vec<u8> =

@@ -22,9 +22,9 @@ use axum::extract::State;
 use axum::response::Response;
 use ropewalk::promql::ast::{Expr, Selector};
 use ropewalk::promql::{
-    self, Annotation, Answer, Error, Labels, Limits, Options, ParseError, Query, Severity, Spent, Stop, Value,
+    Annotation, Answer, Error, Limits, Options, ParseError, Query, Severity, Spent, Stop, Value,
 };
-use ropewalk::series::{Exemplar, SeriesError};
+use ropewalk::series::{Exemplar, Labels, Matcher};
 use ropewalk_http_kit::json::put_list;
 use ropewalk_http_kit::response::json;
 use ropewalk_monitoring::notation::put_time;
@@ -78,14 +78,10 @@ fn query_error(error: Error) -> ApiError {
         Error::Parse(parse) => parse_fault(&parse),
         Error::Times(why) => ApiError::parameter("query", why),
         Error::Budget(error) => error.into(),
-        Error::Storage(inner) => match inner.downcast_ref::<SeriesError>() {
-            // The store validates matchers more strictly than the language does.
-            Some(error @ SeriesError::InvalidMatcher { .. }) => ApiError::parameter("query", error),
-            _ => {
-                tracing::error!(error = %inner, "a query could not read");
-                ApiError::new(Kind::Internal, "the samples could not be read")
-            }
-        },
+        Error::Storage(inner) => {
+            tracing::error!(error = %inner, "a query could not read");
+            ApiError::new(Kind::Internal, "the samples could not be read")
+        }
         error => ApiError::new(Kind::Execution, error.to_string()),
     }
 }
@@ -352,7 +348,7 @@ const POINT_BYTES: usize = 40;
 const EXEMPLARS_MAX: usize = 100_000;
 
 /// Collects the matchers of every selector in an expression.
-fn selectors<'e>(expr: &'e Expr, found: &mut Vec<&'e [promql::Matcher]>) {
+fn selectors<'e>(expr: &'e Expr, found: &mut Vec<&'e [Matcher]>) {
     match expr {
         Expr::Selector(selector) => found.extend(lists(selector)),
         Expr::Matrix(matrix) => found.extend(lists(&matrix.selector)),
@@ -360,7 +356,7 @@ fn selectors<'e>(expr: &'e Expr, found: &mut Vec<&'e [promql::Matcher]>) {
     }
 }
 
-fn lists(selector: &Selector) -> impl Iterator<Item = &[promql::Matcher]> {
+fn lists(selector: &Selector) -> impl Iterator<Item = &[Matcher]> {
     [&selector.matchers].into_iter().chain(&selector.others).map(Vec::as_slice)
 }
 
@@ -379,9 +375,8 @@ pub(crate) async fn exemplars(State(app): State<App>, params: Params) -> Result<
         selectors(query.expr(), &mut lists);
         let mut found: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
         for matchers in lists {
-            let matchers = names::matchers(matchers)?;
-            for (labels, exemplar) in series.exemplars(&matchers, start_ms, end_ms, EXEMPLARS_MAX)? {
-                found.entry(Labels::from_sorted(labels.iter())).or_default().push(exemplar);
+            for (labels, exemplar) in series.exemplars(matchers, start_ms, end_ms, EXEMPLARS_MAX)? {
+                found.entry(labels).or_default().push(exemplar);
             }
         }
         Ok(found)

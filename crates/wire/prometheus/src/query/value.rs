@@ -8,7 +8,8 @@
 //! ```
 //! `inclusive` says which bounds belong to the bucket: 0 the upper, 1 the lower, 2 none, 3 both.
 
-use ropewalk::promql::{Bounded, Histogram, Labels, Sample, Series};
+use ropewalk::promql::{Sample, Series};
+use ropewalk::series::{Bounded, Histogram, Labels};
 use ropewalk_http_kit::json::put_list;
 use ropewalk_monitoring::notation::{put_float, put_time};
 

@@ -7,19 +7,18 @@
 //! promql('expr', from, to, step)   time, value, labels
 //! ```
 //! A table of the same name takes precedence. Conditions on position, type and tags use the postings of the
-//! events, those on time and labels the index of the series. Reads of events, documents and tables include
-//! the transaction's own writes; SQL writes no samples. A serializable transaction guards its reads by the
-//! conditions that were pushed down.
+//! events, those on time and labels the index of the series, and those on `_id` the keys of the documents.
+//! Reads of events, documents and tables include the transaction's own writes; a transaction that has written
+//! samples cannot read them. A serializable transaction guards its reads by the conditions that were pushed
+//! down. `crate::dml::model` writes these relations.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ropewalk::documents::lang::extjson::{self, Form};
-use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, DocBuf, Filter, Value as Bson};
+use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, DocBuf, Filter, Owned, Value as Bson};
 use ropewalk::documents::{Collection, DocumentsError, Find};
 use ropewalk::events::{QueryItem, ReadOptions, SequencedEventRef};
-use ropewalk::hooks::hex;
 use ropewalk::series::{Matcher, Samples, SeriesStore};
 use ropewalk::tables::{Array, Jsonb, Scalar, Type, Value};
 use ropewalk::{EventStore, Position, Query, promql};
@@ -33,6 +32,9 @@ use crate::expr::arith::Compare;
 use crate::expr::function::Function;
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::Watch;
+use crate::syntax::projections::EVENT_COLUMNS;
+use crate::types::json;
+use crate::types::json_bson::{id_text, json_of, object_id, value_of};
 
 /// The default store, as in every other protocol.
 const DEFAULT_STORE: &str = "default";
@@ -47,7 +49,7 @@ const EVENTS_AT_A_TIME: usize = 1_024;
 
 /// The kind of model.
 #[derive(Clone)]
-enum Kind {
+pub(crate) enum Kind {
     Events(EventStore),
     Documents(Collection, Acting),
     Metric(SeriesStore, String),
@@ -72,8 +74,16 @@ fn named(fields: &[(&str, Type)]) -> Vec<(String, Type)> {
 }
 
 /// The columns that every metric has.
-fn metric_fields() -> Vec<(String, Type)> {
+pub(crate) fn metric_fields() -> Vec<(String, Type)> {
     named(&[("time", Type::TIMESTAMPTZ), ("value", Type::FLOAT8), ("labels", Type::JSONB)])
+}
+
+/// The label of a column: a label with the name of a column of every metric has an underscore there.
+pub(crate) fn label_of(column: &str) -> &str {
+    match column {
+        "time_" | "value_" | "labels_" => column.trim_end_matches('_'),
+        name => name,
+    }
 }
 
 impl ModelRelation {
@@ -98,22 +108,12 @@ impl ModelRelation {
                 if is_schema && store.id().is_none() {
                     return Ok(None);
                 }
-                let text = Type::TEXT;
-                let fields = named(&[
-                    ("position", Type::INT8),
-                    ("type", text),
-                    ("tags", Type::Array(Scalar::Text)),
-                    ("data", Type::BYTEA),
-                    ("json", Type::JSON),
-                    ("metadata", Type::JSON),
-                    ("recorded_at", Type::TIMESTAMPTZ),
-                    ("id", Type::UUID),
-                ]);
+                let fields = named(&EVENT_COLUMNS);
                 Ok(Some(Self { name: shown, kind: Kind::Events(store), fields }))
             }
             "metrics" => {
                 let store = db.series(DEFAULT_STORE)?;
-                let matchers = [Matcher::equal(NAME, name).map_err(ropewalk::Error::from)?];
+                let matchers = [Matcher::equal(NAME, name)];
                 let snapshot = access.snapshot();
                 let at = snapshot.series(&store);
                 if is_schema && at.count(&matchers) == 0 {
@@ -138,23 +138,24 @@ impl ModelRelation {
                 let known = match access {
                     Access::Transaction(_, transaction) => {
                         let mut documents = transaction.documents();
-                        documents.act_for(None);
-                        documents
-                            .find_one(&collection, &Find::all())
-                            .map_err(ropewalk::Error::from)?
-                            .is_some()
-                            || collection.definition().map_err(ropewalk::Error::from)?.is_some()
+                        documents.has_collection(&collection).map_err(ropewalk::Error::from)?
                     }
                     Access::Snapshot(..) => collection.definition().map_err(ropewalk::Error::from)?.is_some(),
                 };
-                let fields = named(&[("_id", Type::TEXT), ("doc", Type::JSON)]);
-                Ok(known.then(|| Self {
-                    name: shown,
-                    kind: Kind::Documents(collection, acting.clone()),
-                    fields,
-                }))
+                Ok(known.then(|| Self::of_collection(collection, acting)))
             }
         }
+    }
+
+    /// The relation of a collection, which need not exist.
+    pub(crate) fn of_collection(collection: Collection, acting: &Acting) -> Self {
+        let name = format!("{}.{}", collection.database(), collection.name());
+        let fields = named(&[("_id", Type::TEXT), ("doc", Type::JSON)]);
+        Self { name, kind: Kind::Documents(collection, acting.clone()), fields }
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
     }
 
     /// The relation of `promql(expr, from, to, step)`: times are timestamps, the step is in seconds.
@@ -193,22 +194,20 @@ impl ModelRelation {
 }
 
 impl ModelRelation {
-    /// The API that writes this model, since SQL only reads it.
-    pub(crate) fn instead(&self) -> String {
-        match &self.kind {
-            Kind::Events(store) => {
-                let of = if store.name() == DEFAULT_STORE { "" } else { ", store => '...'" };
-                format!(
-                    "append with SELECT append_event('type', ARRAY['tag'], 'data'{of}); events stay as they are"
-                )
-            }
+    /// The error of a statement that cannot write the relation.
+    pub(crate) fn not_written(&self) -> SqlError {
+        let message = format!("this statement cannot write relation \"{}\"", self.name);
+        let instead = match &self.kind {
+            Kind::Events(_) => "append events by INSERT or append_event; events never change",
             Kind::Documents(..) => {
-                "write documents over the MongoDB port, the HTTP API or the documents of the library".into()
+                "write documents by INSERT, UPDATE and DELETE that are not part of WITH, and define collections \
+                 by the MongoDB port, the HTTP API or the library"
             }
             Kind::Metric(..) | Kind::Promql { .. } => {
-                "write samples by Prometheus remote write, its imports or the series of the library".into()
+                "append samples by INSERT; samples never change, and the Prometheus API deletes them"
             }
-        }
+        };
+        SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(instead)
     }
 }
 
@@ -255,7 +254,7 @@ impl Rows for ModelRelation {
                 for conjunct in conjuncts {
                     part.narrow(conjunct);
                 }
-                part.matchers.push(Matcher::equal(NAME, name.as_str()).map_err(ropewalk::Error::from)?);
+                part.matchers.push(Matcher::equal(NAME, name.as_str()));
                 let shown = format!("samples, {} matchers", part.matchers.len());
                 (Box::new((store.clone(), part)), shown)
             }
@@ -418,15 +417,6 @@ impl EventsPart {
     }
 }
 
-fn metadata_json<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let parts: Vec<String> = pairs
-        .map(|(key, value)| {
-            format!("{}:{}", crate::types::json::quoted(key), crate::types::json::quoted(value))
-        })
-        .collect();
-    format!("{{{}}}", parts.join(","))
-}
-
 fn event_value<'a>(event: &SequencedEventRef<'a>, column: usize) -> Result<Value<'a>> {
     let texts = |error: &dyn std::fmt::Display| bug(&error.to_string());
     Ok(match column {
@@ -434,11 +424,8 @@ fn event_value<'a>(event: &SequencedEventRef<'a>, column: usize) -> Result<Value
         1 => Value::text(event.event_type()),
         2 => Value::Array(Array::new(Scalar::Text, event.tags().map(Value::text)).map_err(|e| texts(&e))?),
         3 => Value::bytea(event.data()),
-        4 => match std::str::from_utf8(event.data()) {
-            Ok(text) if !text.is_empty() && ropewalk::tables::json_error(text).is_none() => Value::json(text),
-            _ => Value::Null,
-        },
-        5 => Value::json(metadata_json(event.metadata())),
+        4 => json::of_data(event.data()),
+        5 => json::of_metadata(event.metadata()),
         6 => Value::Timestamptz(event.time_micros),
         7 => event.id().map_or(Value::Null, |id| Value::Uuid(*id.as_bytes())),
         _ => return Err(bug("a column of events")),
@@ -482,36 +469,28 @@ struct DocumentsPart {
 }
 
 impl DocumentsPart {
-    /// A filter that finds every document whose `_id` may be rendered as the wanted string.
-    fn find(&self) -> Result<Find> {
-        match &self.id {
-            // Ids of other types are rendered as JSON or digits; a string of that form needs a scan.
-            Some(id) if !looks_like_another_type(id) => {
-                let id = Bson::String(id);
-                Ok(Find::matching(Filter::equals("_id", id)))
-            }
-            _ => Ok(Find::all()),
-        }
+    fn find(&self) -> Find {
+        self.id.as_deref().map_or_else(Find::all, |id| Find::matching(shown_as(id)))
     }
 }
 
-/// `_id` as a string: strings unchanged, ObjectIds as hex, other types as JSON.
-fn id_text(id: Bson<'_>) -> String {
-    match id {
-        Bson::String(text) => text.to_owned(),
-        Bson::ObjectId(bytes) => hex(&bytes),
-        other => extjson::to_text(other, Form::Relaxed),
+/// A filter that finds every document whose `_id` is displayed as this text: a string, an ObjectId as its
+/// digits, another type as its JSON.
+fn shown_as(id: &str) -> Filter {
+    let mut ids = vec![Owned::from(Bson::String(id))];
+    ids.extend(object_id(id).map(|id| Owned::from(Bson::ObjectId(id))));
+    if ropewalk::tables::json_error(id).is_none()
+        && let Ok(value) = value_of(id)
+    {
+        let is_id =
+            !matches!(value.value(), Bson::String(_) | Bson::Array(_) | Bson::Regex(..) | Bson::Undefined);
+        ids.extend(is_id.then_some(value));
     }
-}
-
-/// True when an `_id` that is no string may be rendered like this: numbers, ObjectIds, JSON, true, false,
-/// null.
-fn looks_like_another_type(id: &str) -> bool {
-    let first = id.bytes().next().unwrap_or(b'{');
-    first.is_ascii_digit()
-        || matches!(first, b'-' | b'{' | b'[' | b'"')
-        || id.len() == 24 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
-        || matches!(id, "true" | "false" | "null" | "NaN" | "Infinity")
+    let ids: Vec<Bson<'_>> = ids.iter().map(Owned::value).collect();
+    match ids.as_slice() {
+        [only] => Filter::equals("_id", *only),
+        several => Filter::among("_id", several),
+    }
 }
 
 impl Part for DocumentsPart {
@@ -521,12 +500,12 @@ impl Part for DocumentsPart {
         watch: &Watch,
         row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
     ) -> Result<()> {
-        let find = self.find()?;
+        let find = self.find();
         let mut outcome = Ok(true);
         let mut each = |document: DocBuf| {
             outcome = row(&Made(&|column| match column {
                 0 => Ok(document.doc().get("_id").map_or(Value::Null, |id| Value::text(id_text(id)))),
-                _ => Ok(Value::json(extjson::to_text(Bson::Document(document.doc()), Form::Relaxed))),
+                _ => Ok(Value::json(json_of(document.doc()))),
             }));
             Ok::<bool, ropewalk::documents::DocumentsError>(matches!(outcome, Ok(true)))
         };
@@ -563,10 +542,7 @@ struct MetricPart {
 
 impl MetricPart {
     fn all(fields: &[(String, Type)]) -> Self {
-        let label = |(name, _): &(String, Type)| match name.as_str() {
-            "time_" | "value_" | "labels_" => name.trim_end_matches('_').to_owned(),
-            name => name.to_owned(),
-        };
+        let label = |(name, _): &(String, Type)| label_of(name).to_owned();
         let labels = fields.iter().skip(FIXED).map(label).collect();
         Self { labels, matchers: Vec::new(), from_ms: i64::MIN, to_ms: i64::MAX }
     }
@@ -589,9 +565,8 @@ impl MetricPart {
             if let Some(values) = texts(conjunct, place + FIXED)
                 && let [value] = values.as_slice()
                 && !value.is_empty()
-                && let Ok(matcher) = Matcher::equal(label.as_str(), value.as_str())
             {
-                self.matchers.push(matcher);
+                self.matchers.push(Matcher::equal(label.as_str(), value.as_str()));
                 return true;
             }
         }
@@ -612,15 +587,11 @@ impl Part for (SeriesStore, MetricPart) {
             at.select(&part.matchers, part.from_ms, part.to_ms).map_err(ropewalk::Error::from)?;
         let mut samples;
         while selection.next().is_some() {
-            let labels = selection.labels();
-            let labels: Vec<Option<String>> = part
-                .labels
-                .iter()
-                .map(|name| labels.as_ref().and_then(|labels| labels.get(name)).map(str::to_owned))
-                .collect();
-            let all = labels_json(
-                selection.labels().iter().flat_map(|labels| labels.iter()).filter(|(name, _)| *name != NAME),
-            );
+            let all = selection.labels().unwrap_or_default();
+            let value = |name: &String| Some(all.get(name)).filter(|value| !value.is_empty());
+            let labels: Vec<Option<String>> =
+                part.labels.iter().map(|name| value(name).map(str::to_owned)).collect();
+            let all = labels_json(all.iter().filter(|(name, _)| *name != NAME));
             samples = Samples::default();
             selection.samples(&mut samples).map_err(ropewalk::Error::from)?;
             for (place, (time, value)) in samples.times_ms.iter().zip(&samples.values).enumerate() {
@@ -647,7 +618,7 @@ impl Part for (SeriesStore, MetricPart) {
 }
 
 /// Labels as the text of a `jsonb`.
-pub(in crate::exec::analytic) fn labels_json<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+pub(crate) fn labels_json<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let members = labels.map(|(name, value)| (name.to_owned(), Jsonb::String(value.to_owned())));
     Jsonb::object(members.collect()).to_string()
 }

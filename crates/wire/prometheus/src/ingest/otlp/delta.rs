@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use ropewalk::promql::Histogram;
+use ropewalk::series::Histogram;
 
 /// Memory for totals, approximately: with 200 bytes of labels a quarter of a million series.
 const TOTALS_BYTES_MAX: usize = 64 << 20;
@@ -161,7 +161,7 @@ mod tests {
     fn histograms_add_up_in_the_coarser_layout() {
         let totals = Totals::default();
         let histogram = |schema, index, count: f64| {
-            let positive = vec![ropewalk::promql::Bucket { index, count }];
+            let positive = vec![ropewalk::series::Bucket { index, count }];
             let counts = Histogram { schema, count, sum: count, positive, ..Histogram::default() };
             Amount::Histogram(Box::new(counts))
         };

@@ -21,8 +21,7 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use ropewalk::hooks::hex;
-use ropewalk::promql::{STALE, stored_histogram};
-use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
+use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint, STALE};
 use ropewalk_auth::Caller;
 use ropewalk_http_kit::body::RequestBody;
 use ropewalk_http_kit::media::MediaType;
@@ -149,8 +148,7 @@ impl Read {
         let mut series = self.batch.series_bytes(stored);
         match amount {
             Amount::Number(value) => series.push_started(way.time_ms, value, start_ms),
-            Amount::Histogram(histogram) => {
-                let mut histogram = stored_histogram(&histogram);
+            Amount::Histogram(mut histogram) => {
                 if matches!(way.temporality, Temporality::Delta) {
                     histogram.hint = ResetHint::Gauge;
                 }

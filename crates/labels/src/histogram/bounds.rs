@@ -72,11 +72,11 @@ fn times_power_of_two(value: f64, exponent: i64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::histogram::{Bucket, Histogram};
+    use crate::histogram::{Bucket, Histogram};
 
     #[test]
     fn bounds_read_as_those_of_prometheus() {
-        for line in include_str!("../../../tests/bounds.txt").lines().filter(|line| !line.starts_with('#')) {
+        for line in include_str!("../../tests/bounds.txt").lines().filter(|line| !line.starts_with('#')) {
             let parts: Vec<&str> = line.split(" | ").collect();
             let [schema, negative, positive, text] = parts[..] else { panic!("{line}") };
             let indexes =

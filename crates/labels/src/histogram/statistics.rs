@@ -4,24 +4,26 @@
 
 use super::Bounded;
 use super::Histogram;
-use crate::data::kahan::add as kahan;
+use crate::kahan::add as kahan;
 
 /// A quantile, and how NaN observations affect it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Quantile {
-    pub(crate) value: f64,
+pub struct Quantile {
+    /// The value below which the observations lie.
+    pub value: f64,
     /// It lies among the NaNs.
-    pub(crate) is_nan: bool,
+    pub is_nan: bool,
     /// There are NaNs, counted above all others.
-    pub(crate) skewed: bool,
+    pub skewed: bool,
 }
 
 /// A fraction of the observations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Fraction {
-    pub(crate) value: f64,
+pub struct Fraction {
+    /// From 0 to 1.
+    pub value: f64,
     /// There are NaNs, which no fraction includes.
-    pub(crate) has_nans: bool,
+    pub has_nans: bool,
 }
 
 impl Bounded {
@@ -46,7 +48,7 @@ impl Histogram {
     }
 
     /// The value below which `q` of the observations lie.
-    pub(crate) fn quantile(&self, q: f64) -> Quantile {
+    pub fn quantile(&self, q: f64) -> Quantile {
         let plain = |value| Quantile { value, is_nan: false, skewed: false };
         if q < 0.0 {
             return plain(f64::NEG_INFINITY);
@@ -114,7 +116,7 @@ impl Histogram {
     }
 
     /// The part of the observations between two values.
-    pub(crate) fn fraction(&self, lower: f64, upper: f64) -> Fraction {
+    pub fn fraction(&self, lower: f64, upper: f64) -> Fraction {
         let plain = |value| Fraction { value, has_nans: false };
         if self.count == 0.0 || lower.is_nan() || upper.is_nan() {
             return plain(f64::NAN);
@@ -162,7 +164,7 @@ impl Histogram {
     }
 
     /// The variance, with each observation assumed in the middle of its bucket.
-    pub(crate) fn variance(&self) -> f64 {
+    pub fn variance(&self) -> f64 {
         let mean = self.sum / self.count;
         let mut total = (0.0, 0.0);
         for b in self.buckets().iter().filter(|b| b.count != 0.0) {

@@ -9,11 +9,12 @@
 //! 2. Arithmetic keeps the coarser of two layouts: schemas are reduced, zero buckets widened, custom bounds
 //!    intersected.
 //!
-//! Not here: adding and subtracting (`arithmetic`), counter resets (`reset`), trimming (`trim`), quantiles
-//! (`statistics`).
+//! Not here: validity (`check`), adding and subtracting (`arithmetic`), counter resets (`reset`), trimming
+//! (`trim`), quantiles (`statistics`), the storage form (`ropewalk-series`).
 
 mod arithmetic;
 mod bounds;
+mod check;
 mod reset;
 mod statistics;
 mod trim;
@@ -21,10 +22,12 @@ mod trim;
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use arithmetic::{HistogramSum, Incompatible, Outcome};
+pub use arithmetic::{HistogramSum, Incompatible, Outcome};
 use bounds::exponential_bound;
+pub use check::BUCKETS_MAX;
+pub use statistics::{Fraction, Quantile};
 
-use crate::data::text::float_g;
+use crate::text::float_g;
 
 /// The schema of histograms with custom bounds.
 pub const CUSTOM_SCHEMA: i8 = -53;
@@ -43,6 +46,14 @@ pub enum ResetHint {
     Gauge,
 }
 
+impl ResetHint {
+    /// By its number, the place in the list of variants: the same in stored histograms and in remote write.
+    pub fn from_number(number: u64) -> Option<Self> {
+        let all = [Self::Unknown, Self::Reset, Self::NotReset, Self::Gauge];
+        all.into_iter().find(|hint| *hint as u64 == number)
+    }
+}
+
 /// The observations of one bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bucket {
@@ -53,7 +64,7 @@ pub struct Bucket {
 }
 
 /// A native histogram with float counts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Histogram {
     /// Counter reset before it.
     pub hint: ResetHint,
@@ -73,22 +84,6 @@ pub struct Histogram {
     pub negative: Vec<Bucket>,
     /// Upper bounds of custom buckets without the last, +Inf; empty otherwise.
     pub custom: Arc<[f64]>,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Self {
-            hint: ResetHint::Unknown,
-            schema: 0,
-            zero_threshold: 0.0,
-            zero_count: 0.0,
-            count: 0.0,
-            sum: 0.0,
-            positive: Vec::new(),
-            negative: Vec::new(),
-            custom: Arc::from([]),
-        }
-    }
 }
 
 /// A bucket with its bounds.
@@ -171,13 +166,13 @@ impl Histogram {
     }
 
     /// Without empty buckets.
-    pub(crate) fn compacted(mut self) -> Self {
+    pub fn compacted(mut self) -> Self {
         self.compact();
         self
     }
 
     /// The same data, bit by bit.
-    pub(crate) fn same(&self, other: &Histogram) -> bool {
+    pub fn same(&self, other: &Histogram) -> bool {
         let same_buckets = |a: &[Bucket], b: &[Bucket]| {
             a.len() == b.len()
                 && a.iter().zip(b).all(|(a, b)| a.index == b.index && a.count.to_bits() == b.count.to_bits())
@@ -193,7 +188,7 @@ impl Histogram {
     }
 
     /// Bytes of memory.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         size_of::<Self>() + (self.positive.capacity() + self.negative.capacity()) * size_of::<Bucket>()
     }
 }

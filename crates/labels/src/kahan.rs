@@ -2,7 +2,7 @@
 
 /// Adds `value` to (sum, compensation). Infinite sums have no compensation.
 #[inline]
-pub(crate) fn add(value: f64, (sum, lost): (f64, f64)) -> (f64, f64) {
+pub fn add(value: f64, (sum, lost): (f64, f64)) -> (f64, f64) {
     let total = sum + value;
     let lost = if total.is_infinite() {
         0.0

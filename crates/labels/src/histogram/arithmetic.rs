@@ -7,19 +7,19 @@ use std::sync::Arc;
 use super::Bucket;
 use super::Histogram;
 use super::ResetHint;
-use crate::data::kahan::add as kahan;
+use crate::kahan::add as kahan;
 
 /// Error: one histogram has exponential buckets, the other custom ones, so they cannot be combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Incompatible;
+pub struct Incompatible;
 
 /// Findings while two histograms were combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// One hint says there was a counter reset, the other that there was not.
-    pub(crate) collision: bool,
+    pub collision: bool,
     /// Custom bounds differed, and only the common ones were retained.
-    pub(crate) reconciled: bool,
+    pub reconciled: bool,
 }
 
 /// The index in a coarser schema.
@@ -68,7 +68,7 @@ fn merge(buckets: &mut Vec<Bucket>, more: &[Bucket], sign: f64) {
 
 impl Histogram {
     /// Multiplies all counts and the sum. A negative factor makes a gauge.
-    pub(crate) fn multiply(&mut self, factor: f64) {
+    pub fn multiply(&mut self, factor: f64) {
         self.each_count(|count| *count *= factor);
         if factor < 0.0 {
             self.hint = ResetHint::Gauge;
@@ -76,7 +76,7 @@ impl Histogram {
     }
 
     /// Divides all counts and the sum. Zero leaves no buckets.
-    pub(crate) fn divide(&mut self, by: f64) {
+    pub fn divide(&mut self, by: f64) {
         if by == 0.0 {
             self.positive.clear();
             self.negative.clear();
@@ -97,7 +97,7 @@ impl Histogram {
     }
 
     /// True when a count or the sum has become infinite.
-    pub(crate) fn overflows(&self) -> bool {
+    pub fn overflows(&self) -> bool {
         [self.zero_count, self.count, self.sum].iter().any(|v| v.is_infinite())
             || self.positive.iter().chain(&self.negative).any(|b| b.count.is_infinite())
     }
@@ -109,12 +109,12 @@ impl Histogram {
     }
 
     /// Adds `other`. The result may have empty buckets.
-    pub(crate) fn add(&mut self, other: &Histogram) -> Result<Outcome, Incompatible> {
+    pub fn add(&mut self, other: &Histogram) -> Result<Outcome, Incompatible> {
         self.combine(other, 1.0)
     }
 
     /// Subtracts `other`. The result may have empty buckets.
-    pub(crate) fn subtract(&mut self, other: &Histogram) -> Result<Outcome, Incompatible> {
+    pub fn subtract(&mut self, other: &Histogram) -> Result<Outcome, Incompatible> {
         self.combine(other, -1.0)
     }
 
@@ -188,7 +188,7 @@ impl Histogram {
     }
 
     /// Reduces the resolution of exponential buckets.
-    pub(crate) fn reduce(&mut self, schema: i8) {
+    pub fn reduce(&mut self, schema: i8) {
         if schema >= self.schema {
             return;
         }
@@ -253,14 +253,15 @@ pub(super) fn intersection(a: &[f64], b: &[f64]) -> Arc<[f64]> {
 
 /// A compensated running sum of histograms.
 #[derive(Debug, Clone)]
-pub(crate) struct HistogramSum {
-    pub(crate) value: Histogram,
+pub struct HistogramSum {
+    /// The sum so far, without the compensation.
+    pub value: Histogram,
     lost: Histogram,
 }
 
 impl HistogramSum {
     /// Starts with one histogram.
-    pub(crate) fn new(first: &Histogram) -> Self {
+    pub fn new(first: &Histogram) -> Self {
         let lost = Histogram {
             hint: first.hint,
             schema: first.schema,
@@ -272,7 +273,7 @@ impl HistogramSum {
     }
 
     /// Adds one more.
-    pub(crate) fn add(&mut self, other: &Histogram) -> Result<Outcome, Incompatible> {
+    pub fn add(&mut self, other: &Histogram) -> Result<Outcome, Incompatible> {
         let (other, outcome) = self.value.align(other, Some(&mut self.lost))?;
         let (value, lost) = (&mut self.value, &mut self.lost);
         (value.zero_count, lost.zero_count) = kahan(other.zero_count, (value.zero_count, lost.zero_count));
@@ -284,19 +285,19 @@ impl HistogramSum {
     }
 
     /// Multiplies the sum.
-    pub(crate) fn multiply(&mut self, factor: f64) {
+    pub fn multiply(&mut self, factor: f64) {
         self.value.multiply(factor);
         self.lost.multiply(factor);
     }
 
     /// Divides the sum.
-    pub(crate) fn divide(&mut self, by: f64) {
+    pub fn divide(&mut self, by: f64) {
         self.value.divide(by);
         self.lost.divide(by);
     }
 
     /// The compensated sum.
-    pub(crate) fn total(self) -> Histogram {
+    pub fn total(self) -> Histogram {
         let Self { mut value, mut lost } = self;
         lost.hint = value.hint;
         // The two have one layout, so this cannot fail; a histogram without the correction would still be

@@ -7,7 +7,7 @@ use super::Histogram;
 
 impl Histogram {
     /// Retains the observations below `at` when `below`, else those above.
-    pub(crate) fn trim(&mut self, at: f64, below: bool) {
+    pub fn trim(&mut self, at: f64, below: bool) {
         let custom = self.is_custom();
         let (mut count, mut sum, mut trimmed) = (0.0, 0.0, false);
         let mut keep = |old: &mut f64, (kept, middle): (f64, f64)| {

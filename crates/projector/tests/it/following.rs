@@ -1,0 +1,138 @@
+//! Batches, live events, rebuilds while events arrive.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ropewalk::Event;
+use ropewalk_projector::{Runner, RunnerOptions};
+use ropewalk_sql::Session;
+
+use crate::{Shop, placed};
+
+/// Waits until a query returns these rows.
+fn eventually(shop: &mut Shop, sql: &str, rows: &[&str]) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while shop.run(sql) != rows {
+        assert!(Instant::now() < deadline, "{sql}: {:?}", shop.run(sql));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn events_are_applied_in_batches_then_live() {
+    let mut shop = Shop::counting();
+    shop.append(&[placed("a"), placed("b"), Event::new("Seen"), placed("a")]).unwrap();
+    shop.catch_up();
+    assert_eq!(shop.counts(), ["a|2", "b|1"]);
+    let relation =
+        "SELECT name, version, store, state, checkpoint, head, lag, parked, error FROM ropewalk_projections";
+    assert_eq!(shop.run(relation), ["counting|1|shop|live|4|4|0|0|NULL"]);
+    // A second run starts after the checkpoint.
+    shop.catch_up();
+    assert_eq!(shop.counts(), ["a|2", "b|1"]);
+
+    let running = Runner::new(shop.db.clone(), RunnerOptions::default()).start().unwrap();
+    for _ in 0..3 {
+        shop.append(&[placed("b")]).unwrap();
+    }
+    eventually(&mut shop, "SELECT n FROM counts ORDER BY kind", &["2", "4"]);
+    // A projection that is declared later is followed, too.
+    shop.run("CREATE TABLE seen (position bigint PRIMARY KEY)");
+    shop.run(
+        "CREATE PROJECTION seen FROM EVENTS shop ON 'Seen' DO (INSERT INTO seen VALUES (event.position))",
+    );
+    eventually(&mut shop, "SELECT position FROM seen", &["3"]);
+    running.stop();
+    shop.append(&[placed("b")]).unwrap();
+    assert_eq!(shop.counts(), ["a|2", "b|4"]);
+}
+
+#[test]
+fn statements_read_all_columns_of_an_event() {
+    let mut shop = Shop::counting();
+    shop.run("DROP PROJECTION counting");
+    shop.run(
+        "CREATE TABLE log (position bigint PRIMARY KEY, type text, tags text[], first text, data bytea, json json,
+            metadata json, recorded_at timestamptz, day date, id uuid)",
+    );
+    shop.run(
+        "CREATE PROJECTION log FROM EVENTS shop INTO log ON ERROR STOP ON 'Placed', 'Seen' DO (
+            INSERT INTO log VALUES (event.position, event.type, event.tags, event.tags[1], event.data, event.json,
+                event.metadata, event.recorded_at, event.recorded_at::date, event.id);
+            UPDATE log SET type = type || '!' WHERE position = event.position;)",
+    );
+    shop.append(&[placed("a").tag("x:1").tag("y:2"), Event::new("Seen").data("not json")]).unwrap();
+    shop.catch_up();
+    let rows = shop.run(
+        "SELECT position, type, tags, first, json, id, day = recorded_at::date FROM log ORDER BY position",
+    );
+    assert_eq!(rows[0], r#"1|Placed!|{x:1,y:2}|x:1|{"kind":"a"}|NULL|t"#);
+    assert_eq!(rows[1], "2|Seen!|{}|NULL|NULL|NULL|t");
+    let events = shop.run("SELECT position, data, metadata, recorded_at FROM events.shop ORDER BY position");
+    assert_eq!(shop.run("SELECT position, data, metadata, recorded_at FROM log ORDER BY position"), events);
+}
+
+#[test]
+fn readers_see_the_old_or_the_new_rows_during_a_rebuild() {
+    let mut shop = Shop::counting();
+    let old: Vec<Event> = (0..200).map(|_| placed("a")).collect();
+    shop.append(&old).unwrap();
+    shop.catch_up_by(10);
+    let options = RunnerOptions { batch_events: 10, ..RunnerOptions::default() };
+    let running = Runner::new(shop.db.clone(), options).start().unwrap();
+    let (db, stops) = (shop.db.clone(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut session = Session::new(db);
+            let (mut old, mut new) = (0, 0);
+            while !stops.load(Ordering::Relaxed) {
+                let rows = session.execute("SELECT n FROM counts", &[]).unwrap().rows;
+                let n = rows[0][0].as_integer().unwrap();
+                assert_eq!(rows.len(), 1);
+                // The new version counts thousands.
+                if n >= 1_000 {
+                    assert!(n % 1_000 == 0 && (200_000..=300_000).contains(&n), "{n}");
+                    new += 1;
+                } else {
+                    assert!((200..=300).contains(&n) && new == 0, "{n} after {new}");
+                    old += 1;
+                }
+            }
+            (old, new)
+        });
+        shop.run(
+            "CREATE OR REPLACE PROJECTION counting VERSION 2 FROM EVENTS shop ON 'Placed' DO (
+                INSERT INTO counts VALUES (event.json->>'kind', 1000)
+                    ON CONFLICT (kind) DO UPDATE SET n = counts.n + 1000)",
+        );
+        for _ in 0..100 {
+            shop.append(&[placed("a")]).unwrap();
+        }
+        eventually(&mut shop, "SELECT n FROM counts", &["300000"]);
+        eventually(&mut shop, "SELECT version, state FROM ropewalk_projections", &["2|live"]);
+        std::thread::sleep(Duration::from_millis(10));
+        stops.store(true, Ordering::Relaxed);
+        let (_, new) = reader.join().unwrap();
+        assert!(new > 0);
+    });
+    running.stop();
+    let tables = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'counts%'";
+    assert_eq!(shop.run(tables), ["counts"]);
+}
+
+#[test]
+fn stopped_runner_leaves_rebuild_to_the_next_one() {
+    let mut shop = Shop::counting();
+    shop.append(&(0..500).map(|_| placed("a")).collect::<Vec<_>>()).unwrap();
+    shop.catch_up_by(100);
+    for _ in 0..5 {
+        shop.run("ALTER PROJECTION counting REBUILD");
+        let options = RunnerOptions { batch_events: 1, ..RunnerOptions::default() };
+        let running = Runner::new(shop.db.clone(), options).start().unwrap();
+        std::thread::sleep(Duration::from_millis(3));
+        running.stop();
+        assert_eq!(shop.counts(), ["a|500"]);
+    }
+    shop.catch_up_by(100);
+    assert_eq!((shop.counts(), shop.state()), (vec!["a|500".to_owned()], "live".to_owned()));
+}

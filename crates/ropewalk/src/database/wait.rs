@@ -1,0 +1,44 @@
+//! Waiting for commits in a thread that another thread may stop.
+
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::future::Future as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+use std::thread::Thread;
+
+use ropewalk_base::Seq;
+
+use crate::database::Database;
+use crate::error::Error;
+
+/// Wakes a thread that waits for a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Database {
+    /// Blocks until a commit after `seq` is visible, or `stop` is set.
+    ///
+    /// A thread that sets `stop` must then unpark this one. The thread does not wake without a commit.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub fn wait_beyond(&self, seq: Seq, stop: &AtomicBool) -> Result<(), Error> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut visible = pin!(self.visible_beyond(seq));
+        while !stop.load(Ordering::Acquire) {
+            match visible.as_mut().poll(&mut context) {
+                Poll::Ready(seen) => return Ok(seen.map(|_| ())?),
+                Poll::Pending => std::thread::park(),
+            }
+        }
+        Ok(())
+    }
+}

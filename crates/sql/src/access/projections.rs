@@ -1,0 +1,378 @@
+//! Declared projections and their parked events, stored in tables.
+//!
+//! ```text
+//! ropewalk_projection_definitions   name ─▶ store, CREATE PROJECTION; the text before a change of version and the
+//!                                   first generation of the new text; requests to the runner
+//! ropewalk_projection_parked        projection, generation, position ─▶ type, statement, error, request to retry
+//! ```
+//! Checkpoints and generations are records of the facade's projections.
+
+use ropewalk::projections::ProjectionStatus;
+use ropewalk::tables::{ColumnDef, KeyRange, TableDef, TablesError, Type, Value};
+use ropewalk::{Database, Snapshot, Transaction};
+
+use crate::access::row_source::Access;
+use crate::error::{Result, SqlError, state};
+use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
+use crate::syntax::parse::{self, Statement};
+use crate::syntax::projections::{ProjectionDef, ProjectionStatement};
+use crate::syntax::statements::Utility;
+
+/// The table that holds declarations.
+pub(crate) const DEFINITIONS: &str = "ropewalk_projection_definitions";
+/// The table that holds parked events.
+pub(crate) const PARKED: &str = "ropewalk_projection_parked";
+/// A projection with more pending events is catching up.
+const LIVE_LAG_MAX: u64 = 1_000;
+
+/// A declared projection as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredProjection {
+    /// Its name.
+    pub name: String,
+    /// The event store.
+    pub store: String,
+    /// The newest CREATE PROJECTION.
+    pub text: String,
+    /// The text of generations before `since`.
+    pub before: Option<String>,
+    /// The first generation that `text` builds; `None` until the rebuild of a changed version begins.
+    pub since: Option<u64>,
+    /// No events are applied.
+    pub is_paused: bool,
+    /// A rebuild is requested and has not begun.
+    pub wants_rebuild: bool,
+    /// Number of requests to retry or skip events.
+    pub requests: u64,
+}
+
+/// State of a projection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectionInfo {
+    /// The declaration.
+    pub stored: StoredProjection,
+    /// The newest declaration, parsed.
+    pub def: ProjectionDef,
+    /// Checkpoint, lag and failure.
+    pub status: ProjectionStatus,
+    /// Number of parked events.
+    pub parked: u64,
+}
+
+impl ProjectionInfo {
+    fn read(db: &Database, snapshot: &Snapshot, stored: StoredProjection) -> Result<Self> {
+        let def = StoredProjection::parse(&stored.text)?;
+        let projections = db.projections(&stored.store)?;
+        let status = projections.status_at(snapshot, &stored.name, &def.query())?;
+        let parked = parked_at(db, snapshot, &stored.name, status.generation)?.len() as u64;
+        Ok(Self { stored, def, status, parked })
+    }
+
+    /// `live`, `catching_up`, `rebuilding`, `paused` or `failed`.
+    pub fn state(&self) -> &'static str {
+        if self.stored.is_paused {
+            "paused"
+        } else if self.error().is_some() {
+            "failed"
+        } else if self.status.rebuild.is_some() || self.stored.wants_rebuild {
+            "rebuilding"
+        } else if self.status.checkpoint.is_none() || self.status.lag > LIVE_LAG_MAX {
+            "catching_up"
+        } else {
+            "live"
+        }
+    }
+
+    /// The error of the event that the projection or its rebuild stopped at.
+    pub fn error(&self) -> Option<&str> {
+        let rebuild = self.status.rebuild.as_ref().and_then(|rebuild| rebuild.failure.as_ref());
+        self.status.failure.as_ref().or(rebuild).map(|failure| failure.error.as_str())
+    }
+}
+
+/// An event that a projection set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParkedEvent {
+    /// The projection.
+    pub projection: String,
+    /// The generation of its outputs.
+    pub generation: u64,
+    /// Position of the event.
+    pub position: u64,
+    /// Type of the event.
+    pub event_type: String,
+    /// The statement that failed.
+    pub statement: String,
+    /// The code of the error.
+    pub sqlstate: String,
+    /// The message of the error.
+    pub message: String,
+    /// Time of the failure, microseconds since 1970 UTC.
+    pub parked_at: i64,
+    /// The event is to be applied again.
+    pub wants_retry: bool,
+}
+
+fn number(value: u64) -> Value<'static> {
+    Value::Int8(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+fn damaged(what: &str) -> SqlError {
+    SqlError::new(state::DATA_CORRUPTED, format!("the stored {what}"))
+}
+
+/// Rows of one of the tables; empty until it exists.
+fn rows(access: &mut Access<'_>, name: &str, range: &KeyRange<'_>) -> Result<Vec<Vec<Value<'static>>>> {
+    match access.table(name) {
+        Ok((table, _)) => access.all(&table, range, &Budget::new(MEMORY_BYTES_MAX)),
+        Err(error) if error.state == state::UNDEFINED_TABLE => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+impl StoredProjection {
+    /// Parses a stored text.
+    ///
+    /// # Errors
+    /// XX001.
+    pub fn parse(text: &str) -> Result<ProjectionDef> {
+        match parse::one(text)? {
+            Statement::Utility(Utility::Projection(statement)) => match *statement {
+                ProjectionStatement::Create { def, .. } => Ok(def),
+                _ => Err(damaged("projection")),
+            },
+            _ => Err(damaged("projection")),
+        }
+    }
+
+    /// The text that a generation of the outputs is built by.
+    pub fn text_of(&self, generation: u64) -> &str {
+        match &self.before {
+            Some(before) if self.since.is_none_or(|since| generation < since) => before,
+            _ => &self.text,
+        }
+    }
+
+    /// Returns the declaration of a projection; guarded by a serializable transaction.
+    ///
+    /// # Errors
+    /// Stored data is corrupt.
+    pub fn read_in(db: &Database, tx: &mut Transaction, name: &str) -> Result<Option<Self>> {
+        find(&mut Access::Transaction(db, tx), name)
+    }
+
+    /// Writes the declaration.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn put_in(&self, tx: &mut Transaction) -> Result<()> {
+        let mut tables = tx.tables();
+        let table = tables.create_table_if_absent(
+            TableDef::new(DEFINITIONS)
+                .column(ColumnDef::new("name", Type::TEXT))
+                .column(ColumnDef::new("store", Type::TEXT).not_null())
+                .column(ColumnDef::new("definition", Type::TEXT).not_null())
+                .column(ColumnDef::new("definition_before", Type::TEXT))
+                .column(ColumnDef::new("since_generation", Type::INT8))
+                .column(ColumnDef::new("paused", Type::BOOL).not_null())
+                .column(ColumnDef::new("rebuild", Type::BOOL).not_null())
+                .column(ColumnDef::new("requests", Type::INT8).not_null())
+                .primary_key(["name"]),
+        )?;
+        let row: [(&str, Value<'_>); 8] = [
+            ("name", self.name.as_str().into()),
+            ("store", self.store.as_str().into()),
+            ("definition", self.text.as_str().into()),
+            ("definition_before", self.before.as_deref().into()),
+            ("since_generation", self.since.map_or(Value::Null, number)),
+            ("paused", self.is_paused.into()),
+            ("rebuild", self.wants_rebuild.into()),
+            ("requests", number(self.requests)),
+        ];
+        tables.upsert(&table, &row)?;
+        Ok(())
+    }
+
+    /// Deletes the declaration and the parked events.
+    pub(crate) fn remove_in(&self, db: &Database, tx: &mut Transaction) -> Result<()> {
+        for parked in ParkedEvent::all_in(db, tx, &self.name)? {
+            parked.remove_in(tx)?;
+        }
+        let mut tables = tx.tables();
+        let table = tables.table(DEFINITIONS)?;
+        tables.delete(&table, &[self.name.as_str().into()])?;
+        Ok(())
+    }
+
+    fn of_row(row: &[Value<'static>]) -> Result<Self> {
+        let [
+            Value::Text(name),
+            Value::Text(store),
+            Value::Text(text),
+            before,
+            since,
+            Value::Bool(is_paused),
+            Value::Bool(wants_rebuild),
+            Value::Int8(requests),
+        ] = row
+        else {
+            return Err(damaged("projection"));
+        };
+        Ok(Self {
+            name: name.to_string(),
+            store: store.to_string(),
+            text: text.to_string(),
+            before: match before {
+                Value::Text(before) => Some(before.to_string()),
+                _ => None,
+            },
+            since: since.as_integer().and_then(|since| u64::try_from(since).ok()),
+            is_paused: *is_paused,
+            wants_rebuild: *wants_rebuild,
+            requests: u64::try_from(*requests).unwrap_or_default(),
+        })
+    }
+}
+
+/// The declaration of this name.
+pub(crate) fn find(access: &mut Access<'_>, name: &str) -> Result<Option<StoredProjection>> {
+    let found = rows(access, DEFINITIONS, &KeyRange::prefix([Value::text(name)]))?;
+    found.first().map(|row| StoredProjection::of_row(row)).transpose()
+}
+
+/// All declarations, by name.
+pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<StoredProjection>> {
+    rows(access, DEFINITIONS, &KeyRange::all())?.iter().map(|row| StoredProjection::of_row(row)).collect()
+}
+
+/// Returns all declared projections, by name.
+///
+/// # Errors
+/// Stored data is corrupt.
+pub fn stored_projections(db: &Database, snapshot: &Snapshot) -> Result<Vec<StoredProjection>> {
+    all(&mut Access::Snapshot(db, snapshot))
+}
+
+/// Returns the state of all declared projections, by name. Cost: that of each projection's lag.
+///
+/// # Errors
+/// Stored data is corrupt.
+pub fn projections_at(db: &Database, snapshot: &Snapshot) -> Result<Vec<ProjectionInfo>> {
+    let stored = stored_projections(db, snapshot)?.into_iter();
+    stored.map(|stored| ProjectionInfo::read(db, snapshot, stored)).collect()
+}
+
+/// Returns the state of one declared projection.
+///
+/// # Errors
+/// Stored data is corrupt.
+pub fn projection_at(db: &Database, snapshot: &Snapshot, name: &str) -> Result<Option<ProjectionInfo>> {
+    let stored = find(&mut Access::Snapshot(db, snapshot), name)?;
+    stored.map(|stored| ProjectionInfo::read(db, snapshot, stored)).transpose()
+}
+
+/// Returns the parked events of a projection's live generation, by position.
+///
+/// # Errors
+/// Stored data is corrupt.
+pub fn parked_at(
+    db: &Database,
+    snapshot: &Snapshot,
+    name: &str,
+    generation: Option<u64>,
+) -> Result<Vec<ParkedEvent>> {
+    let Some(generation) = generation else { return Ok(Vec::new()) };
+    let range = KeyRange::prefix([Value::text(name), number(generation)]);
+    let rows = rows(&mut Access::Snapshot(db, snapshot), PARKED, &range)?;
+    rows.iter().map(|row| ParkedEvent::of_row(row)).collect()
+}
+
+impl ParkedEvent {
+    /// Returns the parked events of all generations.
+    ///
+    /// # Errors
+    /// Stored data is corrupt.
+    pub fn all_in(db: &Database, tx: &mut Transaction, name: &str) -> Result<Vec<Self>> {
+        let range = KeyRange::prefix([Value::text(name)]);
+        let rows = rows(&mut Access::Transaction(db, tx), PARKED, &range)?;
+        rows.iter().map(|row| Self::of_row(row)).collect()
+    }
+
+    /// Writes the parked event.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn put_in(&self, tx: &mut Transaction) -> Result<()> {
+        let mut tables = tx.tables();
+        let table = tables.create_table_if_absent(
+            TableDef::new(PARKED)
+                .column(ColumnDef::new("projection", Type::TEXT))
+                .column(ColumnDef::new("generation", Type::INT8))
+                .column(ColumnDef::new("position", Type::INT8))
+                .column(ColumnDef::new("type", Type::TEXT).not_null())
+                .column(ColumnDef::new("statement", Type::TEXT).not_null())
+                .column(ColumnDef::new("sqlstate", Type::TEXT).not_null())
+                .column(ColumnDef::new("message", Type::TEXT).not_null())
+                .column(ColumnDef::new("parked_at", Type::TIMESTAMPTZ).not_null())
+                .column(ColumnDef::new("retry", Type::BOOL).not_null())
+                .primary_key(["projection", "generation", "position"]),
+        )?;
+        let row: [(&str, Value<'_>); 9] = [
+            ("projection", self.projection.as_str().into()),
+            ("generation", number(self.generation)),
+            ("position", number(self.position)),
+            ("type", self.event_type.as_str().into()),
+            ("statement", self.statement.as_str().into()),
+            ("sqlstate", self.sqlstate.as_str().into()),
+            ("message", self.message.as_str().into()),
+            ("parked_at", Value::Timestamptz(self.parked_at)),
+            ("retry", self.wants_retry.into()),
+        ];
+        tables.upsert(&table, &row)?;
+        Ok(())
+    }
+
+    /// Deletes the parked event; false if it is not stored.
+    ///
+    /// # Errors
+    /// Errors of the database.
+    pub fn remove_in(&self, tx: &mut Transaction) -> Result<bool> {
+        let mut tables = tx.tables();
+        let table = match tables.table(PARKED) {
+            Ok(table) => table,
+            Err(TablesError::UnknownTable { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let key: [Value<'_>; 3] =
+            [self.projection.as_str().into(), number(self.generation), number(self.position)];
+        Ok(tables.delete(&table, &key)?)
+    }
+
+    fn of_row(row: &[Value<'static>]) -> Result<Self> {
+        let [
+            Value::Text(projection),
+            Value::Int8(generation),
+            Value::Int8(position),
+            Value::Text(event_type),
+            Value::Text(statement),
+            Value::Text(sqlstate),
+            Value::Text(message),
+            Value::Timestamptz(parked_at),
+            Value::Bool(wants_retry),
+        ] = row
+        else {
+            return Err(damaged("parked event"));
+        };
+        Ok(Self {
+            projection: projection.to_string(),
+            generation: u64::try_from(*generation).unwrap_or_default(),
+            position: u64::try_from(*position).unwrap_or_default(),
+            event_type: event_type.to_string(),
+            statement: statement.to_string(),
+            sqlstate: sqlstate.to_string(),
+            message: message.to_string(),
+            parked_at: *parked_at,
+            wants_retry: *wants_retry,
+        })
+    }
+}
