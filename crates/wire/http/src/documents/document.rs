@@ -9,21 +9,21 @@ use axum::http::header::{CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{DocBuf, Filter, Owned, Update, Value, Writer};
 use ropewalk::documents::{DocumentsError, DocumentsTx, UpdateSpec, id_filter};
 use ropewalk::hooks::hex;
-use ropewalk_wire::Needs;
-use ropewalk_wire::extjson::{self, Form};
+use ropewalk_auth::Needs;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use super::{Desk, InDatabase, Place, refused, requests};
+use super::{Desk, InDatabase, Place, json_parser, refused, requests};
 use crate::kit::body::{JsonText, NoBody};
 use crate::kit::params::Params;
 use crate::kit::problem::{Problem, ProblemBody, Refusal};
-use crate::routes::{DATABASE, Route};
+use crate::route::{DATABASE, Route};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -67,9 +67,8 @@ impl Address {
         let kind = params.one("id")?;
         let form = super::responses::form(params.flag("canonical")?);
         params.finish()?;
-        let json = |text: &str| {
-            extjson::parse_value(text).map_err(|error| Problem::from(error).within("the _id in the path"))
-        };
+        let json =
+            |text: &str| json_parser::parse_value(text).map_err(|error| error.within("the _id in the path"));
         let id = match kind.as_deref() {
             None | Some("text") => Owned::from(Value::String(id)),
             Some("oid") => json(&format!("{{\"$oid\":{}}}", serde_json::Value::from(id)))?,
@@ -125,9 +124,7 @@ fn answer(status: StatusCode, document: &DocBuf, form: Form) -> Response {
 }
 
 fn missing(id: &Owned) -> Problem {
-    let mut text = Vec::new();
-    extjson::put_value(&mut text, id.value(), Form::Relaxed);
-    let text = String::from_utf8_lossy(&text).into_owned();
+    let text = extjson::to_text(id.value(), Form::Relaxed);
     Problem::new(ropewalk_wire::Code::NotFound, format!("there is no document with the _id {text}"))
 }
 

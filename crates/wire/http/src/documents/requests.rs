@@ -9,18 +9,17 @@ use ropewalk::documents::lang::{DocBuf, Filter, Options, Pipeline, Projection, S
 use ropewalk::documents::{
     CollectionOptions, DocumentsError, Find, FindAndModify, Hint, IndexDef, OnDelete, Reference, UpdateSpec,
 };
-use ropewalk_wire::extjson;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::refused;
+use super::{json_parser, refused};
 use crate::kit::json::{DurabilityIn, Object};
 use crate::kit::problem::Problem;
 
 /// Parses the document in `field`.
 pub(crate) fn document(field: &str, text: &str) -> Result<DocBuf, Problem> {
-    extjson::parse(text).map_err(|error| Problem::from(error).within(field))
+    json_parser::parse(text).map_err(|error| error.within(field))
 }
 
 fn lang<T, E: Into<DocumentsError>>(field: &str, result: Result<T, E>) -> Result<T, Problem> {
@@ -44,7 +43,7 @@ fn projection(text: &str, options: &Options) -> Result<Projection, Problem> {
 
 /// An index by its name, or by its fields: `"a_1"`, `{"a": 1}`.
 fn hint(text: &str) -> Result<Hint, Problem> {
-    let value = extjson::parse_value(text).map_err(|error| Problem::from(error).within("hint"))?;
+    let value = json_parser::parse_value(text).map_err(|error| error.within("hint"))?;
     match value.value() {
         Value::String(name) => Ok(Hint::Name(name.to_owned())),
         Value::Document(fields) => {
@@ -184,7 +183,7 @@ pub(crate) struct AggregateIn<'a> {
 
 /// Stages out of an array.
 pub(super) fn pipeline(text: &str, options: &Options) -> Result<Pipeline, Problem> {
-    let stages = extjson::parse_value(text).map_err(|error| Problem::from(error).within("pipeline"))?;
+    let stages = json_parser::parse_value(text).map_err(|error| error.within("pipeline"))?;
     let stages = stages.value().as_array().ok_or_else(|| Problem::invalid("pipeline: an array is needed"))?;
     lang("pipeline", Pipeline::parse(stages, options))
 }
@@ -253,9 +252,9 @@ pub(super) fn update(
     array_filters: Option<&RawValue>,
     options: &Options,
 ) -> Result<Update, Problem> {
-    let in_field = |field| move |error| Problem::from(error).within(field);
-    let update = extjson::parse_value(text).map_err(in_field("update"))?;
-    let filters = array_filters.map(|text| extjson::parse_value(text.get())).transpose();
+    let in_field = |field| move |error: Problem| error.within(field);
+    let update = json_parser::parse_value(text).map_err(in_field("update"))?;
+    let filters = array_filters.map(|text| json_parser::parse_value(text.get())).transpose();
     let filters = filters.map_err(in_field("array_filters"))?;
     let filters = match &filters {
         None => None,

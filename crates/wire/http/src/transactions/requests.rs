@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use ropewalk::documents::lang::Options;
+use ropewalk::documents::lang::extjson::Form;
 use ropewalk::events::ReadOptions;
 use ropewalk::series::{Labels, SampleBatch};
 use ropewalk::{Isolation, Position, Query};
 use ropewalk_transactions::{
     Documents, DocumentsWork, EventsUnchanged, Modes, Operation, Samples, Statement,
 };
-use ropewalk_wire::extjson::{self, Form};
 use ropewalk_wire::{Bounds, Service};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::documents::requests::{self, DeleteIn, FindIn, UpdateIn};
-use crate::documents::responses;
+use crate::documents::{json_parser, responses};
 use crate::kit::json::{AppendPartIn, DurabilityIn, Object, QueryIn};
 use crate::kit::problem::Problem;
 
@@ -475,7 +475,7 @@ impl Parser {
             works.push(DocumentsWork::Delete(delete.find(options)?));
         }
         if let Some(text) = operation.get {
-            let id = extjson::parse_value(text.get()).map_err(|error| Problem::from(error).within("get"))?;
+            let id = json_parser::parse_value(text.get()).map_err(|error| error.within("get"))?;
             works.push(DocumentsWork::Get(id));
         }
         if let Some(Object(find)) = &operation.find {

@@ -12,7 +12,7 @@ use ropewalk::documents::lang::{
     self, Budget, COMMAND_BYTES_MAX, LangError, Options, Patterns, Value, Writer,
 };
 use ropewalk::documents::{Caller as Asked, Collection, Documents, DocumentsError};
-use ropewalk_wire::{Caller, Right};
+use ropewalk_auth::{Caller, Right};
 
 use crate::call::client::{Client, Line};
 use crate::protocol::args::Args;
@@ -179,7 +179,7 @@ impl<'a> Call<'a> {
         if let Some(caller) = &mut self.caller
             && let Err(error) = self.shared.service.access().still(caller, &mut seen)
         {
-            return Err(Failure::new(Code::Unauthorized, error.message));
+            return Err(Failure::new(Code::Unauthorized, error.to_string()));
         }
         Ok(())
     }

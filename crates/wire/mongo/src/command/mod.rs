@@ -6,7 +6,8 @@ pub(crate) mod table;
 use std::sync::atomic::Ordering;
 
 use ropewalk::documents::lang::{DocBuf, Value, Writer};
-use ropewalk_wire::{Caller, Code as WireCode, blocking};
+use ropewalk_auth::Caller;
+use ropewalk_wire::{Code as WireCode, blocking};
 
 use crate::auth::users;
 use crate::call::Call;

@@ -2,7 +2,7 @@
 //!
 //! Rights that depend on fields are checked where the fields are parsed.
 
-use ropewalk_wire::{Needs, Operation, Resource};
+use ropewalk_auth::{Needs, Operation, Resource};
 
 use crate::call::Call;
 use crate::command::table::COMMANDS;

@@ -13,7 +13,8 @@ use ropewalk::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Up
 use ropewalk::documents::{
     Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
 };
-use ropewalk_wire::{Right, blocking, committed};
+use ropewalk_auth::Right;
+use ropewalk_wire::{blocking, committed};
 
 use crate::call::Call;
 use crate::protocol::args::Args;

@@ -15,6 +15,7 @@ use ropewalk::documents::DocumentsError;
 use ropewalk::documents::lang::{DocBuf, LangError, Value, Writer};
 use ropewalk::engine::EngineError;
 use ropewalk::{Class, Error};
+use ropewalk_auth::AuthError;
 use ropewalk_wire::{Code as WireCode, WireError};
 
 macro_rules! codes {
@@ -291,6 +292,12 @@ impl From<WireError> for Failure {
             _ => Code::InternalError,
         };
         Self::new(code, error.message)
+    }
+}
+
+impl From<AuthError> for Failure {
+    fn from(error: AuthError) -> Self {
+        WireError::from(error).into()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bson::{Document, doc};
-use ropewalk_wire::{Caller, Needs, Resource, Right, Roles};
+use ropewalk_auth::{Caller, Needs, Resource, Right, Roles};
 
 use crate::access::{login, login_as};
 use crate::client::Server;

@@ -15,14 +15,15 @@ use ropewalk::promql::Share;
 use ropewalk::series::{Labels, Samples, is_stale};
 use ropewalk_monitoring::notation::put_float;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::labels::METRIC_NAME;
 use crate::query::names::selectors;
 use crate::request::params::Params;
 use crate::request::response::ApiError;
+use crate::request::time::now_ms;
 
 pub(crate) async fn federate(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
-    let now_ms = crate::now_ms();
+    let now_ms = now_ms();
     let lookback = i64::try_from(app.settings.lookback.as_millis()).unwrap_or(i64::MAX);
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let mut external = app.monitoring.config().external_labels.clone();

@@ -20,13 +20,12 @@ use ropewalk::hooks::put_varint;
 use ropewalk::promql::Share;
 use ropewalk::series::{Histogram, Labels, MatchOp, Matcher, Samples, SeriesAt};
 
-use crate::App;
+use crate::app::App;
 use crate::export::xor;
 use crate::ingest::protobuf::{Fields, Malformed, put_bytes, put_double, put_integer, put_signed};
 use crate::query::names;
 use crate::request::body;
-use crate::request::body::Encoding;
-use crate::request::response::{ApiError, Kind};
+use crate::request::response::{ApiError, Kind, Plain};
 
 /// Samples of a chunk, as in Prometheus.
 const CHUNK_SAMPLES: usize = 120;
@@ -275,30 +274,19 @@ fn frames(found: Vec<Found>) -> Vec<Bytes> {
     frames
 }
 
-/// `POST /api/v1/read`.
-pub(crate) async fn read(State(app): State<App>, request: Request) -> Response {
-    match answer(&app, request).await {
-        Ok(response) => response,
-        Err(error) => error.into_text(),
-    }
-}
-
 enum Sent {
     Samples(Vec<u8>),
     Chunks(Vec<Bytes>),
 }
 
-async fn answer(app: &App, request: Request) -> Result<Response, ApiError> {
-    if !matches!(Encoding::of(request.headers()), Some(Encoding::Snappy | Encoding::Identity)) {
-        return Err(ApiError::new(Kind::MediaType, "Content-Encoding has to be snappy"));
-    }
-    let body = body::read(app, request).await?;
-    let bytes_max = app.service.limits().request_bytes;
+/// `POST /api/v1/read`.
+pub(crate) async fn read(State(app): State<App>, request: Request) -> Result<Response, Plain> {
+    let body = body::snappy(&app.service, request).await?;
     let samples_max = app.settings.query_samples;
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let mut share = Share::new(Some(app.memory.clone()));
     let work = move || {
-        let (queries, forms) = decode(&body::inflate(Encoding::Snappy, &body, bytes_max)?)?;
+        let (queries, forms) = decode(&body.inflate()?)?;
         let at = snapshot.series(&store);
         for form in forms {
             let mut left = samples_max;

@@ -13,7 +13,7 @@ use ropewalk::promql::functions::{Function, Variadic};
 use ropewalk::series::{MatchOp, Matcher};
 use serde_json::{Value, json};
 
-use crate::App;
+use crate::app::App;
 use crate::query;
 use crate::request::params::Params;
 use crate::request::response::{ApiError, Notes, success};

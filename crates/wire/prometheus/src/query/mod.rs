@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use ropewalk::promql::ast::{Expr, Selector};
@@ -26,17 +25,18 @@ use ropewalk::promql::{
     Annotation, Answer, Error, Limits, Options, ParseError, Query, Severity, Spent, Stop, Value,
 };
 use ropewalk::series::{Exemplar, Labels, Matcher};
+use ropewalk_http_kit::json::put_list;
+use ropewalk_http_kit::response::json;
 use ropewalk_monitoring::notation::put_time;
 
-use crate::App;
+use crate::app::App;
 use crate::query::range_cache::Steps;
 use crate::query::scheduler::Turn;
 use crate::query::stream::List;
 use crate::query::value::{put_matrix_row, put_value, put_vector_row};
 use crate::request::params::Params;
-use crate::request::response::{
-    ApiError, HEAD, Kind, Notes, json, put_labels, put_list, put_tail, put_text, success,
-};
+use crate::request::response::{ApiError, HEAD, Kind, Notes, put_labels, put_tail, put_text, success};
+use crate::request::time::now_ms;
 
 /// Limit of points per series of a range query, as in Prometheus.
 const POINTS_MAX: i64 = 11_000;
@@ -146,7 +146,7 @@ pub(crate) async fn parsed<T: Send + 'static>(
 /// `query`: evaluation at one time.
 pub(crate) async fn instant(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let limit = params.limit("limit")?;
-    let time_ms = params.time("time")?.unwrap_or_else(crate::now_ms);
+    let time_ms = params.time("time")?.unwrap_or_else(now_ms);
     let time_limit = time_limit(&app, &params)?;
     answer(&app, &params, At::Time(time_ms), limit, time_limit).await
 }
@@ -167,7 +167,7 @@ async fn answer(
     let question = format!("{at:?} {limit} {}\n{text}", options.lookback_ms);
     let store = app.store()?;
     if kept && let Some(body) = app.answers.get(&question, &store) {
-        return Ok(json(Body::from(body)));
+        return Ok(json(body));
     }
     let (within, text) = (app.clone(), text.to_owned());
     // Parsing long queries and writing long responses take CPU time.

@@ -9,13 +9,12 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use ropewalk::promql::{self, BudgetError, PATTERNS_BYTES_MAX, Share};
 use ropewalk::series::{Labels, LabelsRef, Matcher, Samples, SeriesAt};
+use ropewalk_http_kit::json::put_list;
 
-use crate::App;
+use crate::app::App;
 use crate::query::stream;
 use crate::request::params::Params;
-use crate::request::response::{
-    ApiError, HEAD, Kind, Notes, put_labels, put_list, put_tail, put_text, success,
-};
+use crate::request::response::{ApiError, HEAD, Kind, Notes, put_labels, put_tail, put_text, success};
 
 /// The requested series.
 pub(crate) struct Wanted {

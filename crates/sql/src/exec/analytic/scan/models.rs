@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, Filter, Owned, Value as Bson};
+use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, DocBuf, Filter, Owned, Value as Bson};
 use ropewalk::documents::{Collection, DocumentsError, Find};
 use ropewalk::events::{QueryItem, ReadOptions, SequencedEventRef};
 use ropewalk::series::{Matcher, Samples, SeriesStore};
@@ -33,9 +33,8 @@ use crate::expr::function::Function;
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::Watch;
 use crate::syntax::projections::EVENT_COLUMNS;
-use crate::types::bson_json::{id_text, json_of};
 use crate::types::json;
-use crate::types::json_bson::{object_id, value_of};
+use crate::types::json_bson::{id_text, json_of, object_id, value_of};
 
 /// The default store, as in every other protocol.
 const DEFAULT_STORE: &str = "default";
@@ -503,7 +502,7 @@ impl Part for DocumentsPart {
     ) -> Result<()> {
         let find = self.find();
         let mut outcome = Ok(true);
-        let mut each = |document: ropewalk::documents::lang::DocBuf| {
+        let mut each = |document: DocBuf| {
             outcome = row(&Made(&|column| match column {
                 0 => Ok(document.doc().get("_id").map_or(Value::Null, |id| Value::text(id_text(id)))),
                 _ => Ok(Value::json(json_of(document.doc()))),
@@ -627,7 +626,7 @@ pub(crate) fn labels_json<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) 
 #[cfg(test)]
 mod tests {
     use ropewalk::documents::CollectionOptions;
-    use ropewalk::documents::lang::{Value as Bson, Writer};
+    use ropewalk::documents::lang::Writer;
     use ropewalk::{Database, Durability};
 
     use super::*;

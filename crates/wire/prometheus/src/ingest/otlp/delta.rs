@@ -22,18 +22,6 @@ const TOTALS_BYTES_MAX: usize = 64 << 20;
 /// Memory of an entry in addition to its labels and buckets.
 const ENTRY_BYTES: usize = 160;
 
-/// Handling of delta metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Deltas {
-    /// Rejected, and counted in the response.
-    #[default]
-    Refuse,
-    /// Stored unchanged, as gauges.
-    Keep,
-    /// Added up to cumulative counters and histograms.
-    Cumulate,
-}
-
 /// A value that can be added up.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Amount {

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ropewalk::Transaction;
 use ropewalk::hooks::hex;
+use sha2::{Digest, Sha256};
 
-use super::caller::ALL_STORES;
-use super::records::{self, TokenRecord, UserRecord, token_key, user_key};
-use super::*;
+use super::{Access, Known, User};
+use crate::bytes::random;
+use crate::caller::{ALL_STORES, Caller, Right, Roles};
+use crate::error::AuthError;
+use crate::records::{self, TokenRecord, UserRecord, token_key, user_key};
+use crate::scram::ScramVerifier;
 
 const NAME_BYTES_MAX: usize = 64;
 /// Prefix of every token, by which scanners for leaked secrets find them.
@@ -42,34 +47,34 @@ pub struct TokenInfo {
     pub expires_micros: Option<i64>,
 }
 
-fn check_name(kind: &str, name: &str) -> Result<(), WireError> {
+fn check_name(kind: &str, name: &str) -> Result<(), AuthError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(allowed) {
-        return Err(WireError::invalid(format!(
+        return Err(AuthError::Invalid(format!(
             "a {kind}'s name has 1 to {NAME_BYTES_MAX} ASCII letters, digits, or . _ - @ +"
         )));
     }
     Ok(())
 }
 
-fn check_roles(roles: &Roles) -> Result<(), WireError> {
+fn check_roles(roles: &Roles) -> Result<(), AuthError> {
     let wrong = |store: &str| store.is_empty() || store.len() > 255 || store.chars().any(char::is_control);
     match roles.keys().find(|store| wrong(store)) {
-        Some(_) => Err(WireError::invalid("a role names a store of 1 to 255 bytes, or * for all")),
+        Some(_) => Err(AuthError::Invalid("a role names a store of 1 to 255 bytes, or * for all".into())),
         None => Ok(()),
     }
 }
 
-fn no_user(name: &str) -> WireError {
-    WireError::not_found(format!("there is no user {name:?}"))
+fn no_user(name: &str) -> AuthError {
+    AuthError::NotFound(format!("there is no user {name:?}"))
 }
 
 impl Access {
     /// The users, by name.
     ///
     /// # Errors
-    /// [`Code::PermissionDenied`].
-    pub fn users(&self, caller: &Caller) -> Result<Vec<UserInfo>, WireError> {
+    /// [`AuthError::PermissionDenied`].
+    pub fn users(&self, caller: &Caller) -> Result<Vec<UserInfo>, AuthError> {
         caller.check(Right::Admin, None)?;
         let info = |(name, user): (&String, &User)| UserInfo {
             name: name.clone(),
@@ -82,8 +87,8 @@ impl Access {
     /// The tokens, oldest first.
     ///
     /// # Errors
-    /// [`Code::PermissionDenied`].
-    pub fn tokens(&self, caller: &Caller) -> Result<Vec<TokenInfo>, WireError> {
+    /// [`AuthError::PermissionDenied`].
+    pub fn tokens(&self, caller: &Caller) -> Result<Vec<TokenInfo>, AuthError> {
         caller.check(Right::Admin, None)?;
         let mut tokens: Vec<_> =
             self.known().tokens.values().map(|token| token_info(&token.id, &token.record)).collect();
@@ -99,14 +104,14 @@ impl Access {
     /// Creates a user.
     ///
     /// # Errors
-    /// [`Code::AlreadyExists`]; a name or password that is not allowed.
+    /// [`AuthError::AlreadyExists`]; a name or password that is not allowed.
     pub async fn create_user(
         &self,
         caller: &Caller,
         name: &str,
         password: &str,
         roles: Roles,
-    ) -> Result<(), WireError> {
+    ) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
         check_name("user", name)?;
         check_roles(&roles)?;
@@ -114,13 +119,12 @@ impl Access {
         self.change(move |this, tx| {
             let key = user_key(&name);
             if tx.get(this.0.keyspace, &key)?.is_some() {
-                let message = format!("there is a user {name:?} already");
-                return Err(WireError::new(Code::AlreadyExists, message));
+                return Err(AuthError::AlreadyExists(format!("there is a user {name:?} already")));
             }
             let scram = ScramVerifier::new(&password)?;
             let scram_sha1 = Some(ScramVerifier::for_old_clients(&name, &password)?);
             let record = UserRecord { scram, scram_sha1, roles, created_micros: this.now_micros() };
-            tx.put(this.0.keyspace, &key, &records::encode(&record)?);
+            tx.put(this.0.keyspace, &key, &records::encode(&record));
             Ok(())
         })
         .await
@@ -129,8 +133,8 @@ impl Access {
     /// Sets a user's password. A user may change their own.
     ///
     /// # Errors
-    /// [`Code::NotFound`]; a password that is not allowed.
-    pub async fn set_password(&self, caller: &Caller, name: &str, password: &str) -> Result<(), WireError> {
+    /// [`AuthError::NotFound`]; a password that is not allowed.
+    pub async fn set_password(&self, caller: &Caller, name: &str, password: &str) -> Result<(), AuthError> {
         if !caller.is_user(name) {
             caller.check(Right::Admin, None)?;
         }
@@ -146,14 +150,14 @@ impl Access {
     /// Changes a user's roles and, if one is given, the password, atomically.
     ///
     /// # Errors
-    /// [`Code::NotFound`]; a password or a role that is not allowed.
+    /// [`AuthError::NotFound`]; a password or a role that is not allowed.
     pub async fn update_user(
         &self,
         caller: &Caller,
         name: &str,
         password: Option<&str>,
         change: impl FnOnce(&mut Roles) + Send + 'static,
-    ) -> Result<(), WireError> {
+    ) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
         let (user, password) = (name.to_owned(), password.map(str::to_owned));
         self.change_user(name, move |record| {
@@ -172,14 +176,14 @@ impl Access {
     /// Gives a user a right on a store (`*`: on all).
     ///
     /// # Errors
-    /// [`Code::NotFound`].
+    /// [`AuthError::NotFound`].
     pub async fn grant(
         &self,
         caller: &Caller,
         name: &str,
         store: &str,
         right: Right,
-    ) -> Result<(), WireError> {
+    ) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
         check_roles(&Roles::from([(store.to_owned(), BTreeSet::from([right]))]))?;
         let store = store.to_owned();
@@ -193,21 +197,21 @@ impl Access {
     /// Takes a right on a store from a user.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when there is no such user, or the user does not have the right.
+    /// [`AuthError::NotFound`] when there is no such user, or the user does not have the right.
     pub async fn revoke(
         &self,
         caller: &Caller,
         name: &str,
         store: &str,
         right: Right,
-    ) -> Result<(), WireError> {
+    ) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
         let (user, store) = (name.to_owned(), store.to_owned());
         self.change_user(name, move |record| {
             let held = record.roles.get_mut(&store).is_some_and(|rights| rights.remove(&right));
             record.roles.retain(|_, rights| !rights.is_empty());
             let message = || format!("user {user:?} has no right {:?} on {store:?}", right.as_str());
-            if held { Ok(()) } else { Err(WireError::not_found(message())) }
+            if held { Ok(()) } else { Err(AuthError::NotFound(message())) }
         })
         .await
     }
@@ -215,8 +219,8 @@ impl Access {
     /// Drops a user.
     ///
     /// # Errors
-    /// [`Code::NotFound`].
-    pub async fn drop_user(&self, caller: &Caller, name: &str) -> Result<(), WireError> {
+    /// [`AuthError::NotFound`].
+    pub async fn drop_user(&self, caller: &Caller, name: &str) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
         let name = name.to_owned();
         self.change(move |this, tx| {
@@ -238,13 +242,13 @@ impl Access {
         name: &str,
         roles: Roles,
         expires_micros: Option<i64>,
-    ) -> Result<(TokenInfo, String), WireError> {
+    ) -> Result<(TokenInfo, String), AuthError> {
         caller.check(Right::Admin, None)?;
         check_name("token", name)?;
         check_roles(&roles)?;
         let created_micros = self.now_micros();
         if expires_micros.is_some_and(|expires| expires <= created_micros) {
-            return Err(WireError::invalid("the token would have expired already"));
+            return Err(AuthError::Invalid("the token would have expired already".into()));
         }
         let id = hex(&random::<6>()?);
         let token = format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random::<32>()?));
@@ -252,7 +256,7 @@ impl Access {
         let record = TokenRecord { name: name.to_owned(), hash, roles, created_micros, expires_micros };
         let info = token_info(&id, &record);
         self.change(move |this, tx| {
-            tx.put(this.0.keyspace, &token_key(&id), &records::encode(&record)?);
+            tx.put(this.0.keyspace, &token_key(&id), &records::encode(&record));
             Ok(())
         })
         .await?;
@@ -262,13 +266,13 @@ impl Access {
     /// Drops a token.
     ///
     /// # Errors
-    /// [`Code::NotFound`].
-    pub async fn drop_token(&self, caller: &Caller, id: &str) -> Result<(), WireError> {
+    /// [`AuthError::NotFound`].
+    pub async fn drop_token(&self, caller: &Caller, id: &str) -> Result<(), AuthError> {
         caller.check(Right::Admin, None)?;
         let id = id.to_owned();
         self.change(move |this, tx| {
             let key = token_key(&id);
-            let missing = || WireError::not_found(format!("there is no token {id:?}"));
+            let missing = || AuthError::NotFound(format!("there is no token {id:?}"));
             tx.get(this.0.keyspace, &key)?.ok_or_else(missing)?;
             tx.delete(this.0.keyspace, &key);
             Ok(())
@@ -279,15 +283,15 @@ impl Access {
     async fn change_user(
         &self,
         name: &str,
-        change: impl FnOnce(&mut UserRecord) -> Result<(), WireError> + Send + 'static,
-    ) -> Result<(), WireError> {
+        change: impl FnOnce(&mut UserRecord) -> Result<(), AuthError> + Send + 'static,
+    ) -> Result<(), AuthError> {
         let name = name.to_owned();
         self.change(move |this, tx| {
             let key = user_key(&name);
             let stored = tx.get(this.0.keyspace, &key)?.ok_or_else(|| no_user(&name))?;
             let mut record: UserRecord = records::decode(&key, &stored)?;
             change(&mut record)?;
-            tx.put(this.0.keyspace, &key, &records::encode(&record)?);
+            tx.put(this.0.keyspace, &key, &records::encode(&record));
             Ok(())
         })
         .await
@@ -295,10 +299,10 @@ impl Access {
 
     /// Rejects a change that drops the last credential, which would open the server to every caller, or the
     /// last administrator. `tx` holds the change.
-    fn keep_administrator(&self, tx: &mut Transaction) -> Result<(), WireError> {
+    fn keep_administrator(&self, tx: &mut Transaction) -> Result<(), AuthError> {
         let refuse = |what: &str| {
             let message = format!("this would remove the last {what}; create another administrator first");
-            Err(WireError::invalid(message))
+            Err(AuthError::Invalid(message))
         };
         let known = self.known();
         let (users, tokens) = records::load_in(tx, self.0.keyspace)?;
@@ -324,8 +328,8 @@ impl Access {
     /// threads.
     async fn change(
         &self,
-        change: impl FnOnce(&Self, &mut Transaction) -> Result<(), WireError> + Send + 'static,
-    ) -> Result<(), WireError> {
+        change: impl FnOnce(&Self, &mut Transaction) -> Result<(), AuthError> + Send + 'static,
+    ) -> Result<(), AuthError> {
         let this = self.clone();
         let changed = tokio::task::spawn_blocking(move || {
             let _changing = this.0.changing.lock().unwrap_or_else(|held| held.into_inner());
@@ -338,7 +342,7 @@ impl Access {
             this.0.changes.fetch_add(1, Ordering::Release);
             Ok(())
         });
-        changed.await.map_err(|error| WireError::ours(Code::Internal, &error))?
+        changed.await?
     }
 }
 

@@ -9,8 +9,8 @@
 
 use core::fmt;
 
-use super::caller::{Caller, Right};
-use crate::error::WireError;
+use crate::caller::{Caller, Right};
+use crate::error::AuthError;
 
 /// The object of an operation, as far as it is known before the body is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Resource {
 
 impl Resource {
     /// True for a single store or database.
-    pub(crate) fn is_store(self) -> bool {
+    pub fn is_store(self) -> bool {
         !matches!(self, Self::Public | Self::Caller | Self::AllStores)
     }
 }
@@ -102,7 +102,10 @@ impl Needs {
 
     /// Rejects a caller without the rights on the object. `store`: its name, where the object is a single
     /// store; without a name, the rights are needed on all stores.
-    pub(crate) fn check(self, caller: &Caller, store: Option<&str>) -> Result<(), WireError> {
+    ///
+    /// # Errors
+    /// [`AuthError::PermissionDenied`].
+    pub fn check(self, caller: &Caller, store: Option<&str>) -> Result<(), AuthError> {
         self.rights.iter().try_for_each(|right| match self.resource {
             Resource::Public | Resource::Caller => Ok(()),
             Resource::Message => caller.check_somewhere(*right),
@@ -141,7 +144,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::access::{Identity, Roles};
+    use crate::caller::{Identity, Roles};
 
     #[test]
     fn needs_check_passes_exactly_with_every_right_on_the_object() {

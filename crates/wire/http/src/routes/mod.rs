@@ -4,84 +4,37 @@
 //! is not served. Handlers check rights that are known only later: rules of collections, further stores in
 //! one request.
 
+pub(crate) mod layers;
+pub(crate) mod openapi;
+
 use axum::Router;
 use axum::extract::{FromRequestParts as _, RawPathParams, Request, State};
-use axum::handler::Handler;
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, on};
-use ropewalk_wire::{Caller, Code, Needs, Operation, Resource};
+use axum::routing::MethodRouter;
+use ropewalk_auth::{Caller, Needs, Operation, Resource};
+use ropewalk_wire::Code;
 use utoipa::openapi::OpenApi;
-use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
+use utoipa_axum::router::OpenApiRouter;
 
 use crate::admin::{backups, users};
+use crate::app::App;
 use crate::consumers::{changes, checkpoints, groups, projections};
 use crate::events::{compat_crablet, stores, subscribe};
-use crate::kit::layers;
 use crate::kit::problem::Problem;
-use crate::{App, documents, events, openapi, transactions};
+use crate::route::Route;
+use crate::{documents, events, transactions};
 
-/// The store that the path names.
-pub(crate) const STORE: Resource = Resource::Path("store");
-/// The database of documents that the path names.
-pub(crate) const DATABASE: Resource = Resource::Path("database");
-
-/// A path with its methods that need the same rights.
-pub(crate) struct Route {
-    needs: Needs,
-    methods: UtoipaMethodRouter<App>,
-    /// Method and path, for routes outside the OpenAPI document.
-    undescribed: Option<(Method, String)>,
-}
-
-impl Route {
-    /// A row whose methods and path come from the handlers of `routes!`.
-    pub(crate) fn new(needs: Needs, methods: UtoipaMethodRouter<App>) -> Self {
-        Self { needs, methods, undescribed: None }
+/// Puts the check of its rights in front of the handlers of a row.
+fn guarded(mut route: Route, app: &App) -> Route {
+    if route.needs.resource != Resource::Public {
+        let guard = Guard { app: app.clone(), needs: route.needs };
+        let methods: MethodRouter<App> = std::mem::take(&mut route.methods.2);
+        route.methods.2 = methods.route_layer(from_fn_with_state(guard, check));
     }
-
-    /// A row outside the OpenAPI document.
-    pub(crate) fn undescribed<T: 'static>(
-        needs: Needs,
-        method: Method,
-        path: impl Into<String>,
-        handler: impl Handler<T, App>,
-    ) -> Self {
-        let filter = MethodFilter::try_from(method.clone()).expect("the table has standard methods");
-        let methods = (Vec::new(), Default::default(), on(filter, handler));
-        Self { needs, methods, undescribed: Some((method, path.into())) }
-    }
-
-    /// Method and path of each operation.
-    fn names(&self) -> Vec<String> {
-        if let Some((method, path)) = &self.undescribed {
-            return vec![format!("{method} {path}")];
-        }
-        let mut names = Vec::new();
-        for (path, item) in &self.methods.1.paths {
-            let methods = [
-                ("GET", &item.get),
-                ("PUT", &item.put),
-                ("POST", &item.post),
-                ("PATCH", &item.patch),
-                ("DELETE", &item.delete),
-            ];
-            let there = methods.into_iter().filter(|(_, operation)| operation.is_some());
-            names.extend(there.map(|(method, _)| format!("{method} {path}")));
-        }
-        names
-    }
-
-    fn guarded(mut self, app: &App) -> Self {
-        if self.needs.resource != Resource::Public {
-            let guard = Guard { app: app.clone(), needs: self.needs };
-            let methods: MethodRouter<App> = std::mem::take(&mut self.methods.2);
-            self.methods.2 = methods.route_layer(from_fn_with_state(guard, check));
-        }
-        self
-    }
+    route
 }
 
 /// Routes that are served without credentials.
@@ -130,7 +83,7 @@ impl Routes {
     /// Builds every row, with its check in front of its handlers.
     pub(crate) fn new(app: &App) -> Self {
         let guarded = |routes: Vec<Route>| {
-            let routes = routes.into_iter().map(|route| route.guarded(app));
+            let routes = routes.into_iter().map(|route| guarded(route, app));
             router(routes, OpenApi::default()).split_for_parts().0
         };
         Self {

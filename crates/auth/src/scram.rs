@@ -24,9 +24,8 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::error::WireError;
-
-use super::base64_bytes;
+use crate::bytes::random;
+use crate::error::AuthError;
 
 /// Iterations for new passwords: MongoDB's default, well above RFC 7677's least (4,096); about 3 ms.
 const ITERATIONS: u32 = 15_000;
@@ -35,28 +34,28 @@ const SHA1_ITERATIONS: u32 = 10_000;
 const SHA1_SALT_BYTES: usize = 16;
 const PASSWORD_BYTES_MAX: usize = 256;
 /// MongoDB's; some of its clients accept no other length for this mechanism.
-pub(super) const SALT_BYTES: usize = 28;
+const SALT_BYTES: usize = 28;
 
 /// Stored verifier of a password.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScramVerifier {
     /// Random.
-    #[serde(with = "base64_bytes")]
+    #[serde(with = "crate::bytes")]
     pub salt: Vec<u8>,
     /// Rounds of PBKDF2.
     pub iterations: u32,
     /// Hash of the client key.
-    #[serde(with = "base64_bytes")]
+    #[serde(with = "crate::bytes")]
     pub stored_key: Vec<u8>,
     /// Key with which the server proves its identity.
-    #[serde(with = "base64_bytes")]
+    #[serde(with = "crate::bytes")]
     pub server_key: Vec<u8>,
 }
 
 /// The hash of a mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hash {
+pub(crate) enum Hash {
     Sha256,
     Sha1,
 }
@@ -103,14 +102,13 @@ impl ScramVerifier {
     ///
     /// # Errors
     /// A password that is empty, too long, or not printable ASCII.
-    pub(crate) fn new(password: &str) -> Result<Self, WireError> {
+    pub(crate) fn new(password: &str) -> Result<Self, AuthError> {
         let printable = password.bytes().all(|b| (b' '..=b'~').contains(&b));
         if password.is_empty() || password.len() > PASSWORD_BYTES_MAX || !printable {
-            return Err(WireError::invalid(format!(
-                "a password has 1 to {PASSWORD_BYTES_MAX} printable ASCII characters"
-            )));
+            let message = format!("a password has 1 to {PASSWORD_BYTES_MAX} printable ASCII characters");
+            return Err(AuthError::Invalid(message));
         }
-        let salt: [u8; SALT_BYTES] = super::random()?;
+        let salt: [u8; SALT_BYTES] = random()?;
         Ok(Self::derive(Hash::Sha256, password, &salt, ITERATIONS))
     }
 
@@ -118,8 +116,8 @@ impl ScramVerifier {
     ///
     /// # Errors
     /// No randomness.
-    pub(crate) fn for_old_clients(user: &str, password: &str) -> Result<Self, WireError> {
-        let salt: [u8; SHA1_SALT_BYTES] = super::random()?;
+    pub(crate) fn for_old_clients(user: &str, password: &str) -> Result<Self, AuthError> {
+        let salt: [u8; SHA1_SALT_BYTES] = random()?;
         let digest = Md5::digest(format!("{user}:mongo:{password}").as_bytes());
         Ok(Self::derive(Hash::Sha1, &hex(digest.as_slice()), &salt, SHA1_ITERATIONS))
     }
@@ -146,7 +144,7 @@ impl ScramVerifier {
     }
 
     /// The same for one mechanism, with a salt derived from the name and the mechanism.
-    pub(super) fn of_unknown(hash: Hash, secret: &[u8], user: &str) -> Self {
+    pub(crate) fn of_unknown(hash: Hash, secret: &[u8], user: &str) -> Self {
         let (mechanism, bytes, iterations) = match hash {
             Hash::Sha256 => ("SCRAM-SHA-256", SALT_BYTES, ITERATIONS),
             Hash::Sha1 => ("SCRAM-SHA-1", SHA1_SALT_BYTES, SHA1_ITERATIONS),
@@ -167,7 +165,7 @@ impl ScramVerifier {
 
     /// True when `proof` proves that the client knows the password (`ClientProof` of the exchange whose
     /// messages are `auth_message`).
-    pub(super) fn accepts(&self, hash: Hash, auth_message: &[u8], proof: &[u8]) -> bool {
+    pub(crate) fn accepts(&self, hash: Hash, auth_message: &[u8], proof: &[u8]) -> bool {
         let signature = hash.hmac(&self.stored_key, auth_message);
         if proof.len() != signature.len() {
             return false;
@@ -177,7 +175,7 @@ impl ScramVerifier {
     }
 
     /// The server's proof (`ServerSignature`).
-    pub(super) fn signature(&self, hash: Hash, auth_message: &[u8]) -> Vec<u8> {
+    pub(crate) fn signature(&self, hash: Hash, auth_message: &[u8]) -> Vec<u8> {
         hash.hmac(&self.server_key, auth_message)
     }
 }
@@ -190,20 +188,20 @@ impl std::fmt::Debug for ScramVerifier {
 
 /// A client's two keys: its own, and the one with which it checks the server.
 #[cfg(test)]
-pub(super) fn client_keys(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn client_keys(hash: Hash, password: &str, salt: &[u8], iterations: u32) -> (Vec<u8>, Vec<u8>) {
     let salted = hash.salted(password.as_bytes(), salt, iterations);
     (hash.hmac(&salted, b"Client Key"), hash.hmac(&salted, b"Server Key"))
 }
 
 /// The client's proof.
 #[cfg(test)]
-pub(super) fn client_proof(hash: Hash, client_key: &[u8], messages: &[u8]) -> Vec<u8> {
+pub(crate) fn client_proof(hash: Hash, client_key: &[u8], messages: &[u8]) -> Vec<u8> {
     let signature = hash.hmac(&hash.digest(client_key), messages);
     client_key.iter().zip(signature).map(|(key, sign)| key ^ sign).collect()
 }
 
 #[cfg(test)]
-pub(super) fn sign(hash: Hash, key: &[u8], messages: &[u8]) -> Vec<u8> {
+pub(crate) fn sign(hash: Hash, key: &[u8], messages: &[u8]) -> Vec<u8> {
     hash.hmac(key, messages)
 }
 
@@ -257,7 +255,7 @@ mod tests {
     #[test]
     fn passwords_outside_printable_ascii_are_rejected() {
         for password in ["", "pässword", "tab\t", &"x".repeat(257)] {
-            assert_eq!(ScramVerifier::new(password).unwrap_err().code, crate::Code::InvalidArgument);
+            assert!(matches!(ScramVerifier::new(password), Err(AuthError::Invalid(_))));
         }
     }
 }

@@ -5,15 +5,14 @@
 
 use std::sync::LazyLock;
 
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::response::Response;
+use ropewalk_http_kit::response;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{OpenApi, ToSchema};
 
 use crate::kit::problem::ProblemBody;
-use crate::routes;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -74,7 +73,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 }
 
 fn build() -> utoipa::openapi::OpenApi {
-    let mut document = routes::described(Document::openapi());
+    let mut document = super::described(Document::openapi());
     let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemBody::name()))).build();
     for (path, item) in &mut document.paths.paths {
         let more: &[(&str, &str)] =
@@ -115,6 +114,6 @@ pub(crate) fn json() -> String {
     TEXT.clone()
 }
 
-pub(crate) async fn document() -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], TEXT.as_str())
+pub(super) async fn document() -> Response {
+    response::json(TEXT.as_str())
 }

@@ -8,33 +8,31 @@ use ropewalk::engine::Keyspace;
 use ropewalk::{Database, Transaction};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Code, WireError};
+use crate::caller::{Identity, Roles};
+use crate::error::AuthError;
+use crate::scram::{Hash, ScramVerifier};
 
-use super::base64_bytes;
-use super::caller::{Identity, Roles};
-use super::scram::{Hash, ScramVerifier};
-
-pub(super) const KEYSPACE: &str = "sys.access";
+pub(crate) const KEYSPACE: &str = "sys.access";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct UserRecord {
-    pub(super) scram: ScramVerifier,
+pub(crate) struct UserRecord {
+    pub(crate) scram: ScramVerifier,
     /// For old MongoDB clients; absent for passwords that were set before this field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) scram_sha1: Option<ScramVerifier>,
-    pub(super) roles: Roles,
-    pub(super) created_micros: i64,
+    pub(crate) scram_sha1: Option<ScramVerifier>,
+    pub(crate) roles: Roles,
+    pub(crate) created_micros: i64,
 }
 
 impl UserRecord {
     /// The identity of a session opened with the password.
-    pub(super) fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> Identity {
         Identity::User { verifier: Arc::new(self.scram.clone()) }
     }
 
     /// The verifier for the mechanism with that hash.
-    pub(super) fn verifier(&self, hash: Hash) -> Option<&ScramVerifier> {
+    pub(crate) fn verifier(&self, hash: Hash) -> Option<&ScramVerifier> {
         match hash {
             Hash::Sha256 => Some(&self.scram),
             Hash::Sha1 => self.scram_sha1.as_ref(),
@@ -44,44 +42,45 @@ impl UserRecord {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TokenRecord {
-    pub(super) name: String,
+pub(crate) struct TokenRecord {
+    pub(crate) name: String,
     /// SHA-256 of the token. The token has 256 random bits, so a slow hash would add nothing.
-    #[serde(with = "base64_bytes")]
-    pub(super) hash: Vec<u8>,
-    pub(super) roles: Roles,
-    pub(super) created_micros: i64,
-    pub(super) expires_micros: Option<i64>,
+    #[serde(with = "crate::bytes")]
+    pub(crate) hash: Vec<u8>,
+    pub(crate) roles: Roles,
+    pub(crate) created_micros: i64,
+    pub(crate) expires_micros: Option<i64>,
 }
 
-pub(super) fn user_key(name: &str) -> Vec<u8> {
+pub(crate) fn user_key(name: &str) -> Vec<u8> {
     format!("u{name}").into_bytes()
 }
 
-pub(super) fn token_key(id: &str) -> Vec<u8> {
+pub(crate) fn token_key(id: &str) -> Vec<u8> {
     format!("t{id}").into_bytes()
 }
 
-pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, WireError> {
-    serde_json::to_vec(record).map_err(|error| WireError::ours(Code::Internal, &error))
+pub(crate) fn encode<T: Serialize>(record: &T) -> Vec<u8> {
+    serde_json::to_vec(record).expect("the names of fields are strings, and a Vec takes every write")
 }
 
-pub(super) fn decode<'a, T: Deserialize<'a>>(key: &[u8], value: &'a [u8]) -> Result<T, WireError> {
-    serde_json::from_slice(value).map_err(|error| {
-        let place = format!("keyspace {KEYSPACE}, key {:?}: {error}", String::from_utf8_lossy(key));
-        WireError::ours(Code::Corrupt, &place)
-    })
+pub(crate) fn decode<'a, T: Deserialize<'a>>(key: &[u8], value: &'a [u8]) -> Result<T, AuthError> {
+    serde_json::from_slice(value).map_err(|error| damaged(key, &error.to_string()))
+}
+
+fn damaged(key: &[u8], what: &str) -> AuthError {
+    AuthError::Damaged(format!("keyspace {KEYSPACE}, key {:?}: {what}", String::from_utf8_lossy(key)))
 }
 
 /// All users and all tokens, with their names and ids.
-pub(super) type Everything = (Vec<(String, UserRecord)>, Vec<(String, TokenRecord)>);
+pub(crate) type Everything = (Vec<(String, UserRecord)>, Vec<(String, TokenRecord)>);
 
-pub(super) fn load(db: &Database, keyspace: Keyspace) -> Result<Everything, WireError> {
+pub(crate) fn load(db: &Database, keyspace: Keyspace) -> Result<Everything, AuthError> {
     load_in(&mut db.begin(), keyspace)
 }
 
 /// As [`load`], in the transaction `tx`.
-pub(super) fn load_in(tx: &mut Transaction, keyspace: Keyspace) -> Result<Everything, WireError> {
+pub(crate) fn load_in(tx: &mut Transaction, keyspace: Keyspace) -> Result<Everything, AuthError> {
     let (mut users, mut tokens) = Everything::default();
     for (key, value) in tx.range(keyspace, b"", None, usize::MAX)? {
         let text = std::str::from_utf8(&key).unwrap_or_default();
@@ -90,9 +89,7 @@ pub(super) fn load_in(tx: &mut Transaction, keyspace: Keyspace) -> Result<Everyt
         } else if let Some(id) = text.strip_prefix('t') {
             tokens.push((id.to_owned(), decode(&key, &value)?));
         } else {
-            let place =
-                format!("keyspace {KEYSPACE} holds an unknown key {:?}", String::from_utf8_lossy(&key));
-            return Err(WireError::ours(Code::Corrupt, &place));
+            return Err(damaged(&key, "neither a user nor a token"));
         }
     }
     Ok((users, tokens))

@@ -1,12 +1,16 @@
 //! Settings of the HTTP interface. Limits that all protocols share are in [`ropewalk_wire::Limits`].
 
+pub(crate) mod hosts;
+
 use core::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-use crate::HEAD;
-use crate::admin::hosts::Hosts;
+use hosts::Hosts;
+
+/// Header of reads: the last position of the store at the time of the read; 0 when it was empty.
+pub(crate) const HEAD: HeaderName = HeaderName::from_static("ropewalk-head");
 
 /// Settings of [`crate::router`].
 #[derive(Debug, Clone)]

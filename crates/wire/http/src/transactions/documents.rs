@@ -2,25 +2,25 @@
 
 use axum::extract::{Extension, State};
 use axum::response::Response;
+use ropewalk_auth::{Caller, Needs};
 use ropewalk_transactions::{Modes, Request, transact};
-use ropewalk_wire::{Bounds, Caller, Needs};
+use ropewalk_wire::Bounds;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::InDatabase as _;
-use super::collections::DatabaseName;
-use crate::App;
+use super::requests::{DocumentsIn, Parsed, Parser};
+use super::results::{self, Encoder};
+use crate::app::App;
+use crate::documents::collections::DatabaseName;
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::json::{DurabilityIn, Object};
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, ProblemBody};
-use crate::routes::{DATABASE, Route};
-use crate::transactions::requests::{DocumentsIn, Parsed, Parser};
-use crate::transactions::results::{self, Encoder};
+use crate::route::{DATABASE, Route};
 
-pub(super) fn routes() -> Vec<Route> {
-    vec![Route::new(Needs::read_and_append(DATABASE), routes!(transaction))]
+pub(super) fn route() -> Route {
+    Route::new(Needs::read_and_append(DATABASE), routes!(transaction))
 }
 
 /// A transaction.
@@ -64,12 +64,11 @@ struct ResultsOut {
 async fn transaction(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    Named(name): Named<DatabaseName>,
+    Named(DatabaseName { database }): Named<DatabaseName>,
     body: JsonText,
 ) -> Result<Response, Problem> {
     let bounds = Bounds::new(&app.service);
     let parser = Parser::new(&app.service, &bounds);
-    let database = name.database().to_owned();
     let parse = move |text: &str| {
         let TransactionIn { operations, durability } = from_json(text)?;
         let modes = Modes { durability: durability.0, ..Modes::default() };

@@ -4,8 +4,8 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::scram::ScramVerifier;
-use crate::error::{Code, WireError};
+use crate::error::AuthError;
+use crate::scram::ScramVerifier;
 
 /// A right on a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -32,25 +32,25 @@ impl Right {
 }
 
 impl FromStr for Right {
-    type Err = WireError;
+    type Err = AuthError;
 
-    fn from_str(name: &str) -> Result<Self, WireError> {
+    fn from_str(name: &str) -> Result<Self, AuthError> {
         let found = [Self::Read, Self::Append, Self::Admin].into_iter().find(|right| right.as_str() == name);
         found.ok_or_else(|| {
-            WireError::invalid(format!("unknown right {name:?}; there are read, append, admin"))
+            AuthError::Invalid(format!("unknown right {name:?}; there are read, append, admin"))
         })
     }
 }
 
 /// Represents every store, present and future.
-pub(super) const ALL_STORES: &str = "*";
+pub(crate) const ALL_STORES: &str = "*";
 
 /// Rights by store; `*` is every store.
 pub type Roles = BTreeMap<String, BTreeSet<Right>>;
 
 /// How the caller was authenticated, so that it can be checked again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(crate) enum Identity {
     /// A process that can open the directory itself: the embedding program, a client of the local socket.
     Trusted,
     /// An anonymous caller, while the server is open.
@@ -76,7 +76,7 @@ static ALL_RIGHTS: LazyLock<(Arc<str>, Arc<Roles>)> = LazyLock::new(|| {
 });
 
 impl Caller {
-    pub(super) fn new(name: &str, identity: Identity, roles: &Roles) -> Self {
+    pub(crate) fn new(name: &str, identity: Identity, roles: &Roles) -> Self {
         Self { name: name.into(), identity, roles: Arc::new(roles.clone()) }
     }
 
@@ -92,11 +92,11 @@ impl Caller {
     }
 
     /// The same, only while the server is open.
-    pub(super) fn anonymous() -> Self {
+    pub(crate) fn anonymous() -> Self {
         Self::with_all_rights(Identity::Anonymous)
     }
 
-    pub(super) fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
 
@@ -106,7 +106,7 @@ impl Caller {
     }
 
     /// True for the user `name`; a token of the same name is not that user.
-    pub(super) fn is_user(&self, name: &str) -> bool {
+    pub(crate) fn is_user(&self, name: &str) -> bool {
         matches!(self.identity, Identity::User { .. }) && *self.name == *name
     }
 
@@ -128,31 +128,27 @@ impl Caller {
     /// Rejects a caller who has `right` on no store at all.
     ///
     /// # Errors
-    /// [`Code::PermissionDenied`].
-    pub(super) fn check_somewhere(&self, right: Right) -> Result<(), WireError> {
+    /// [`AuthError::PermissionDenied`].
+    pub(crate) fn check_somewhere(&self, right: Right) -> Result<(), AuthError> {
         if self.roles.values().any(|rights| rights.contains(&right) || rights.contains(&Right::Admin)) {
             return Ok(());
         }
-        Err(WireError::new(
-            Code::PermissionDenied,
-            format!("{:?} lacks the right {:?} on any store", self.name, right.as_str()),
-        ))
+        let message = format!("{:?} lacks the right {:?} on any store", self.name, right.as_str());
+        Err(AuthError::PermissionDenied(message))
     }
 
     /// Rejects an operation for which the caller lacks the right.
     ///
     /// # Errors
-    /// [`Code::PermissionDenied`].
-    pub fn check(&self, right: Right, store: Option<&str>) -> Result<(), WireError> {
+    /// [`AuthError::PermissionDenied`].
+    pub fn check(&self, right: Right, store: Option<&str>) -> Result<(), AuthError> {
         if self.may(right, store) {
             return Ok(());
         }
         let place = store.map_or("all stores".to_owned(), |store| format!("store {store:?}"));
         let who = if self.name.is_empty() { "nobody" } else { &self.name };
-        Err(WireError::new(
-            Code::PermissionDenied,
-            format!("{who} lacks the right {:?} on {place}", right.as_str()),
-        ))
+        let message = format!("{who} lacks the right {:?} on {place}", right.as_str());
+        Err(AuthError::PermissionDenied(message))
     }
 }
 
@@ -175,8 +171,8 @@ mod tests {
         assert!(ann.may(Right::Append, Some("b")) && ann.may(Right::Read, Some("b")));
         assert!(!ann.may(Right::Read, None) && !ann.may(Right::Read, Some("c")));
         let refused = ann.check(Right::Append, Some("a")).unwrap_err();
-        assert_eq!(refused.code, Code::PermissionDenied);
-        assert_eq!(refused.message, "ann lacks the right \"append\" on store \"a\"");
+        assert!(matches!(refused, AuthError::PermissionDenied(_)));
+        assert_eq!(refused.to_string(), "ann lacks the right \"append\" on store \"a\"");
     }
 
     #[test]

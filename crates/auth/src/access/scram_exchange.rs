@@ -9,11 +9,21 @@
 //! wrong passwords. No channel binding, no authorization identity.
 //! Source: RFC 5802, sections 5 and 7.
 
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ropewalk::engine::KeyspaceOptions;
 
-use super::scram::Hash;
-use super::*;
+use super::{Access, User, wrong_password};
+use crate::bytes::random;
+use crate::caller::Caller;
+use crate::error::AuthError;
+use crate::newcomer;
+use crate::scram::{Hash, ScramVerifier};
+use crate::throttle::Attempt;
 
 /// Longest message of an exchange, bytes: names and nonces are short.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
@@ -34,16 +44,12 @@ pub struct ScramExchange {
     header: String,
 }
 
-fn malformed() -> WireError {
-    WireError::invalid("invalid message of a SCRAM exchange")
-}
-
-fn wrong() -> WireError {
-    WireError::new(Code::Unauthenticated, "unknown user or wrong password")
+fn malformed() -> AuthError {
+    AuthError::Invalid("invalid message of a SCRAM exchange".into())
 }
 
 /// Decodes a user's name in a message: `=2C` is a comma, `=3D` an equals sign.
-fn decode_name(encoded: &str) -> Result<String, WireError> {
+fn decode_name(encoded: &str) -> Result<String, AuthError> {
     let mut parts = encoded.split('=');
     let mut name = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -62,13 +68,12 @@ impl Access {
     /// Begins an exchange with the client's first message; returns the server's.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] for an invalid message; [`Code::ResourceExhausted`] with a pause after too
-    /// many wrong passwords.
+    /// [`AuthError::Invalid`] for an invalid message; [`AuthError::Throttled`] after too many wrong passwords.
     pub fn begin_scram(
         &self,
         first: &str,
         peer: Option<IpAddr>,
-    ) -> Result<(ScramExchange, String), WireError> {
+    ) -> Result<(ScramExchange, String), AuthError> {
         self.begin(Hash::Sha256, None, first, peer)
     }
 
@@ -82,7 +87,7 @@ impl Access {
         user: &str,
         first: &str,
         peer: Option<IpAddr>,
-    ) -> Result<(ScramExchange, String), WireError> {
+    ) -> Result<(ScramExchange, String), AuthError> {
         self.begin(Hash::Sha256, Some(user), first, peer)
     }
 
@@ -95,7 +100,7 @@ impl Access {
         &self,
         first: &str,
         peer: Option<IpAddr>,
-    ) -> Result<(ScramExchange, String), WireError> {
+    ) -> Result<(ScramExchange, String), AuthError> {
         self.begin(Hash::Sha1, None, first, peer)
     }
 
@@ -105,7 +110,7 @@ impl Access {
         known: Option<&str>,
         first: &str,
         peer: Option<IpAddr>,
-    ) -> Result<(ScramExchange, String), WireError> {
+    ) -> Result<(ScramExchange, String), AuthError> {
         if first.len() > MESSAGE_BYTES_MAX {
             return Err(malformed());
         }
@@ -134,11 +139,11 @@ impl Access {
     fn salt_secret(&self) -> Vec<u8> {
         self.stored_secret().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot store the salt secret; salts of unknown users will change on restart");
-            self.0.recent.salt_of_nobody("")
+            self.0.salt_secret.to_vec()
         })
     }
 
-    fn stored_secret(&self) -> Result<Vec<u8>, ropewalk::Error> {
+    fn stored_secret(&self) -> Result<Vec<u8>, AuthError> {
         let keyspace = self.0.db.keyspace(SECRET_KEYSPACE, KeyspaceOptions::default())?;
         if let Some(secret) = self.0.db.snapshot().get(keyspace, SECRET_KEY)? {
             return Ok(secret.to_vec());
@@ -148,7 +153,7 @@ impl Access {
         if let Some(secret) = tx.get(keyspace, SECRET_KEY)? {
             return Ok(secret);
         }
-        let secret: [u8; 32] = random().map_err(|error| ropewalk::Error::Invalid(error.message))?;
+        let secret: [u8; 32] = random()?;
         tx.put(keyspace, SECRET_KEY, &secret);
         tx.commit()?;
         Ok(secret.to_vec())
@@ -157,8 +162,8 @@ impl Access {
     /// Ends an exchange with the client's last message; returns the caller and the server's last message.
     ///
     /// # Errors
-    /// [`Code::Unauthenticated`]; [`Code::InvalidArgument`] for an invalid message.
-    pub fn end_scram(&self, exchange: ScramExchange, last: &str) -> Result<(Caller, String), WireError> {
+    /// [`AuthError::Unauthenticated`]; [`AuthError::Invalid`] for an invalid message.
+    pub fn end_scram(&self, exchange: ScramExchange, last: &str) -> Result<(Caller, String), AuthError> {
         let attempt = Attempt::new(&exchange.user, exchange.peer);
         self.not_throttled(&attempt)?;
         if last.len() > MESSAGE_BYTES_MAX {
@@ -183,9 +188,9 @@ impl Access {
             }
             None => {
                 self.0.throttle.failed(&attempt, Instant::now());
-                self.0.metrics.logins_failed.fetch_add(1, Ordering::Relaxed);
+                self.0.logins.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(user = exchange.user, peer = ?exchange.peer, "wrong user or password");
-                Err(wrong())
+                Err(wrong_password())
             }
         }
     }
@@ -200,7 +205,16 @@ impl ScramExchange {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk::Database;
+
     use super::*;
+    use crate::caller::Roles;
+    use crate::scram::{client_keys, client_proof, sign};
+
+    fn is_wrong_password(result: Result<(Caller, String), AuthError>) -> bool {
+        let error = result.map(|_| ()).unwrap_err();
+        matches!(error, AuthError::Unauthenticated("unknown user or wrong password"))
+    }
 
     /// A client's last message.
     fn proof(hash: Hash, password: &str, bare: &str, answer: &str) -> (String, String) {
@@ -208,9 +222,9 @@ mod tests {
         let salt = STANDARD.decode(field("s=")).unwrap();
         let last = format!("c=biws,r={}", field("r="));
         let messages = format!("{bare},{answer},{last}");
-        let keys = scram::client_keys(hash, password, &salt, field("i=").parse().unwrap());
-        let proof = scram::client_proof(hash, &keys.0, messages.as_bytes());
-        let signature = STANDARD.encode(scram::sign(hash, &keys.1, messages.as_bytes()));
+        let keys = client_keys(hash, password, &salt, field("i=").parse().unwrap());
+        let proof = client_proof(hash, &keys.0, messages.as_bytes());
+        let signature = STANDARD.encode(sign(hash, &keys.1, messages.as_bytes()));
         (format!("{last},p={}", STANDARD.encode(proof)), format!("v={signature}"))
     }
 
@@ -245,7 +259,7 @@ mod tests {
         for (user, digest) in [("ann", "secret"), ("nobody", digest)] {
             let (exchange, answer) = begin(user);
             let (last, _) = proof(Hash::Sha1, digest, &format!("n={user},r=abc"), &answer);
-            assert_eq!(access.end_scram(exchange, &last).map(|_| ()).unwrap_err(), wrong());
+            assert!(is_wrong_password(access.end_scram(exchange, &last)));
         }
         let (exchange, answer) = access.begin_scram("n,,n=ann,r=abc", None).unwrap();
         let (last, _) = proof(Hash::Sha1, digest, "n=ann,r=abc", &answer);
@@ -259,8 +273,7 @@ mod tests {
             let bare = format!("n={user},r=abc");
             let (exchange, answer) = access.begin_scram(&format!("n,,{bare}"), None).unwrap();
             let (last, _) = proof(Hash::Sha256, password, &bare, &answer);
-            let refused = access.end_scram(exchange, &last).map(|_| ()).unwrap_err();
-            assert_eq!(refused, wrong());
+            assert!(is_wrong_password(access.end_scram(exchange, &last)));
         }
         let salt = |user: &str| {
             let (_, answer) = access.begin_scram(&format!("n,,n={user},r=x"), None).unwrap();

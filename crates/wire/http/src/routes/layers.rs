@@ -6,14 +6,16 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ropewalk_wire::{Code, Needs, Resource};
+use ropewalk_auth::{Needs, Resource};
+use ropewalk_http_kit::response::measured;
+use ropewalk_wire::Code;
 use tower_http::compression::predicate::SizeAbove;
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
-use crate::App;
 use crate::admin::{auth, hosts};
+use crate::app::App;
 use crate::kit::problem::{Problem, Refusal};
-use crate::routes::Route;
+use crate::route::Route;
 
 /// Smaller responses are sent uncompressed: compression would cost more than it saves.
 const COMPRESS_BYTES_MIN: u16 = 1_024;
@@ -45,11 +47,8 @@ pub(crate) async fn enter(State(app): State<App>, request: Request, next: Next) 
         return problem.into_response();
     }
     let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    let timer = app.service.metrics().request("http", operation(request.method(), path));
-    let response = next.run(request).await;
-    let outcome = response.extensions().get::<Code>().map_or(Ok(()), |code| Err(*code));
-    timer.done(outcome);
-    response
+    let operation = operation(request.method(), path);
+    measured(app.service.metrics(), "http", operation, request, next).await
 }
 
 /// Operation names for metrics, few and fixed.

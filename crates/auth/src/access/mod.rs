@@ -1,7 +1,4 @@
-//! Access control: users, API tokens, and the check of credentials.
-//!
-//!   Basic user:password ─▶ recently right? ─no─▶ throttled? ─▶ a turn ─▶ PBKDF2 off the async threads ─▶ Caller
-//!   Bearer rw_…         ─▶ SHA-256 ─▶ known, not expired? ─▶ Caller
+//! Users, API tokens, and the check of credentials.
 //!
 //! While there is neither a user nor a token the server is open: every caller may do everything. The first
 //! one closes it.
@@ -14,14 +11,8 @@
 //! Streams outlive the check at their beginning, so a subscription checks again before it delivers
 //! ([`Access::still`]): it ends with its user, its token or its right.
 
-mod caller;
-mod exchange;
-mod manage;
-mod operation;
-mod recent;
-mod records;
-mod scram;
-mod throttle;
+pub(crate) mod manage;
+pub(crate) mod scram_exchange;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -34,19 +25,19 @@ use ropewalk::engine::{Keyspace, KeyspaceOptions};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-pub use caller::{Caller, Right, Roles};
-pub use exchange::ScramExchange;
-pub use manage::{TokenInfo, UserInfo};
-pub use operation::{Needs, Operation, Resource};
-pub use scram::ScramVerifier;
+use crate::bytes::random;
+use crate::caller::{Caller, Identity};
+use crate::error::AuthError;
+use crate::newcomer;
+use crate::password_cache::{PasswordCache, Shown};
+use crate::records::{self, TokenRecord, UserRecord};
+use crate::scram::ScramVerifier;
+use crate::throttle::{Attempt, Throttle};
 
-use crate::error::{Code, WireError};
-use crate::metrics::Metrics;
-use crate::request::newcomer;
-use caller::Identity;
-use recent::Recent;
-use records::{TokenRecord, UserRecord};
-use throttle::{Attempt, Throttle};
+/// One error for both causes, so that it does not reveal which users exist.
+fn wrong_password() -> AuthError {
+    AuthError::Unauthenticated("unknown user or wrong password")
+}
 
 /// Credentials of a request.
 #[derive(Clone, Copy)]
@@ -72,16 +63,27 @@ struct Shared {
     db: Database,
     keyspace: Keyspace,
     insecure: bool,
-    metrics: Arc<Metrics>,
+    logins: Arc<Logins>,
     known: RwLock<Arc<Known>>,
     /// Counts changes of `known`.
     changes: AtomicU64,
     /// Held while users or tokens change.
     changing: Mutex<()>,
     throttle: Throttle,
-    recent: Recent,
+    passwords: PasswordCache,
+    /// Replaces the stored secret of salts if the database accepts no writes.
+    salt_secret: [u8; 32],
     /// Concurrent password checks: each occupies a processor.
     checks: Semaphore,
+}
+
+/// Counts of rejected logins.
+#[derive(Default)]
+pub struct Logins {
+    /// Wrong passwords and unknown tokens.
+    pub failed: AtomicU64,
+    /// Logins that had to wait.
+    pub throttled: AtomicU64,
 }
 
 #[derive(Default)]
@@ -102,7 +104,7 @@ struct Token {
 }
 
 impl Known {
-    fn load(db: &Database, keyspace: Keyspace) -> Result<Self, WireError> {
+    fn load(db: &Database, keyspace: Keyspace) -> Result<Self, AuthError> {
         let (users, tokens) = records::load(db, keyspace)?;
         let users = users.into_iter().map(|(name, record)| {
             let caller = Caller::new(&name, record.identity(), &record.roles);
@@ -123,12 +125,7 @@ impl Access {
     ///
     /// # Errors
     /// The stored users and tokens cannot be read.
-    pub fn open(db: Database, insecure: bool) -> Result<Self, WireError> {
-        Self::counted(db, insecure, Arc::default())
-    }
-
-    /// As [`Access::open`]; failed logins are counted in `metrics`.
-    pub(crate) fn counted(db: Database, insecure: bool, metrics: Arc<Metrics>) -> Result<Self, WireError> {
+    pub fn open(db: Database, insecure: bool) -> Result<Self, AuthError> {
         let keyspace = db.keyspace(records::KEYSPACE, KeyspaceOptions::default())?;
         let known = Known::load(&db, keyspace)?;
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
@@ -136,18 +133,24 @@ impl Access {
             db,
             keyspace,
             insecure,
-            metrics,
+            logins: Arc::default(),
             known: RwLock::new(Arc::new(known)),
             changes: AtomicU64::new(0),
             changing: Mutex::new(()),
             throttle: Throttle::default(),
-            recent: Recent::new()?,
+            passwords: PasswordCache::new()?,
+            salt_secret: random()?,
             checks: Semaphore::new(processors),
         })))
     }
 
     fn known(&self) -> Arc<Known> {
         self.0.known.read().unwrap_or_else(|held| held.into_inner()).clone()
+    }
+
+    /// Counts of rejected logins since [`Access::open`].
+    pub fn logins(&self) -> &Arc<Logins> {
+        &self.0.logins
     }
 
     /// True while there is neither a user nor a token.
@@ -165,12 +168,12 @@ impl Access {
     /// header.
     ///
     /// # Errors
-    /// [`Code::Unauthenticated`]; [`Code::ResourceExhausted`] with a pause after too many wrong passwords.
+    /// [`AuthError::Unauthenticated`]; [`AuthError::Throttled`] after too many wrong passwords.
     pub async fn authenticate(
         &self,
         credentials: Credentials<'_>,
         peer: Option<IpAddr>,
-    ) -> Result<Caller, WireError> {
+    ) -> Result<Caller, AuthError> {
         let admitted = self.admit(credentials, peer).await;
         if admitted.is_ok() {
             newcomer::admitted();
@@ -178,33 +181,33 @@ impl Access {
         admitted
     }
 
-    async fn admit(&self, credentials: Credentials<'_>, peer: Option<IpAddr>) -> Result<Caller, WireError> {
+    async fn admit(&self, credentials: Credentials<'_>, peer: Option<IpAddr>) -> Result<Caller, AuthError> {
         let known = self.known();
         if known.users.is_empty() && known.tokens.is_empty() {
             return Ok(Caller::anonymous());
         }
         match credentials {
             Credentials::None if self.0.insecure => Ok(Caller::anonymous()),
-            Credentials::None => Err(WireError::new(Code::Unauthenticated, "credentials are needed")),
+            Credentials::None => Err(AuthError::Unauthenticated("credentials are needed")),
             Credentials::Token(token) => self.check_token(&known, token),
             Credentials::Password { user, password } => self.check_password(user, password, peer).await,
         }
     }
 
-    fn check_token(&self, known: &Known, token: &str) -> Result<Caller, WireError> {
+    fn check_token(&self, known: &Known, token: &str) -> Result<Caller, AuthError> {
         // A client that can choose the hash for the look-up knows the token, so its time reveals nothing.
         let found = known.tokens.get(Sha256::digest(token.as_bytes()).as_slice());
         let found = found.ok_or_else(|| {
-            self.0.metrics.logins_failed.fetch_add(1, Ordering::Relaxed);
-            WireError::new(Code::Unauthenticated, "unknown token")
+            self.0.logins.failed.fetch_add(1, Ordering::Relaxed);
+            AuthError::Unauthenticated("unknown token")
         })?;
         self.not_expired(found.record.expires_micros)?;
         Ok(found.caller.clone())
     }
 
-    fn not_expired(&self, expires_micros: Option<i64>) -> Result<(), WireError> {
+    fn not_expired(&self, expires_micros: Option<i64>) -> Result<(), AuthError> {
         if expires_micros.is_some_and(|expires| expires <= self.now_micros()) {
-            return Err(WireError::new(Code::Unauthenticated, "the token has expired"));
+            return Err(AuthError::Unauthenticated("the token has expired"));
         }
         Ok(())
     }
@@ -213,9 +216,9 @@ impl Access {
     /// One atomic load when nothing changed.
     ///
     /// # Errors
-    /// [`Code::Unauthenticated`] when the user or token is gone, the password has changed, or the server is
+    /// [`AuthError::Unauthenticated`] when the user or token is gone, the password has changed, or the server is
     /// no longer open.
-    pub fn still(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), WireError> {
+    pub fn still(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), AuthError> {
         if let Identity::Token { expires_micros, .. } = caller.identity() {
             self.not_expired(*expires_micros)?;
         }
@@ -236,8 +239,7 @@ impl Access {
                 known.tokens.values().find(|token| *token.id == **id).map(|token| token.caller.clone())
             }
         };
-        *caller =
-            now.ok_or_else(|| WireError::new(Code::Unauthenticated, "the credentials were withdrawn"))?;
+        *caller = now.ok_or(AuthError::Unauthenticated("the credentials were withdrawn"))?;
         *seen = changes;
         Ok(())
     }
@@ -247,8 +249,8 @@ impl Access {
         user: &str,
         password: &str,
         peer: Option<IpAddr>,
-    ) -> Result<Caller, WireError> {
-        let shown = self.0.recent.key(user, password, peer);
+    ) -> Result<Caller, AuthError> {
+        let shown = self.0.passwords.key(user, password, peer);
         if let Some(caller) = self.recently_right(user, &shown) {
             return Ok(caller);
         }
@@ -264,34 +266,33 @@ impl Access {
         let found = known.users.get(user);
         let verifier = found.map_or_else(ScramVerifier::nobody, |user| user.record.scram.clone());
         let (checked, password) = (verifier.clone(), password.to_owned());
-        let right = tokio::task::spawn_blocking(move || checked.matches(&password)).await;
-        let right = right.map_err(|error| WireError::ours(Code::Internal, &error))?;
+        let right = tokio::task::spawn_blocking(move || checked.matches(&password)).await?;
         match found.filter(|_| right) {
             Some(user) => {
                 self.0.throttle.succeeded(&attempt, Instant::now());
-                self.0.recent.remember(shown, &verifier, Instant::now());
+                self.0.passwords.remember(shown, &verifier, Instant::now());
                 Ok(user.caller.clone())
             }
             None => {
                 self.0.throttle.failed(&attempt, Instant::now());
-                self.0.metrics.logins_failed.fetch_add(1, Ordering::Relaxed);
+                self.0.logins.failed.fetch_add(1, Ordering::Relaxed);
                 tracing::warn!(user, ?peer, "wrong user or password");
-                Err(WireError::new(Code::Unauthenticated, "unknown user or wrong password"))
+                Err(wrong_password())
             }
         }
     }
 
-    fn recently_right(&self, user: &str, shown: &recent::Shown) -> Option<Caller> {
+    fn recently_right(&self, user: &str, shown: &Shown) -> Option<Caller> {
         let known = self.known();
         let found = known.users.get(user)?;
-        self.0.recent.knows(shown, &found.record.scram, Instant::now()).then(|| found.caller.clone())
+        self.0.passwords.knows(shown, &found.record.scram, Instant::now()).then(|| found.caller.clone())
     }
 
-    fn not_throttled(&self, attempt: &Attempt) -> Result<(), WireError> {
+    fn not_throttled(&self, attempt: &Attempt) -> Result<(), AuthError> {
         match self.0.throttle.pause(attempt, Instant::now()) {
             Some(pause) => {
-                self.0.metrics.logins_throttled.fetch_add(1, Ordering::Relaxed);
-                Err(WireError::exhausted("too many wrong passwords").retry_after(pause))
+                self.0.logins.throttled.fetch_add(1, Ordering::Relaxed);
+                Err(AuthError::Throttled { pause })
             }
             None => Ok(()),
         }
@@ -299,27 +300,5 @@ impl Access {
 
     fn now_micros(&self) -> i64 {
         self.0.db.engine().env().clock.wall_micros()
-    }
-}
-
-/// Cryptographically random bytes.
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], WireError> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| WireError::ours(Code::Internal, &error))?;
-    Ok(bytes)
-}
-
-mod base64_bytes {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&STANDARD.encode(bytes))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        STANDARD.decode(String::deserialize(from)?).map_err(D::Error::custom)
     }
 }

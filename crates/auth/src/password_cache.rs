@@ -11,16 +11,16 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use crate::error::WireError;
-
-use super::ScramVerifier;
+use crate::bytes::random;
+use crate::error::AuthError;
+use crate::scram::ScramVerifier;
 
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 const ENTRIES_MAX: usize = 1_024;
 
 /// User, password and peer, hashed with a key that only this process has.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Shown([u8; 32]);
+pub(crate) struct Shown([u8; 32]);
 
 struct Entry {
     /// The verifier that the password matched; a different one means that the user has changed since.
@@ -28,17 +28,17 @@ struct Entry {
     until: Instant,
 }
 
-pub(super) struct Recent {
+pub(crate) struct PasswordCache {
     secret: [u8; 32],
     entries: Mutex<HashMap<Shown, Entry>>,
 }
 
-impl Recent {
-    pub(super) fn new() -> Result<Self, WireError> {
-        Ok(Self { secret: super::random()?, entries: Mutex::default() })
+impl PasswordCache {
+    pub(crate) fn new() -> Result<Self, AuthError> {
+        Ok(Self { secret: random()?, entries: Mutex::default() })
     }
 
-    pub(super) fn key(&self, user: &str, password: &str, peer: Option<IpAddr>) -> Shown {
+    pub(crate) fn key(&self, user: &str, password: &str, peer: Option<IpAddr>) -> Shown {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
         // Lengths separate the parts.
         mac.update(&(user.len() as u64).to_le_bytes());
@@ -51,21 +51,11 @@ impl Recent {
         Shown(mac.finalize().into_bytes().into())
     }
 
-    /// The salt of a user who does not exist.
-    pub(super) fn salt_of_nobody(&self, user: &str) -> Vec<u8> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("HMAC takes keys of any length");
-        mac.update(b"salt of nobody\0");
-        mac.update(user.as_bytes());
-        let mut salt = mac.finalize().into_bytes().to_vec();
-        salt.truncate(super::scram::SALT_BYTES);
-        salt
-    }
-
     fn entries(&self) -> MutexGuard<'_, HashMap<Shown, Entry>> {
         self.entries.lock().unwrap_or_else(|held| held.into_inner())
     }
 
-    pub(super) fn remember(&self, shown: Shown, verifier: &ScramVerifier, now: Instant) {
+    pub(crate) fn remember(&self, shown: Shown, verifier: &ScramVerifier, now: Instant) {
         let mut entries = self.entries();
         if entries.len() >= ENTRIES_MAX {
             entries.retain(|_, entry| entry.until > now);
@@ -77,7 +67,7 @@ impl Recent {
         entries.insert(shown, entry);
     }
 
-    pub(super) fn knows(&self, shown: &Shown, verifier: &ScramVerifier, now: Instant) -> bool {
+    pub(crate) fn knows(&self, shown: &Shown, verifier: &ScramVerifier, now: Instant) -> bool {
         let entries = self.entries();
         let Some(entry) = entries.get(shown).filter(|entry| entry.until > now) else { return false };
         entry.stored_key.ct_eq(&verifier.stored_key).into()
@@ -90,20 +80,20 @@ mod tests {
 
     #[test]
     fn verified_password_is_cached_for_a_minute_per_peer_and_user() {
-        let (recent, now) = (Recent::new().unwrap(), Instant::now());
+        let (cache, now) = (PasswordCache::new().unwrap(), Instant::now());
         let verifier = |key: u8| ScramVerifier { stored_key: vec![key; 32], ..ScramVerifier::nobody() };
         let home = Some(IpAddr::from([127, 0, 0, 1]));
-        let shown = recent.key("ann", "secret", home);
-        recent.remember(shown.clone(), &verifier(1), now);
-        assert!(recent.knows(&shown, &verifier(1), now));
-        assert!(!recent.knows(&shown, &verifier(2), now));
-        assert!(!recent.knows(&shown, &verifier(1), now + REMEMBERED_FOR));
-        for other in [recent.key("ann", "secret", None), recent.key("anns", "ecret", home)] {
-            assert!(!recent.knows(&other, &verifier(1), now));
+        let shown = cache.key("ann", "secret", home);
+        cache.remember(shown.clone(), &verifier(1), now);
+        assert!(cache.knows(&shown, &verifier(1), now));
+        assert!(!cache.knows(&shown, &verifier(2), now));
+        assert!(!cache.knows(&shown, &verifier(1), now + REMEMBERED_FOR));
+        for other in [cache.key("ann", "secret", None), cache.key("anns", "ecret", home)] {
+            assert!(!cache.knows(&other, &verifier(1), now));
         }
         for i in 0..2 * ENTRIES_MAX {
-            recent.remember(recent.key(&i.to_string(), "", None), &verifier(1), now);
+            cache.remember(cache.key(&i.to_string(), "", None), &verifier(1), now);
         }
-        assert!(recent.entries().len() <= ENTRIES_MAX);
+        assert!(cache.entries().len() <= ENTRIES_MAX);
     }
 }

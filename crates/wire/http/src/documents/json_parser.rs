@@ -1,12 +1,8 @@
-//! Conversion of documents to JSON and back: MongoDB's Extended JSON, version 2.
+//! Parser of MongoDB's Extended JSON, version 2, in both forms; `ropewalk::documents::lang::extjson` writes it.
 //!
-//! ```text
-//! {"n": 1, "id": {"$oid": "65…"}}   ─parse▶  BSON  ─put_document▶   the same
-//! ```
-//! Types of JSON are written directly: strings, booleans, null, arrays, documents, numbers. Any other type is
-//! an object whose only field begins with `$` and names the type. Integers are int32 where they fit, else
-//! int64; a point or an exponent makes a double. So numbers preserve their type in the relaxed form, too,
-//! except an int64 that would fit an int32; in the canonical form every number names its type.
+//! An object whose only field begins with `$` may name a type. Integers are int32 where they fit, else int64;
+//! a point or an exponent makes a double. So numbers preserve their type in the relaxed form, too, except an
+//! int64 that would fit an int32.
 //!
 //! Fields preserve their order. A duplicate name in one object is rejected: some readers would take the
 //! first, others the last.
@@ -17,7 +13,7 @@ use std::fmt;
 use ropewalk::documents::lang::{Doc, DocBuf, Owned, Value, Writer};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::error::WireError;
+use crate::kit::problem::Problem;
 
 /// Names that denote a type; any other name that begins with `$` is an operator, an ordinary field.
 const TYPES: [&str; 16] = [
@@ -39,92 +35,26 @@ const TYPES: [&str; 16] = [
     "$undefined",
 ];
 
-/// The form to write; both are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Form {
-    /// Numbers and dates in readable form.
-    #[default]
-    Relaxed,
-    /// Every type round-trips.
-    Canonical,
-}
-
-/// Writes a document.
-pub fn put_document(out: &mut Vec<u8>, doc: Doc<'_>, form: Form) {
-    out.push(b'{');
-    for (place, (name, value)) in doc.iter().enumerate() {
-        if place > 0 {
-            out.push(b',');
-        }
-        put_text(out, name);
-        out.push(b':');
-        put_value(out, value, form);
-    }
-    out.push(b'}');
-}
-
-/// Writes a value.
-pub fn put_value(out: &mut Vec<u8>, value: Value<'_>, form: Form) {
-    let relaxed = form == Form::Relaxed;
-    match value {
-        Value::Document(doc) => put_document(out, doc, form),
-        Value::Array(array) => {
-            out.push(b'[');
-            for (place, value) in array.values().enumerate() {
-                if place > 0 {
-                    out.push(b',');
-                }
-                put_value(out, value, form);
-            }
-            out.push(b']');
-        }
-        Value::String(text) => put_text(out, text),
-        Value::Bool(truth) => out.extend_from_slice(if truth { b"true" } else { b"false" }),
-        Value::Null => out.extend_from_slice(b"null"),
-        Value::Int32(number) if relaxed => out.extend_from_slice(number.to_string().as_bytes()),
-        Value::Int64(number) if relaxed => out.extend_from_slice(number.to_string().as_bytes()),
-        Value::Double(number) if relaxed && number.is_finite() => {
-            // Shortest form that parses to the same number; with a point, so that it parses as a double.
-            out.extend_from_slice(format!("{number:?}").as_bytes());
-        }
-        other => put_typed(out, other, relaxed),
-    }
-}
-
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    serde_json::to_writer(out, text).expect("a Vec takes every write");
-}
-
-/// Writes a value of a type that JSON lacks.
-fn put_typed(out: &mut Vec<u8>, value: Value<'_>, relaxed: bool) {
-    let mut one = Writer::new();
-    one.put("v", value);
-    let document = bson::Document::from_reader(one.finish().bytes());
-    let value = document.ok().and_then(|mut document| document.remove("v")).unwrap_or(bson::Bson::Null);
-    let json = if relaxed { value.into_relaxed_extjson() } else { value.into_canonical_extjson() };
-    serde_json::to_writer(out, &json).expect("a Vec takes every write");
-}
-
-/// Reads a document.
+/// Parses a document.
 ///
 /// # Errors
 /// Not JSON, not an object, not a document: with line and column.
-pub fn parse(text: &str) -> Result<DocBuf, WireError> {
+pub(super) fn parse(text: &str) -> Result<DocBuf, Problem> {
     let value = parse_value(text)?;
     match value.value() {
         Value::Document(doc) => Ok(doc.to_buf()),
-        other => Err(WireError::invalid(format!("a document is needed, not {}", other.type_name()))),
+        other => Err(Problem::invalid(format!("a document is needed, not {}", other.type_name()))),
     }
 }
 
-/// Reads a value.
+/// Parses a value.
 ///
 /// # Errors
 /// As [`parse`].
-pub fn parse_value(text: &str) -> Result<Owned, WireError> {
+pub(crate) fn parse_value(text: &str) -> Result<Owned, Problem> {
     let refuse = |error: serde_json::Error| match error.classify() {
-        serde_json::error::Category::Data => WireError::invalid(error.to_string()),
-        _ => WireError::invalid(format!("it is not JSON: {error}")),
+        serde_json::error::Category::Data => Problem::invalid(error.to_string()),
+        _ => Problem::invalid(format!("it is not JSON: {error}")),
     };
     let mut out = Writer::new();
     let mut from = serde_json::Deserializer::from_str(text);
@@ -248,6 +178,8 @@ impl Put<'_> {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk::documents::lang::extjson::{Form, put_document};
+
     use super::*;
 
     fn back(text: &str, form: Form) -> String {
@@ -312,7 +244,7 @@ mod tests {
             (r#"{"v":18446744073709551615}"#, "int64"),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.message.contains(why), "{text}: {}", error.message);
+            assert!(error.detail().contains(why), "{text}: {}", error.detail());
         }
         assert!(parse(&format!("{{\"a\":{}1{}}}", "[".repeat(500), "]".repeat(500))).is_err());
     }

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use crate::request::newcomer::network;
+use crate::newcomer::network;
 
 const ENTRIES_MAX: usize = 16 << 10;
 const FORGIVEN_AFTER: Duration = Duration::from_secs(15 * 60);
