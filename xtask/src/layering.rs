@@ -98,7 +98,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-http", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire"]),
     row("ropewalk-grpc", Role::Outer, &["ropewalk", "ropewalk-wire"]),
     row("ropewalk-postgres", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire"]),
-    row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-wire"]),
+    row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire"]),
     row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-wire", "ropewalk-monitoring"]),
     row("ropewalk-server", Role::Outer, &[
         "ropewalk", "ropewalk-monitoring", "ropewalk-projector", "ropewalk-sql", "ropewalk-wire", "ropewalk-transactions", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
