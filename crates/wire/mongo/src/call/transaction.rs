@@ -109,7 +109,9 @@ impl InTransaction<'_, '_> {
         })
     }
 
-    /// The same for work on any model, whose writes count in the memory of open transactions.
+    /// The same for work on any model.
+    ///
+    /// Its writes count in the memory of open transactions.
     ///
     /// # Errors
     /// As [`InTransaction::run`].
@@ -128,7 +130,7 @@ impl InTransaction<'_, '_> {
         })
     }
 
-    /// Runs `work` on the open transaction and its flag of writes; any failure ends the transaction.
+    /// Runs `work` with the transaction and its flag of writes; any failure ends the transaction.
     fn within<R>(&self, work: impl FnOnce(&mut Transaction, &mut bool) -> Outcome<R>) -> Outcome<R> {
         let mut state = self.state();
         let number = state.number;

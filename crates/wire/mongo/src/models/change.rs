@@ -11,7 +11,7 @@ use ropewalk_wire::committed;
 
 use crate::call::Call;
 use crate::crud::write::{in_turn, written};
-use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::failure::{Code, Outcome};
 
 /// Attempts at a write that conflicts with others.
 const ATTEMPTS: usize = 1_000;

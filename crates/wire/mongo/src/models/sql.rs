@@ -19,7 +19,7 @@ use crate::protocol::failure::{Code, Failure, Outcome};
 
 /// Memory of one statement, as over HTTP.
 const STATEMENT_BYTES_MAX: usize = 64 << 20;
-/// Interval at which a running statement is checked against the deadline and the end of its operation.
+/// Interval of the checks whether a running statement must end.
 const CANCEL_PAUSE: Duration = Duration::from_millis(50);
 
 /// `ropewalkSql`

@@ -87,7 +87,9 @@ fn text(value: Bson<'_>) -> Result<String, SqlError> {
     })
 }
 
-/// Appends a value of a row. Values without a type in BSON are in PostgreSQL's text format.
+/// Appends a value of a row.
+///
+/// Values without a type in BSON are in PostgreSQL's text format.
 pub(super) fn put(out: &mut Writer, value: &Value<'_>) {
     let text = |out: &mut Writer| out.put("", Bson::String(&to_text(value).unwrap_or_default()));
     match value {
