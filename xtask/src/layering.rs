@@ -104,7 +104,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-http", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-transactions", "ropewalk-wire", "ropewalk-http-kit"]),
     row("ropewalk-grpc", Role::Outer, &["ropewalk", "ropewalk-auth", "ropewalk-wire"]),
     row("ropewalk-postgres", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-transactions", "ropewalk-wire", "ropewalk-http-kit"]),
-    row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-auth", "ropewalk-wire"]),
+    row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-transactions", "ropewalk-wire"]),
     row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-auth", "ropewalk-wire", "ropewalk-http-kit", "ropewalk-monitoring"]),
     row("ropewalk-server", Role::Outer, &[
         "ropewalk", "ropewalk-auth", "ropewalk-monitoring", "ropewalk-projector", "ropewalk-sql", "ropewalk-wire", "ropewalk-transactions", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",

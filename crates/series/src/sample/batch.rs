@@ -105,6 +105,11 @@ impl SampleBatch {
         self.times.len() + self.rich.len()
     }
 
+    /// Approximate bytes of its labels and samples.
+    pub fn bytes(&self) -> usize {
+        self.labels.len() + self.len() * size_of::<(i64, u64)>() + self.payloads.len()
+    }
+
     /// True without samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -161,7 +161,7 @@ impl<'a> Call<'a> {
     }
 
     /// Checks whether the command may continue, regardless of its client; for code that outlives this borrow.
-    fn stop(&self) -> impl Fn() -> Result<(), LangError> + Send + Sync + 'static {
+    pub(crate) fn stop(&self) -> impl Fn() -> Result<(), LangError> + Send + Sync + 'static {
         let (deadline, stop) = (self.deadline, self.shared.service.stop().clone());
         let is_ended = self.running.watched();
         move || match reason_to_end(stop.stopping(), is_ended(), deadline) {

@@ -54,6 +54,12 @@ fn rights_of_commands() -> Vec<(Needs, Document)> {
         (READ_AND_APPEND, doc! { "delete": "c", "deletes": [{ "q": { "_id": 1 }, "limit": 0 }] }),
         (READ_AND_APPEND, doc! { "findAndModify": "c", "query": { "_id": 1 }, "remove": true }),
         (READ_AND_APPEND, doc! { "findandmodify": "c", "query": { "_id": 1 }, "remove": true }),
+        (APPEND, doc! { "ropewalkAppend": STORE, "events": [{ "type": "Sold" }] }),
+        (
+            APPEND,
+            doc! { "ropewalkSamples": STORE, "series": [{ "labels": { "__name__": "m" }, "samples": [[1, 1]] }] },
+        ),
+        (READ_EVERYWHERE, doc! { "ropewalkSql": "SELECT count(*) FROM events" }),
         (READ, doc! { "find": "c" }),
         (Needs::LOGIN, doc! { "getMore": 1_i64, "collection": "c" }),
         (Needs::LOGIN, doc! { "killCursors": "c", "cursors": [] }),
