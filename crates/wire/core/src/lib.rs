@@ -12,6 +12,7 @@
 
 mod calls;
 mod error;
+pub mod extjson_parser;
 mod live;
 mod metrics;
 mod request;

@@ -28,13 +28,14 @@ use ropewalk::documents::{
 use ropewalk_auth::{Needs, Resource};
 use ropewalk_http_kit::response;
 use ropewalk_wire::Code;
+use ropewalk_wire::extjson_parser;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Schema, json};
 
 use super::requests::{self, number};
 use super::responses::{self, Answer};
-use super::{Desk, InDatabase, Place, json_parser, refused};
+use super::{Desk, InDatabase, Place, refused};
 use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::Params;
@@ -238,7 +239,7 @@ async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Prob
     let mut filter = Writer::new();
     for (name, value) in params.rest() {
         // A value that parses as JSON is that value; any other is a text.
-        match json_parser::parse_value(&value) {
+        match extjson_parser::parse_value(&value) {
             Ok(parsed) => filter.put(&name, parsed.value()),
             Err(_) => filter.put(&name, Value::String(&value)),
         }

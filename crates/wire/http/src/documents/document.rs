@@ -14,12 +14,13 @@ use ropewalk::documents::lang::{DocBuf, Filter, Owned, Update, Value, Writer};
 use ropewalk::documents::{DocumentsError, DocumentsTx, UpdateSpec, id_filter};
 use ropewalk::hooks::hex;
 use ropewalk_auth::Needs;
+use ropewalk_wire::extjson_parser;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use super::{Desk, InDatabase, Place, json_parser, refused, requests};
+use super::{Desk, InDatabase, Place, refused, requests};
 use crate::kit::body::{JsonText, NoBody};
 use crate::kit::params::Params;
 use crate::kit::problem::{Problem, ProblemBody, Refusal};
@@ -67,8 +68,10 @@ impl Address {
         let kind = params.one("id")?;
         let form = super::responses::form(params.flag("canonical")?);
         params.finish()?;
-        let json =
-            |text: &str| json_parser::parse_value(text).map_err(|error| error.within("the _id in the path"));
+        let json = |text: &str| {
+            extjson_parser::parse_value(text)
+                .map_err(|error| Problem::from(error).within("the _id in the path"))
+        };
         let id = match kind.as_deref() {
             None | Some("text") => Owned::from(Value::String(id)),
             Some("oid") => json(&format!("{{\"$oid\":{}}}", serde_json::Value::from(id)))?,

@@ -6,7 +6,7 @@
 //!                                                  └─▶ cursor ─▶ chunks as fast as the client takes them
 //! ```
 //! `document` has single documents, `queries` queries, `watch` change streams; `requests` has the bodies,
-//! `json_parser` their documents, `compat_bundoc` the paths of Bundoc's server.
+//! `compat_bundoc` the paths of Bundoc's server.
 //!
 //! For users and tokens a database of documents is like a store of events: `read`, `append` and `admin` on
 //! its name. Rules of collections apply to every caller who may not administer the database.
@@ -14,7 +14,6 @@
 pub(crate) mod collections;
 mod compat_bundoc;
 mod document;
-pub(crate) mod json_parser;
 pub(crate) mod queries;
 pub(crate) mod requests;
 pub(crate) mod responses;

@@ -1,6 +1,7 @@
 //! Request bodies about documents, and their parsing. Documents, filters and updates are Extended JSON; they
 //! pass through as raw text until they become BSON.
 
+use ropewalk_wire::extjson_parser;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::{json_parser, refused};
+use super::refused;
 use crate::kit::json::{DurabilityIn, Object};
 use crate::kit::problem::Problem;
 
 /// Parses the document in `field`.
 pub(crate) fn document(field: &str, text: &str) -> Result<DocBuf, Problem> {
-    json_parser::parse(text).map_err(|error| error.within(field))
+    extjson_parser::parse(text).map_err(|error| Problem::from(error).within(field))
 }
 
 fn lang<T, E: Into<DocumentsError>>(field: &str, result: Result<T, E>) -> Result<T, Problem> {
@@ -43,7 +44,7 @@ fn projection(text: &str, options: &Options) -> Result<Projection, Problem> {
 
 /// An index by its name, or by its fields: `"a_1"`, `{"a": 1}`.
 fn hint(text: &str) -> Result<Hint, Problem> {
-    let value = json_parser::parse_value(text).map_err(|error| error.within("hint"))?;
+    let value = extjson_parser::parse_value(text).map_err(|error| Problem::from(error).within("hint"))?;
     match value.value() {
         Value::String(name) => Ok(Hint::Name(name.to_owned())),
         Value::Document(fields) => {
@@ -183,7 +184,8 @@ pub(crate) struct AggregateIn<'a> {
 
 /// Stages out of an array.
 pub(super) fn pipeline(text: &str, options: &Options) -> Result<Pipeline, Problem> {
-    let stages = json_parser::parse_value(text).map_err(|error| error.within("pipeline"))?;
+    let stages =
+        extjson_parser::parse_value(text).map_err(|error| Problem::from(error).within("pipeline"))?;
     let stages = stages.value().as_array().ok_or_else(|| Problem::invalid("pipeline: an array is needed"))?;
     lang("pipeline", Pipeline::parse(stages, options))
 }
@@ -252,9 +254,9 @@ pub(super) fn update(
     array_filters: Option<&RawValue>,
     options: &Options,
 ) -> Result<Update, Problem> {
-    let in_field = |field| move |error: Problem| error.within(field);
-    let update = json_parser::parse_value(text).map_err(in_field("update"))?;
-    let filters = array_filters.map(|text| json_parser::parse_value(text.get())).transpose();
+    let in_field = |field| move |error| Problem::from(error).within(field);
+    let update = extjson_parser::parse_value(text).map_err(in_field("update"))?;
+    let filters = array_filters.map(|text| extjson_parser::parse_value(text.get())).transpose();
     let filters = filters.map_err(in_field("array_filters"))?;
     let filters = match &filters {
         None => None,

@@ -10,13 +10,14 @@ use ropewalk::{Isolation, Position, Query};
 use ropewalk_transactions::{
     Documents, DocumentsWork, EventsUnchanged, Modes, Operation, Samples, Statement,
 };
+use ropewalk_wire::extjson_parser;
 use ropewalk_wire::{Bounds, Service};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::documents::requests::{self, DeleteIn, FindIn, UpdateIn};
-use crate::documents::{json_parser, responses};
+use crate::documents::responses;
 use crate::kit::json::{AppendPartIn, DurabilityIn, Object, QueryIn};
 use crate::kit::problem::Problem;
 
@@ -475,7 +476,8 @@ impl Parser {
             works.push(DocumentsWork::Delete(delete.find(options)?));
         }
         if let Some(text) = operation.get {
-            let id = json_parser::parse_value(text.get()).map_err(|error| error.within("get"))?;
+            let id = extjson_parser::parse_value(text.get())
+                .map_err(|error| Problem::from(error).within("get"))?;
             works.push(DocumentsWork::Get(id));
         }
         if let Some(Object(find)) = &operation.find {

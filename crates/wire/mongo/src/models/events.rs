@@ -1,12 +1,12 @@
 //! `ropewalkAppend`: appends events under conditions.
 
 use ropewalk::documents::Retry;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{Value, Writer};
 use ropewalk::events::QueryItem;
 use ropewalk::hooks::hex;
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query};
-use ropewalk_wire::Right;
-use ropewalk_wire::extjson::{self, Form};
+use ropewalk_auth::Right;
 use uuid::Uuid;
 
 use crate::call::Call;

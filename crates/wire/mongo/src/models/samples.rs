@@ -2,7 +2,7 @@
 
 use ropewalk::documents::lang::{Value, Writer};
 use ropewalk::series::{Labels, SampleBatch};
-use ropewalk_wire::Right;
+use ropewalk_auth::Right;
 
 use crate::call::Call;
 use crate::crud::write::int;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use ropewalk::Transaction;
 use ropewalk::documents::lang::{Code as LangCode, DOCUMENT_BYTES_MAX, DocBuf, LangError, Value, Writer};
+use ropewalk_auth::Right;
 use ropewalk_sql::{
     Canceller, Outcome as SqlOutcome, Rights, Session, Settings, SqlError, StatementKind, state, type_name,
 };
 use ropewalk_transactions::{code_of, told};
-use ropewalk_wire::{Code as WireCode, Right};
+use ropewalk_wire::Code as WireCode;
 use tokio::task::JoinHandle;
 
 use crate::call::Call;

@@ -8,11 +8,12 @@
 //! | binary data | bytea; UUIDs also uuid |
 //! | document, array | json; an array for a parameter of an array type: an array |
 
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{Decimal, Value as Bson, Writer};
 use ropewalk::hooks::hex;
 use ropewalk::tables::{Array, Scalar, Type, Value};
 use ropewalk_sql::{Prepared, SqlError, from_text, state, to_text};
-use ropewalk_wire::extjson::{self, Form};
+use ropewalk_wire::extjson_parser;
 use uuid::Uuid;
 
 /// Years 1 to 9999, milliseconds since 1970.
@@ -111,7 +112,7 @@ pub(super) fn put(out: &mut Writer, value: &Value<'_>) {
         Value::Timestamptz(micros) if !matches!(*micros, i64::MIN | i64::MAX) => {
             out.put("", Bson::DateTime(micros.div_euclid(1_000)));
         }
-        Value::Json(json) | Value::Jsonb(json) => match extjson::parse_value(json) {
+        Value::Json(json) | Value::Jsonb(json) => match extjson_parser::parse_value(json) {
             Ok(value) => out.put("", value.value()),
             Err(_) => out.put("", Bson::String(json)),
         },

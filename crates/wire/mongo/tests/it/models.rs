@@ -48,7 +48,7 @@ fn events(server: &Server) -> Vec<String> {
 fn series(server: &Server) -> u64 {
     let db = server.service.database();
     let store = db.series("default").unwrap();
-    db.snapshot().series(&store).count(&[Matcher::equal("__name__", "sold").unwrap()])
+    db.snapshot().series(&store).count(&[Matcher::equal("__name__", "sold")])
 }
 
 async fn rows(client: &mut Client, query: &str) -> Vec<Bson> {

@@ -13,7 +13,7 @@ use std::fmt;
 use ropewalk::documents::lang::{Doc, DocBuf, Owned, Value, Writer};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::kit::problem::Problem;
+use crate::error::WireError;
 
 /// Names that denote a type; any other name that begins with `$` is an operator, an ordinary field.
 const TYPES: [&str; 16] = [
@@ -39,11 +39,11 @@ const TYPES: [&str; 16] = [
 ///
 /// # Errors
 /// Not JSON, not an object, not a document: with line and column.
-pub(super) fn parse(text: &str) -> Result<DocBuf, Problem> {
+pub fn parse(text: &str) -> Result<DocBuf, WireError> {
     let value = parse_value(text)?;
     match value.value() {
         Value::Document(doc) => Ok(doc.to_buf()),
-        other => Err(Problem::invalid(format!("a document is needed, not {}", other.type_name()))),
+        other => Err(WireError::invalid(format!("a document is needed, not {}", other.type_name()))),
     }
 }
 
@@ -51,10 +51,10 @@ pub(super) fn parse(text: &str) -> Result<DocBuf, Problem> {
 ///
 /// # Errors
 /// As [`parse`].
-pub(crate) fn parse_value(text: &str) -> Result<Owned, Problem> {
+pub fn parse_value(text: &str) -> Result<Owned, WireError> {
     let refuse = |error: serde_json::Error| match error.classify() {
-        serde_json::error::Category::Data => Problem::invalid(error.to_string()),
-        _ => Problem::invalid(format!("it is not JSON: {error}")),
+        serde_json::error::Category::Data => WireError::invalid(error.to_string()),
+        _ => WireError::invalid(format!("it is not JSON: {error}")),
     };
     let mut out = Writer::new();
     let mut from = serde_json::Deserializer::from_str(text);
@@ -244,7 +244,7 @@ mod tests {
             (r#"{"v":18446744073709551615}"#, "int64"),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.detail().contains(why), "{text}: {}", error.detail());
+            assert!(error.message.contains(why), "{text}: {}", error.message);
         }
         assert!(parse(&format!("{{\"a\":{}1{}}}", "[".repeat(500), "]".repeat(500))).is_err());
     }
