@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the tests of others' clients and tools against `ropewalk serve`. README.md beside this file says which.
+"""Runs the tests of clients and tools, others' and our own, against `ropewalk serve`. README.md in this folder lists them.
 
     run.py [--binary PATH] [--all]      default: $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
 
@@ -226,6 +226,43 @@ def node_postgres(binary):
     return postgres_client(name, ["node", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", url)
 
 
+def typescript(binary):
+    """Our TypeScript client and the example that uses it: compiled by tsc, then their tests."""
+    name = "TypeScript client"
+    if not (shutil.which("node") and shutil.which("npm")):
+        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+        return True
+    print(f"\n==> {name}", flush=True)
+    counts, failed = {"pass": 0, "fail": 0, "skipped": 0}, False
+    for package in ("clients/typescript", "examples/order-service/typescript"):
+        # A copy, so that the sources stay free of what npm and tsc write; at the same places, for the link between them.
+        place = PLACE / "typescript" / package
+        shutil.copytree(
+            HERE.parents[1] / package, place, dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("node_modules", "dist", "build"),
+        )
+        shutil.rmtree(place / "build", ignore_errors=True)
+        # Its examples are compiled, too.
+        (PLACE / "typescript" / "docs").mkdir(exist_ok=True)
+        shutil.copy(HERE.parents[1] / "docs" / "clients.md", PLACE / "typescript" / "docs")
+        for command in (["npm", "ci", "--no-audit", "--no-fund", "--silent"], ["npm", "test"]):
+            run = subprocess.run(
+                command, cwd=place, env=os.environ | {"ROPEWALK_BIN": str(binary)},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE,
+            )
+            for kind, count in re.findall(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)", run.stdout, re.MULTILINE):
+                counts[kind] += int(count)
+            if run.returncode != 0:
+                print(run.stdout, flush=True)
+                failed = True
+                break
+    # Without a failed test it did not get as far as the tests.
+    bad = counts["fail"] or int(failed or counts["pass"] == 0)
+    word = "FAILED" if bad else "ok"
+    print(f"test result: {word}. {counts['pass']} passed; {bad} failed; {counts['skipped']} ignored; {name}", flush=True)
+    return not bad
+
+
 def jdbc(binary):
     """PostgreSQL's JDBC driver, in the version that its pom.xml pins."""
     name = "JDBC"
@@ -340,6 +377,7 @@ def main():
         print(f"\n==> {sqlalchemy_suite.NAME}", flush=True)
         results.append(sqlalchemy_suite.run(python, PLACE, binary, pinned("SQLAlchemy")))
     results.append(node_postgres(binary))
+    results.append(typescript(binary))
     results.append(jdbc(binary))
     results.append(random_queries(python, binary))
     results.append(suite("psql, pg_dump", python, ["test_programs"], postgres, own))

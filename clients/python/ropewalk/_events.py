@@ -446,7 +446,8 @@ class EventStore:
         """Commits the operations that `decide` adds to a transaction, if the state is still current.
 
         `decide(state, tx)` runs again when another append changed the state meanwhile. Returns the
-        committed transaction, with its results; without operations nothing is sent. Raises as `decide` and `Transaction.commit`.
+        committed transaction, with its results; without operations nothing is sent. Raises as
+        `decide` and `Transaction.commit`.
         """
         for attempt in range(1, attempts + 1):
             decision = self.load(model)

@@ -15,7 +15,6 @@ from ._documents import Document, Filter, Update, Updated, from_extended, to_ext
 from ._events import (
     Appended,
     Condition,
-    Decision,
     Event,
     EventIn,
     EventStore,

@@ -66,7 +66,8 @@ class AsyncDatabase:
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a function of the synchronous client in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, partial(function, *args, **kwargs))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
 
     def events(self, store: str, types: Iterable[type[Any]] = ()) -> AsyncEventStore:
         """Returns an event store."""

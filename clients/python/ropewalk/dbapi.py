@@ -115,7 +115,7 @@ def _translate(error: errors.Error) -> DatabaseError:
 
 
 class _Type:
-    """A type object of PEP 249: equal to the SQL types that it stands for."""
+    """A type object of PEP 249: equal to the names of its SQL types."""
 
     def __init__(self, *names: str) -> None:
         self._names = frozenset(names)

@@ -30,11 +30,13 @@ class DbApi(Case):
 
     def test_cursor_describes_and_fetches_rows(self) -> None:
         cursor = self.connection.cursor()
-        self.assertEqual(cursor.executemany(f"INSERT INTO {self.name} VALUES (%s, %s, %s)", [(n, f"t{n}", "1.5") for n in range(2500)]).rowcount, 2500)
+        rows = [(n, f"t{n}", "1.5") for n in range(2500)]
+        self.assertEqual(cursor.executemany(f"INSERT INTO {self.name} VALUES (%s, %s, %s)", rows).rowcount, 2500)
         self.assertIsNone(cursor.description)
         cursor.execute(f"SELECT id, text, amount FROM {self.name} WHERE id < %(most)s ORDER BY id", {"most": 10})
         assert cursor.description is not None
-        self.assertEqual([one[:2] for one in cursor.description], [("id", "integer"), ("text", "text"), ("amount", "numeric")])
+        columns = [one[:2] for one in cursor.description]
+        self.assertEqual(columns, [("id", "integer"), ("text", "text"), ("amount", "numeric")])
         self.assertEqual(cursor.description[2][1], dbapi.NUMBER)
         first = cursor.fetchone()
         assert first is not None

@@ -64,8 +64,8 @@ class TypedEvents(unittest.TestCase):
         expected = ["order:o1", "buyer:ann", "label:a", "label:b", "product:rope", "product:hook"]
         self.assertEqual(tags_of(PLACED), expected)
         made = NewEvent.of(OrderPaid("o1"), metadata={"by": "ann"}).to_json()
-        expected_event = {"type": "order-paid", "tags": ["order:o1"], "data": {"order": "o1"}, "metadata": {"by": "ann"}}
-        self.assertEqual(made, expected_event)
+        self.assertEqual((made["type"], made["tags"], made["data"]), ("order-paid", ["order:o1"], {"order": "o1"}))
+        self.assertEqual(made["metadata"], {"by": "ann"})
 
     def test_unknown_fields_are_ignored_and_absent_ones_are_defaults(self) -> None:
         raw = {"order": "o2", "customer": "bob", "lines": [], "at": "2026-01-02T03:04:05Z", "later": True}

@@ -11,7 +11,7 @@
 //! Read `catalog` and `index::entry` for what is stored, `model::commit_section` for the documents' part of
 //! a commit, then `write::document`, `query::plan` and `query::scan`.
 //!
-//! Not here: the MongoDB wire protocol, JSON, users.
+//! Not here: the MongoDB wire protocol, the parser of JSON, users.
 #![deny(missing_docs)]
 
 mod catalog;

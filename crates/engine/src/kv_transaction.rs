@@ -504,6 +504,11 @@ impl KvTransaction {
         self.journal.push(undo);
     }
 
+    /// Bytes of its keys and values, with those that it overwrote and holds for rollback.
+    pub fn bytes(&self) -> usize {
+        self.write_bytes + self.journal_bytes
+    }
+
     /// Checks the memory of the transaction. Call it after each write, so that a transaction that could not be committed fails before
     /// it takes more memory than a record may have.
     ///

@@ -1,18 +1,17 @@
 //! The server's HTTP client: for targets, discovery and Alertmanager. One request, one connection, one time
 //! limit and one byte limit, which include redirections.
 
-use std::io::Read as _;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::read::MultiGzDecoder;
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::header::{AUTHORIZATION, HOST, LOCATION};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use ropewalk_wire::inflated_bytes_max;
+use ropewalk_http_kit::encoding::{Encoding, UnknownEncoding};
+use ropewalk_http_kit::media::MediaType;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -39,8 +38,6 @@ pub(crate) struct Ask<'a> {
     pub(crate) follow: bool,
 }
 
-/// Largest window of a zstd body, as a power of two: 8 MiB, as RFC 8878 requires of every decoder.
-const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// As in Go, and so in Prometheus.
 const REDIRECTIONS_MAX: usize = 10;
 
@@ -126,33 +123,10 @@ where
 async fn read(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, String> {
     let (head, body) = response.into_parts();
     let packed = Limited::new(body, bytes_max).collect().await.map_err(|error| error.to_string())?.to_bytes();
-    let text = |value: Option<&HeaderValue>| {
-        value.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
-    };
-    let encoding = text(head.headers.get(CONTENT_ENCODING)).trim().to_ascii_lowercase();
-    let body = inflate(&encoding, &packed, bytes_max)?;
-    Ok(Answer { status: head.status, content_type: text(head.headers.get("content-type")), body })
-}
-
-/// Decompresses a body within the limits of requests to the server.
-fn inflate(encoding: &str, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, String> {
-    let bytes_max = inflated_bytes_max(packed.len(), bytes_max);
-    let most = bytes_max as u64 + 1;
-    let mut body = Vec::new();
-    let done = match encoding {
-        "" | "identity" => return Ok(packed.to_vec()),
-        "gzip" | "x-gzip" => MultiGzDecoder::new(packed).take(most).read_to_end(&mut body),
-        "zstd" => zstd::stream::read::Decoder::with_buffer(packed).and_then(|mut decoder| {
-            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-            decoder.take(most).read_to_end(&mut body)
-        }),
-        other => return Err(format!("Content-Encoding {other:?}")),
-    };
-    done.map_err(|error| format!("the body could not be inflated: {error}"))?;
-    if body.len() > bytes_max {
-        return Err(format!("the body is over the limit of {bytes_max} bytes"));
-    }
-    Ok(body)
+    let encoding = Encoding::of(&head.headers, &Encoding::TEXTS)
+        .map_err(|UnknownEncoding(text)| format!("Content-Encoding {text:?}"))?;
+    let body = encoding.inflate(&packed, bytes_max).map_err(|error| error.to_string())?;
+    Ok(Answer { status: head.status, content_type: MediaType::of(&head.headers).0.to_owned(), body })
 }
 
 /// Trusts the root certificates of the system.

@@ -4,6 +4,7 @@
 use std::io::Write;
 
 use ropewalk::promql;
+use ropewalk_http_kit::json::put_number;
 
 /// A float as Go's `strconv` formats it with `f` and the least digits.
 ///
@@ -17,7 +18,7 @@ pub fn put_float(out: &mut Vec<u8>, value: f64) {
     }
     let size = value.abs();
     if size < 1e15 && value.trunc() == value && (value != 0.0 || value.is_sign_positive()) {
-        return out.extend_from_slice(itoa::Buffer::new().format(value as i64).as_bytes());
+        return put_number(out, value as i64);
     }
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
         return put_exponent(out, value);
@@ -58,7 +59,7 @@ pub fn put_time(out: &mut Vec<u8>, time_ms: i64) {
         out.push(b'-');
     }
     let size = time_ms.unsigned_abs();
-    out.extend_from_slice(itoa::Buffer::new().format(size / 1000).as_bytes());
+    put_number(out, size / 1000);
     let rest = size % 1000;
     if rest != 0 {
         let _ = write!(out, ".{rest:03}");

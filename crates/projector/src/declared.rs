@@ -38,7 +38,7 @@ struct Build {
 /// A statement, planned on first use, so that an error belongs to an event.
 enum Step {
     Text(String),
-    Planned(EventStatement),
+    Planned(Box<EventStatement>),
 }
 
 /// An event that cannot be applied.
@@ -83,11 +83,11 @@ impl Build {
     }
 
     /// Runs the statements of an event. After an error, the transaction must be rolled back to its start.
-    fn apply(&mut self, tx: &mut Transaction, event: &SequencedEvent) -> Result<(), Refused> {
+    fn apply(&mut self, tx: &mut Transaction, event: &SequencedEvent) -> Result<(), Box<Refused>> {
         let Some(steps) = self.statements.get_mut(event.event_type()) else { return Ok(()) };
         for step in steps {
             step.run(&mut self.session, tx, event)
-                .map_err(|error| Refused { statement: step.text().to_owned(), error })?;
+                .map_err(|error| Box::new(Refused { statement: step.text().to_owned(), error }))?;
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Step {
         loop {
             match self {
                 Self::Planned(statement) => return session.apply_event(tx, statement, event),
-                Self::Text(text) => *self = Self::Planned(session.prepare_for_events(text)?),
+                Self::Text(text) => *self = Self::Planned(Box::new(session.prepare_for_events(text)?)),
             }
         }
     }
@@ -194,7 +194,7 @@ impl Declared {
                 if let Some(error) = refused.passing(&self.db, tx) {
                     return Err(error.into());
                 }
-                build.parked(&self.db, &self.name, event, refused).put_in(tx)?;
+                build.parked(&self.db, &self.name, event, *refused).put_in(tx)?;
             }
             _ => {
                 parked.remove_in(tx)?;
@@ -264,7 +264,7 @@ impl MaterializedProjection for Declared {
             return Err(refused.into());
         }
         tx.rollback_to_savepoint();
-        build.parked(&self.db, &self.name, event, refused).put_in(tx)?;
+        build.parked(&self.db, &self.name, event, *refused).put_in(tx)?;
         Ok(())
     }
 }

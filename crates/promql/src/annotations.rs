@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::data::text::{float_g, quote};
+use ropewalk_labels::text::{float_g, quote};
+
 use crate::syntax::ast::BinaryOp;
 use crate::syntax::position::Span;
 

@@ -32,12 +32,8 @@ mod syntax;
 
 pub use annotations::{Annotation, Severity};
 pub use budget::{Budget, BudgetError, Limits, Share, SharedMemory, Spent, Stop};
-pub use data::histogram::{Bounded, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
-pub use data::labels::{BUCKET, Labels, METRIC_NAME, METRIC_TYPE, METRIC_UNIT};
-pub use data::matcher::{MatchOp, Matcher, PATTERNS_BYTES_MAX, RegexError};
-pub use data::source::{
-    Hints, Runs, STALE, STALE_BITS, Samples, Select, SeriesSet, Source, SourceError, is_stale,
-};
+pub use data::patterns::PATTERNS_BYTES_MAX;
+pub use data::source::{Hints, Runs, Select, SeriesSet, Source, SourceError};
 pub use data::text::{
     duration as format_duration, float as format_float, float_open_metrics as format_float_open_metrics,
     parse_duration,

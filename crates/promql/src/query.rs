@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use ropewalk_labels::{Histogram, Labels};
+
 use crate::annotations::{Annotation, Annotations};
 use crate::budget::{Budget, Share, SharedMemory, Spent, Stop};
-use crate::data::histogram::Histogram;
-use crate::data::labels::Labels;
-use crate::data::matcher::Patterns;
+use crate::data::patterns::Patterns;
 use crate::data::source::Source;
 use crate::error::{Error, refused};
 use crate::eval::{Around, Cell, Eval, Rows, Steps};

@@ -105,9 +105,9 @@ pub mod hooks {
 pub mod promql {
     pub use ropewalk_promql::*;
 
-    pub use crate::database::metrics::{Metrics, stored_histogram};
+    pub use crate::database::metrics::Metrics;
 }
-/// Time series: labels, batches of samples, matchers, selections.
+/// Time series: labels, matchers, histograms, batches of samples, selections.
 ///
 /// ```
 /// use ropewalk::Database;
@@ -123,7 +123,7 @@ pub mod promql {
 ///
 /// let snapshot = db.snapshot();
 /// let at = snapshot.series(&metrics);
-/// let mut selection = at.select(&[Matcher::equal("job", "api")?], 0, 20_000)?;
+/// let mut selection = at.select(&[Matcher::equal("job", "api")], 0, 20_000)?;
 /// let mut samples = Samples::default();
 /// while selection.next().is_some() {
 ///     selection.samples(&mut samples)?;
@@ -133,6 +133,12 @@ pub mod promql {
 /// # }
 /// ```
 pub mod series {
+    pub use ropewalk_labels::{
+        BUCKET, BUCKETS_MAX, Bounded, Bucket, CUSTOM_SCHEMA, Histogram, LABEL_NAME_BYTES_MAX,
+        LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, LabelError, Labels, LabelsIter, LabelsRef,
+        METRIC_NAME, METRIC_TYPE, METRIC_UNIT, MatchOp, Matcher, ResetHint, STALE, STALE_BITS, Samples,
+        is_stale,
+    };
     pub use ropewalk_series::*;
 }
 /// Documents: BSON in collections, with MongoDB's query and update language.

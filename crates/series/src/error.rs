@@ -1,5 +1,6 @@
 use ropewalk_base::Seq;
 use ropewalk_engine::{CommitError, EngineError};
+use ropewalk_labels::LabelError;
 
 use crate::id::SeriesId;
 
@@ -7,28 +8,9 @@ use crate::id::SeriesId;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeriesError {
-    /// A label set breaks a rule or a limit.
-    #[error("labels {labels}: {what}")]
-    InvalidLabels {
-        /// The labels as far as they could be read, truncated.
-        labels: String,
-        /// Reason.
-        what: String,
-    },
-    /// A matcher is invalid.
-    #[error("matcher {matcher}: {what}")]
-    InvalidMatcher {
-        /// The matcher.
-        matcher: String,
-        /// Reason.
-        what: String,
-    },
-    /// A native histogram breaks a rule.
-    #[error("histogram: {what}")]
-    InvalidHistogram {
-        /// Reason.
-        what: &'static str,
-    },
+    /// A label set, a matcher or a histogram breaks a rule or a limit.
+    #[error(transparent)]
+    Label(#[from] LabelError),
     /// Metadata or an exemplar breaks a limit.
     #[error("{what}")]
     Invalid {

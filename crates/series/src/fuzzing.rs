@@ -1,10 +1,11 @@
 //! Decoders that are not part of the API, for the fuzz targets.
 
+use ropewalk_labels::Samples;
+
 use crate::chunk::payload_chunk;
 use crate::chunk::{ChunkEncoder, ChunkHead};
 use crate::import;
 use crate::retention::rules::Rules;
-use crate::sample::types::Samples;
 use crate::storage::section::{Body, Section, each_group};
 
 /// Times and bits of a chunk.

@@ -3,8 +3,9 @@
 //!   SampleBatch ─▶ append (look up, compress) ─▶ commit ─▶ memory ─▶ flush ─▶ chunks in runs, by day and series
 //!   matchers ─▶ index (postings) ─▶ Selection ─▶ read: chunks and memory merged by time
 //!
-//! Read `sample` for the types, `store` for the API, `memory` and `storage::flush` for the life of a sample,
-//! `chunk` and `chunk::value_column` for the compression. An acknowledged sample is durable and visible.
+//! Read `ropewalk-labels` and `sample` for the types, `store` for the API, `memory` and `storage::flush` for the
+//! life of a sample, `chunk` and `chunk::value_column` for the compression. An acknowledged sample is durable and
+//! visible.
 
 mod chunk;
 mod error;
@@ -20,7 +21,7 @@ mod sample;
 mod storage;
 mod store;
 
-pub use chunk::{Aggregates, Part, STALE_BITS};
+pub use chunk::{Aggregates, Part};
 pub use error::SeriesError;
 pub use id::SeriesId;
 pub use import::{BlockError, Imported, PrometheusBlock};
@@ -31,14 +32,8 @@ pub use query::select::{Selection, SeriesAt};
 pub use retention::enforce::Enforced;
 pub use retention::rules::{Downsampling, Keep, Retention, Rules};
 pub use sample::batch::{Exemplar, SampleBatch, SeriesSamples};
-pub use sample::histogram::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
-pub use sample::labels::{
-    LABEL_NAME_BYTES_MAX, LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, LABELS_MAX, Labels, LabelsIter,
-    LabelsRef, METRIC_NAME,
-};
-pub use sample::matcher::{MatchOp, Matcher};
 pub use sample::metadata::{HELP_BYTES_MAX, Metadata, MetricType, UNIT_BYTES_MAX};
-pub use sample::types::{Appended, Duplicates, Samples, SeriesOptions};
+pub use sample::types::{Appended, Duplicates, SeriesOptions};
 pub use storage::chunk_keys::PARTITION_MS;
 pub use store::admin::{Cardinality, LabelCount, ValueCount};
 pub use store::append::AppendSamples;

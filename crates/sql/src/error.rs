@@ -232,6 +232,11 @@ impl SqlError {
     pub(crate) fn unsupported_query(what: impl std::fmt::Display) -> Self {
         Self::unsupported(what, QUERY_HINT)
     }
+
+    /// True when running the complete transaction again may succeed.
+    pub fn is_retryable(&self) -> bool {
+        self.state == state::SERIALIZATION_FAILURE || self.state == state::DEADLOCK_DETECTED
+    }
 }
 
 impl SqlError {

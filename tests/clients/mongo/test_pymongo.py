@@ -198,6 +198,37 @@ class Transactions(Case):
                 1 / 0
         self.assertEqual(self.c.count_documents({}), 0)
 
+    def test_a_transaction_over_all_models(self):
+        store, metric = f"{self._testMethodName}_orders", "order_cents"
+        sold = {
+            "ropewalkAppend": store,
+            "events": [{"type": "Sold", "tags": ["order:7"], "data": {"cents": 250}, "id": bson.Binary(b"1" * 16, 4)}],
+            "conditions": [{"failIfEventsMatch": {"items": [{"tags": ["order:7"]}]}}],
+        }
+        now = datetime.datetime.now(datetime.timezone.utc)
+        series = [{"labels": {"__name__": metric}, "samples": [[now, 250]]}]
+        query = {"ropewalkSql": f"SELECT type, json FROM events.{store} WHERE type = $1", "parameters": ["Sold"]}
+
+        def sell(session):
+            self.c.insert_one({"_id": 7, "item": "pen"}, session=session)
+            self.assertEqual(self.db.command(sold, session=session)["count"], 1)
+            self.assertEqual(self.db.command(query, session=session)["n"], 1)
+            self.db.command({"ropewalkSamples": "default", "series": series}, session=session)
+            self.assertEqual(self.db.command(query)["n"], 0)
+
+        with self.client.start_session() as session:
+            session.with_transaction(sell)
+            with self.assertRaises(OperationFailure) as refused:
+                session.with_transaction(lambda session: self.db.command(sold, session=session))
+        self.assertEqual(refused.exception.code, 940001)
+        self.assertEqual(refused.exception.details["errInfo"]["position"], 1)
+        self.assertEqual(self.db.command(query)["rows"], [["Sold", {"cents": 250}]])
+        self.assertEqual(self.db.command({"ropewalkSql": f"SELECT value FROM metrics.{metric}"})["rows"], [[250.0]])
+        self.assertIsNotNone(self.c.find_one({"_id": 7}))
+        with self.assertRaises(OperationFailure) as refused:
+            self.db.command({"ropewalkSql": "SELECT 1 / 0"})
+        self.assertEqual((refused.exception.code, refused.exception.details["sqlstate"]), (125, "22012"))
+
     def test_many_threads_that_transfer_lose_nothing(self):
         self.c.insert_many([{"_id": n, "money": 100} for n in range(4)])
 

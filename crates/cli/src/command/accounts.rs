@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use clap::{Args, Subcommand};
-use ropewalk_wire::{Access, Caller, Roles, TokenInfo, UserInfo};
+use ropewalk_auth::{Access, Caller, Roles, TokenInfo, UserInfo};
 
 use crate::database::context::Context;
 use crate::database::place::Place;

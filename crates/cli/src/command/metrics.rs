@@ -250,18 +250,7 @@ pub(crate) fn series(context: &Context, arguments: &ListSeries) -> Result {
 }
 
 fn selector(text: &str) -> Result<Vec<Matcher>> {
-    use ropewalk::series::MatchOp;
-    let parsed = promql::parse_selector(text).map_err(|error| Failure::invalid(error.to_string()))?;
-    let matcher = |parsed: &promql::Matcher| {
-        let op = match parsed.op() {
-            promql::MatchOp::Equal => MatchOp::Equal,
-            promql::MatchOp::NotEqual => MatchOp::NotEqual,
-            promql::MatchOp::Regex => MatchOp::Regex,
-            promql::MatchOp::NotRegex => MatchOp::NotRegex,
-        };
-        Matcher::new(parsed.name(), op, parsed.value()).map_err(|error| Failure::invalid(error.to_string()))
-    };
-    parsed.iter().map(matcher).collect()
+    promql::parse_selector(text).map_err(|error| Failure::invalid(error.to_string()))
 }
 
 /// Prints the metrics and labels with the most series.

@@ -1,6 +1,6 @@
 //! A right on a store, as typed in `RIGHT[:STORE]`.
 
-use ropewalk_wire::{Right, WireError};
+use ropewalk_auth::{AuthError, Right};
 
 /// A right and the store that it applies to; `*` is all stores.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +13,7 @@ impl Role {
     /// Parses `RIGHT` or `RIGHT:STORE`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (right, store) = text.split_once(':').unwrap_or((text, "*"));
-        let right = right.parse().map_err(|error: WireError| error.message)?;
+        let right = right.parse().map_err(|error: AuthError| error.to_string())?;
         if store.is_empty() {
             Err("names no store after the `:`".to_owned())
         } else {

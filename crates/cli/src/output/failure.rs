@@ -9,6 +9,7 @@ use ropewalk::documents::DocumentsError;
 use ropewalk::engine::EngineError;
 use ropewalk::events::EventsError;
 use ropewalk::{Class, Error};
+use ropewalk_auth::AuthError;
 use ropewalk_wire::WireError;
 
 /// Exit codes. Documented in `docs/cli.md` and `ropewalk --help`; they never change their meaning.
@@ -154,8 +155,9 @@ impl From<DocumentsError> for Failure {
     }
 }
 
-impl From<WireError> for Failure {
-    fn from(error: WireError) -> Self {
+impl From<AuthError> for Failure {
+    fn from(error: AuthError) -> Self {
+        let error = WireError::from(error);
         Self::from_code(error.code.as_str(), error.message, "this process")
     }
 }

@@ -6,6 +6,7 @@
 //!             ├─▶ Projection, Sort   the returned fields, and the order
 //!             └─▶ Pipeline ─▶ stages over a stream, with a limit of memory
 //! order ◀─ number ─▶ key      one order of values, as a comparison and as bytes
+//! extjson  values as text
 //! ```
 //!
 //! Sub-modules from top to bottom, each using only those below: `update`, `pipeline`, `filter`, `expression`,
@@ -17,6 +18,7 @@ pub(crate) mod budget;
 pub(crate) mod display;
 pub(crate) mod error;
 mod expression;
+pub mod extjson;
 mod filter;
 mod memory;
 mod options;

@@ -179,6 +179,14 @@ impl<'a> DocumentsTx<'a> {
         self.state.held.share(budget)
     }
 
+    /// Charges the memory of writes of other models to the budget of [`DocumentsTx::share`].
+    ///
+    /// # Errors
+    /// [`DocumentsError::TransactionMemory`].
+    pub fn charge(&mut self, bytes: usize) -> Result<(), DocumentsError> {
+        self.state.held.charge(bytes as u64)
+    }
+
     /// Writes `key`, if it fits the transaction's limits.
     pub(crate) fn put(
         &mut self,

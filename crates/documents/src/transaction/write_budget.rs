@@ -76,6 +76,15 @@ impl Held {
         Ok(())
     }
 
+    /// Adds memory that is not of documents.
+    pub(crate) fn charge(&mut self, bytes: u64) -> Result<(), DocumentsError> {
+        if let Some(budget) = &self.budget {
+            budget.take(bytes)?;
+        }
+        self.size.memory += bytes;
+        Ok(())
+    }
+
     /// Adds a write of `key` and `value` bytes that replaces an own one of `replaced` bytes; `section` is
     /// the size of the model's section.
     pub(crate) fn take(

@@ -11,7 +11,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-use ropewalk::promql::{self, METRIC_NAME, Sample};
+use ropewalk::promql::Sample;
+use ropewalk::series::{Labels, METRIC_NAME};
 
 use super::group::Stored;
 use crate::config::rules::{AlertRule, Rule};
@@ -107,7 +108,7 @@ impl Alerting {
         number: usize,
         rule: &Rule,
         alert: &AlertRule,
-        rows: Vec<(promql::Labels, Sample)>,
+        rows: Vec<(Labels, Sample)>,
         at_ms: i64,
         remembered: &Remembered,
     ) -> Vec<Stored> {
@@ -167,7 +168,7 @@ impl Alerting {
         &self,
         rule: &Rule,
         alert: &AlertRule,
-        labels: &promql::Labels,
+        labels: &Labels,
         value: f64,
     ) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
         let of = |name: &str| labels.get(name).to_owned();
@@ -275,9 +276,8 @@ mod tests {
             annotation_texts: BTreeMap::new(),
         };
         let alerting = Alerting::default();
-        let given =
-            || vec![(promql::Labels::from_pairs([("__name__", "up"), ("job", "a")]), Sample::Float(0.0))];
-        let step = |rows: Vec<(promql::Labels, Sample)>, at_s: i64| {
+        let given = || vec![(Labels::from_pairs([("__name__", "up"), ("job", "a")]), Sample::Float(0.0))];
+        let step = |rows: Vec<(Labels, Sample)>, at_s: i64| {
             let series = alerting.update(0, &rule, &alert, rows, at_s * 1000, &Remembered::new()).len();
             let told: Vec<_> =
                 alerting.to_tell(at_s * 1000, 60_000).iter().map(|alert| alert.state).collect();

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ropewalk::promql::{self, Query, STALE, Sample, Value, stored_histogram};
-use ropewalk::series::{Labels, METRIC_NAME, MatchOp, Matcher, SampleBatch, Samples};
+use ropewalk::promql::{Query, Sample, Value};
+use ropewalk::series::{Labels, METRIC_NAME, Matcher, STALE, SampleBatch, Samples};
 
 use super::alerts::{Alert, Alerting, Remembered, STOP_MS_MAX, resumed};
 use crate::config::rules::{AlertRule, Rule, RuleGroup};
@@ -159,8 +159,8 @@ async fn remember(
     alert: &AlertRule,
     at_ms: i64,
 ) -> Result<Remembered, String> {
-    let metric = Matcher::new(METRIC_NAME, MatchOp::Equal, "ALERTS_FOR_STATE").map_err(|e| e.to_string())?;
-    let name = Matcher::new("alertname", MatchOp::Equal, rule.name.as_str()).map_err(|e| e.to_string())?;
+    let metric = Matcher::equal(METRIC_NAME, "ALERTS_FOR_STATE");
+    let name = Matcher::equal("alertname", rule.name.as_str());
     let from_ms = at_ms.saturating_sub(STOP_MS_MAX);
     let read = host.read(move |series| {
         let (mut found, mut samples) = (Vec::new(), Samples::default());
@@ -191,19 +191,15 @@ async fn remember(
 /// Labels of a series as they are stored, and its sample.
 pub(crate) type Stored = (Vec<(String, String)>, Sample);
 
-async fn evaluate(
-    host: &impl Host,
-    query: &Query,
-    at_ms: i64,
-) -> Result<Vec<(promql::Labels, Sample)>, String> {
+async fn evaluate(host: &impl Host, query: &Query, at_ms: i64) -> Result<Vec<(Labels, Sample)>, String> {
     match host.evaluate(query.clone(), at_ms).await? {
         Value::Vector(rows) => Ok(rows),
-        Value::Scalar(value) => Ok(vec![(promql::Labels::default(), Sample::Float(value))]),
+        Value::Scalar(value) => Ok(vec![(Labels::default(), Sample::Float(value))]),
         Value::Text(_) | Value::Matrix(_) => Err("rule result is not a vector or scalar".to_owned()),
     }
 }
 
-fn record(rule: &Rule, rows: Vec<(promql::Labels, Sample)>) -> Result<Vec<Stored>, String> {
+fn record(rule: &Rule, rows: Vec<(Labels, Sample)>) -> Result<Vec<Stored>, String> {
     let mut seen = HashSet::new();
     let mut all = Vec::with_capacity(rows.len());
     for (labels, sample) in rows {
@@ -237,7 +233,7 @@ async fn store(
         let mut samples = batch.series(&labels);
         match sample {
             Sample::Float(value) => samples.push(at_ms, value),
-            Sample::Histogram(histogram) => samples.push_histogram(at_ms, &stored_histogram(&histogram), 0),
+            Sample::Histogram(histogram) => samples.push_histogram(at_ms, &histogram, 0),
         };
         now.insert(labels);
     }

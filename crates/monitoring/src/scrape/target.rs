@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Method;
-use ropewalk::promql::{STALE, format_duration};
-use ropewalk::series::{self, METRIC_NAME, Metadata, SampleBatch};
+use ropewalk::promql::format_duration;
+use ropewalk::series::{self, METRIC_NAME, Metadata, STALE, SampleBatch};
 
 use crate::client::{self, Ask};
 use crate::clock::now_ms;

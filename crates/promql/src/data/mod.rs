@@ -1,9 +1,6 @@
-//! Labels, matchers, histograms and samples, and their numbers and strings.
+//! The source of samples, and the texts, times and patterns of a query.
 
 pub(crate) mod calendar;
-pub(crate) mod histogram;
-pub(crate) mod kahan;
-pub(crate) mod labels;
-pub(crate) mod matcher;
+pub(crate) mod patterns;
 pub(crate) mod source;
 pub(crate) mod text;

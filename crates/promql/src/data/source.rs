@@ -6,7 +6,7 @@
 //! 1. The bounds of a [`Select`] are inclusive, in milliseconds, and already include look-back, range, offset
 //!    and `@`.
 //! 2. A set returns each label set once. Within a series times rise strictly. Series come in any order.
-//! 3. The staleness marker is a sample like any other: its bits are preserved ([`STALE`]).
+//! 3. The staleness marker is a sample like any other: its bits are preserved ([`ropewalk_labels::STALE`]).
 //! 4. A source may return one or two rows in place of a run of samples that every window of the query
 //!    contains completely, as [`Runs`] defines: then a day of samples costs what its aggregates cost.
 //! 5. A source calls [`Budget::sample`] for decoded samples and [`Budget::check`] regularly, so that limits,
@@ -14,24 +14,9 @@
 //!
 //! Not here: which samples a step uses (`select`), histogram arithmetic (`histogram`).
 
-use std::sync::Arc;
+use ropewalk_labels::{Labels, Matcher, Samples};
 
 use crate::budget::{Budget, BudgetError};
-use crate::data::histogram::Histogram;
-use crate::data::labels::Labels;
-use crate::data::matcher::Matcher;
-
-/// Bits of the NaN that marks the end of a series.
-pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
-
-/// The staleness marker.
-pub const STALE: f64 = f64::from_bits(STALE_BITS);
-
-/// True for the staleness marker, and for no other NaN.
-#[inline]
-pub fn is_stale(value: f64) -> bool {
-    value.to_bits() == STALE_BITS
-}
 
 /// The request of one selector to a [`Source`].
 #[derive(Debug, Clone, Copy)]
@@ -117,109 +102,6 @@ pub struct Hints<'a> {
     pub runs: Runs,
     /// True when the query reads start timestamps: otherwise [`Samples::starts_ms`] may be left empty.
     pub starts: bool,
-}
-
-/// Samples of one series, by column: row `i` is (`times_ms[i]`, `values[i]`), or a histogram where
-/// `histograms[i]` is one.
-#[derive(Debug, Clone, Default)]
-pub struct Samples {
-    /// Milliseconds since 1970, rising strictly.
-    pub times_ms: Vec<i64>,
-    /// As long as `times_ms`; any value where the row is a histogram (its staleness marker is a float row).
-    pub values: Vec<f64>,
-    /// Empty when all rows are floats, else as long as `times_ms`.
-    pub histograms: Vec<Option<Arc<Histogram>>>,
-    /// Start timestamps, 0 for none. Empty when no row has one, or when [`Hints::starts`] is false; else as
-    /// long as `times_ms`.
-    pub starts_ms: Vec<i64>,
-    /// Number of samples per row. Empty when each row is one sample, else as long as `times_ms`.
-    pub counts: Vec<u32>,
-}
-
-impl Samples {
-    /// Removes the rows and retains the memory.
-    pub fn clear(&mut self) {
-        self.times_ms.clear();
-        self.values.clear();
-        self.histograms.clear();
-        self.starts_ms.clear();
-        self.counts.clear();
-    }
-
-    /// Bytes of memory.
-    pub(crate) fn bytes(&self) -> usize {
-        let columns = self.times_ms.capacity() + self.values.capacity() + self.starts_ms.capacity();
-        columns * 8
-            + self.histograms.capacity() * 8
-            + self.counts.capacity() * 4
-            + self.histograms.iter().flatten().map(|h| h.bytes()).sum::<usize>()
-    }
-
-    /// Number of rows.
-    pub fn len(&self) -> usize {
-        self.times_ms.len()
-    }
-
-    /// True without rows.
-    pub fn is_empty(&self) -> bool {
-        self.times_ms.is_empty()
-    }
-
-    /// Adds a float row.
-    pub fn push(&mut self, time_ms: i64, value: f64) {
-        self.times_ms.push(time_ms);
-        self.values.push(value);
-        if !self.histograms.is_empty() {
-            self.histograms.push(None);
-        }
-        if !self.starts_ms.is_empty() {
-            self.starts_ms.push(0);
-        }
-        if !self.counts.is_empty() {
-            self.counts.push(1);
-        }
-    }
-
-    /// Adds a histogram row.
-    pub fn push_histogram(&mut self, time_ms: i64, histogram: Arc<Histogram>) {
-        if self.histograms.is_empty() {
-            self.histograms.resize(self.times_ms.len(), None);
-        }
-        self.times_ms.push(time_ms);
-        self.values.push(0.0);
-        self.histograms.push(Some(histogram));
-        if !self.starts_ms.is_empty() {
-            self.starts_ms.push(0);
-        }
-        if !self.counts.is_empty() {
-            self.counts.push(1);
-        }
-    }
-
-    /// Gives the last row a start timestamp.
-    pub fn set_start(&mut self, start_ms: i64) {
-        if self.starts_ms.is_empty() && start_ms != 0 {
-            self.starts_ms.resize(self.times_ms.len(), 0);
-        }
-        if let Some(last) = self.starts_ms.last_mut() {
-            *last = start_ms;
-        }
-    }
-
-    /// Adds a decoded chunk of floats.
-    pub fn extend(&mut self, times_ms: &[i64], values: &[f64]) {
-        self.times_ms.extend_from_slice(times_ms);
-        self.values.extend_from_slice(values);
-        if !self.histograms.is_empty() {
-            self.histograms.resize(self.times_ms.len(), None);
-        }
-        if !self.starts_ms.is_empty() {
-            self.starts_ms.resize(self.times_ms.len(), 0);
-        }
-        if !self.counts.is_empty() {
-            self.counts.resize(self.times_ms.len(), 1);
-        }
-    }
 }
 
 /// A provider of series: a storage, a snapshot of it, or a test's memory. A query reads one state of it.

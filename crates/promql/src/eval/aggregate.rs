@@ -4,6 +4,9 @@
 
 use std::sync::Arc;
 
+use ropewalk_labels::kahan::add as kahan;
+use ropewalk_labels::{Histogram, HistogramSum, Incompatible, Labels, METRIC_NAME, Outcome, ResetHint};
+
 use super::Around;
 use super::Eval;
 use super::Sink;
@@ -12,9 +15,6 @@ use super::row::{Cell, Row, Steps, is_absent};
 use super::window::HistogramMean;
 use crate::annotations::{Note, Operation};
 use crate::budget::Holding;
-use crate::data::histogram::{Histogram, HistogramSum, Incompatible, Outcome, ResetHint};
-use crate::data::kahan::add as kahan;
-use crate::data::labels::{Labels, METRIC_NAME};
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
@@ -32,9 +32,9 @@ impl<'e> Grouping<'e> {
 
     /// The number of the group, and its labels when it is new.
     pub(super) fn place(&mut self, labels: &Labels) -> (usize, Option<Labels>) {
-        let listed = |name: &str| self.labels.iter().any(|label| label == name);
+        let listed = |name: &[u8]| self.labels.iter().any(|label| label.as_bytes() == name);
         if self.without {
-            return self.groups.place(labels, None, |name| name != METRIC_NAME && !listed(name));
+            return self.groups.place(labels, None, |name| name != METRIC_NAME.as_bytes() && !listed(name));
         }
         // Without grouping labels, no name is compared.
         let last = self.labels.iter().max().map_or("", String::as_str);

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ropewalk_labels::{Incompatible, Labels, METRIC_NAME, ResetHint, is_metadata};
+
 use super::Around;
 use super::Eval;
 use super::KNOWN_BYTES;
@@ -15,8 +17,6 @@ use super::row::{Cell, Row, Rows, Steps};
 use super::scalar::{arithmetic, holds};
 use crate::annotations::{Note, Operation};
 use crate::budget::{Budget, Holding};
-use crate::data::histogram::{Incompatible, ResetHint};
-use crate::data::labels::{Labels, METRIC_NAME, is_metadata};
 use crate::error::{Error, SAME_LABELS, refused};
 use crate::syntax::ast::*;
 use crate::syntax::position::Span;
@@ -34,10 +34,16 @@ impl Outcome {
     }
 }
 
+fn is_listed(matching: &Matching, name: &[u8]) -> bool {
+    matching.labels.iter().any(|label| label.as_bytes() == name)
+}
+
 /// The labels of a series that are used for matching.
 fn signature(matching: &Matching, labels: &Labels) -> Labels {
-    let listed = |name: &str| matching.labels.iter().any(|label| label == name);
-    labels.filter(|name| if matching.on { listed(name) } else { name != METRIC_NAME && !listed(name) })
+    labels.filter(|name| {
+        let is_listed = is_listed(matching, name);
+        if matching.on { is_listed } else { name != METRIC_NAME.as_bytes() && !is_listed }
+    })
 }
 
 /// The series of both sides by signature.
@@ -352,11 +358,11 @@ impl Join<'_, '_> {
                 }
                 let mut present = list.iter().filter_map(|index| one.get(*index)).filter(|row| row.has(step));
                 if let (Some(first), Some(second)) = (present.next(), present.next()) {
-                    let mut both = [first.labels.to_string(), second.labels.to_string()];
+                    let mut both = [&first.labels, &second.labels].map(|labels| format!("{labels:#}"));
                     both.sort();
                     let side = if self.swapped { "left" } else { "right" };
                     return refused(format!(
-                        "found duplicate series for the match group {labels} on the {side} hand-side of the operation: [{}];\
+                        "found duplicate series for the match group {labels:#} on the {side} hand-side of the operation: [{}];\
                          many-to-many matching not allowed: matching labels must be unique on one side",
                         both.join(", ")
                     ));
@@ -445,10 +451,10 @@ impl Join<'_, '_> {
         let renames = !self.eval.keep_name
             && (self.binary.op.changes_meaning()
                 || self.binary.bool && !self.eval.options.delayed_name_removal);
-        let listed = |name: &str| self.matching.labels.iter().any(|label| label == name);
         let one_to_one = self.matching.card == Cardinality::OneToOne;
         let mut labels = many.filter(|name| {
-            !(renames && is_metadata(name)) && (!one_to_one || listed(name) == self.matching.on)
+            !(renames && is_metadata(name))
+                && (!one_to_one || is_listed(self.matching, name) == self.matching.on)
         });
         self.eval.budget.work(1 + self.matching.include.len())?;
         for name in &self.matching.include {

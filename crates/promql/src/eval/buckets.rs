@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use ropewalk_labels::{BUCKET, Histogram, Labels};
+
 use super::Around;
 use super::Eval;
 use super::KNOWN_BYTES;
@@ -11,8 +13,6 @@ use super::Sink;
 use super::groups::Groups;
 use super::row::{Row, Rows, Steps};
 use crate::annotations::{Forced, Note};
-use crate::data::histogram::Histogram;
-use crate::data::labels::{BUCKET, Labels};
 use crate::data::text;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
@@ -60,7 +60,7 @@ impl<'a> Eval<'a> {
         for (index, row) in rows.list.iter().enumerate() {
             self.budget.work(1 + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
             let mut put = |left_out: &str, add: &dyn Fn(&mut Group)| {
-                let (place, new) = known.place(&row.labels, None, |name| name != left_out);
+                let (place, new) = known.place(&row.labels, None, |name| name != left_out.as_bytes());
                 groups.extend(new.map(|labels| Group { labels, ..Group::default() }));
                 if let Some(group) = groups.get_mut(place) {
                     add(group);

@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
+use ropewalk_labels::text::quote_bytes;
+use ropewalk_labels::{Labels, METRIC_NAME, MatchOp};
+
 use super::Around;
 use super::Eval;
 use super::LABEL_BYTES_PER_WORK;
 use super::Sink;
 use super::row::{Row, Steps};
 use crate::annotations::Note;
-use crate::data::labels::{Labels, METRIC_NAME};
-use crate::data::matcher::MatchOp;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
@@ -125,9 +126,8 @@ impl Eval<'_> {
 /// The value of a string argument.
 pub(super) fn text(expr: &Expr) -> Result<&str, Error> {
     match expr.bare() {
-        Expr::Text(text) => std::str::from_utf8(&text.value).or_else(|_| {
-            refused(format!("string {} is not valid UTF-8", crate::data::text::quote_bytes(&text.value)))
-        }),
+        Expr::Text(text) => std::str::from_utf8(&text.value)
+            .or_else(|_| refused(format!("string {} is not valid UTF-8", quote_bytes(&text.value)))),
         _ => refused("expected an expression of type string"),
     }
 }

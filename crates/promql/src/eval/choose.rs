@@ -3,6 +3,9 @@
 
 use std::cmp::Ordering;
 
+use ropewalk_labels::Labels;
+use ropewalk_labels::text::{float_g, quote_bytes};
+
 use super::Around;
 use super::Eval;
 use super::KNOWN_BYTES;
@@ -13,7 +16,6 @@ use super::quantile::quantile;
 use super::row::{Cell, Row, Rows, Steps};
 use crate::annotations::Note;
 use crate::budget::Holding;
-use crate::data::labels::Labels;
 use crate::data::text;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
@@ -59,7 +61,7 @@ impl<'a> Eval<'a> {
 /// length.
 fn sampling_hash(labels: &Labels) -> u64 {
     let mut bytes = Vec::with_capacity(256);
-    for part in labels.iter().flat_map(|(name, value)| [name, value]) {
+    for part in labels.as_ref().byte_pairs().flat_map(|(name, value)| [name, value]) {
         match u8::try_from(part.len()).ok().filter(|len| *len < u8::MAX) {
             Some(len) => bytes.push(len),
             None => {
@@ -67,7 +69,7 @@ fn sampling_hash(labels: &Labels) -> u64 {
                 bytes.extend(part.len().to_le_bytes().iter().take(3));
             }
         }
-        bytes.extend_from_slice(part.as_bytes());
+        bytes.extend_from_slice(part);
     }
     xxhash_rust::xxh64::xxh64(&bytes, 0)
 }
@@ -118,10 +120,10 @@ impl Eval<'_> {
             return Ok(());
         }
         if least <= i64::MIN as f64 {
-            return refused(format!("Scalar value {} underflows int64", text::float_g(least)));
+            return refused(format!("Scalar value {} underflows int64", float_g(least)));
         }
         if most >= i64::MAX as f64 {
-            return refused(format!("Scalar value {} overflows int64", text::float_g(most)));
+            return refused(format!("Scalar value {} overflows int64", float_g(most)));
         }
         let op = aggregate.op;
         if op != AggregateOp::Limitk && rows.list.iter().any(|row| row.histograms.iter().any(Option::is_some))
@@ -288,7 +290,7 @@ impl Eval<'_> {
         let Expr::Text(label) = param.bare() else { return refused("count_values takes a label name") };
         let name = std::str::from_utf8(&label.value).ok().filter(|name| !name.is_empty());
         let Some(name) = name else {
-            return refused(format!("invalid label name {}", text::quote_bytes(&label.value)));
+            return refused(format!("invalid label name {}", quote_bytes(&label.value)));
         };
         let mut with_label = aggregate.clone();
         if !aggregate.without {

@@ -7,9 +7,10 @@
 //! Sums are compensated within segments and across them, so that they lose no more than a sum of all samples
 //! would.
 
+use ropewalk_labels::Samples;
+use ropewalk_labels::kahan::add as kahan;
+
 use super::number::Numbers;
-use crate::data::kahan::add as kahan;
-use crate::data::source::Samples;
 
 /// A function that can be folded from segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

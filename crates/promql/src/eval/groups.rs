@@ -2,15 +2,14 @@
 //! that only a new group allocates.
 
 use ropewalk_base::HashedMap;
-
-use crate::data::labels::Labels;
+use ropewalk_labels::{Labels, LabelsRef};
 
 /// Groups in order of their first series.
 #[derive(Default)]
 pub(super) struct Groups {
     places: HashedMap<u64, usize>,
     labels: Vec<Labels>,
-    key: String,
+    key: Vec<u8>,
 }
 
 impl Groups {
@@ -20,20 +19,20 @@ impl Groups {
         &mut self,
         labels: &Labels,
         last: Option<&str>,
-        keep: impl FnMut(&str) -> bool,
+        keep: impl FnMut(&[u8]) -> bool,
     ) -> (usize, Option<Labels>) {
-        labels.key(&mut self.key, last, keep);
+        labels.write_key(&mut self.key, last, keep);
         let next = self.labels.len();
-        let hash = ropewalk_base::hash64(self.key.as_bytes());
+        let hash = ropewalk_base::hash64(&self.key);
         let mut place = *self.places.entry(hash).or_insert(next);
-        if self.labels.get(place).is_some_and(|group| !group.is(&self.key)) {
+        if self.labels.get(place).is_some_and(|group| group.as_bytes() != self.key) {
             // Two groups with the same hash are rare: search them linearly.
-            place = self.labels.iter().position(|group| group.is(&self.key)).unwrap_or(next);
+            place = self.labels.iter().position(|group| group.as_bytes() == self.key).unwrap_or(next);
         }
         if place < next {
             return (place, None);
         }
-        let group = Labels::from_key(&self.key);
+        let group = LabelsRef::new(&self.key).to_owned();
         self.labels.push(group.clone());
         (next, Some(group))
     }

@@ -2,17 +2,19 @@
 //! `instance` and `job`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use ropewalk_labels::{Labels, METRIC_NAME, MatchOp, Matcher, Part, Pattern};
 
 use super::Around;
 use super::Eval;
 use super::KNOWN_BYTES;
 use super::LABEL_BYTES_PER_WORK;
+use super::SERIES_LABELS_BYTES_MAX;
 use super::Sink;
 use super::row::{Cell, Row, Rows, Steps};
 use super::select::Reference;
 use crate::budget::Holding;
-use crate::data::labels::{LABEL_SET_BYTES_MAX, Labels, METRIC_NAME};
-use crate::data::matcher::{MatchOp, Matcher};
 use crate::data::source::{Hints, Select};
 use crate::error::{Error, SAME_LABELS, refused};
 use crate::syntax::ast::*;
@@ -114,7 +116,7 @@ fn name_matchers(given: Vec<Matcher>) -> Vec<Matcher> {
         return vec![Matcher::equal(METRIC_NAME, "target_info")];
     }
     let positive = given.iter().any(|m| matches!(m.op(), MatchOp::Equal | MatchOp::Regex));
-    let all = if positive { None } else { Matcher::new(MatchOp::Regex, METRIC_NAME, ".+_info").ok() };
+    let all = if positive { None } else { Matcher::new(METRIC_NAME, MatchOp::Regex, ".+_info").ok() };
     all.into_iter().chain(given).collect()
 }
 
@@ -213,7 +215,7 @@ impl Eval<'_> {
                     }
                 });
                 if histogram {
-                    return refused(format!("this should be an info metric, with float samples: {labels}"));
+                    return refused(format!("this should be an info metric, with float samples: {labels:#}"));
                 }
                 infos.push(Info { labels: labels.clone(), times });
                 Ok(())
@@ -234,7 +236,9 @@ impl Eval<'_> {
             values.iter().map(|value| regex::escape(value)).collect::<Vec<_>>().join("|")
         };
         self.budget.check()?;
-        Matcher::new(MatchOp::Regex, name, pattern).or_else(|error| refused(error.to_string()))
+        let compile = |pattern: &str| Pattern::new(Part::Whole, pattern).map(Arc::new);
+        Matcher::compiled_by((name.to_owned(), MatchOp::Regex, pattern), compile)
+            .or_else(|error| refused(error.to_string()))
     }
 }
 
@@ -262,7 +266,7 @@ struct Identities {
 }
 
 fn identity(labels: &Labels) -> Labels {
-    labels.filter(|name| IDENTIFYING.contains(&name))
+    labels.filter(|name| IDENTIFYING.iter().any(|of| of.as_bytes() == name))
 }
 
 impl Identities {
@@ -286,7 +290,7 @@ impl Identities {
                 match newest {
                     Some((other, at)) if at == time => {
                         return refused(format!(
-                            "found duplicate series for info metric: existing {other} @ {at}, new {} @ {time}",
+                            "found duplicate series for info metric: existing {other:#} @ {at}, new {:#} @ {time}",
                             info.labels
                         ));
                     }
@@ -321,10 +325,10 @@ fn enriched(base: &Labels, infos: &[&Labels], data: &[Matcher]) -> Result<Option
         return Ok(Some(base.clone()));
     }
     let labels = Labels::from_pairs(base.iter().chain(added));
-    if labels.bytes() > LABEL_SET_BYTES_MAX {
+    if labels.bytes() > SERIES_LABELS_BYTES_MAX {
         let bytes = labels.bytes();
         return refused(format!(
-            "labels of {bytes} bytes exceed the limit of {LABEL_SET_BYTES_MAX} bytes for a series"
+            "labels of {bytes} bytes exceed the limit of {SERIES_LABELS_BYTES_MAX} bytes for a series"
         ));
     }
     Ok(Some(labels))

@@ -1,12 +1,13 @@
 //! Functions that map each sample separately.
 
+use ropewalk_labels::Histogram;
+
 use super::Around;
 use super::Eval;
 use super::Sink;
 use super::row::{Cell, Numbers, Row, Steps, is_absent};
 use super::scalar::{largest, smallest};
 use crate::data::calendar::{Civil, whole_seconds};
-use crate::data::histogram::Histogram;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 

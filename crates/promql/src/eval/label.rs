@@ -1,13 +1,14 @@
 //! `label_replace` and `label_join`: labels derived from labels.
 
+use ropewalk_labels::{LABEL_VALUE_BYTES_MAX, Labels, METRIC_NAME, Part};
+
 use super::Around;
 use super::Eval;
 use super::Sink;
 use super::call::text;
 use super::check_label_value;
 use super::row::{Rows, Steps};
-use crate::data::labels::{LABEL_VALUE_BYTES_MAX, Labels, METRIC_NAME};
-use crate::data::matcher::{self, Part};
+use crate::data::patterns;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
@@ -23,9 +24,9 @@ impl Eval<'_> {
             return refused(format!("invalid destination label name in label_replace(): {target}"));
         }
         self.relabel(vector, target, steps, sink, &mut |labels| {
-            let Some(captures) = compiled.regex.captures(labels.get(source)) else { return Ok(None) };
+            let Some(captures) = compiled.regex().captures(labels.get(source)) else { return Ok(None) };
             let mut value = String::new();
-            if !matcher::expand(&captures, template, &mut value, LABEL_VALUE_BYTES_MAX) {
+            if !patterns::expand(&captures, template, &mut value, LABEL_VALUE_BYTES_MAX) {
                 check_label_value(&value)?;
             }
             Ok(Some(value))

@@ -43,10 +43,11 @@ pub(crate) use rate::extended_points;
 pub(crate) use row::{Cell, Row, Rows, Steps};
 pub(crate) use select::drop_stale;
 
+use ropewalk_labels::{LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, Labels, Part, Pattern};
+
 use crate::annotations::{Annotations, Note};
 use crate::budget::Budget;
-use crate::data::labels::{LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, Labels};
-use crate::data::matcher::{Compiled, Part, PatternError, Patterns};
+use crate::data::patterns::{PatternError, Patterns};
 use crate::data::source::{Runs, Source};
 use crate::error::{Error, refused};
 use crate::options::Options;
@@ -168,9 +169,9 @@ impl<'a> Eval<'a> {
     pub(crate) fn relabeled(&self, labels: &Labels, name: &str, value: &str) -> Result<Labels, Error> {
         check_label_value(value)?;
         let bytes = labels.bytes() + name.len() + value.len();
-        if bytes > LABEL_SET_BYTES_MAX {
+        if bytes > SERIES_LABELS_BYTES_MAX {
             return refused(format!(
-                "labels of {bytes} bytes exceed the limit of {LABEL_SET_BYTES_MAX} bytes for a series"
+                "labels of {bytes} bytes exceed the limit of {SERIES_LABELS_BYTES_MAX} bytes for a series"
             ));
         }
         self.budget.work(1 + bytes / LABEL_BYTES_PER_WORK)?;
@@ -178,7 +179,7 @@ impl<'a> Eval<'a> {
     }
 
     /// A regular expression of a function, compiled in the patterns of the query.
-    pub(crate) fn pattern(&self, function: &str, part: Part, pattern: &str) -> Result<Arc<Compiled>, Error> {
+    pub(crate) fn pattern(&self, function: &str, part: Part, pattern: &str) -> Result<Arc<Pattern>, Error> {
         let compiled = self.patterns.borrow_mut().compile(part, pattern, &|| self.budget.stopped());
         compiled.or_else(|error| match error {
             PatternError::Budget(error) => Err(error.into()),
@@ -255,6 +256,9 @@ impl<'a> Eval<'a> {
 /// Bytes of labels that cost as much time as one step.
 const LABEL_BYTES_PER_WORK: usize = 64;
 
+/// Bytes of all labels of a series to which a query has added some: twice what a store takes.
+const SERIES_LABELS_BYTES_MAX: usize = 2 * LABEL_SET_BYTES_MAX;
+
 /// Bytes of a label set in a table, in addition to its text.
 const KNOWN_BYTES: usize = 96;
 
@@ -271,8 +275,7 @@ pub(crate) fn check_label_value(value: &str) -> Result<(), Error> {
 
 /// True when all series of the expression are known to have the same metric name, or none.
 fn names_are_equal(expr: &Expr) -> bool {
-    use crate::data::labels::METRIC_NAME;
-    use crate::data::matcher::MatchOp;
+    use ropewalk_labels::{METRIC_NAME, MatchOp};
     let of_selector = |selector: &Selector| {
         selector.others.is_empty()
             && selector

@@ -1,6 +1,6 @@
 //! Number of samples that the rows of a window represent.
 
-/// Prefix sums over [`crate::data::source::Samples::counts`].
+/// Prefix sums over [`ropewalk_labels::Samples::counts`].
 pub(super) struct Numbers {
     /// Of the rows before each row, and of all; empty when each row is one sample.
     totals: Vec<usize>,

@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use ropewalk_labels::text::quote;
+use ropewalk_labels::{Histogram, Labels, METRIC_TYPE, ResetHint, Samples};
+
 use super::Around;
 use super::Eval;
 use super::Sink;
@@ -14,9 +17,7 @@ use super::row::{Cell, Numbers, Row, Steps};
 use super::select::{Reference, drop_stale, gallop};
 use super::window::{Apply, Function, HistogramPoint, Place, Window};
 use crate::annotations::Note;
-use crate::data::histogram::{Histogram, ResetHint};
-use crate::data::labels::{Labels, METRIC_TYPE};
-use crate::data::source::{Hints, Runs, Samples, Select};
+use crate::data::source::{Hints, Runs, Select};
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
@@ -218,11 +219,7 @@ impl Eval<'_> {
         check_edges(range.edges, call.function.name)?;
         let asked = call.args.get(1).map(super::call::text).transpose()?;
         if let Some(asked) = asked.filter(|asked| !parts.iter().any(|(part, _)| part == asked)) {
-            return refused(format!(
-                "{}() does not give {}",
-                call.function.name,
-                crate::data::text::quote(asked)
-            ));
+            return refused(format!("{}() does not give {}", call.function.name, quote(asked)));
         }
         for (part, apply) in parts.iter().filter(|(part, _)| asked.is_none_or(|asked| asked == *part)) {
             self.unnamed(range.expr, &mut *sink, |sink| {

@@ -8,14 +8,13 @@
 
 use std::sync::Arc;
 
+use ropewalk_labels::{Histogram, Incompatible, Labels, Outcome, ResetHint, Samples};
+
 use super::Eval;
 use super::number::Numbers;
 use super::row::Cell;
 use super::window::{HistogramPoint, Place, Window};
 use crate::annotations::{Note, Operation};
-use crate::data::histogram::{Histogram, Incompatible, Outcome, ResetHint};
-use crate::data::labels::Labels;
-use crate::data::source::Samples;
 use crate::error::Error;
 use crate::syntax::ast::Edges;
 use crate::syntax::position::Span;

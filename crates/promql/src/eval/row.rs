@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use ropewalk_labels::{Histogram, Labels, STALE, is_stale};
+
 use crate::budget::{Budget, BudgetError, Holding};
-use crate::data::histogram::Histogram;
-use crate::data::labels::Labels;
-use crate::data::source::{STALE, is_stale};
 use crate::error::{Error, SAME_LABELS, refused};
 
 /// Marks a step without a value. No calculation returns these bits: they are those of a signalling NaN, and

@@ -8,16 +8,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use ropewalk_labels::{Histogram, Labels, Matcher, ResetHint, Samples, is_stale};
+
 use super::Around;
 use super::Eval;
 use super::KNOWN_BYTES;
 use super::Sink;
 use super::row::{Cell, Row, Steps};
 use crate::annotations::Note;
-use crate::data::histogram::{Histogram, ResetHint};
-use crate::data::labels::Labels;
-use crate::data::matcher::Matcher;
-use crate::data::source::{Hints, Runs, Samples, Select, is_stale};
+use crate::data::source::{Hints, Runs, Select};
 use crate::error::Error;
 use crate::syntax::ast::*;
 

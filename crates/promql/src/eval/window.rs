@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use ropewalk_labels::kahan::add as kahan;
+use ropewalk_labels::{Histogram, HistogramSum, Incompatible, Labels, Outcome, ResetHint};
+
 use super::Eval;
 use super::quantile::quantile;
 use super::rate;
 use super::row::Cell;
 use crate::annotations::{Note, Operation};
-use crate::data::histogram::{Histogram, HistogramSum, Incompatible, Outcome, ResetHint};
-use crate::data::kahan::add as kahan;
-use crate::data::labels::Labels;
 use crate::error::{Error, refused};
 use crate::syntax::ast::Edges;
 use crate::syntax::position::Span;

@@ -1,15 +1,13 @@
 //! The expectations of an `eval`, and their comparison with a result.
 
 use regex::Regex;
+use ropewalk_labels::{Bucket, Histogram, Labels, is_stale};
 
 use super::Ask;
 use super::number;
 use super::text_of;
 use super::values::{self, Item};
 use crate::annotations::Severity;
-use crate::data::histogram::{Bucket, Histogram};
-use crate::data::labels::Labels;
-use crate::data::source::is_stale;
 use crate::data::text::parse_duration;
 use crate::eval::nearly_equal;
 use crate::query::{Answer, Sample, Series, Value};
@@ -177,18 +175,18 @@ impl Expected {
         for (position, (labels, sample)) in samples.iter().enumerate() {
             let found = self.series.iter().position(|(wanted, _)| wanted == labels);
             let Some((at, (_, items))) = found.and_then(|at| Some((at, self.series.get(at)?))) else {
-                return Err(format!("unexpected {labels} {}", shown(sample)));
+                return Err(format!("unexpected {labels:#} {}", shown(sample)));
             };
             if self.ordered && at != position {
-                return Err(format!("expected {labels} at position {at}, it is at {position}"));
+                return Err(format!("expected {labels:#} at position {at}, it is at {position}"));
             }
             let wanted = items.first().unwrap_or(&Item::Omitted);
             if !same(wanted, sample) {
-                return Err(format!("expected {labels} {}, got {}", shown_item(wanted), shown(sample)));
+                return Err(format!("expected {labels:#} {}, got {}", shown_item(wanted), shown(sample)));
             }
         }
         match self.series.iter().find(|(labels, _)| !samples.iter().any(|(other, _)| other == labels)) {
-            Some((missing, _)) => Err(format!("expected {missing}, which is missing")),
+            Some((missing, _)) => Err(format!("expected {missing:#}, which is missing")),
             None => Ok(()),
         }
     }
@@ -203,7 +201,7 @@ impl Expected {
         let (start, end, step) = self.times;
         for Series { labels, samples } in series {
             let Some((_, items)) = self.series.iter().find(|(wanted, _)| wanted == labels) else {
-                return Err(format!("unexpected {labels} {}", shown_all(samples)));
+                return Err(format!("unexpected {labels:#} {}", shown_all(samples)));
             };
             let wanted: Vec<(i64, &Item)> = items
                 .iter()
@@ -212,7 +210,7 @@ impl Expected {
                 .filter(|(_, item)| !matches!(item, Item::Omitted))
                 .collect();
             if let Some((time, _)) = wanted.iter().find(|(time, _)| *time > end) {
-                return Err(format!("{labels} is expected at {time}, after the end"));
+                return Err(format!("{labels:#} is expected at {time}, after the end"));
             }
             let fits = wanted.len() == samples.len()
                 && wanted
@@ -222,11 +220,11 @@ impl Expected {
             if !fits {
                 let wanted: Vec<String> =
                     wanted.iter().map(|(t, item)| format!("{t}={}", shown_item(item))).collect();
-                return Err(format!("expected {labels} {}, got {}", wanted.join(" "), shown_all(samples)));
+                return Err(format!("expected {labels:#} {}, got {}", wanted.join(" "), shown_all(samples)));
             }
         }
         match self.series.iter().find(|(labels, _)| !series.iter().any(|other| other.labels == *labels)) {
-            Some((missing, _)) => Err(format!("expected {missing}, which is missing")),
+            Some((missing, _)) => Err(format!("expected {missing:#}, which is missing")),
             None => Ok(()),
         }
     }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use ropewalk_labels::{Labels, Samples};
+
 use super::Storage;
 use crate::budget::Budget;
-use crate::data::labels::Labels;
-use crate::data::source::{Samples, Select, SeriesSet, Source, SourceError};
+use crate::data::source::{Select, SeriesSet, Source, SourceError};
 
 /// Series in memory.
 #[derive(Debug, Default)]

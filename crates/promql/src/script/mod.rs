@@ -13,8 +13,9 @@ mod memory;
 mod nhcb;
 mod values;
 
-use crate::data::labels::Labels;
-use crate::data::source::{Samples, Source};
+use ropewalk_labels::{Labels, Samples};
+
+use crate::data::source::Source;
 use crate::data::text::{parse_duration, parse_number, unquote};
 use crate::error::Error;
 use crate::options::Options;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::data::histogram::{Bucket, CUSTOM_SCHEMA, Histogram};
-use crate::data::labels::{BUCKET, Labels, METRIC_NAME};
-use crate::data::source::Samples;
+use ropewalk_labels::{BUCKET, Bucket, CUSTOM_SCHEMA, Histogram, Labels, METRIC_NAME, Samples};
+
 use crate::data::text::parse_number;
 
 #[derive(Default)]

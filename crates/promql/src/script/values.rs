@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::data::histogram::{Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
-use crate::data::labels::Labels;
-use crate::data::source::{STALE, Samples};
+use ropewalk_labels::{Bucket, CUSTOM_SCHEMA, Histogram, Labels, ResetHint, STALE, Samples};
+
 use crate::data::text::{parse_duration, parse_number};
 use crate::syntax::parser::parse_selector;
 

@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use crate::data::matcher::Matcher;
+use ropewalk_labels::Matcher;
+
 use crate::syntax::functions::Function;
 use crate::syntax::position::Span;
 

@@ -4,7 +4,8 @@
 //! All tokens are created at once; invalid text ends in one [`Kind::Error`] token, which the parser reports
 //! when it gets there. Comments and white space are dropped.
 
-use crate::data::text;
+use ropewalk_labels::text::quote;
+
 use crate::syntax::ast::{AggregateOp, BinaryOp};
 use crate::syntax::position::Span;
 
@@ -86,8 +87,8 @@ impl Token<'_> {
         match &self.kind {
             Kind::End => "end of input".to_owned(),
             Kind::Error(message) => message.clone(),
-            Kind::Identifier => format!("identifier {}", text::quote(self.text)),
-            Kind::MetricIdentifier => format!("metric identifier {}", text::quote(self.text)),
+            Kind::Identifier => format!("identifier {}", quote(self.text)),
+            Kind::MetricIdentifier => format!("metric identifier {}", quote(self.text)),
             Kind::Text => format!("string {}", self.short()),
             Kind::Number => format!("number {}", self.short()),
             Kind::Duration => format!("duration {}", self.short()),
@@ -100,10 +101,10 @@ impl Token<'_> {
 
     fn short(&self) -> String {
         if self.text.len() <= 10 {
-            return text::quote(self.text);
+            return quote(self.text);
         }
         let head: String = self.text.chars().take(10).collect();
-        format!("{}...", text::quote(&head))
+        format!("{}...", quote(&head))
     }
 }
 
@@ -470,7 +471,7 @@ impl<'a> Lexer<'a> {
         if self.scan_duration() {
             return Ok(Kind::Duration);
         }
-        Err(format!("bad number or duration syntax: {}", text::quote(self.read())))
+        Err(format!("bad number or duration syntax: {}", quote(self.read())))
     }
 
     fn accept(&mut self, set: &str) -> bool {
@@ -616,7 +617,7 @@ fn shown(c: Option<char>) -> String {
         Some('\'') => "'\\''".to_owned(),
         Some('\\') => "'\\\\'".to_owned(),
         Some(c) => {
-            let quoted = text::quote(c.encode_utf8(&mut [0; 4]));
+            let quoted = quote(c.encode_utf8(&mut [0; 4]));
             let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
             if c == '"' { "'\"'".to_owned() } else { format!("'{inner}'") }
         }

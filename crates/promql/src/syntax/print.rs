@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
-use crate::data::labels::METRIC_NAME;
-use crate::data::matcher::MatchOp;
-use crate::data::text::{duration, float, is_label_name, quote, quote_bytes};
+use ropewalk_labels::text::{is_label_name, quote, quote_bytes};
+use ropewalk_labels::{METRIC_NAME, MatchOp, Matcher};
+
+use crate::data::text::{duration, float};
 use crate::syntax::ast::*;
 
 impl Display for Expr {
@@ -130,13 +131,13 @@ impl Display for Selector {
 
 impl Selector {
     fn bare_text(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let of_name = |m: &&crate::data::matcher::Matcher| {
+        let of_name = |m: &&Matcher| {
             m.name() == METRIC_NAME
                 && m.op() == MatchOp::Equal
                 && m.value() == self.name
                 && !self.name.is_empty()
         };
-        let list = |matchers: &[crate::data::matcher::Matcher]| {
+        let list = |matchers: &[Matcher]| {
             let mut texts: Vec<String> =
                 matchers.iter().filter(|m| !of_name(m)).map(ToString::to_string).collect();
             texts.sort();

@@ -10,10 +10,9 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use ropewalk_labels::{Bucket, Histogram, Labels, Samples};
 use ropewalk_promql::script::{Memory, Storage};
-use ropewalk_promql::{
-    Bucket, Error, Histogram, Labels, Limits, Options, PATTERNS_BYTES_MAX, Query, Samples, Stop, Value,
-};
+use ropewalk_promql::{Error, Limits, Options, PATTERNS_BYTES_MAX, Query, Stop, Value};
 
 use crate::allocations::most_held;
 

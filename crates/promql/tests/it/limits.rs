@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 
+use ropewalk_labels::{Labels, Samples};
 use ropewalk_promql::script::{Memory, Storage};
 use ropewalk_promql::{
-    BudgetError, Error, Labels, Limits, Options, ParseOptions, Query, Samples, Share, SharedMemory, Stop,
-    parse,
+    BudgetError, Error, Limits, Options, ParseOptions, Query, Share, SharedMemory, Stop, parse,
 };
 
 /// Ten series of a hundred samples.

@@ -1,8 +1,9 @@
 //! Syntax of MetricsQL that the scripts do not cover.
 
+use ropewalk_labels::{Labels, Samples};
 use ropewalk_promql::script::Memory;
 use ropewalk_promql::script::Storage as _;
-use ropewalk_promql::{Labels, Options, ParseOptions, Query, Samples, Value, parse};
+use ropewalk_promql::{Options, ParseOptions, Query, Value, parse};
 
 #[test]
 fn promql_rejects_metricsql() {

@@ -2,8 +2,9 @@
 //! default options.
 
 use proptest::prelude::*;
+use ropewalk_labels::{Labels, STALE, Samples};
 use ropewalk_promql::script::{Memory, Storage, options};
-use ropewalk_promql::{Labels, Options, Query, Sample, Samples, Value};
+use ropewalk_promql::{Options, Query, Sample, Value};
 
 /// Counters with resets, gauges with gaps and staleness markers, on four labels.
 fn memory() -> Memory {
@@ -20,7 +21,7 @@ fn memory() -> Memory {
             for _ in 0..60 {
                 time += 5_000 + next(30_000) as i64;
                 match next(20) {
-                    0 => samples.push(time, ropewalk_promql::STALE),
+                    0 => samples.push(time, STALE),
                     1 => value = 0.0,
                     _ if name == "g" => {
                         value = next(100) as f64 - 50.0;
@@ -176,7 +177,7 @@ fn ask(query: &str) -> String {
         Ok(answer) => match answer.value {
             Value::Vector(samples) => samples
                 .iter()
-                .map(|(labels, sample)| format!("{labels} {sample:?}"))
+                .map(|(labels, sample)| format!("{labels:#} {sample:?}"))
                 .collect::<Vec<_>>()
                 .join("; "),
             other => format!("{other:?}"),

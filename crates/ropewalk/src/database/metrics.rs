@@ -1,93 +1,35 @@
 //! PromQL data source over a series store at one snapshot.
 //!
-//!   Query ─▶ [`Metrics`] ─▶ matchers ─▶ `SeriesAt::select` ─▶ columns, passed on without a copy if they are floats
+//!   Query ─▶ [`Metrics`] ─▶ matchers ─▶ `SeriesAt::select` ─▶ columns
 //!                                                        ├─▶ chunks inside one window: their aggregates
 //!                                                        └─▶ chunks with few window borders: the samples at the borders
 
-use std::sync::Arc;
-
-use ropewalk_promql::{self as promql, Budget, Hints, Runs, Select, SeriesSet, Source, SourceError};
-use ropewalk_series::{self as series, Chunk, Part, Selection, SeriesAt, SeriesError, SeriesStore};
+use ropewalk_labels::{Labels, Samples};
+use ropewalk_promql::{Budget, Hints, Runs, Select, SeriesSet, Source, SourceError};
+use ropewalk_series::{Chunk, Part, Selection, SeriesAt, SeriesError, SeriesStore};
 
 use crate::database::Snapshot;
-use crate::database::label_texts::LabelTexts;
 
-/// A series store at one snapshot, for [`promql::Query::instant`] and [`promql::Query::range`].
+/// A series store at one snapshot, for [`ropewalk_promql::Query::instant`] and [`ropewalk_promql::Query::range`].
 pub struct Metrics<'s> {
     at: SeriesAt<'s>,
-    texts: Arc<LabelTexts>,
 }
 
 impl<'s> Metrics<'s> {
-    pub(crate) fn new(at: SeriesAt<'s>, texts: Arc<LabelTexts>) -> Self {
-        Self { at, texts }
+    pub(crate) fn new(at: SeriesAt<'s>) -> Self {
+        Self { at }
     }
 }
 
 impl Snapshot {
     /// Returns a series store at this snapshot as a PromQL data source.
     pub fn metrics(&self, store: &SeriesStore) -> Metrics<'_> {
-        Metrics::new(self.series(store), self.label_texts.clone())
+        Metrics::new(self.series(store))
     }
 }
 
 fn storage(error: SeriesError) -> SourceError {
     SourceError::Storage(Box::new(error))
-}
-
-fn matcher(from: &promql::Matcher) -> Result<series::Matcher, SourceError> {
-    let op = match from.op() {
-        promql::MatchOp::Equal => series::MatchOp::Equal,
-        promql::MatchOp::NotEqual => series::MatchOp::NotEqual,
-        promql::MatchOp::Regex => series::MatchOp::Regex,
-        promql::MatchOp::NotRegex => series::MatchOp::NotRegex,
-    };
-    series::Matcher::new(from.name(), op, from.value()).map_err(storage)
-}
-
-fn histogram(from: &series::Histogram) -> promql::Histogram {
-    let buckets = |side: &[series::Bucket]| {
-        side.iter().map(|b| promql::Bucket { index: b.index, count: b.count }).collect()
-    };
-    promql::Histogram {
-        hint: match from.hint {
-            series::ResetHint::Unknown => promql::ResetHint::Unknown,
-            series::ResetHint::Reset => promql::ResetHint::Reset,
-            series::ResetHint::NotReset => promql::ResetHint::NotReset,
-            series::ResetHint::Gauge => promql::ResetHint::Gauge,
-        },
-        schema: from.schema,
-        zero_threshold: from.zero_threshold,
-        zero_count: from.zero_count,
-        count: from.count,
-        sum: from.sum,
-        positive: buckets(&from.positive),
-        negative: buckets(&from.negative),
-        custom: from.custom.clone(),
-    }
-}
-
-/// Converts a histogram of a query's result to the store's form.
-pub fn stored_histogram(from: &promql::Histogram) -> series::Histogram {
-    let buckets = |side: &[promql::Bucket]| {
-        side.iter().map(|b| series::Bucket { index: b.index, count: b.count }).collect()
-    };
-    series::Histogram {
-        hint: match from.hint {
-            promql::ResetHint::Unknown => series::ResetHint::Unknown,
-            promql::ResetHint::Reset => series::ResetHint::Reset,
-            promql::ResetHint::NotReset => series::ResetHint::NotReset,
-            promql::ResetHint::Gauge => series::ResetHint::Gauge,
-        },
-        schema: from.schema,
-        zero_threshold: from.zero_threshold,
-        zero_count: from.zero_count,
-        count: from.count,
-        sum: from.sum,
-        positive: buckets(&from.positive),
-        negative: buckets(&from.negative),
-        custom: from.custom.clone(),
-    }
 }
 
 /// Appends rows that summarize a chunk, with the number of samples of each row.
@@ -97,8 +39,7 @@ fn stand_for(
     chunk: &Chunk<'_>,
     request: &Select<'_>,
     borders: &[i64],
-    rows: &mut series::Samples,
-    counts: &mut Vec<u32>,
+    rows: &mut Samples,
 ) -> Result<bool, SeriesError> {
     let runs = request.hints.runs;
     if runs == Runs::Last {
@@ -124,16 +65,10 @@ fn stand_for(
         Some(of) if is_whole && of.count > 1 => of,
         None if runs == Runs::Ends => return Ok(false),
         _ => {
-            let before = counts.len();
-            counts.resize(rows.len(), 1);
-            let taken = match part {
-                Some(part) => chunk.read_parts(borders, part, rows, counts)?,
-                None => chunk.read_around(borders, rows, counts)?,
+            return match part {
+                Some(part) => chunk.read_parts(borders, part, rows),
+                None => chunk.read_around(borders, rows),
             };
-            if !taken {
-                counts.truncate(before);
-            }
-            return Ok(taken);
         }
     };
     let (first, last) = match runs {
@@ -143,11 +78,11 @@ fn stand_for(
         Runs::Ends | Runs::RisingEnds => (of.first, Some(of.last)),
         _ => return Ok(false),
     };
-    counts.resize(rows.len(), 1);
+    rows.counts.resize(rows.len(), 1);
     let mut push = |time_ms: i64, value: f64, count: u32| {
         rows.times_ms.push(time_ms);
         rows.values.push(value);
-        counts.push(count);
+        rows.counts.push(count);
     };
     push(first_ms, first, of.count - u32::from(last.is_some()));
     if let Some(last) = last {
@@ -162,15 +97,13 @@ impl Source for Metrics<'_> {
         request: &Select<'_>,
         budget: &'s Budget<'_>,
     ) -> Result<Box<dyn SeriesSet + 's>, SourceError> {
-        let matchers = request.matchers.iter().map(matcher).collect::<Result<Vec<_>, _>>()?;
-        let selection = self.at.select(&matchers, request.start_ms, request.end_ms).map_err(storage)?;
-        let read = series::Samples::default();
-        let (store, texts) = (self.at.number().unwrap_or_default(), &self.texts);
+        let selection =
+            self.at.select(request.matchers, request.start_ms, request.end_ms).map_err(storage)?;
         // The matchers and hints are borrowed for this call only; the window borders depend on numbers alone.
         let request =
             Select { matchers: &[], hints: Hints { func: None, grouping: &[], ..request.hints }, ..*request };
         let borders = request.borders();
-        Ok(Box::new(Found { selection, budget, request, borders, read, store, texts }))
+        Ok(Box::new(Found { selection, budget, request, borders }))
     }
 }
 
@@ -179,41 +112,30 @@ struct Found<'s> {
     budget: &'s Budget<'s>,
     request: Select<'static>,
     borders: Vec<i64>,
-    read: series::Samples,
-    store: u32,
-    texts: &'s Arc<LabelTexts>,
 }
 
 impl SeriesSet for Found<'_> {
-    fn next(&mut self) -> Result<Option<promql::Labels>, SourceError> {
-        let Some(id) = self.selection.next() else { return Ok(None) };
+    fn next(&mut self) -> Result<Option<Labels>, SourceError> {
+        if self.selection.next().is_none() {
+            return Ok(None);
+        }
         self.budget.one_series()?;
-        Ok(self.texts.get(self.store, id.0, || {
-            self.selection.with_labels(|labels| promql::Labels::from_sorted(labels.iter()))
-        }))
+        Ok(self.selection.labels())
     }
 
-    fn samples(&mut self, into: &mut promql::Samples) -> Result<(), SourceError> {
-        self.read.clear();
+    fn samples(&mut self, into: &mut Samples) -> Result<(), SourceError> {
         let request = &self.request;
         let count = match request.hints.runs {
-            Runs::Apart => self.selection.samples(&mut self.read),
-            _ => self.selection.samples_or_chunks(&mut self.read, &mut |chunk, rows| {
-                stand_for(chunk, request, &self.borders, rows, &mut into.counts)
-            }),
+            Runs::Apart => self.selection.samples(into),
+            _ => self
+                .selection
+                .samples_or_chunks(into, &mut |chunk, rows| stand_for(chunk, request, &self.borders, rows)),
         }
         .map_err(storage)?;
-        if !into.counts.is_empty() {
-            into.counts.resize(self.read.len(), 1);
-        }
         self.budget.sample(count)?;
-        std::mem::swap(&mut into.times_ms, &mut self.read.times_ms);
-        std::mem::swap(&mut into.values, &mut self.read.values);
-        if self.request.hints.starts {
-            std::mem::swap(&mut into.starts_ms, &mut self.read.starts_ms);
+        if !request.hints.starts {
+            into.starts_ms.clear();
         }
-        let histograms = self.read.histograms.iter();
-        into.histograms.extend(histograms.map(|h| h.as_ref().map(|h| Arc::new(histogram(h)))));
         Ok(())
     }
 }

@@ -1,6 +1,5 @@
 //! The database handle, snapshots and the change feed.
 
-pub(crate) mod label_texts;
 pub(crate) mod metrics;
 pub(crate) mod options;
 pub(crate) mod retry;
@@ -25,7 +24,6 @@ use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
 use ropewalk_tables::{TABLES, Table, Tables, TablesAt, TablesModel};
 use ropewalk_vfs::Env;
 
-use crate::database::label_texts::LabelTexts;
 use crate::database::options::Options;
 use crate::database::retry::Backoff;
 use crate::database::transaction::{Committed, Transaction};
@@ -48,7 +46,6 @@ pub struct Database {
     pub(crate) tables: Tables,
     pub(crate) series: Arc<SeriesModel>,
     pub(crate) documents: Documents,
-    label_texts: Arc<LabelTexts>,
     companions: Arc<Companions>,
 }
 
@@ -102,15 +99,7 @@ impl Database {
         let tables = Tables::new(engine.clone(), tables);
         tables.recover()?;
         let documents = Documents::new(engine.clone(), documents);
-        Ok(Self {
-            engine,
-            events,
-            tables,
-            series,
-            documents,
-            label_texts: Arc::default(),
-            companions: Arc::default(),
-        })
+        Ok(Self { engine, events, tables, series, documents, companions: Arc::default() })
     }
 
     /// Returns the extension value of type `T`, created on first use and shared by all clones.
@@ -416,7 +405,7 @@ impl Database {
     }
 
     pub(crate) fn at(&self, inner: engine::Snapshot) -> Snapshot {
-        Snapshot { inner, label_texts: self.label_texts.clone() }
+        Snapshot { inner }
     }
 
     /// Returns the commits of all models from number `from` on, in order.
@@ -542,7 +531,6 @@ impl Database {
 #[derive(Clone)]
 pub struct Snapshot {
     pub(crate) inner: engine::Snapshot,
-    pub(crate) label_texts: Arc<LabelTexts>,
 }
 
 impl Snapshot {

@@ -5,6 +5,7 @@ use ropewalk_base::Seq;
 use ropewalk_documents::DocumentsError;
 use ropewalk_engine::{CommitError, EngineError, KeyConflict, LockError, LogError, StoreError};
 use ropewalk_events::EventsError;
+use ropewalk_labels::LabelError;
 use ropewalk_series::SeriesError;
 use ropewalk_tables::TablesError;
 
@@ -104,6 +105,12 @@ impl From<SeriesError> for Error {
             SeriesError::Engine(error) => Self::Engine(error),
             other => Self::Series(other),
         }
+    }
+}
+
+impl From<LabelError> for Error {
+    fn from(error: LabelError) -> Self {
+        Self::Series(error.into())
     }
 }
 

@@ -22,7 +22,9 @@ pub struct ProjectionStatus {
     pub checkpoint: Option<Position>,
     /// Last position of the store.
     pub head: Position,
-    /// Number of matching events not yet applied; from a million on, events that do not match count, too.
+    /// Number of matching events not yet applied.
+    ///
+    /// From a million on, later events that do not match count, too.
     pub lag: u64,
     /// The failing event, if any.
     pub failure: Option<ProjectionFailure>,

@@ -59,7 +59,7 @@ fn written(db: &Database, writer: u64) -> u64 {
 
     let (mut samples, store) = (Samples::default(), db.series("samples").unwrap());
     let at = snapshot.series(&store);
-    let matcher = Matcher::equal("writer", writer.to_string()).unwrap();
+    let matcher = Matcher::equal("writer", writer.to_string());
     let mut selection = at.select(&[matcher], i64::MIN, i64::MAX).unwrap();
     while selection.next().is_some() {
         selection.samples(&mut samples).unwrap();

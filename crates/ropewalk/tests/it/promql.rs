@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use ropewalk::engine::{Background, Env};
 use ropewalk::promql::script::{Storage, run};
 use ropewalk::promql::{
-    Budget, Hints, Labels, Options as QueryOptions, Query, Runs, Sample, Samples, Select, SeriesSet, Source,
-    SourceError, Value,
+    Budget, Hints, Options as QueryOptions, Query, Runs, Sample, Select, SeriesSet, Source, SourceError,
+    Value,
 };
-use ropewalk::series::{self, Bucket, Duplicates, Histogram, ResetHint, SampleBatch, SeriesOptions};
+use ropewalk::series::{Duplicates, Labels, STALE, SampleBatch, Samples, SeriesOptions};
 use ropewalk::{Database, Options};
 
 /// How the samples get to where queries read them.
@@ -48,28 +48,6 @@ impl Stored {
     }
 }
 
-fn histogram(from: &ropewalk::promql::Histogram) -> Histogram {
-    let buckets = |side: &[ropewalk::promql::Bucket]| {
-        side.iter().map(|b| Bucket { index: b.index, count: b.count }).collect()
-    };
-    Histogram {
-        hint: match from.hint {
-            ropewalk::promql::ResetHint::Unknown => ResetHint::Unknown,
-            ropewalk::promql::ResetHint::Reset => ResetHint::Reset,
-            ropewalk::promql::ResetHint::NotReset => ResetHint::NotReset,
-            ropewalk::promql::ResetHint::Gauge => ResetHint::Gauge,
-        },
-        schema: from.schema,
-        zero_threshold: from.zero_threshold,
-        zero_count: from.zero_count,
-        count: from.count,
-        sum: from.sum,
-        positive: buckets(&from.positive),
-        negative: buckets(&from.negative),
-        custom: from.custom.clone(),
-    }
-}
-
 impl Storage for Stored {
     fn clear(&mut self) -> Result<(), String> {
         self.db = None;
@@ -87,14 +65,13 @@ impl Storage for Stored {
         for part in (0..parts).rev() {
             let mut batch = SampleBatch::new();
             for (labels, samples) in series {
-                let labels = series::Labels::new(labels.iter()).map_err(|error| error.to_string())?;
-                let mut to = batch.series(&labels);
+                let mut to = batch.series(labels);
                 let length = samples.len();
                 for at in length * part / parts..length * (part + 1) / parts {
                     let (time, start) =
                         (samples.times_ms[at], samples.starts_ms.get(at).copied().unwrap_or(0));
                     match samples.histograms.get(at) {
-                        Some(Some(found)) => to.push_histogram(time, &histogram(found), start),
+                        Some(Some(found)) => to.push_histogram(time, found, start),
                         _ => to.push_started(time, samples.values[at], start),
                     };
                 }
@@ -202,22 +179,21 @@ fn three_days(db: &Database) {
     let mut batch = SampleBatch::new();
     let mut series = |name: &str, value: fn(i64) -> f64| {
         let values: Vec<f64> = (0..times.len() as i64).map(value).collect();
-        batch.series(&series::Labels::new([("__name__", name)]).unwrap()).extend(&times, &values);
+        batch.series(&Labels::new([("__name__", name)]).unwrap()).extend(&times, &values);
     };
     series("resets_total", |i| ((i % 5000) * 7) as f64);
     series("rises_total", |i| (1_000_000 + i * 13 + i % 11) as f64);
     series("gauge", |i| (i * 7919 % 10_007) as f64 / 100.0 - 40.0);
     series("constant", |_| 0.1);
     // A counter with irregular times that disappears and reappears twice a day.
-    let stale = f64::from_bits(ropewalk::series::STALE_BITS);
     let apart: Vec<i64> = times.iter().map(|time| time + time / 15_000 * 7919 % 997).collect();
     let values: Vec<f64> =
-        (0..times.len()).map(|i| if i % 2880 == 2000 { stale } else { (i * 3) as f64 }).collect();
+        (0..times.len()).map(|i| if i % 2880 == 2000 { STALE } else { (i * 3) as f64 }).collect();
     let mut gaps: Vec<f64> = (0..times.len()).map(|i| (i * 3) as f64).collect();
     gaps[3_000] = f64::NAN;
     gaps[3_001..].iter_mut().for_each(|value| *value -= 8_000.0);
-    batch.series(&series::Labels::new([("__name__", "apart_total")]).unwrap()).extend(&apart, &values);
-    batch.series(&series::Labels::new([("__name__", "nan_total")]).unwrap()).extend(&times, &gaps);
+    batch.series(&Labels::new([("__name__", "apart_total")]).unwrap()).extend(&apart, &values);
+    batch.series(&Labels::new([("__name__", "nan_total")]).unwrap()).extend(&times, &gaps);
     store.append(&batch).unwrap();
 }
 

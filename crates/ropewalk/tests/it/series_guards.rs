@@ -58,7 +58,7 @@ fn labels(metric: &str, host: &str) -> Labels {
 }
 
 fn is(name: &str, value: &str) -> Matcher {
-    Matcher::equal(name, value).unwrap()
+    Matcher::equal(name, value)
 }
 
 fn sum(tx: &mut Transaction, store: &SeriesStore, matchers: &[Matcher], (from, to): (i64, i64)) -> f64 {

@@ -22,6 +22,7 @@ pub(crate) mod value_column;
 use std::ops::Range;
 
 use ropewalk_base::{DecodeError, Decoder, put_varint, unzigzag, zigzag};
+use ropewalk_labels::STALE_BITS;
 
 use crate::sample::pack::{Frames, pack, put_signed, take_signed};
 
@@ -40,9 +41,6 @@ const SAMPLES: u8 = 1;
 const WITH_AGGREGATES: u8 = 3;
 const EQUAL_STEPS: u8 = 0;
 const PACKED_STEPS: u8 = 1;
-
-/// Bits of the NaN that Prometheus writes when a series ends.
-pub const STALE_BITS: u64 = 0x7ff0_0000_0000_0002;
 
 /// Aggregates of a chunk, known without reading its samples. Staleness markers do not count.
 #[derive(Debug, Clone, Copy, PartialEq)]

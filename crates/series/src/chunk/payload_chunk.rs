@@ -17,11 +17,11 @@
 use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_u64, put_varint};
+use ropewalk_labels::{BUCKETS_MAX, Bucket, Histogram, ResetHint};
 
 use crate::chunk::CHUNK_SAMPLES_MAX;
 use crate::chunk::value_column::{self, ValueEncoder};
 use crate::sample::batch::{put_payload, take_payload};
-use crate::sample::histogram::{BUCKETS_MAX, Bucket, Histogram, ResetHint};
 use crate::sample::pack::{put_signed, take_signed};
 
 const FORM: u8 = 2;
@@ -279,13 +279,8 @@ fn column(decoder: &mut Decoder<'_>, count: usize) -> Result<Vec<u64>, DecodeErr
 
 fn layout(decoder: &mut Decoder<'_>) -> Result<Histogram, DecodeError> {
     let offset = decoder.offset();
-    let hint = match decoder.u8("hint")? {
-        0 => ResetHint::Unknown,
-        1 => ResetHint::Reset,
-        2 => ResetHint::NotReset,
-        3 => ResetHint::Gauge,
-        _ => return Err(DecodeError { what: "a known hint", offset }),
-    };
+    let hint = ResetHint::from_number(decoder.u8("hint")?.into());
+    let hint = hint.ok_or(DecodeError { what: "a known hint", offset })?;
     let offset = decoder.offset();
     let schema = i8::try_from(take_signed(decoder, "schema")?);
     let schema = schema.map_err(|_| DecodeError { what: "schema", offset })?;
@@ -375,7 +370,7 @@ mod tests {
                 (0..).zip(&counts).map(|(index, count)| Bucket { index, count: *count as f64 }).collect();
             let count = counts.iter().sum::<u64>() as f64;
             let custom: Arc<[f64]> = (1..=20).map(f64::from).collect();
-            let schema = crate::sample::histogram::CUSTOM_SCHEMA;
+            let schema = ropewalk_labels::CUSTOM_SCHEMA;
             let histogram =
                 Histogram { schema, count, sum: count * 1.5, positive, custom, ..Histogram::default() };
             histogram.check().unwrap();

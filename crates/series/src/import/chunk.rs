@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
+use ropewalk_labels::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint, STALE_BITS, Samples};
+
 use super::bits::Bits;
-use crate::chunk::STALE_BITS;
-use crate::sample::histogram::{BUCKETS_MAX, Bucket, CUSTOM_SCHEMA, Histogram, ResetHint};
-use crate::sample::types::Samples;
 
 const FLOATS: u8 = 1;
 const HISTOGRAMS: u8 = 2;

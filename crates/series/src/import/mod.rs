@@ -21,12 +21,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropewalk_base::{crc32c, split_varint, unzigzag};
+use ropewalk_labels::{Labels, Samples};
 use ropewalk_vfs::{File, OpenMode, Vfs};
 
 use crate::error::SeriesError;
 use crate::sample::batch::SampleBatch;
-use crate::sample::labels::Labels;
-use crate::sample::types::Samples;
 use crate::store::SeriesStore;
 
 use index::{ChunkRef, Index};
@@ -186,7 +185,7 @@ impl PrometheusBlock {
         let (mut samples, mut bytes) = (Samples::default(), Vec::new());
         let mut cursor = self.index.series();
         while let Some(series) = cursor.next().map_err(|fault| damaged(&index, fault))? {
-            let labels = Labels::new(series.labels.iter().copied())?;
+            let labels = Labels::new(series.labels.iter().copied()).map_err(SeriesError::from)?;
             samples.clear();
             for chunk in &series.chunks {
                 self.read_chunk(*chunk, &mut bytes, &mut samples)?;

@@ -16,10 +16,9 @@ use std::collections::HashMap;
 
 use roaring::RoaringBitmap;
 use ropewalk_base::{Arena, ArenaOffset, HashedMap, Seq, hash64};
+use ropewalk_labels::{LABEL_SET_BYTES_MAX, LabelsRef, MatchOp, Matcher};
 
 use crate::memory::postings::Postings;
-use crate::sample::labels::LabelsRef;
-use crate::sample::matcher::{MatchOp, Matcher};
 
 /// The half of a hash that the map stores: among a million series a hundred share theirs with another, which
 /// costs less than eight bytes for each.
@@ -33,7 +32,7 @@ fn half(hash: u64) -> u32 {
 struct LabelPlace(u64);
 
 const LENGTH_BITS: u32 = 18;
-const _: () = assert!(crate::sample::labels::LABEL_SET_BYTES_MAX < 1 << LENGTH_BITS);
+const _: () = assert!(LABEL_SET_BYTES_MAX < 1 << LENGTH_BITS);
 
 impl LabelPlace {
     fn new(offset: ArenaOffset, len: usize) -> Self {
@@ -99,7 +98,7 @@ impl Index {
     pub(crate) fn labels(&self, id: u32) -> Option<LabelsRef<'_>> {
         let place = *self.places.get(id.checked_sub(1)? as usize)?;
         let bytes = self.arena.get(place.offset(), place.len())?;
-        (!bytes.is_empty()).then_some(LabelsRef(bytes))
+        (!bytes.is_empty()).then_some(LabelsRef::new(bytes))
     }
 
     /// The series with these labels, which have this hash, in the newest state.
@@ -170,7 +169,7 @@ impl Index {
             let place = *self.places.get(slot as usize).expect("slots below the end have places");
             // Ids whose series were deleted before the open have no labels.
             if let Some(labels) = self.arena.get(place.offset(), place.len()) {
-                self.postings.add(slot + 1, LabelsRef(labels));
+                self.postings.add(slot + 1, LabelsRef::new(labels));
             }
         }
         self.posted = self.posted.max(to);
@@ -214,8 +213,7 @@ impl Index {
             if found.is_empty() {
                 break;
             }
-            let empty = matcher.matches_empty();
-            let negated = matches!(matcher.op(), MatchOp::NotEqual | MatchOp::NotRegex);
+            let (empty, negated) = (matcher.matches(""), matcher.op().is_negated());
             // Series without the label match the empty string: then those with a value that does not match
             // are removed.
             let named = self.postings.named(matcher, negated == empty, &found);
@@ -261,7 +259,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::labels::Labels;
+    use ropewalk_labels::Labels;
 
     fn index() -> Index {
         let mut index = Index::default();
@@ -319,7 +317,7 @@ mod tests {
         assert_eq!(index.all_at(Seq(9), 3).iter().collect::<Vec<_>>(), [1, 3]);
         insert(&mut index, 5, &labels);
         assert_eq!(find(&index, &labels), Some(5));
-        let up = index.select(&[Matcher::equal("__name__", "up").unwrap()], Seq(8), 4);
+        let up = index.select(&[Matcher::equal("__name__", "up")], Seq(8), 4);
         assert_eq!(index.values("job", &up, 9), ["a", "ab", "b"]);
         assert_eq!(index.names(&[1].into_iter().collect()), ["__name__", "job"]);
     }
@@ -355,7 +353,7 @@ mod tests {
         assert!(index.is_posted(19) && index.is_posted(u32::MAX));
         let up: Vec<u32> = [1, 2, 3].into_iter().chain(9..20).filter(|id| *id != 12).collect();
         assert_eq!(select(&index, &[("__name__", MatchOp::Equal, "up")]), up);
-        let before = index.select(&[Matcher::equal("i", "12").unwrap()], Seq(6), 19);
+        let before = index.select(&[Matcher::equal("i", "12")], Seq(6), 19);
         assert_eq!(before.iter().collect::<Vec<_>>(), [12]);
         assert_eq!(index.alive_with("i", "12"), 0);
     }

@@ -11,8 +11,7 @@ use std::ops::Bound;
 
 use roaring::RoaringBitmap;
 
-use crate::sample::labels::LabelsRef;
-use crate::sample::matcher::{Lookup, Matcher};
+use ropewalk_labels::{LabelsRef, Lookup, Matcher};
 
 /// Most label values of most systems belong to one series.
 enum Ids {
@@ -99,7 +98,7 @@ pub(crate) struct Postings {
 impl Postings {
     /// Adds a series; numbers rise.
     pub(crate) fn add(&mut self, id: u32, labels: LabelsRef<'_>) {
-        for (at, (name, value)) in labels.bytes().enumerate() {
+        for (at, (name, value)) in labels.byte_pairs().enumerate() {
             // Appends check labels. Others, without UTF-8, come only from damaged records.
             let Some(place) = self.place(at, name) else { return };
             let of = self.described.get_mut(place as usize).expect("names have places of descriptions");
@@ -246,7 +245,7 @@ fn from_prefix<'a>(values: &'a Values, prefix: &str) -> impl Iterator<Item = (&'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::labels::Labels;
+    use ropewalk_labels::Labels;
 
     #[test]
     fn series_of_other_shapes_one_after_the_other() {
@@ -267,7 +266,7 @@ mod tests {
         let mut census = Vec::new();
         postings.census(&all, |name, value, series| census.push(format!("{name}={value}:{series}")));
         assert_eq!(census, ["0=1:1", "a=1:3", "a=2:1", "b=1:4", "c=1:4", "c=2:1", "d=1:1"]);
-        let found = postings.named(&Matcher::equal("c", "1").unwrap(), true, &all);
+        let found = postings.named(&Matcher::equal("c", "1"), true, &all);
         assert_eq!(found.iter().collect::<Vec<_>>(), [1, 2, 4, 6]);
         assert_eq!((postings.with("a", "", &all), postings.with("a", "1", &all)), (2, 3));
     }

@@ -16,6 +16,7 @@ use ropewalk_engine::{
     Apply, Compression, EngineError, FilterPolicy, Keyspace, KeyspaceOptions, Memory, Model, ModelId,
     ReadView,
 };
+use ropewalk_labels::check_labels;
 use ropewalk_store::{NewRun, Store};
 
 use crate::error::{SeriesError, to_engine};
@@ -380,7 +381,7 @@ impl SeriesModel {
         cursor.seek(&label_key(id, 0))?;
         while cursor.valid() && cursor.key().starts_with(&id.to_be_bytes()) {
             let key: [u8; 8] = cursor.key().try_into().map_err(|_| damaged("key of a series"))?;
-            crate::sample::labels::check(cursor.value()).map_err(to_engine)?;
+            check_labels(cursor.value()).map_err(|error| to_engine(error.into()))?;
             index.insert(u64::from_be_bytes(key) as u32, cursor.value(), hash64(cursor.value()));
             cursor.next()?;
         }

@@ -10,8 +10,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ropewalk_base::Seq;
+use ropewalk_base::{DecodeError, Seq};
 use ropewalk_engine::{Cursor, ReadView};
+use ropewalk_labels::Samples;
 
 use crate::chunk::payload_chunk::each_rich;
 use crate::chunk::{Aggregates, Around, ChunkHead, Part, Which};
@@ -19,7 +20,7 @@ use crate::error::SeriesError;
 use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
 use crate::model::Place;
 use crate::sample::batch::take_payload;
-use crate::sample::types::{Duplicates, Samples};
+use crate::sample::types::Duplicates;
 use crate::storage::chunk_keys::{ChunkKey, damaged, each_chunk_between, partition_of, partitions};
 use crate::storage::partition_bounds::Reach;
 
@@ -61,19 +62,15 @@ impl Chunk<'_> {
     }
 
     /// Appends the first and the last of its requested samples, and for each of `marks`, times that rise, the
-    /// last one at or before it and the first one after it. `counts` gets for each of them the number of
-    /// samples from it to the next. Returns false, and appends nothing, when these are not few. Cost: values
-    /// in between are unpacked and summed up.
+    /// last one at or before it and the first one after it, each with the number of samples from it to the
+    /// next. Returns false, and appends nothing, when these are not few. Cost: values in between are unpacked
+    /// and summed up.
     ///
     /// # Errors
     /// Damage.
-    pub fn read_around(
-        &self,
-        marks: &[i64],
-        into: &mut Samples,
-        counts: &mut Vec<u32>,
-    ) -> Result<bool, SeriesError> {
-        self.read(&Around { marks, which: Which::Both }, into, counts)
+    pub fn read_around(&self, marks: &[i64], into: &mut Samples) -> Result<bool, SeriesError> {
+        let around = Around { marks, which: Which::Both };
+        self.counted(into, |columns, counts| self.head.samples_around(self.range, &around, columns, counts))
     }
 
     /// As [`Chunk::read_around`], but only the last sample at or before each mark, and the last of all.
@@ -89,37 +86,39 @@ impl Chunk<'_> {
             into.values.push(of.last);
             return Ok(true);
         }
-        self.read(&Around { marks, which: Which::Before }, into, &mut Vec::new())
+        let around = Around { marks, which: Which::Before };
+        let columns = (&mut into.times_ms, &mut into.values);
+        let read = self.head.samples_around(self.range, &around, columns, &mut Vec::new());
+        read.map_err(|error| explain(self.source, self.store, &error))
     }
 
     /// Appends one row for the samples between each two of `marks`, times that rise: the time of the first,
-    /// the aggregate `part` of their values, and in `counts` their number; a sample at a mark belongs to
-    /// those before it. Returns false, and appends nothing, when these are not few or the values are not
-    /// integers. Cost: a scan over integers.
+    /// the aggregate `part` of their values, and their number; a sample at a mark belongs to those before it.
+    /// Returns false, and appends nothing, when these are not few or the values are not integers. Cost: a
+    /// scan over integers.
     ///
     /// # Errors
     /// Damage.
-    pub fn read_parts(
-        &self,
-        marks: &[i64],
-        part: Part,
-        into: &mut Samples,
-        counts: &mut Vec<u32>,
-    ) -> Result<bool, SeriesError> {
-        let columns = (&mut into.times_ms, &mut into.values);
-        let read = self.head.parts_between(self.range, (marks, part), columns, counts);
-        read.map_err(|error| explain(self.source, self.store, &error))
+    pub fn read_parts(&self, marks: &[i64], part: Part, into: &mut Samples) -> Result<bool, SeriesError> {
+        self.counted(into, |columns, counts| {
+            self.head.parts_between(self.range, (marks, part), columns, counts)
+        })
     }
 
-    fn read(
+    /// Runs `read`, which appends rows and their counts; the rows before them may lack theirs.
+    fn counted(
         &self,
-        around: &Around<'_>,
         into: &mut Samples,
-        counts: &mut Vec<u32>,
+        read: impl FnOnce((&mut Vec<i64>, &mut Vec<f64>), &mut Vec<u32>) -> Result<bool, DecodeError>,
     ) -> Result<bool, SeriesError> {
-        let columns = (&mut into.times_ms, &mut into.values);
-        let read = self.head.samples_around(self.range, around, columns, counts);
-        read.map_err(|error| explain(self.source, self.store, &error))
+        let before = into.counts.len();
+        into.counts.resize(into.times_ms.len(), 1);
+        let is_read = read((&mut into.times_ms, &mut into.values), &mut into.counts)
+            .map_err(|error| explain(self.source, self.store, &error))?;
+        if !is_read {
+            into.counts.truncate(before);
+        }
+        Ok(is_read)
     }
 }
 
@@ -476,6 +475,9 @@ impl<'a> SeriesReader<'a> {
         if !out.starts_ms.is_empty() {
             out.starts_ms.resize(len, 0);
         }
+        if !out.counts.is_empty() {
+            out.counts.resize(len, 1);
+        }
         Ok(len - before)
     }
 
@@ -615,7 +617,7 @@ fn decode(
     Ok(head.count)
 }
 
-fn explain(source: &Source, store: u32, error: &ropewalk_base::DecodeError) -> SeriesError {
+fn explain(source: &Source, store: u32, error: &DecodeError) -> SeriesError {
     match source {
         Source::Stored(key, _) => damaged(&key.encode(store), error),
         _ => SeriesError::Damaged { place: "chunk in memory".into(), what: error.to_string() },

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 use ropewalk_base::Seq;
 use ropewalk_engine::{Engine, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+use ropewalk_labels::Matcher;
 
 use crate::error::SeriesError;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::read::SeriesReader;
-use crate::sample::matcher::Matcher;
 
 /// Most selectors that a guard lists for one store; beyond that any sample counts.
 const SELECTORS_MAX: usize = 1_000;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use ropewalk_base::Seq;
 use ropewalk_engine::{ReadView, Snapshot};
+use ropewalk_labels::{Labels, LabelsRef, Matcher, Samples};
 
 use crate::chunk::Aggregates;
 use crate::error::SeriesError;
@@ -12,9 +13,6 @@ use crate::id::SeriesId;
 use crate::model::{SeriesModel, StoreState};
 use crate::query::read::{Chunk, SeriesReader};
 use crate::query::reads::{Read, SeriesReads};
-use crate::sample::labels::Labels;
-use crate::sample::matcher::Matcher;
-use crate::sample::types::Samples;
 
 /// A store as of one snapshot. Any number of threads may read it.
 pub struct SeriesAt<'s> {
@@ -169,7 +167,7 @@ impl Selection<'_> {
     }
 
     /// Passes the labels of the current series to `look`, in place.
-    pub fn with_labels<R>(&self, look: impl FnOnce(crate::sample::labels::LabelsRef<'_>) -> R) -> Option<R> {
+    pub fn with_labels<R>(&self, look: impl FnOnce(LabelsRef<'_>) -> R) -> Option<R> {
         let index = self.state.as_ref()?.index.read();
         index.labels(self.current?).map(look)
     }

@@ -16,16 +16,14 @@ use ropewalk_engine::{
     CommitError, Durability, Engine, ModelId, Operation, Outcome, ReadView, Rejection, Repeated, Snapshot,
     Verdict,
 };
+use ropewalk_labels::{Matcher, STALE_BITS, Samples};
 
-use crate::chunk::STALE_BITS;
 use crate::error::SeriesError;
 use crate::id::SeriesId;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::read::SeriesReader;
 use crate::retention::rules::{Downsampling, Keep, Progress, RulesOperation, put_progress, read_rules};
 use crate::sample::batch::SampleBatch;
-use crate::sample::matcher::Matcher;
-use crate::sample::types::Samples;
 use crate::storage::chunk_keys::{base_of, partition_of, partitions};
 use crate::storage::section::RulesPart;
 use crate::store::SeriesStore;

@@ -11,10 +11,10 @@
 
 use ropewalk_base::{DecodeError, Decoder, put_bytes, put_varint};
 use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+use ropewalk_labels::{MatchOp, Matcher};
 
 use crate::error::SeriesError;
 use crate::model::{SERIES, SeriesModel, StoreState};
-use crate::sample::matcher::{MatchOp, Matcher};
 use crate::sample::pack::{put_signed, take_signed};
 use crate::storage::keys::{progress_key, rules_key};
 use crate::storage::section::{RulesPart, put_rules};
@@ -90,12 +90,7 @@ fn put_selector(out: &mut Vec<u8>, matchers: &[Matcher]) {
     put_varint(out, matchers.len() as u64);
     for matcher in matchers {
         put_bytes(out, matcher.name().as_bytes());
-        out.push(match matcher.op() {
-            MatchOp::Equal => 0,
-            MatchOp::NotEqual => 1,
-            MatchOp::Regex => 2,
-            MatchOp::NotRegex => 3,
-        });
+        out.push(matcher.op() as u8);
         put_bytes(out, matcher.value().as_bytes());
     }
 }
@@ -105,13 +100,8 @@ fn take_selector(decoder: &mut Decoder<'_>) -> Result<Vec<Matcher>, DecodeError>
     for _ in 0..decoder.varint("number of matchers")? {
         let name = decoder.str("label of a matcher")?;
         let offset = decoder.offset();
-        let op = match decoder.u8("kind of matcher")? {
-            0 => MatchOp::Equal,
-            1 => MatchOp::NotEqual,
-            2 => MatchOp::Regex,
-            3 => MatchOp::NotRegex,
-            _ => return Err(DecodeError { what: "a known kind of matcher", offset }),
-        };
+        let op = MatchOp::from_number(decoder.u8("kind of matcher")?.into());
+        let op = op.ok_or(DecodeError { what: "a known kind of matcher", offset })?;
         let value = decoder.str("value of a matcher")?;
         let matcher = Matcher::new(name, op, value).map_err(|_| DecodeError { what: "a matcher", offset })?;
         matchers.push(matcher);

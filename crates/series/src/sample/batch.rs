@@ -5,10 +5,10 @@
 //! Filling allocates only to grow columns that the batch owns; refilling a cleared batch allocates nothing.
 
 use ropewalk_base::{DecodeError, Decoder};
+use ropewalk_labels::{Histogram, Labels, LabelsRef};
 
 use crate::id::SeriesId;
-use crate::sample::histogram::Histogram;
-use crate::sample::labels::{Labels, LabelsRef};
+use crate::sample::histogram::{put_histogram, take_histogram};
 use crate::sample::pack::{put_signed, take_signed};
 
 /// Samples of any number of series, in any order, to be appended as one commit.
@@ -105,6 +105,11 @@ impl SampleBatch {
         self.times.len() + self.rich.len()
     }
 
+    /// Approximate bytes of its labels and samples.
+    pub fn bytes(&self) -> usize {
+        self.labels.len() + self.len() * size_of::<(i64, u64)>() + self.payloads.len()
+    }
+
     /// True without samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -174,7 +179,7 @@ impl SampleBatch {
         let mut kept = Self::default();
         for group in self.groups() {
             let stays = match group.who {
-                Who::Labels(start, end) => keep(LabelsRef(self.label_bytes(start, end))),
+                Who::Labels(start, end) => keep(LabelsRef::new(self.label_bytes(start, end))),
                 Who::Id(_) => true,
             };
             if stays {
@@ -192,7 +197,7 @@ impl SampleBatch {
             match group.who {
                 Who::Id(_) => changed.copy(self, &group),
                 Who::Labels(start, end) => {
-                    if let Some(labels) = change(LabelsRef(self.label_bytes(start, end))) {
+                    if let Some(labels) = change(LabelsRef::new(self.label_bytes(start, end))) {
                         copy_samples(&mut changed.series(&labels), &group);
                     }
                 }
@@ -281,7 +286,7 @@ pub(crate) fn put_payload(out: &mut Vec<u8>, start_ms: i64, value: Result<&Histo
         put_signed(out, start_ms);
     }
     match value {
-        Ok(histogram) => histogram.encode(out),
+        Ok(histogram) => put_histogram(out, histogram),
         Err(bits) => out.extend_from_slice(&bits.to_le_bytes()),
     }
 }
@@ -295,7 +300,7 @@ pub(crate) fn take_payload(payload: &[u8]) -> Result<(i64, Result<Histogram, u64
     }
     let start = if flags & HAS_START != 0 { take_signed(&mut decoder, "start timestamp")? } else { 0 };
     let value = if flags & IS_HISTOGRAM != 0 {
-        Ok(Histogram::decode(&mut decoder)?)
+        Ok(take_histogram(&mut decoder)?)
     } else {
         Err(decoder.u64("value")?)
     };

@@ -1,9 +1,7 @@
-//! Labels, matchers, histograms, samples and batches, and the packing of integers that all of them use.
+//! Batches, metadata, options and stored histograms, and the packing of integers that all of them use.
 
 pub(crate) mod batch;
 pub(crate) mod histogram;
-pub(crate) mod labels;
-pub(crate) mod matcher;
 pub(crate) mod metadata;
 pub(crate) mod pack;
 pub(crate) mod types;

@@ -111,9 +111,9 @@ mod tests {
     use super::*;
     use crate::model::SeriesModel;
     use crate::sample::batch::SampleBatch;
-    use crate::sample::labels::Labels;
     use crate::storage::chunk_keys::partition_of;
     use crate::store::SeriesStore;
+    use ropewalk_labels::Labels;
 
     #[test]
     fn unknown_bounds_exclude_nothing() {

@@ -500,10 +500,10 @@ impl<'a> Section<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::labels::Labels;
     use crate::sample::metadata::MetricType;
     use proptest::prelude::*;
     use ropewalk_base::hex;
+    use ropewalk_labels::Labels;
 
     type Read = Vec<(Target, Vec<(i64, u64)>, Vec<(i64, Vec<u8>)>)>;
 

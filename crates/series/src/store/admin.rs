@@ -8,11 +8,11 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use ropewalk_base::Seq;
 use ropewalk_engine::{Cursor, Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+use ropewalk_labels::{METRIC_NAME, Matcher};
 
 use crate::error::SeriesError;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::select::SeriesAt;
-use crate::sample::matcher::Matcher;
 use crate::sample::types::SeriesOptions;
 use crate::storage::chunk_keys::{ChunkKey, base_of, damaged, partition_of};
 use crate::storage::keys::exemplar_key;
@@ -273,7 +273,7 @@ impl SeriesAt<'_> {
                 }
                 let count = || ValueCount { name: name.to_owned(), value: value.to_owned(), series };
                 keep_top(&mut all.values, top, series, count);
-                if name == crate::sample::labels::METRIC_NAME {
+                if name == METRIC_NAME {
                     keep_top(&mut all.metrics, top, series, count);
                 }
             });

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use ropewalk_base::{HashedMap, Seq, hash64};
 use ropewalk_engine::{ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+use ropewalk_labels::{LabelsRef, METRIC_NAME, Samples, check_labels};
 
 use crate::error::SeriesError;
 use crate::id::SeriesId;
@@ -20,8 +21,7 @@ use crate::memory::index::Index;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::read::SeriesReader;
 use crate::sample::batch::{GroupRef, SampleBatch, Who, take_payload};
-use crate::sample::labels::{self, LabelsRef, METRIC_NAME};
-use crate::sample::types::{Duplicates, Samples, SeriesOptions};
+use crate::sample::types::{Duplicates, SeriesOptions};
 use crate::storage::section::{GroupWriter, NewSeries, Target, put_samples};
 
 /// The series that were unknown when the batch was prepared, by ordinal. Their labels are contiguous, because
@@ -56,7 +56,7 @@ impl Unknown {
     }
 
     fn labels(&self, series: &UnknownSeries) -> LabelsRef<'_> {
-        LabelsRef(series.labels_in(&self.labels))
+        LabelsRef::new(series.labels_in(&self.labels))
     }
 
     fn get(&self, ordinal: u32) -> Option<&UnknownSeries> {
@@ -208,7 +208,7 @@ fn resolve(batch: &SampleBatch, index: Option<&Index>, store: &str) -> Result<Re
             let next = unknown.series.len() as u32;
             let ordinal = *ordinals.entry(HashedLabels { hash, labels }).or_insert(next);
             if ordinal == next {
-                labels::check(labels)?;
+                check_labels(labels)?;
                 unknown.push(labels, hash);
             }
             targets.push(Target::New(ordinal));
@@ -322,6 +322,9 @@ impl AppendSamples {
                 histogram.check()?;
             }
         }
+        for labels in group.exemplars.iter().filter_map(|exemplar| exemplar.labels.as_ref()) {
+            check_labels(labels.as_bytes())?;
+        }
         let rich_times = || group.rich.iter().map(|(time, _)| time);
         let oldest = times.first().copied().into_iter().chain(rich_times()).min();
         let newest = times.last().copied().into_iter().chain(rich_times()).max();
@@ -408,8 +411,7 @@ impl AppendSamples {
         }
         let mut new: HashMap<&str, (u64, LabelsRef<'_>)> = HashMap::new();
         for labels in self.unknown.fresh() {
-            let metric = labels.get(METRIC_NAME).unwrap_or_default();
-            new.entry(metric).or_insert((0, labels)).0 += 1;
+            new.entry(labels.get(METRIC_NAME)).or_insert((0, labels)).0 += 1;
         }
         for (metric, (new, labels)) in new {
             let held = new + index.alive_with(METRIC_NAME, metric);

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder, Seq, keys};
 use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
+use ropewalk_labels::{LABEL_VALUE_BYTES_MAX, Labels, Matcher};
 
 use crate::error::SeriesError;
 use crate::model::{SERIES, SeriesModel};
 use crate::query::select::SeriesAt;
 use crate::sample::batch::Exemplar;
-use crate::sample::labels::Labels;
-use crate::sample::matcher::Matcher;
 use crate::sample::metadata::{HELP_BYTES_MAX, Metadata, UNIT_BYTES_MAX};
 use crate::storage::keys::{exemplar_key, metadata_key};
 use crate::storage::section::put_metadata;
@@ -75,7 +74,7 @@ impl SeriesStore {
     pub fn set_metadata(&self, all: &[(String, Metadata)]) -> Result<(), SeriesError> {
         for (metric, metadata) in all {
             let lengths = [
-                ("a metric's name", metric.len(), crate::sample::labels::LABEL_VALUE_BYTES_MAX),
+                ("a metric's name", metric.len(), LABEL_VALUE_BYTES_MAX),
                 ("a unit", metadata.unit.len(), UNIT_BYTES_MAX),
                 ("a help text", metadata.help.len(), HELP_BYTES_MAX),
             ];

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ropewalk_base::{Seq, hash64};
 use ropewalk_engine::{CommitHandle, Committed, Durability, Engine, Snapshot};
+use ropewalk_labels::Labels;
 
 use crate::error::SeriesError;
 use crate::id::SeriesId;
@@ -15,7 +16,6 @@ use crate::model::SeriesModel;
 use crate::query::reads::{ReadGuard, SeriesReads};
 use crate::query::select::SeriesAt;
 use crate::sample::batch::SampleBatch;
-use crate::sample::labels::Labels;
 use crate::sample::types::{Appended, SeriesOptions};
 use crate::store::append::AppendSamples;
 
@@ -89,7 +89,7 @@ impl SeriesStore {
     /// Appends with another durability. A batch without samples commits nothing that is seen.
     ///
     /// # Errors
-    /// [`SeriesError::InvalidLabels`], [`SeriesError::UnknownSeries`], [`SeriesError::CardinalityLimit`],
+    /// [`SeriesError::Label`], [`SeriesError::UnknownSeries`], [`SeriesError::CardinalityLimit`],
     /// [`SeriesError::MetricLimit`], [`SeriesError::DuplicateSample`], [`SeriesError::OutOfRetention`] and
     /// [`SeriesError::OutOfWindow`]: nothing was written. The engine's own.
     pub fn append_with(&self, batch: &SampleBatch, durability: Durability) -> Result<Appended, SeriesError> {

@@ -1,6 +1,7 @@
 //! Effects of an append, read at once, after a flush, and after reopening.
 
-use ropewalk_series::{Duplicates, Labels, STALE_BITS, SampleBatch, Samples, SeriesError, SeriesOptions};
+use ropewalk_labels::{Labels, STALE_BITS, Samples};
+use ropewalk_series::{Duplicates, SampleBatch, SeriesError, SeriesOptions};
 use ropewalk_vfs::Env;
 
 use crate::{Db, labels, matchers};

@@ -1,6 +1,7 @@
 //! Refused input, its error texts, and that nothing of it is written.
 
-use ropewalk_series::{Labels, SampleBatch, SeriesError, SeriesId, SeriesOptions, SeriesStore};
+use ropewalk_labels::{LabelError, Labels};
+use ropewalk_series::{SampleBatch, SeriesError, SeriesId, SeriesOptions, SeriesStore};
 
 use crate::{Db, labels};
 
@@ -12,7 +13,7 @@ fn invalid_labels_are_refused() {
         batch.push(&labels("good"), 1, 1.0);
         batch.series_bytes(bytes).push(1, 1.0);
         match db.store.append(&batch) {
-            Err(SeriesError::InvalidLabels { what, .. }) => what,
+            Err(SeriesError::Label(LabelError::InvalidLabels { what, .. })) => what,
             other => panic!("{other:?}"),
         }
     };

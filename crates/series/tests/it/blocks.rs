@@ -6,7 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ropewalk_series::{BlockError, Bucket, PrometheusBlock, Samples, SeriesError};
+use ropewalk_labels::{Bucket, LabelError, Samples};
+use ropewalk_series::{BlockError, PrometheusBlock, SeriesError};
 use ropewalk_vfs::{Env, OpenMode, Vfs};
 
 use crate::Db;
@@ -119,7 +120,7 @@ fn damage_is_named_by_file() {
                     assert_eq!(samples, whole, "{name} byte {at}");
                     harmless += 1;
                 }
-                Err(BlockError::Store(SeriesError::InvalidLabels { .. })) => {
+                Err(BlockError::Store(SeriesError::Label(LabelError::InvalidLabels { .. }))) => {
                     panic!("{name} byte {at}: the checksum should have told")
                 }
                 Err(error) => assert!(error.to_string().contains(name), "{name} byte {at}: {error}"),

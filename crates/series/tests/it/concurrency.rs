@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropewalk_engine::{Engine, EngineOptions};
-use ropewalk_series::{SampleBatch, Samples, SeriesModel, SeriesStore};
+use ropewalk_labels::Samples;
+use ropewalk_series::{SampleBatch, SeriesModel, SeriesStore};
 use ropewalk_vfs::Env;
 
 use crate::{labels, matchers};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk_series::{Downsampling, Keep, Labels, Rules, SampleBatch};
+use ropewalk_labels::Labels;
+use ropewalk_series::{Downsampling, Keep, Rules, SampleBatch};
 use ropewalk_vfs::{Env, FaultyVfs, ManualClock, SeededRandom};
 
 use crate::{Db, labels, matchers};

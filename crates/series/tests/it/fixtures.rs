@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ropewalk_engine::{Background, Engine, EngineError, EngineOptions};
+use ropewalk_labels::{Bucket, CUSTOM_SCHEMA, Histogram, Labels, STALE_BITS, Samples};
 use ropewalk_series::{
-    Bucket, CUSTOM_SCHEMA, Downsampling, Duplicates, Exemplar, Histogram, Keep, Labels, Metadata, MetricType,
-    PARTITION_MS, Retention, Rules, STALE_BITS, SampleBatch, Samples, SeriesError, SeriesModel,
-    SeriesOptions, SeriesStore,
+    Downsampling, Duplicates, Exemplar, Keep, Metadata, MetricType, PARTITION_MS, Retention, Rules,
+    SampleBatch, SeriesError, SeriesModel, SeriesOptions, SeriesStore,
 };
 use ropewalk_vfs::Env;
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ropewalk_series::{Bucket, CUSTOM_SCHEMA, Histogram, ResetHint, SampleBatch, Samples};
+use ropewalk_labels::{Bucket, CUSTOM_SCHEMA, Histogram, ResetHint, Samples};
+use ropewalk_series::SampleBatch;
 use ropewalk_vfs::Env;
 
 use crate::{Db, labels, matchers};

@@ -21,7 +21,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ropewalk_engine::{Background, Engine, EngineError, EngineOptions, Snapshot};
-use ropewalk_series::{Labels, MatchOp, Matcher, SampleBatch, Samples, SeriesModel, SeriesStore};
+use ropewalk_labels::{Labels, MatchOp, Matcher, Samples};
+use ropewalk_series::{SampleBatch, SeriesModel, SeriesStore};
 use ropewalk_vfs::Env;
 
 /// An engine with the series model and one store.
@@ -114,7 +115,7 @@ pub fn matchers(selector: &str) -> Vec<Matcher> {
                 return Matcher::new(name, op, value).unwrap();
             }
         }
-        Matcher::equal("__name__", word).unwrap()
+        Matcher::equal("__name__", word)
     };
     selector.split_whitespace().map(one).collect()
 }

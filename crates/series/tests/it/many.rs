@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropewalk_engine::{Durability, Operation};
-use ropewalk_series::{Labels, SampleBatch, SeriesError, SeriesOptions};
+use ropewalk_labels::Labels;
+use ropewalk_series::{SampleBatch, SeriesError, SeriesOptions};
 use ropewalk_vfs::Env;
 
 use crate::{Db, matchers};

@@ -1,6 +1,7 @@
 //! Types, units, help texts and exemplars.
 
-use ropewalk_series::{Exemplar, Labels, Metadata, MetricType, SampleBatch, SeriesError};
+use ropewalk_labels::Labels;
+use ropewalk_series::{Exemplar, Metadata, MetricType, SampleBatch, SeriesError};
 use ropewalk_vfs::Env;
 
 use crate::{Db, labels, matchers};

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use ropewalk_base::Seq;
 use ropewalk_engine::Snapshot;
-use ropewalk_series::{Duplicates, PARTITION_MS, SampleBatch, Samples, SeriesOptions};
+use ropewalk_labels::Samples;
+use ropewalk_series::{Duplicates, PARTITION_MS, SampleBatch, SeriesOptions};
 use ropewalk_vfs::Env;
 
 use crate::{Db, labels, matchers};
@@ -102,7 +103,7 @@ fn found(db: &Db, snapshot: &Snapshot) -> BTreeMap<(u8, i64), u64> {
     while selection.next().is_some() {
         samples.clear();
         selection.samples(&mut samples).unwrap();
-        let series: u8 = selection.labels().unwrap().get("s").unwrap().parse().unwrap();
+        let series: u8 = selection.labels().unwrap().get("s").parse().unwrap();
         assert!(samples.times_ms.is_sorted_by(|a, b| a < b));
         all.extend(samples.bits().map(|(t, b)| ((series, t), b)));
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ropewalk_labels::{Bucket, Histogram, STALE_BITS, Samples};
 use ropewalk_series::{
-    Bucket, Downsampling, Enforced, Histogram, Keep, PARTITION_MS, Retention, Rules, STALE_BITS, SampleBatch,
-    Samples, SeriesError, SeriesOptions,
+    Downsampling, Enforced, Keep, PARTITION_MS, Retention, Rules, SampleBatch, SeriesError, SeriesOptions,
 };
 use ropewalk_vfs::{Env, ManualClock};
 

@@ -1,6 +1,7 @@
 //! Finding series by their labels, and the labels with the most series.
 
-use ropewalk_series::{Labels, SampleBatch};
+use ropewalk_labels::Labels;
+use ropewalk_series::SampleBatch;
 use ropewalk_vfs::Env;
 
 use crate::{Db, matchers};
@@ -101,7 +102,7 @@ fn aggregates_equal_the_samples() {
         for (from, to) in [(0, i64::MAX), (500, 2_500_000), (1_024_000, 1_025_000), (5_000_000, 6_000_000)] {
             let mut selection = at.select(&matchers("c"), from, to).unwrap();
             selection.next().unwrap();
-            let mut samples = ropewalk_series::Samples::default();
+            let mut samples = ropewalk_labels::Samples::default();
             selection.samples(&mut samples).unwrap();
             let found = selection.aggregate().unwrap();
             assert_eq!(found.map_or(0, |a| a.count as usize), samples.len());

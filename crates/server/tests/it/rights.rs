@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ropewalk_wire::Operation;
+use ropewalk_auth::Operation;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rights.md");
 

@@ -137,19 +137,19 @@ fn labels(series: u64) -> Result<Labels, Error> {
     Ok(Labels::new([("__name__", "m".to_owned()), ("s", series.to_string())])?)
 }
 
-fn matcher(series: u64) -> Result<Matcher, Error> {
-    Ok(Matcher::equal("s", series.to_string())?)
+fn matcher(series: u64) -> Matcher {
+    Matcher::equal("s", series.to_string())
 }
 
 fn read_state(db: &Database, snapshot: &Snapshot) -> Result<BTreeMap<(u64, i64), u64>, Error> {
     let store = store(db)?;
     let at = snapshot.series(&store);
-    let mut selection = at.select(&[Matcher::equal("__name__", "m")?], i64::MIN, i64::MAX)?;
+    let mut selection = at.select(&[Matcher::equal("__name__", "m")], i64::MIN, i64::MAX)?;
     let (mut found, mut samples) = (BTreeMap::new(), Samples::default());
     while selection.next().is_some() {
         samples.clear();
         selection.samples(&mut samples)?;
-        let series = selection.labels().and_then(|l| l.get("s").and_then(|s| s.parse().ok())).unwrap_or(0);
+        let series = selection.labels().and_then(|l| l.get("s").parse().ok()).unwrap_or(0);
         found.extend(samples.bits().map(|(time, bits)| ((series, time), bits)));
     }
     Ok(found)
@@ -294,7 +294,7 @@ impl SeriesWorld {
         let hit = |(s, time): Key| s == series && (from..=to).contains(&time);
         let change = Change { samples: self.gone(hit), floor: None };
         self.boots.note(format!("delete {series} from {from} to {to}"));
-        let done = store(&db)?.delete(&[matcher(series)?], from, to).map_err(Error::from);
+        let done = store(&db)?.delete(&[matcher(series)], from, to).map_err(Error::from);
         if matches!(done, Ok(0)) {
             // The series does not exist: nothing was committed.
             return Ok(());
@@ -309,8 +309,8 @@ impl SeriesWorld {
         let (a, b) = (self.any_time(), self.any_time());
         let series = (!self.boots.dice.one_in(4)).then(|| self.boots.dice.below(SERIES));
         let matchers = match series {
-            Some(series) => vec![matcher(series)?],
-            None => vec![Matcher::equal("__name__", "m")?],
+            Some(series) => vec![matcher(series)],
+            None => vec![Matcher::equal("__name__", "m")],
         };
         let mut transaction = db.begin();
         let since = transaction.snapshot().seq().0;

@@ -12,10 +12,11 @@ use crate::expr::arith::{Arith, arithmetic, order, out_of_range, put_identity, s
 use crate::expr::cast::{to_f64, to_numeric};
 use crate::expr::{Context, Expr, Input, Order, bounds};
 use crate::functions::element_of;
-use crate::functions::json::{json_of, quoted};
+use crate::functions::json::json_of;
 use crate::functions::statistics::{Pair, PairSums, Spread, Sums, carried};
 use crate::limits::budget::{Budget, value_bytes};
 use crate::types::interval;
+use crate::types::json::quoted;
 use crate::types::names::{is_integer, is_numeric, rank, shown};
 use crate::types::zone::Zone;
 

@@ -5,6 +5,8 @@
 
 use std::collections::HashSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use md5::{Digest, Md5};
 use ropewalk::hooks::hex;
 use ropewalk::tables::{Type, Value};
@@ -14,7 +16,6 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::bounds::check_text;
 use crate::expr::function::Function;
 use crate::functions::{Resolved, int4, integer_of, text_of};
-use crate::types::base64;
 
 /// The bytes function with this name, if any.
 pub(crate) fn resolve(name: &str, types: &[Option<Type>]) -> Option<Resolved> {
@@ -70,41 +71,49 @@ fn invalid(message: impl Into<String>) -> SqlError {
     SqlError::new(state::INVALID_PARAMETER_VALUE, message.into())
 }
 
+/// Encodes in lines of 76 characters.
+fn base64(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for line in bytes.chunks(57) {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        STANDARD.encode_string(line, &mut out);
+    }
+    out
+}
+
+/// Decodes base64 as leniently as PostgreSQL.
+///
+/// White space is skipped, and once padding has begun, every group of four letters has as many bytes as the
+/// first padded one.
 fn from_base64(text: &str) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut bits, mut letters) = (0_u32, 0);
-    // Number of bytes in the last four letters, once padding has begun.
-    let mut ends: Option<usize> = None;
+    let mut letters = String::with_capacity(text.len());
+    let mut padding = None;
     for c in text.chars().filter(|c| !matches!(c, ' ' | '\t' | '\n' | '\r')) {
-        let digit = if c == '=' {
-            match (ends, letters) {
-                (None, 2) => ends = Some(1),
-                (None, 3) => ends = Some(2),
-                (None, _) => {
-                    return Err(invalid("unexpected \"=\" while decoding base64 sequence"));
-                }
-                (Some(_), _) => {}
+        let place = letters.len();
+        match c {
+            '=' if padding.is_none() && place % 4 < 2 => {
+                return Err(invalid("unexpected \"=\" while decoding base64 sequence"));
             }
-            0
-        } else {
-            let place = base64::LETTERS.iter().position(|letter| char::from(*letter) == c);
-            place.ok_or_else(|| {
-                invalid(format!("invalid symbol \"{c}\" found while decoding base64 sequence"))
-            })?
-        };
-        bits = bits << 6 | u32::try_from(digit).unwrap_or_default();
-        letters += 1;
-        if letters == 4 {
-            let [_, first, second, third] = bits.to_be_bytes();
-            out.extend([first, second, third].into_iter().take(ends.unwrap_or(3)));
-            (bits, letters) = (0, 0);
+            '=' => {
+                padding.get_or_insert(place);
+                letters.push('A');
+            }
+            'A'..='Z' | 'a'..='z' | '0'..='9' | '+' | '/' => letters.push(c),
+            _ => {
+                return Err(invalid(format!("invalid symbol \"{c}\" found while decoding base64 sequence")));
+            }
         }
     }
-    if letters != 0 {
-        let error = invalid("invalid base64 end sequence");
-        return Err(error.hint("input data is missing padding, is truncated, or is otherwise corrupted"));
-    }
-    Ok(out)
+    let decoded = STANDARD.decode(letters).map_err(|_| {
+        invalid("invalid base64 end sequence")
+            .hint("input data is missing padding, is truncated, or is otherwise corrupted")
+    })?;
+    let Some(padding) = padding else { return Ok(decoded) };
+    let size = |group: usize| if group < padding / 4 { 3 } else { padding % 4 - 1 };
+    let groups = decoded.chunks(3).enumerate();
+    Ok(groups.flat_map(|(group, bytes)| bytes.iter().take(size(group))).copied().collect())
 }
 
 fn decode_hex(text: &str) -> Result<Vec<u8>> {
@@ -161,8 +170,7 @@ fn unrecognized(form: &str) -> SqlError {
 fn encode(bytes: &[u8], form: &str) -> Result<String> {
     match form.to_ascii_lowercase().as_str() {
         "hex" => Ok(hex(bytes)),
-        // Lines of 76 characters.
-        "base64" => Ok(bytes.chunks(57).map(base64::encode).collect::<Vec<_>>().join("\n")),
+        "base64" => Ok(base64(bytes)),
         "escape" => Ok(escaped(bytes)),
         _ => Err(unrecognized(form)),
     }

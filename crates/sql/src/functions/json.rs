@@ -9,7 +9,7 @@ use crate::expr::function::Function;
 use crate::expr::{bounds, bug};
 use crate::functions::array::items;
 use crate::functions::{Resolved, int4, text_of};
-use crate::types::json;
+use crate::types::json::{self, quoted};
 use crate::types::text_format::{to_text, to_text_in};
 use crate::types::zone::Zone;
 
@@ -71,25 +71,6 @@ pub(crate) fn json_of(value: &Value<'_>, zone: &Zone) -> String {
         }
         _ => quoted(&plain()),
     }
-}
-
-/// Text as a JSON string.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out += "\\\"",
-            '\\' => out += "\\\\",
-            '\n' => out += "\\n",
-            '\r' => out += "\\r",
-            '\t' => out += "\\t",
-            c if u32::from(c) < 0x20 => out += &format!("\\u{:04x}", u32::from(c)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// The part of a document at a path of member names and element numbers.

@@ -289,7 +289,7 @@ fn text_of<'t>(tokens: impl IntoIterator<Item = &'t Token>) -> String {
     text
 }
 
-/// A statement of a projection with parameters in place of the event, and the event column of each parameter.
+/// A statement with parameters in place of the event, and the event column of each.
 ///
 /// # Errors
 /// 42703 for a column that events do not have; 42P02 for a parameter in the text.

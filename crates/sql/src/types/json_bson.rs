@@ -1,7 +1,7 @@
-//! Documents from JSON text: MongoDB's Extended JSON, in its relaxed and its canonical form.
+//! Documents as MongoDB's Extended JSON: both forms are read, the relaxed one is written.
 //!
 //! ```text
-//! {"n": 1, "at": {"$date": "2026-11-26T00:00:00Z"}}  ─document_of▶  BSON  ─bson_json▶  the same
+//! {"n": 1, "at": {"$date": "2026-11-26T00:00:00Z"}}  ─document_of▶  BSON  ─json_of▶  the same
 //! ```
 //! An integer becomes an int32 where it fits, else an int64; a point or an exponent makes a double. JSON text
 //! does not distinguish the two integers, and `jsonb` has its own order of members. A document that replaces
@@ -10,7 +10,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{DEPTH_MAX, Decimal, Doc, DocBuf, Owned, Value, Writer};
+use ropewalk::hooks::hex;
 use ropewalk::tables::{Type, Value as Cell};
 
 use crate::error::{Result, SqlError, state};
@@ -36,6 +40,23 @@ const TYPES: [&str; 16] = [
     "$maxKey",
     "$undefined",
 ];
+
+/// The subtype of binary data whose bytes begin with their length, which JSON omits.
+const BINARY_OLD: u8 = 2;
+
+/// The document as JSON.
+pub(crate) fn json_of(doc: Doc<'_>) -> String {
+    extjson::to_text(Value::Document(doc), Form::Relaxed)
+}
+
+/// `_id` as a string: strings unchanged, ObjectIds as hex, other types as JSON.
+pub(crate) fn id_text(id: Value<'_>) -> String {
+    match id {
+        Value::String(text) => text.to_owned(),
+        Value::ObjectId(bytes) => hex(&bytes),
+        other => extjson::to_text(other, Form::Relaxed),
+    }
+}
 
 fn invalid(what: impl std::fmt::Display) -> SqlError {
     SqlError::new(state::INVALID_TEXT_REPRESENTATION, format!("invalid document: {what}"))
@@ -189,8 +210,12 @@ impl Reader {
             "$code" => self.out.put(name, Value::Code(&text()?)),
             "$binary" => {
                 let [bytes, subtype] = strings(inner, ["base64", "subType"]).ok_or_else(refuse)?;
-                let bytes = base64(&bytes).ok_or_else(refuse)?;
+                let mut bytes = STANDARD.decode(bytes).map_err(|_| refuse())?;
                 let subtype = u8::from_str_radix(&subtype, 16).map_err(|_| refuse())?;
+                if subtype == BINARY_OLD {
+                    let len = u32::try_from(bytes.len()).map_err(|_| refuse())?;
+                    bytes = [len.to_le_bytes().as_slice(), &bytes].concat();
+                }
                 self.out.put(name, Value::Binary(subtype, &bytes));
             }
             "$uuid" => {
@@ -302,51 +327,26 @@ fn date(text: &str) -> Option<i64> {
     }
 }
 
-fn base64(text: &str) -> Option<Vec<u8>> {
-    let digits = text.trim_end_matches('=');
-    if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
-        return None;
-    }
-    let mut out = Vec::with_capacity(digits.len() * 3 / 4);
-    for chunk in digits.as_bytes().chunks(4) {
-        let mut bits = 0_u32;
-        for byte in chunk {
-            let digit = match byte {
-                b'A'..=b'Z' => byte - b'A',
-                b'a'..=b'z' => byte - b'a' + 26,
-                b'0'..=b'9' => byte - b'0' + 52,
-                b'+' => 62,
-                b'/' => 63,
-                _ => return None,
-            };
-            bits = bits << 6 | u32::from(digit);
-        }
-        bits <<= 6 * (4 - chunk.len());
-        out.extend(bits.to_be_bytes().iter().skip(1).take(chunk.len() - 1));
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::bson_json::json_of;
 
     #[test]
     fn documents_come_back_the_same() {
         for text in [
             r#"{"_id":1,"z":[1.5,-2.0,true,null,"ä\n",{"b":{}}],"l":9007199254740993}"#,
             r#"{"_id":{"$oid":"0123456789abcdef01234567"}}"#,
-            r#"{"_id":"x","v":{"$date":"2026-11-22T00:00:00.5Z"},"w":{"$date":"0001-01-01T00:00:00Z"}}"#,
-            r#"{"_id":"x","v":{"$date":{"$numberLong":"-62135596800001"}}}"#,
+            r#"{"_id":"x","v":{"$date":"2026-11-22T00:00:00.5Z"},"w":{"$date":"1970-01-01T00:00:00Z"}}"#,
+            r#"{"_id":"x","v":{"$date":{"$numberLong":"-1"}},"w":{"$date":{"$numberLong":"-62135596800001"}}}"#,
             r#"{"_id":"x","v":{"$binary":{"base64":"AQI=","subType":"00"}}}"#,
             r#"{"_id":"x","v":{"$binary":{"base64":"AQIDBA==","subType":"80"}}}"#,
+            r#"{"_id":"x","v":{"$binary":{"base64":"AQI=","subType":"02"}}}"#,
             r#"{"_id":"x","v":{"$numberDecimal":"1.50"},"w":{"$numberDouble":"NaN"}}"#,
-            r#"{"_id":"x","v":{"$regularExpression":{"pattern":"^a","options":"i"}}}"#,
-            r#"{"_id":"x","v":{"$timestamp":{"t":1,"i":2}}}"#,
+            r#"{"_id":"x","v":{"$regularExpression":{"options":"i","pattern":"^a"}}}"#,
+            r#"{"_id":"x","v":{"$timestamp":{"i":2,"t":1}}}"#,
             r#"{"_id":"x","v":{"$minKey":1},"w":{"$maxKey":1},"x":{"$undefined":true}}"#,
             r#"{"_id":"x","v":{"$code":"f()"},"w":{"$code":"f()","$scope":{"a":1}},"x":{"$symbol":"s"}}"#,
-            r#"{"_id":"x","v":{"$dbPointer":{"$ref":"a.b","$id":{"$oid":"0123456789abcdef01234567"}}}}"#,
+            r#"{"_id":"x","v":{"$dbPointer":{"$id":{"$oid":"0123456789abcdef01234567"},"$ref":"a.b"}}}"#,
             r#"{"_id":"x","a":{"$gt":1}}"#,
         ] {
             let document = document_of(text, None, None).unwrap_or_else(|error| panic!("{text}: {error}"));

@@ -1,8 +1,6 @@
 //! Types: names, text and binary formats, dates, intervals, zones.
 
-pub(crate) mod base64;
 pub(crate) mod binary_format;
-pub(crate) mod bson_json;
 pub(crate) mod datetime;
 pub(crate) mod executor;
 pub(crate) mod interval;

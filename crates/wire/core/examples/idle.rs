@@ -9,7 +9,8 @@
 use std::time::{Duration, Instant};
 
 use ropewalk::{AppendOptions, Database, Event, Query};
-use ropewalk_wire::{Caller, Service, ServiceSettings};
+use ropewalk_auth::Caller;
+use ropewalk_wire::{Service, ServiceSettings};
 
 const WRITERS: usize = 16;
 const STRETCH: Duration = Duration::from_secs(3);

@@ -10,6 +10,7 @@ use std::fmt;
 use ropewalk::events::EventsError;
 use ropewalk::groups::GroupError;
 use ropewalk::{Class, Error, Position};
+use ropewalk_auth::AuthError;
 
 /// Why an operation failed. The names are stable; clients may match on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -173,7 +174,7 @@ impl WireError {
     }
 
     /// An internal failure: the client gets only its kind, the log all of it.
-    pub(crate) fn ours(code: Code, error: &dyn fmt::Display) -> Self {
+    fn ours(code: Code, error: &dyn fmt::Display) -> Self {
         tracing::error!(code = code.as_str(), %error, "operation failed");
         let message = match code {
             Code::Corrupt => "stored data is corrupt; see the server log",
@@ -223,6 +224,23 @@ impl From<Error> for WireError {
     }
 }
 
+impl From<AuthError> for WireError {
+    fn from(error: AuthError) -> Self {
+        let code = match error {
+            AuthError::Database(error) => return error.into(),
+            AuthError::Throttled { pause } => return Self::exhausted(error.to_string()).retry_after(pause),
+            AuthError::Damaged(_) => return Self::ours(Code::Corrupt, &error),
+            AuthError::Random(_) | AuthError::Aborted(_) => return Self::ours(Code::Internal, &error),
+            AuthError::Invalid(_) => Code::InvalidArgument,
+            AuthError::Unauthenticated(_) => Code::Unauthenticated,
+            AuthError::PermissionDenied(_) => Code::PermissionDenied,
+            AuthError::NotFound(_) => Code::NotFound,
+            AuthError::AlreadyExists(_) => Code::AlreadyExists,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
 impl From<EventsError> for WireError {
     fn from(error: EventsError) -> Self {
         Error::from(error).into()
@@ -261,9 +279,20 @@ mod tests {
     }
 
     #[test]
+    fn throttled_login_reports_its_pause() {
+        let pause = Duration::from_secs(8);
+        let error: WireError = AuthError::Throttled { pause }.into();
+        assert_eq!((error.code, error.retry_after), (Code::ResourceExhausted, Some(pause)));
+        assert_eq!(error.message, "too many wrong passwords");
+    }
+
+    #[test]
     fn details_of_internal_failures_go_only_to_the_log() {
         let damaged = EventsError::Damaged { store: 7, place: "secret".into(), what: "w".into() };
         let error: WireError = damaged.into();
+        assert_eq!(error.code, Code::Corrupt);
+        assert!(!error.message.contains("secret"));
+        let error: WireError = AuthError::Damaged("key \"usecret\"".into()).into();
         assert_eq!(error.code, Code::Corrupt);
         assert!(!error.message.contains("secret"));
     }

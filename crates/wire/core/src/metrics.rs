@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ropewalk::Database;
+use ropewalk_auth::Logins;
 
 use crate::error::Code;
 
@@ -44,8 +45,7 @@ pub struct Metrics {
     pub(crate) events_appended: AtomicU64,
     pub(crate) events_read: AtomicU64,
     pub(crate) events_delivered: AtomicU64,
-    pub(crate) logins_failed: AtomicU64,
-    pub(crate) logins_throttled: AtomicU64,
+    pub(crate) logins: Arc<Logins>,
     pub(crate) subscriptions: AtomicI64,
     pub(crate) reads: AtomicI64,
     configuration: Configuration,
@@ -131,6 +131,11 @@ impl Drop for RequestTimer {
 }
 
 impl Metrics {
+    /// Metrics that report these counts of rejected logins.
+    pub(crate) fn new(logins: Arc<Logins>) -> Self {
+        Self { logins, ..Self::default() }
+    }
+
     /// Begins a request of `protocol` (`http`, `grpc`, …). Names are literals, so that their number is
     /// bounded.
     pub fn request(&self, protocol: &'static str, operation: &'static str) -> RequestTimer {
@@ -188,8 +193,8 @@ impl Metrics {
         text.one("ropewalk_subscriptions", "gauge", "Live subscriptions.", gauge(&self.subscriptions));
         text.one("ropewalk_reads", "gauge", "Open reads.", gauge(&self.reads));
         let counted = [
-            ("ropewalk_logins_failed_total", "Wrong passwords and unknown tokens.", &self.logins_failed),
-            ("ropewalk_logins_throttled_total", "Logins that have to wait.", &self.logins_throttled),
+            ("ropewalk_logins_failed_total", "Wrong passwords and unknown tokens.", &self.logins.failed),
+            ("ropewalk_logins_throttled_total", "Logins that have to wait.", &self.logins.throttled),
             ("ropewalk_events_appended_total", "Events appended.", &self.events_appended),
             ("ropewalk_events_read_total", "Events read by queries.", &self.events_read),
             ("ropewalk_events_delivered_total", "Events handed to subscriptions.", &self.events_delivered),

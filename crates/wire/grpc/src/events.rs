@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ropewalk::events::{ReadOptions, SequencedEvent};
 use ropewalk::{AppendOptions, Position};
-use ropewalk_wire::{Caller, Service, WireError};
+use ropewalk_auth::Caller;
+use ropewalk_wire::{Service, WireError};
 use tonic::{Request, Response, Status};
 
 use crate::convert;

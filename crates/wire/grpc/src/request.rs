@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
-use ropewalk_wire::{Caller, Code, Credentials, Service, WireError};
+use ropewalk_auth::{Caller, Credentials};
+use ropewalk_wire::{Code, Service, WireError};
 use tonic::{Request, Response, Status};
 
 use crate::status::ToStatus;
@@ -51,13 +52,13 @@ pub(crate) async fn authenticate(
     peer: Option<IpAddr>,
 ) -> Result<Caller, WireError> {
     let Some(header) = headers.get("authorization") else {
-        return service.access().authenticate(Credentials::None, peer).await;
+        return Ok(service.access().authenticate(Credentials::None, peer).await?);
     };
     let malformed =
         || WireError::new(Code::Unauthenticated, "authorization must be `Bearer TOKEN` or `Basic …`");
     let (scheme, value) = header.to_str().ok().and_then(|h| h.split_once(' ')).ok_or_else(malformed)?;
     if scheme.eq_ignore_ascii_case("bearer") {
-        return service.access().authenticate(Credentials::Token(value), peer).await;
+        return Ok(service.access().authenticate(Credentials::Token(value), peer).await?);
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return Err(malformed());
@@ -65,7 +66,7 @@ pub(crate) async fn authenticate(
     let pair = STANDARD.decode(value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let pair = pair.ok_or_else(malformed)?;
     let (user, password) = pair.split_once(':').ok_or_else(malformed)?;
-    service.access().authenticate(Credentials::Password { user, password }, peer).await
+    Ok(service.access().authenticate(Credentials::Password { user, password }, peer).await?)
 }
 
 /// Runs a call with one response.

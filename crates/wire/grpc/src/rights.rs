@@ -3,7 +3,7 @@
 //! A call without a row is not served. Calls of `ropewalk.events.v1` name their store in the message, so the
 //! right on that store is checked again when the message has arrived.
 
-use ropewalk_wire::{Needs, Operation, Resource};
+use ropewalk_auth::{Needs, Operation, Resource};
 
 use crate::alias;
 

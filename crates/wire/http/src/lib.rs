@@ -2,47 +2,38 @@
 //!
 //!   CORS ─▶ header limit ─▶ host and origin ─▶ metrics ─▶ who calls ─▶ time limit ─▶ compression ─▶ route ─▶ its rights ─▶ Service
 //!
-//! `routes` has the table of rights, `events` the routes of the event store, `groups` its consumers,
-//! `documents` the routes of documents, `stream` and `encode` the sending of results, `subscribe` live
-//! streams, `body` the limits of requests, `problem` errors, `compatible` the interfaces of other projects.
+//! Rooms, from top to bottom, each using only those below it: `routes` has the table of rights, the layers and
+//! the OpenAPI document; `transactions`, `documents`, `consumers`, `events` and `admin` have the handlers; `kit`
+//! has bodies, parameters, results and problems; `route` is a row of the table, `app` the state of the handlers.
 //!
-//! Nothing here holds state of the database or decides about access: that is [`ropewalk_wire`]'s. The
-//! listener (TLS, connections, header time) is the server's; it passes the peer's address as
-//! [`axum::extract::ConnectInfo`]`<`[`std::net::SocketAddr`]`>`.
+//! Nothing here holds state of the database ([`ropewalk_wire`] does) or decides about access
+//! ([`ropewalk_auth`] does). The listener (TLS, connections, header time) is the server's; it passes the
+//! peer's address as [`axum::extract::ConnectInfo`]`<`[`std::net::SocketAddr`]`>`.
 #![deny(missing_docs)]
 
 mod admin;
+mod app;
 mod consumers;
 mod documents;
 mod events;
 mod kit;
-mod openapi;
+mod route;
 mod routes;
 mod settings;
 mod transactions;
 
 use std::sync::Arc;
 
-pub use admin::hosts::{Hosts, InvalidHost};
 use axum::Router;
-use axum::http::HeaderName;
 use axum::middleware::from_fn_with_state;
+use ropewalk_auth::Operation;
 use ropewalk_transactions::OpenTransactions;
-use ropewalk_wire::{Operation, Service};
+use ropewalk_wire::Service;
+pub use settings::hosts::{Hosts, InvalidHost};
 pub use settings::{Cors, HttpSettings, InvalidOrigin};
 
-use routes::Routes;
-
-/// Header of reads: the last position of the store at the time of the read; 0 when it was empty.
-pub(crate) const HEAD: HeaderName = HeaderName::from_static("ropewalk-head");
-
-/// State available to every handler.
-#[derive(Clone)]
-pub(crate) struct App {
-    pub(crate) service: Service,
-    pub(crate) settings: Arc<HttpSettings>,
-    pub(crate) transactions: OpenTransactions,
-}
+use app::App;
+use routes::{Routes, layers, openapi};
 
 /// All routes of HTTP, over `service`.
 pub fn router(service: Service, settings: HttpSettings) -> Router {
@@ -59,16 +50,16 @@ pub fn router_with(service: Service, settings: HttpSettings, others: Router, oth
     // Compression would delay live streams, and cost memory for each idle subscription.
     let router = finite
         .merge(others.with_state(()))
-        .layer(kit::layers::compression())
+        .layer(layers::compression())
         .merge(live)
-        .fallback(kit::layers::no_route)
-        .layer(from_fn_with_state(app.clone(), kit::layers::limit_time))
+        .fallback(layers::no_route)
+        .layer(from_fn_with_state(app.clone(), layers::limit_time))
         .merge(unhurried)
         .layer(from_fn_with_state(app.clone(), admin::auth::authenticate))
         .merge(open)
         .merge(others_open.with_state(()))
-        .method_not_allowed_fallback(kit::layers::other_methods)
-        .layer(from_fn_with_state(app.clone(), kit::layers::enter));
+        .method_not_allowed_fallback(layers::other_methods)
+        .layer(from_fn_with_state(app.clone(), layers::enter));
     let router = match cors {
         Some(cors) => router.layer(cors),
         None => router,

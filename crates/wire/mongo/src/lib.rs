@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `connection` | the life of one client |
 //! | `command` | the table of commands, their rights, and how each is run |
+//! | `models` | commands on events, rows and samples |
 //! | `crud` | reads, writes, change streams; collections and indexes |
 //! | `session` | commands of sessions and transactions |
 //! | `server` | the handshake, the server's status, running operations |
@@ -34,6 +35,7 @@ mod call;
 mod command;
 mod connection;
 mod crud;
+mod models;
 mod protocol;
 mod server;
 mod session;

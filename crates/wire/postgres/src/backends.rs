@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::{Activity, Canceller, Doing, Peers, SqlError, Status};
-use ropewalk_wire::{Caller, Right, Stop};
+use ropewalk_wire::Stop;
 
 use crate::failure::INSUFFICIENT_PRIVILEGE;
 

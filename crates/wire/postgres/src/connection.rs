@@ -20,10 +20,11 @@ use std::sync::Arc;
 use ropewalk::Seq;
 use ropewalk::hooks::Room;
 use ropewalk::tables::Value;
+use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::{
     Announcement, Outcome, Prepared, Progress, Rights, RowWait, Session, Settings, SqlError, Status, state,
 };
-use ropewalk_wire::{Caller, Requests, Right, blocking, committed};
+use ropewalk_wire::{Requests, blocking, committed};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -786,7 +787,7 @@ where
     fn recognize(&mut self) -> Outcomes<()> {
         let seen = self.seen;
         let access = self.shared.service.access();
-        access.still(&mut self.caller, &mut self.seen).map_err(|error| refused(&error))?;
+        access.still(&mut self.caller, &mut self.seen).map_err(|error| refused(&error.into()))?;
         if seen != self.seen {
             self.backend.is_now(&self.caller);
             self.act();

@@ -11,21 +11,23 @@
 use std::time::Duration;
 
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Router};
 use ropewalk::Seq;
 use ropewalk::tables::Value;
+use ropewalk_auth::{Caller, Needs, Operation, Right};
+use ropewalk_http_kit::body::{BodyError, RequestBody};
+use ropewalk_http_kit::encoding::{Encoding, UnknownEncoding};
+use ropewalk_http_kit::media::MediaType;
+use ropewalk_http_kit::response;
 use ropewalk_sql::{
     Outcome, Prepared, Progress, Rights, Session, Settings, SqlError, StatementKind, Status, state,
 };
 use ropewalk_transactions::{code_of, parameters, put_outcome, told};
-use ropewalk_wire::{
-    BodyBounds, BodyError, Caller, Code, ConnectionMemory, Needs, Operation, Reservation, Right, Service,
-    blocking, committed, receive_body,
-};
+use ropewalk_wire::{Code, Reservation, Service, blocking, committed};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::task::JoinHandle;
@@ -70,45 +72,37 @@ async fn answer(
     let timer = shared.service.metrics().request("http", "sql");
     let outcome = match asked(&shared.service, request).await {
         Err(error) => Err(error),
-        Ok((asked, _memory)) => Running::new(&shared, &caller).run(&asked).await,
+        Ok((asked, _body)) => Running::new(&shared, &caller).run(&asked).await,
     };
     timer.done(outcome.as_ref().map(|_| ()).map_err(code_of));
     match outcome {
-        Ok(Answer { json, memory }) => {
-            let json = memory.hold(json.into_bytes());
-            ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response()
-        }
+        Ok(Answer { json, memory }) => response::json(memory.hold(json.into_bytes())),
         Err(error) => problem(&told(&error, shared.service.database().engine().dir())),
     }
 }
 
-/// Reads the body and reserves its memory.
-async fn asked(service: &Service, request: Request) -> Result<(Asked, Reservation), SqlError> {
+/// Reads the body, which holds its memory.
+async fn asked(service: &Service, request: Request) -> Result<(Asked, RequestBody), SqlError> {
     let invalid = |what: String| SqlError::new(state::INVALID_PARAMETER_VALUE, what);
-    let (parts, body) = request.into_parts();
-    if !is_json(&parts.headers) {
+    if !MediaType::of(request.headers()).is("application/json") {
         return Err(invalid("the body has to be application/json".to_owned()));
     }
-    let limits = service.limits();
-    let bounds = BodyBounds { bytes_max: limits.request_bytes, announced: None, time: limits.request_time };
-    let memory = parts.extensions.get::<ConnectionMemory>().cloned();
-    let memory = memory.unwrap_or_else(|| service.request_memory().connection());
-    let (bytes, reservation) = receive_body(body, bounds, &memory).await.map_err(|error| match error {
+    let refuse = |UnknownEncoding(text)| {
+        invalid(format!("Content-Encoding {text:?}; the body must not be compressed"))
+    };
+    let encoding = Encoding::of(request.headers(), &[Encoding::Identity]).map_err(refuse)?;
+    let body = RequestBody::read(service, request, encoding).await.map_err(|error| match error {
         BodyError::Memory(error) => refused(&error),
         BodyError::TooLarge(max) => {
             SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, format!("a body of more than {max} bytes"))
         }
         BodyError::TooSlow(_) => SqlError::new(state::QUERY_CANCELED, error.to_string()),
         BodyError::Broken(what) => invalid(what),
+        BodyError::Inflate(error) => invalid(error.to_string()),
     })?;
-    let asked = serde_json::from_slice(&bytes)
+    let asked = serde_json::from_slice(&body)
         .map_err(|error| invalid(format!("the body is not {{\"sql\": text, \"params\": [...]}}: {error}")))?;
-    Ok((asked, reservation))
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    Ok((asked, body))
 }
 
 /// A text in execution. Its statements are cancelled at the deadline or on shutdown. Dropped between two

@@ -1,12 +1,12 @@
-//! Authentication of the server's users: SCRAM-SHA-256 with the exchange of `ropewalk_wire`.
+//! Authentication of the server's users: SCRAM-SHA-256 with the exchange of `ropewalk_auth`.
 //!
 //! While the server has no users every client is admitted, as on every port. MD5 and cleartext passwords are
 //! not supported: the stored verifier could check neither more safely than a stolen copy of it.
 
 use std::net::IpAddr;
 
+use ropewalk_auth::{Access, AuthError, Caller, Credentials};
 use ropewalk_sql::SqlError;
-use ropewalk_wire::{Access, Caller, Code, Credentials};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::channel::{Channel, Ended};
@@ -43,7 +43,7 @@ where
     };
     let (exchange, challenge) = match access.begin_scram_of(user, message, peer) {
         Ok(begun) => begun,
-        Err(error) => return Ok(Err(told(user, &error))),
+        Err(error) => return Ok(Err(told(user, error))),
     };
     request(out, 11, |body| body.extend_from_slice(challenge.as_bytes()));
     let last = match answer(channel, out).await? {
@@ -56,7 +56,7 @@ where
             request(out, 12, |body| body.extend_from_slice(verdict.as_bytes()));
             Ok(Ok(caller))
         }
-        Err(error) => Ok(Err(told(user, &error))),
+        Err(error) => Ok(Err(told(user, error))),
     }
 }
 
@@ -105,12 +105,12 @@ fn no_message() -> SqlError {
 }
 
 /// The client does not learn what was wrong.
-fn told(user: &str, error: &ropewalk_wire::WireError) -> SqlError {
-    match error.code {
-        Code::Unauthenticated => {
+fn told(user: &str, error: AuthError) -> SqlError {
+    match error {
+        AuthError::Unauthenticated(_) => {
             SqlError::new(INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
         }
-        Code::InvalidArgument => no_message(),
-        _ => refused(error),
+        AuthError::Invalid(_) => no_message(),
+        other => refused(&other.into()),
     }
 }

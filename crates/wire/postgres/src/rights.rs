@@ -1,7 +1,7 @@
 //! The rights of statements, by kind, for the table of all protocols. `ropewalk_sql` checks them.
 
+use ropewalk_auth::{Needs, Operation, Resource};
 use ropewalk_sql::{Rights, StatementKind};
-use ropewalk_wire::{Needs, Operation, Resource};
 
 /// Every kind of statement with the rights that it needs. SQL reaches every store, so these are rights on all
 /// stores.

@@ -7,7 +7,7 @@ use ropewalk::series::{Metadata, SampleBatch, SeriesAt, SeriesError};
 use ropewalk_monitoring::Host;
 use ropewalk_wire::Service;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::metadata::Descriptions;
 use crate::ingest::{self, Read};
 use crate::query::{self, names};

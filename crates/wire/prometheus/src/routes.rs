@@ -9,14 +9,16 @@ use axum::handler::Handler;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
-use ropewalk_wire::{Caller, Code, Needs, Operation, Resource, WireError};
+use ropewalk_auth::{Caller, Needs, Operation, Resource};
+use ropewalk_wire::{Code, WireError};
 
+use crate::app::App;
 use crate::export::{federate, remote_read};
 use crate::ingest::{csv, exposition, flight, influx, json_lines, otlp, remote_write};
 use crate::query::{ast_json, names};
 use crate::request::response::ApiError;
 use crate::status::{admin, features, monitoring};
-use crate::{App, query, runtime_rules, status};
+use crate::{query, runtime_rules, status};
 
 const STORE: Resource = Resource::Setting("prometheus.store");
 const READ: Needs = Needs::read(STORE);

@@ -20,7 +20,7 @@ use ropewalk_monitoring::DerivedMetric;
 use ropewalk_wire::{Code, WireError};
 use serde::{Deserialize, Serialize};
 
-use crate::App;
+use crate::app::App;
 use crate::query::names;
 use crate::request::body;
 use crate::request::response::{ApiError, Kind, Notes, success};
@@ -51,7 +51,7 @@ impl Drops {
 
     /// True when one of the rules matches the series.
     pub(crate) fn drops(&self, labels: LabelsRef<'_>) -> bool {
-        let means = |matcher: &Matcher| matcher.matches(labels.get(matcher.name()).unwrap_or_default());
+        let means = |matcher: &Matcher| matcher.matches(labels.get(matcher.name()));
         self.rules.iter().any(|(_, matchers)| matchers.iter().all(means))
     }
 }
@@ -103,8 +103,8 @@ async fn write<T: Serialize>(app: &App, key: &'static [u8], value: &T) -> Result
 }
 
 async fn text(app: &App, request: Request) -> Result<String, ApiError> {
-    let bytes = body::read(app, request).await?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
+    let body = body::plain(&app.service, request).await?;
+    let text = std::str::from_utf8(&body).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
     Ok(text.trim().to_owned())
 }
 

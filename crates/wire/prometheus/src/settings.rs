@@ -1,6 +1,16 @@
 use core::time::Duration;
 
-use crate::ingest::otlp::Deltas;
+/// Handling of delta metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Deltas {
+    /// Rejected, and counted in the response.
+    #[default]
+    Refuse,
+    /// Stored unchanged, as gauges.
+    Keep,
+    /// Added up to cumulative counters and histograms.
+    Cumulate,
+}
 
 /// Settings of [`crate::Prometheus`].
 #[derive(Debug, Clone, PartialEq, Eq)]

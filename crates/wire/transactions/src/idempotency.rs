@@ -15,7 +15,8 @@ use core::time::Duration;
 use ropewalk::engine::{Keyspace, KeyspaceOptions};
 use ropewalk::events::ReadOptions;
 use ropewalk::{Database, Durability, Error, Isolation, Position, Query, Seq, Transaction};
-use ropewalk_wire::{Caller, Code, WireError};
+use ropewalk_auth::Caller;
+use ropewalk_wire::{Code, WireError};
 use sha2::{Digest, Sha256};
 
 use crate::failure::Cause;

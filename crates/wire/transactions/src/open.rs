@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use ropewalk::Seq;
-use ropewalk_wire::{Bounds, Caller, Service, Stop, WireError, committed};
+use ropewalk_auth::Caller;
+use ropewalk_wire::{Bounds, Service, Stop, WireError, committed};
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::failure::{Cause, Failure};

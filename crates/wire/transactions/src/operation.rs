@@ -5,8 +5,9 @@ use ropewalk::documents::{Find, UpdateSpec, Updated};
 use ropewalk::events::EventReader;
 use ropewalk::series::SampleBatch;
 use ropewalk::{AppendOptions, Event, Position, Query};
+use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::Outcome;
-use ropewalk_wire::{Caller, Right, WireError};
+use ropewalk_wire::WireError;
 
 /// An operation of a transaction.
 pub enum Operation {
@@ -150,7 +151,7 @@ impl Operation {
     /// [`ropewalk_wire::Code::PermissionDenied`].
     pub(crate) fn check(&self, caller: &Caller) -> Result<(), WireError> {
         let Some(Store { name, rights }) = self.needs() else { return Ok(()) };
-        rights.iter().try_for_each(|right| caller.check(*right, Some(name)))
+        Ok(rights.iter().try_for_each(|right| caller.check(*right, Some(name)))?)
     }
 
     /// True when it may write. SQL statements are taken for writes.

@@ -4,8 +4,9 @@ use core::time::Duration;
 
 use ropewalk::Seq;
 use ropewalk::transaction::Committed;
+use ropewalk_auth::Caller;
 use ropewalk_sql::Canceller;
-use ropewalk_wire::{Bounds, Caller, Service, WireError, committed};
+use ropewalk_wire::{Bounds, Service, WireError, committed};
 
 use crate::failure::{Cause, Failure};
 use crate::idempotency::{IdempotencyKey, Records, Stored};

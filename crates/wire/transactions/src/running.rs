@@ -4,8 +4,9 @@ use ropewalk::documents::lang::{Value, Writer};
 use ropewalk::documents::{Caller as RulesCaller, DocumentsError, DocumentsTx};
 use ropewalk::transaction::PendingCommit;
 use ropewalk::{Durability, Error, Isolation, Position, Seq, Transaction};
+use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::{Canceller, Rights, Session, Settings};
-use ropewalk_wire::{Bounds, Caller, Right, Service, WireError};
+use ropewalk_wire::{Bounds, Service, WireError};
 
 use crate::failure::Cause;
 use crate::operation::{Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples};

@@ -6,7 +6,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use ropewalk::documents::{Collection, CollectionOptions, Find};
 use ropewalk::events::ReadOptions;
-use ropewalk::series::{Labels, MatchOp, Matcher, SampleBatch, Samples, SeriesStore};
+use ropewalk::series::{Labels, Matcher, SampleBatch, Samples, SeriesStore};
 use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, Type};
 use ropewalk::{
     AppendCondition, AppendOptions, Database, Error, Event, EventStore, Isolation, Query, Snapshot,
@@ -92,7 +92,7 @@ fn available(row: Option<OwnedRow>) -> std::result::Result<i64, Error> {
 
 /// Samples of the shop's metric at the snapshot.
 fn samples(snapshot: &Snapshot, shop: &Shop) -> std::result::Result<i64, Error> {
-    let metric = Matcher::new("__name__", MatchOp::Equal, metric(&shop.name))?;
+    let metric = Matcher::equal("__name__", metric(&shop.name));
     let at = snapshot.series(&shop.metrics);
     let mut selection = at.select(&[metric], i64::MIN, i64::MAX)?;
     let mut samples = Samples::default();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hyper::Method;
-use ropewalk_wire::{Roles, TokenInfo, UserInfo};
+use ropewalk_auth::{Roles, TokenInfo, UserInfo};
 use serde::{Deserialize, Serialize};
 
 use super::{NOTHING, Remote, encode};
@@ -78,7 +78,7 @@ impl Token {
 
 fn roles_out(roles: &Roles) -> RolesText {
     let names =
-        |rights: &BTreeSet<ropewalk_wire::Right>| rights.iter().map(|r| r.as_str().to_owned()).collect();
+        |rights: &BTreeSet<ropewalk_auth::Right>| rights.iter().map(|r| r.as_str().to_owned()).collect();
     roles.iter().map(|(store, rights)| (store.clone(), names(rights))).collect()
 }
 

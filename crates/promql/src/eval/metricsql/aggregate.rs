@@ -4,6 +4,8 @@
 //! Histograms are ignored. Where any series of a group would do, it is the first by labels, so that results
 //! are deterministic.
 
+use ropewalk_labels::Labels;
+
 use super::super::Around;
 use super::super::Eval;
 use super::super::Sink;
@@ -12,7 +14,6 @@ use super::super::choose::nan_last;
 use super::super::quantile::quantile;
 use super::super::row::{ABSENT, Cell, Numbers, Row, Rows, Steps, is_absent};
 use super::super::window::mean;
-use crate::data::labels::Labels;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 

@@ -2,13 +2,14 @@
 //!
 //! A scalar is a series without labels that has a gap where it is NaN; on the right it matches every series.
 
+use ropewalk_labels::Labels;
+
 use super::super::Around;
 use super::super::Eval;
 use super::super::Sink;
 use super::super::Steps;
 use super::super::binary::Sides;
 use super::super::row::{ABSENT, Cell, Row, Rows};
-use crate::data::labels::Labels;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use regex::Regex;
+use ropewalk_labels::{LABEL_VALUE_BYTES_MAX, METRIC_NAME, Part, Pattern};
 
 use super::super::Around;
 use super::super::Eval;
@@ -10,8 +11,7 @@ use super::super::Sink;
 use super::super::Steps;
 use super::super::check_label_value;
 use super::super::row::Row;
-use crate::data::labels::{LABEL_VALUE_BYTES_MAX, METRIC_NAME};
-use crate::data::matcher::{self, Compiled, Part};
+use crate::data::patterns;
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
@@ -65,8 +65,8 @@ enum Change<'t> {
     Case(&'t [&'t str], fn(&str) -> String),
     /// A label, and the mapping of its values.
     Map(&'t str, Vec<(&'t str, &'t str)>),
-    Match(&'t str, Arc<Compiled>, bool),
-    Replace(&'t str, Arc<Compiled>, &'t str),
+    Match(&'t str, Arc<Pattern>, bool),
+    Replace(&'t str, Arc<Pattern>, &'t str),
     Value(&'t str),
     Equal(&'t [&'t str]),
 }
@@ -121,8 +121,8 @@ impl<'t> Change<'t> {
                     }
                 }
             }
-            Self::Delete(names) => row.labels = row.labels.filter(|name| !names.contains(&name)),
-            Self::Keep(names) => row.labels = row.labels.filter(|name| names.contains(&name)),
+            Self::Delete(names) => row.labels = row.labels.filter(|name| !is_listed(names, name)),
+            Self::Keep(names) => row.labels = row.labels.filter(|name| is_listed(names, name)),
             Self::Case(names, case) => {
                 for name in *names {
                     let value = case(row.labels.get(name));
@@ -136,10 +136,10 @@ impl<'t> Change<'t> {
                 }
             }
             Self::Match(label, pattern, wanted) => {
-                return Ok(pattern.regex.is_match(row.labels.get(label)) == *wanted);
+                return Ok(pattern.is_match(row.labels.get(label)) == *wanted);
             }
             Self::Replace(label, pattern, to) => {
-                let value = replace_all(&pattern.regex, row.labels.get(label), to)?;
+                let value = replace_all(pattern.regex(), row.labels.get(label), to)?;
                 set(row, label, &value)?;
             }
             Self::Value(label) => {
@@ -161,6 +161,10 @@ impl<'t> Change<'t> {
     }
 }
 
+fn is_listed(names: &[&str], name: &[u8]) -> bool {
+    names.iter().any(|listed| listed.as_bytes() == name)
+}
+
 /// The text with every match replaced, as [`Regex::replace_all`] does it, within the limit of a label value.
 fn replace_all(regex: &Regex, text: &str, template: &str) -> Result<String, Error> {
     let (mut value, mut copied) = (String::new(), 0);
@@ -168,7 +172,7 @@ fn replace_all(regex: &Regex, text: &str, template: &str) -> Result<String, Erro
         let Some(found) = captures.get(0) else { continue };
         value.push_str(text.get(copied..found.start()).unwrap_or_default());
         copied = found.end();
-        matcher::expand(&captures, template, &mut value, LABEL_VALUE_BYTES_MAX);
+        patterns::expand(&captures, template, &mut value, LABEL_VALUE_BYTES_MAX);
         check_label_value(&value)?;
     }
     value.push_str(text.get(copied..).unwrap_or_default());

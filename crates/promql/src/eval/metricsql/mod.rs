@@ -82,7 +82,7 @@ impl Eval<'_> {
         let Rows { list, held } = &mut rows;
         for row in list {
             self.budget.work(1 + row.labels.bytes() / LABEL_BYTES_PER_WORK)?;
-            row.labels = row.labels.filter(|name| !common.contains(&name));
+            row.labels = row.labels.filter(|name| !common.iter().any(|of| of.as_bytes() == name));
             held.grow(row.labels.bytes())?;
         }
         self.put_together(rows, sink)

@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use ropewalk_labels::text::quote;
+use ropewalk_labels::{METRIC_NAME, Matcher};
+
 use super::Fault;
 use super::fault;
-use crate::data::labels::METRIC_NAME;
-use crate::data::matcher::{Matcher, within_sum};
-use crate::data::text::quote;
+use crate::data::patterns::within_sum;
 use crate::syntax::ast::*;
 use crate::syntax::functions::{Function, Variadic};
 use crate::syntax::position::Span;

@@ -15,9 +15,12 @@ pub(crate) use durations::SECONDS_MAX;
 
 use std::rc::Rc;
 
+use ropewalk_labels::Matcher;
+use ropewalk_labels::text::{quote, quote_bytes};
+
 use self::templates::Template;
 use crate::budget::{BudgetError, Stop};
-use crate::data::matcher::{Matcher, Patterns};
+use crate::data::patterns::Patterns;
 use crate::data::text;
 use crate::syntax::ast::*;
 use crate::syntax::functions;
@@ -418,7 +421,7 @@ impl<'a> Parser<'a> {
                     Some(_) => "value out of range",
                     None => "invalid syntax",
                 };
-                let number = text::quote(token.text);
+                let number = quote(token.text);
                 return fault(
                     token.span,
                     format!("error parsing number: strconv.ParseFloat: parsing {number}: {what}"),
@@ -431,7 +434,7 @@ impl<'a> Parser<'a> {
     fn text(&mut self) -> Result<Vec<u8>, Fault> {
         let token = self.next();
         text::unquote(token.text).or_else(|message| {
-            fault(token.span, format!("error unquoting string {}: {message}", text::quote(token.text)))
+            fault(token.span, format!("error unquoting string {}: {message}", quote(token.text)))
         })
     }
 
@@ -439,7 +442,7 @@ impl<'a> Parser<'a> {
     fn utf8(&mut self) -> Result<String, Fault> {
         let span = self.token().span;
         String::from_utf8(self.text()?).or_else(|error| {
-            fault(span, format!("string {} is not valid UTF-8", text::quote_bytes(error.as_bytes())))
+            fault(span, format!("string {} is not valid UTF-8", quote_bytes(error.as_bytes())))
         })
     }
 
@@ -449,10 +452,10 @@ impl<'a> Parser<'a> {
         let function = functions::find(name.text).or_else(more);
         let (args, close) = self.args()?;
         let Some(function) = function else {
-            return fault(name.span, format!("unknown function with name {}", text::quote(name.text)));
+            return fault(name.span, format!("unknown function with name {}", quote(name.text)));
         };
         if function.experimental && !self.options.experimental_functions {
-            return fault(name.span, format!("function {} is not enabled", text::quote(name.text)));
+            return fault(name.span, format!("function {} is not enabled", quote(name.text)));
         }
         let args = if self.options.metricsql { with_windows(function, args) } else { args };
         Ok(Expr::Call(Box::new(Call { function, args, keep_name: false, span: name.span.to(close) })))

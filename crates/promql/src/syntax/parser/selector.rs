@@ -1,11 +1,12 @@
 //! Vector selectors and postfix modifiers: `[range]`, `[range:step]`, `offset`, `@`, `anchored`, `smoothed`.
 
+use ropewalk_labels::{METRIC_NAME, MatchOp, Matcher};
+
 use super::Fault;
 use super::Parser;
 use super::fault;
 use crate::budget::BudgetError;
-use crate::data::labels::METRIC_NAME;
-use crate::data::matcher::{MatchOp, Matcher, PatternError};
+use crate::data::patterns::PatternError;
 use crate::syntax::ast::*;
 use crate::syntax::lexer::{Keyword, Kind, Special};
 use crate::syntax::position::Span;
@@ -128,6 +129,9 @@ impl Parser<'_> {
         };
         self.next();
         let span = start.to(self.token().span);
+        if name.is_empty() {
+            return fault(span, "the label name is empty");
+        }
         let value = match self.text_of_template()? {
             Some(text) => {
                 self.next();
@@ -136,7 +140,7 @@ impl Parser<'_> {
             None if self.is(&Kind::Text) => self.utf8()?,
             None => return self.unexpected("label matching", "string"),
         };
-        Matcher::among(&mut self.patterns, (name, op, value), self.stop).or_else(|error| {
+        self.patterns.matcher((name, op, value), self.stop).or_else(|error| {
             let message = error.to_string();
             if let PatternError::Budget(stopped @ (BudgetError::Cancelled | BudgetError::TimedOut)) = error {
                 self.stopped = Some(stopped);

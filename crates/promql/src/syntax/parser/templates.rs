@@ -7,11 +7,12 @@
 
 use std::rc::Rc;
 
+use ropewalk_labels::Matcher;
+use ropewalk_labels::text::quote;
+
 use super::Fault;
 use super::Parser;
 use super::fault;
-use crate::data::matcher::Matcher;
-use crate::data::text::quote;
 use crate::syntax::ast::*;
 use crate::syntax::lexer::Kind;
 use crate::syntax::position::Span;

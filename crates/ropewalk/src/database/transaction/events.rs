@@ -47,6 +47,11 @@ impl EventsState {
         self.appends.truncate(len);
     }
 
+    /// Total bytes of the appends in the commit record.
+    pub(super) fn bytes(&self) -> usize {
+        self.appends.last().map_or(0, |append| append.bytes)
+    }
+
     /// The stores of the appends, in order.
     pub(super) fn stores(&self) -> impl Iterator<Item = &str> {
         self.appends.iter().map(|append| append.store.name())
@@ -72,7 +77,7 @@ impl EventsState {
 
     /// The total bytes with one more append, unless they exceed the limit of a record.
     fn grown(&self, bytes: usize) -> Result<usize, Error> {
-        let bytes = self.appends.last().map_or(0, |append| append.bytes) + bytes;
+        let bytes = self.bytes() + bytes;
         if bytes as u64 > TRANSACTION_BYTES_MAX {
             return Err(EngineError::TooLarge { bytes: bytes as u64, max: TRANSACTION_BYTES_MAX }.into());
         }

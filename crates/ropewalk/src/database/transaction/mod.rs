@@ -181,6 +181,12 @@ impl Transaction {
         self.kv.delete(keyspace.0, key);
     }
 
+    /// Approximate memory of the buffered writes of all models, bytes.
+    pub fn write_bytes(&self) -> usize {
+        let samples: usize = self.samples.iter().map(|(_, batch)| batch.bytes()).sum();
+        self.kv.bytes() + self.events.bytes() + samples
+    }
+
     /// The tables within this transaction: rows and definitions, to read and write.
     pub fn tables(&mut self) -> TablesTx<'_> {
         TablesTx::new(&self.db.tables, &mut self.kv, &mut self.tables)

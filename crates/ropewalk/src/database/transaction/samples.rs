@@ -44,7 +44,7 @@ impl Transaction {
     /// # fn main() -> Result<(), Error> {
     /// let db = Database::in_memory()?;
     /// let store = db.series("limits")?;
-    /// let grants = [Matcher::equal("__name__", "grants")?];
+    /// let grants = [Matcher::equal("__name__", "grants")];
     /// db.transact(Isolation::Serializable, 10, |tx| {
     ///     if tx.series(&store)?.count(&grants) == 0 {
     ///         let mut batch = SampleBatch::new();
@@ -77,7 +77,6 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::series`].
     pub fn metrics(&mut self, store: &SeriesStore) -> Result<Metrics<'_>, Error> {
-        let texts = self.snapshot().label_texts;
-        Ok(Metrics::new(self.series(store)?, texts))
+        Ok(Metrics::new(self.series(store)?))
     }
 }

@@ -55,8 +55,8 @@ fn fresh_labels(thread: u64, round: u64, n: u64) -> Result<Labels, Error> {
     Ok(Labels::new([("__name__", "fresh"), ("thread", &*thread), ("batch", &*batch)])?)
 }
 
-fn of_thread(name: &str, thread: u64) -> Result<[Matcher; 2], Error> {
-    Ok([Matcher::equal("__name__", name)?, Matcher::equal("thread", thread.to_string())?])
+fn of_thread(name: &str, thread: u64) -> [Matcher; 2] {
+    [Matcher::equal("__name__", name), Matcher::equal("thread", thread.to_string())]
 }
 
 /// Writes complete lines in one write call. False when the reader is gone.
@@ -73,7 +73,7 @@ pub(crate) fn write_on(db: &Database, (round, thread): (u64, u64), out: &Mutex<S
         if !say(out, &format!("going {thread} {old}\n")) {
             return Ok(());
         }
-        store.delete(&of_thread("kill", thread)?, from, to)?;
+        store.delete(&of_thread("kill", thread), from, to)?;
         if !say(out, &format!("gone {thread} {old}\n")) {
             return Ok(());
         }
@@ -158,9 +158,9 @@ fn found(db: &Database, store: &SeriesStore, thread: u64) -> Result<Result<Found
     let snapshot = db.snapshot();
     let at = snapshot.series(store);
     let (mut found, mut columns) = (Found::default(), Samples::default());
-    let mut selection = at.select(&of_thread("kill", thread)?, i64::MIN, i64::MAX)?;
+    let mut selection = at.select(&of_thread("kill", thread), i64::MIN, i64::MAX)?;
     while selection.next().is_some() {
-        let series = selection.labels().and_then(|labels| labels.get("series")?.parse().ok()).unwrap_or(0);
+        let series = selection.labels().and_then(|labels| labels.get("series").parse().ok()).unwrap_or(0);
         columns.clear();
         selection.samples(&mut columns)?;
         for (time, bits) in columns.bits() {
@@ -172,10 +172,10 @@ fn found(db: &Database, store: &SeriesStore, thread: u64) -> Result<Result<Found
             found.samples += 1;
         }
     }
-    let mut selection = at.select(&of_thread("fresh", thread)?, i64::MIN, i64::MAX)?;
+    let mut selection = at.select(&of_thread("fresh", thread), i64::MIN, i64::MAX)?;
     while selection.next().is_some() {
         let batch = selection.labels().and_then(|labels| {
-            let (round, n) = labels.get("batch")?.split_once('-')?;
+            let (round, n) = labels.get("batch").split_once('-')?;
             Some((round.parse().ok()?, n.parse().ok()?))
         });
         columns.clear();

@@ -29,9 +29,8 @@ use crate::plan::bind::scope::Scope;
 use crate::plan::{Planner, alias_of};
 use crate::syntax::current_of::cursor_of;
 use crate::syntax::names::{column_of, parts, table_name};
-use crate::types::bson_json::{id_text, json_of};
 use crate::types::json;
-use crate::types::json_bson::{Replaced, document_of, value_of};
+use crate::types::json_bson::{Replaced, document_of, id_text, json_of, value_of};
 
 /// The column `doc`.
 const DOC: (&str, Type) = ("doc", Type::JSON);

@@ -106,8 +106,9 @@ impl ModelInsert {
             Value::Float8(value),
             Value::Jsonb(all.into()),
         ];
-        let label = |(column, _): &(String, Type)| {
-            labels.get(label_of(column)).map_or(Value::Null, |text| Value::text(text.to_owned()))
+        let label = |(column, _): &(String, Type)| match labels.get(label_of(column)) {
+            "" => Value::Null,
+            text => Value::text(text.to_owned()),
         };
         fixed.into_iter().chain(self.columns.iter().skip(FIXED).map(label)).collect()
     }

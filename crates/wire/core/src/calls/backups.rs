@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ropewalk::Error;
 use ropewalk::engine::{Backup, EngineError};
+use ropewalk_auth::{Caller, Right};
 use tokio::sync::Semaphore;
 
-use crate::access::{Caller, Right, random};
 use crate::calls::Service;
 use crate::error::{Code, WireError};
 
@@ -49,7 +49,7 @@ impl Service {
         };
         let name = match name {
             Some(name) => checked(name)?.to_owned(),
-            None => self.new_name()?,
+            None => self.new_name(),
         };
         let turn = self.backup_turn().0.clone().try_acquire_owned();
         let turn = turn.map_err(|_| WireError::exhausted("another backup is being made"))?;
@@ -72,10 +72,10 @@ impl Service {
         }
     }
 
-    fn new_name(&self) -> Result<String, WireError> {
-        let micros = self.database().engine().env().clock.wall_micros();
-        let time = jiff::Timestamp::from_microsecond(micros).unwrap_or_default().strftime("%Y%m%dT%H%M%SZ");
-        Ok(format!("{time}-{:016x}", u64::from_be_bytes(random()?)))
+    fn new_name(&self) -> String {
+        let env = self.database().engine().env();
+        let time = jiff::Timestamp::from_microsecond(env.clock.wall_micros()).unwrap_or_default();
+        format!("{}-{:016x}", time.strftime("%Y%m%dT%H%M%SZ"), env.random.next_u64())
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Instant;
 use ropewalk::Error;
 use ropewalk::changes::ConsumerCheckpoints;
 use ropewalk::groups::{ConsumerGroup, ConsumerGroups, Lease};
+use ropewalk_auth::{Caller, Right};
 
-use crate::access::{Caller, Right};
 use crate::calls::blocking::blocking;
 use crate::calls::{AskedStore, Service};
 use crate::error::WireError;

@@ -17,9 +17,9 @@ use ropewalk::engine::EngineStats;
 use ropewalk::events::{Appended, EventsError, QueryItem, ReadOptions, SequencedEvent};
 use ropewalk::hooks::Room;
 use ropewalk::{AppendOptions, Database, Event, EventStore, Position, Query};
+use ropewalk_auth::{Access, Caller, Needs, Right};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::access::{Access, Caller, Needs, Right};
 use crate::calls::backups::Turn;
 use crate::calls::blocking::committed;
 use crate::calls::reading::{INLINE, Reading, off_thread};
@@ -118,9 +118,10 @@ impl Service {
     pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
         let ServiceSettings { limits, insecure, default_store, backups } = settings;
         db.events(&default_store)?.create()?;
-        let metrics = Arc::new(Metrics::default());
+        let access = Access::open(db.clone(), insecure)?;
+        let metrics = Arc::new(Metrics::new(access.logins().clone()));
         Ok(Self(Arc::new(Shared {
-            access: Access::counted(db.clone(), insecure, metrics.clone())?,
+            access,
             metrics,
             stop: Stop::new(),
             reads: Arc::new(Semaphore::new(limits.reads.min(Semaphore::MAX_PERMITS))),
@@ -214,7 +215,7 @@ impl Service {
         if self.0.stop.stopping() {
             return Err(WireError::stopping());
         }
-        caller.check(right, store)
+        Ok(caller.check(right, store)?)
     }
 
     pub(crate) fn asked(
@@ -322,7 +323,7 @@ impl Service {
         if self.0.stop.stopping() && needs.resource.is_store() {
             return Err(WireError::stopping());
         }
-        needs.check(caller, store)
+        Ok(needs.check(caller, store)?)
     }
 
     /// Admits a read of `store`, for models that have no call here; hold the permit until the read is

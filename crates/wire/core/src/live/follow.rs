@@ -17,9 +17,9 @@ use bytes::Bytes;
 use ropewalk::events::{EventBatch, EventReader, ReadOptions, SequencedEventRef};
 use ropewalk::hooks::StoreMark;
 use ropewalk::{EventStore, Position, Query};
+use ropewalk_auth::{Caller, Right};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::access::{Caller, Right};
 use crate::calls::Service;
 use crate::calls::reading::{INLINE, off_thread};
 use crate::error::WireError;
@@ -223,7 +223,7 @@ impl Following {
             () = self.service.stop().wait() => return Err(WireError::stopping()),
         }
         self.service.access().still(&mut self.caller, &mut self.access_seen)?;
-        self.caller.check(Right::Read, Some(self.store.name()))
+        Ok(self.caller.check(Right::Read, Some(self.store.name()))?)
     }
 
     /// Reads the next batch from the store. Changes nothing before its last await.

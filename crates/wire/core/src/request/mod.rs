@@ -1,8 +1,6 @@
-//! Bodies, memory and limits of requests.
+//! Memory and limits of requests.
 
-pub(crate) mod body;
 pub(crate) mod bounds;
 pub(crate) mod limits;
 pub(crate) mod memory;
-pub(crate) mod newcomer;
 pub(crate) mod stop;

@@ -7,7 +7,8 @@ mod limits;
 mod operations;
 
 use ropewalk::{AppendOptions, Database, Event};
-use ropewalk_wire::{Caller, Service, ServiceSettings};
+use ropewalk_auth::Caller;
+use ropewalk_wire::{Service, ServiceSettings};
 
 pub fn service() -> Service {
     Service::new(Database::in_memory().unwrap(), ServiceSettings::default()).unwrap()

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use ropewalk_wire::{Access, Caller, Credentials, Needs, Resource, Right, Roles};
+use ropewalk_auth::{Access, Caller, Credentials, Needs, Resource, Right, Roles};
 
 /// The store that every request names.
 pub(crate) const STORE: &str = "default";

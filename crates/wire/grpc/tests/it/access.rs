@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use prost::Message;
+use ropewalk_auth::{Caller, Right};
 use ropewalk_grpc::proto::umadb::v1::dcb_client::DcbClient;
 use ropewalk_grpc::proto::umadb::v1::error_response::ErrorType;
 use ropewalk_grpc::proto::umadb::v1::{AppendRequest, ErrorResponse, Event, HeadRequest};
-use ropewalk_wire::{Caller, Right};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 

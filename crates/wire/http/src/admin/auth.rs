@@ -13,9 +13,10 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk_wire::{Caller, Code, Credentials};
+use ropewalk_auth::{Caller, Credentials};
+use ropewalk_wire::Code;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::problem::{Problem, Refusal};
 
 /// Puts the caller into the request, or responds with 401, 403 or 429.

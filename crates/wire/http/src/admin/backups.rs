@@ -3,16 +3,17 @@
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use ropewalk_wire::{Caller, NamedBackup, Needs, Resource};
+use ropewalk_auth::{Caller, Needs, Resource};
+use ropewalk_wire::NamedBackup;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::body::NoBody;
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, ProblemBody};
-use crate::routes::Route;
+use crate::route::Route;
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![

@@ -7,17 +7,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use ropewalk_wire::{Caller, Needs, Resource, Right, Roles, TokenInfo, UserInfo};
+use ropewalk_auth::{Caller, Needs, Resource, Right, Roles, TokenInfo, UserInfo};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::encode::time;
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, ProblemBody};
-use crate::routes::Route;
+use crate::route::Route;
 
 const ADMIN: Needs = Needs::admin(Resource::AllStores);
 

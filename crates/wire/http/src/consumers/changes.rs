@@ -4,30 +4,32 @@
 //! One line is one commit, so an interrupted reader resumes after the last complete line. The log is read
 //! where blocking is allowed; a follower that has everything waits without a thread.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, stream};
+use futures_util::StreamExt as _;
 use ropewalk::changes::{Change, ChangeFeed, ChangedPart};
 use ropewalk::engine::EngineError;
 use ropewalk::hooks::KvWrite;
 use ropewalk::{Error, Seq};
-use ropewalk_wire::{Caller, Code, Needs, Resource, Right, Service, Stop, WireError};
+use ropewalk_auth::{Caller, Needs, Resource, Right};
+use ropewalk_http_kit::json::put_number;
+use ropewalk_wire::{Code, Service, WireError};
 use utoipa_axum::routes;
 
-use crate::App;
-use crate::kit::encode::{
-    EXACT, Payload, exact_asked, put_base64, put_event_of, put_number, put_string, put_time,
-};
+use crate::app::App;
+use crate::events::subscribe::{Follow, Frames};
+use crate::kit::encode::{EXACT, Payload, exact_asked, put_base64, put_event_of, put_string, put_time};
 use crate::kit::params::Params;
 use crate::kit::problem::Problem;
 use crate::kit::stream::NDJSON;
-use crate::routes::Route;
+use crate::route::Route;
 
 /// Approximate bytes of one chunk.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -75,7 +77,6 @@ async fn changes(
         (None, None) => 1,
     };
     let first = Seq(first.max(1));
-    let stop = app.service.stop().clone();
     let end = if follow { None } else { Some(newest) };
     let feed = Feed {
         feed: db.changes(first).map_err(WireError::from)?,
@@ -87,8 +88,16 @@ async fn changes(
         left: limit.unwrap_or(u64::MAX),
         payload: if exact_asked(&headers) { Payload::Exact } else { Payload::Json },
     };
+    let kind = if feed.payload == Payload::Exact { EXACT } else { NDJSON };
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+    ];
     let (feed, begin) = feed.chunk().await?;
-    Ok(respond(feed, begin, stop, app.settings.heartbeat))
+    let lines = Frames::Lines.follow(feed, begin, app.settings.heartbeat);
+    // Fused: the body may be polled again after its end.
+    let body = Body::from_stream(lines.map(Ok::<_, Infallible>).fuse());
+    Ok((headers, body).into_response())
 }
 
 /// A position in the feed, and its end.
@@ -107,16 +116,12 @@ struct Feed {
     payload: Payload,
 }
 
-impl Feed {
-    fn ended(&self) -> bool {
-        self.left == 0 || self.end.is_some_and(|end| self.feed.next_seq() > end)
-    }
-
+impl Follow for Feed {
     /// Reads the available commits, up to a chunk. Fails when the caller's right was withdrawn.
     async fn chunk(mut self) -> Result<(Self, Vec<u8>), WireError> {
         let read = tokio::task::spawn_blocking(move || {
             let mut out = Vec::new();
-            while !self.ended() && out.len() < CHUNK_BYTES && self.one(&mut out)? {}
+            while !self.has_ended() && out.len() < CHUNK_BYTES && self.one(&mut out)? {}
             Ok((self, out))
         });
         let (mut feed, out) = read
@@ -130,6 +135,16 @@ impl Feed {
         Ok((feed, out))
     }
 
+    fn has_ended(&self) -> bool {
+        self.left == 0 || self.end.is_some_and(|end| self.feed.next_seq() > end)
+    }
+
+    fn service(&self) -> &Service {
+        &self.service
+    }
+}
+
+impl Feed {
     fn one(&mut self, out: &mut Vec<u8>) -> Result<bool, WireError> {
         match self.feed.next(Duration::ZERO) {
             Ok(Some(change)) => put_change(out, &change, self.payload)?,
@@ -145,55 +160,6 @@ impl Feed {
         self.exactly = true;
         Ok(true)
     }
-}
-
-fn respond(feed: Feed, begin: Vec<u8>, stop: Stop, heartbeat: Duration) -> Response {
-    let payload = feed.payload;
-    let rest = stream::unfold(Some(feed), move |feed| {
-        let stop = stop.clone();
-        async move {
-            let mut feed = feed?;
-            loop {
-                let out;
-                (feed, out) = match feed.chunk().await {
-                    Ok(read) => read,
-                    Err(error) => return Some((broken(error), None)),
-                };
-                if !out.is_empty() {
-                    return Some((out.into(), Some(feed)));
-                }
-                if feed.ended() {
-                    return None;
-                }
-                let seen = Seq(feed.feed.next_seq().0.saturating_sub(1));
-                tokio::select! {
-                    news = feed.service.database().visible_beyond(seen) => {
-                        if let Err(error) = news {
-                            return Some((broken(error.into()), None));
-                        }
-                    }
-                    () = stop.wait() => return Some((broken(WireError::stopping()), None)),
-                    () = tokio::time::sleep(heartbeat) => {
-                        return Some((Bytes::from_static(b"{\"control\":\"heartbeat\"}\n"), Some(feed)));
-                    }
-                }
-            }
-        }
-    });
-    let begin = stream::iter((!begin.is_empty()).then(|| Bytes::from(begin)));
-    // Fused: the body may be polled again after its end.
-    let body = Body::from_stream(begin.chain(rest).map(Ok::<_, std::convert::Infallible>).fuse());
-    let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static(if payload == Payload::Exact { EXACT } else { NDJSON })),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-    ];
-    (headers, body).into_response()
-}
-
-/// The last line of a feed that cannot continue.
-fn broken(error: WireError) -> Bytes {
-    let problem = serde_json::to_string(Problem::from(error).body()).unwrap_or_default();
-    format!("{{\"control\":\"error\",\"problem\":{problem}}}\n").into()
 }
 
 fn put_change(out: &mut Vec<u8>, change: &Change<'_>, payload: Payload) -> Result<(), WireError> {

@@ -1,22 +1,21 @@
 //! Checkpoints of consumers: the position that each has reported.
 
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
 use ropewalk::Position;
 use ropewalk::changes::ConsumerCheckpoint;
-use ropewalk_wire::{Caller, Needs, WireError};
+use ropewalk_auth::Needs;
+use ropewalk_wire::WireError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::encode::time;
-use crate::kit::params::Params;
-use crate::kit::path::{Named, StoreAndConsumer, StoreName};
+use crate::kit::params::{MustExist, Params};
+use crate::kit::path::{PathRequest, StoreAndConsumer, StoreName};
 use crate::kit::problem::Problem;
-use crate::routes::{Route, STORE};
+use crate::route::{Route, STORE};
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![
@@ -70,17 +69,11 @@ struct CheckpointIn {
 /// The checkpoints of a store's consumers, by name.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/checkpoints", operation_id = "list_checkpoints", tag = "consumers",
-    params(
-        StoreName,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
-    ),
+    params(StoreName, MustExist),
     responses((status = 200, description = "All of them.", body = CheckpointsOut)),
 )]
 async fn list_checkpoints(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
-    RawQuery(asked): RawQuery,
+    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
 ) -> Result<Json<CheckpointsOut>, Problem> {
     let all = app
         .service
@@ -93,17 +86,13 @@ async fn list_checkpoints(
 /// Checkpoint of a consumer.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "get_checkpoint", tag = "consumers",
-    params(
-        StoreAndConsumer,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
-    ),
+    params(StoreAndConsumer, MustExist),
     responses((status = 200, description = "Its last reported position.", body = CheckpointOut)),
 )]
 async fn get_checkpoint(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
-    RawQuery(asked): RawQuery,
+    PathRequest { app, caller, names: StoreAndConsumer { store, consumer }, query: asked }: PathRequest<
+        StoreAndConsumer,
+    >,
 ) -> Result<Json<CheckpointOut>, Problem> {
     let position = app
         .service
@@ -121,9 +110,9 @@ async fn get_checkpoint(
     responses((status = 200, description = "Kept.", body = CheckpointOut)),
 )]
 async fn put_checkpoint(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
+    PathRequest { app, caller, names: StoreAndConsumer { store, consumer }, .. }: PathRequest<
+        StoreAndConsumer,
+    >,
     body: JsonText,
 ) -> Result<Json<CheckpointOut>, Problem> {
     let checkpoints = app.service.checkpoints(&caller, &store)?;
@@ -135,17 +124,13 @@ async fn put_checkpoint(
 /// Deletes the checkpoint of a consumer.
 #[utoipa::path(
     delete, path = "/v1/stores/{store}/checkpoints/{consumer}", operation_id = "delete_checkpoint", tag = "consumers",
-    params(
-        StoreAndConsumer,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
-    ),
+    params(StoreAndConsumer, MustExist),
     responses((status = 204, description = "Deleted, or it did not exist.")),
 )]
 async fn delete_checkpoint(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndConsumer { store, consumer }): Named<StoreAndConsumer>,
-    RawQuery(asked): RawQuery,
+    PathRequest { app, caller, names: StoreAndConsumer { store, consumer }, query: asked }: PathRequest<
+        StoreAndConsumer,
+    >,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     let checkpoints = app.service.checkpoints(&caller, Params::only_asked(asked.as_deref(), &store)?)?;

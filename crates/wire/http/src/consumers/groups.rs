@@ -4,26 +4,29 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::{FromRequest, FromRequestParts as _, Request};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use ropewalk::events::SequencedEvent;
 use ropewalk::groups::{ConsumerGroup, GroupSettings, GroupStatus, Settled};
 use ropewalk::{Error, Position, Query};
-use ropewalk_wire::{AskedStore, Caller, Needs, Right, WireError};
+use ropewalk_auth::{Needs, Right};
+use ropewalk_http_kit::json::{put_list, put_number};
+use ropewalk_http_kit::response::json;
+use ropewalk_wire::{AskedStore, WireError};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::App;
-use crate::kit::body::{JsonText, NoBody, from_json};
-use crate::kit::encode::{put_event, put_number, put_string, put_time, time};
+use crate::app::App;
+use crate::kit::body::{BodyProblem, JsonText, NoBody, from_json};
+use crate::kit::encode::{put_event, put_string, put_time, time};
 use crate::kit::json::{EventOut, Object, QueryIn};
-use crate::kit::params::Params;
-use crate::kit::path::{Named, StoreAndGroup, StoreName};
+use crate::kit::params::{MustExist, Params};
+use crate::kit::path::{PathRequest, StoreAndGroup, StoreName};
 use crate::kit::problem::Problem;
-use crate::routes::{Route, STORE};
+use crate::route::{Route, STORE};
 
 /// Default number of events of one take, and of parked events in one response.
 const BATCH: usize = 100;
@@ -155,20 +158,34 @@ fn of_group(store: &str) -> AskedStore<'_> {
     AskedStore { name: store, must_exist: false }
 }
 
+/// A request to one group, with its body.
+struct GroupRequest<T> {
+    app: App,
+    group: ConsumerGroup,
+    asked: T,
+}
+
+impl<T: DeserializeOwned + Send + 'static> FromRequest<App> for GroupRequest<T> {
+    type Rejection = BodyProblem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, BodyProblem> {
+        let (mut parts, body) = request.into_parts();
+        let PathRequest { app, caller, names: StoreAndGroup { store, group }, .. } =
+            PathRequest::from_request_parts(&mut parts, app).await?;
+        let body = JsonText::from_request(Request::from_parts(parts, body), &app).await?;
+        let group = app.service.group(&caller, of_group(&store), &group).map_err(Problem::from)?;
+        Ok(Self { app, group, asked: body.parse(|text| from_json(text)).await? })
+    }
+}
+
 /// The consumer groups of a store, by name.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/groups", operation_id = "list_groups", tag = "consumers",
-    params(
-        StoreName,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
-    ),
+    params(StoreName, MustExist),
     responses((status = 200, description = "All of them.", body = GroupsOut)),
 )]
 async fn list_groups(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
-    RawQuery(asked): RawQuery,
+    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
 ) -> Result<Json<GroupsOut>, Problem> {
     let store = Params::only_asked(asked.as_deref(), &store)?;
     let groups = app.service.groups(&caller, Right::Read, store)?;
@@ -186,9 +203,7 @@ async fn list_groups(
     responses((status = 200, description = "The group.", body = GroupOut)),
 )]
 async fn get_group(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    PathRequest { app, caller, names: StoreAndGroup { store, group }, .. }: PathRequest<StoreAndGroup>,
 ) -> Result<Json<GroupOut>, Problem> {
     let group = app.service.group(&caller, of_group(&store), &group)?;
     let status = app.service.in_turn(|| GroupOut::of(&group)).await;
@@ -209,10 +224,9 @@ async fn get_group(
     ),
 )]
 async fn put_group(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
-    RawQuery(asked): RawQuery,
+    PathRequest { app, caller, names: StoreAndGroup { store, group }, query: asked }: PathRequest<
+        StoreAndGroup,
+    >,
     body: JsonText,
 ) -> Result<(StatusCode, Json<GroupOut>), Problem> {
     let store = Params::only_asked(asked.as_deref(), &store)?;
@@ -239,9 +253,7 @@ async fn put_group(
     responses((status = 204, description = "Deleted.")),
 )]
 async fn delete_group(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
+    PathRequest { app, caller, names: StoreAndGroup { store, group }, .. }: PathRequest<StoreAndGroup>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     let groups = app.service.groups(&caller, Right::Admin, of_group(&store))?;
@@ -294,10 +306,6 @@ fn put_owned(out: &mut Vec<u8>, event: &SequencedEvent) {
     event.with_ref(|event| put_event(out, event));
 }
 
-fn json(body: Vec<u8>) -> Response {
-    ([(CONTENT_TYPE, "application/json")], body).into_response()
-}
-
 /// Takes events: retried events that are due first, then new ones. Each is this consumer's until the lease
 /// expires.
 #[utoipa::path(
@@ -306,34 +314,27 @@ fn json(body: Vec<u8>) -> Response {
     request_body = TakeIn,
     responses((status = 200, description = "The leased events, possibly none.", body = LeaseOut)),
 )]
-async fn take(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
-    body: JsonText,
-) -> Result<Response, Problem> {
-    let group = app.service.group(&caller, of_group(&store), &group)?;
-    let asked: TakeIn = body.parse(|text| from_json(text)).await?;
+async fn take(GroupRequest { app, group, asked }: GroupRequest<TakeIn>) -> Result<Response, Problem> {
     let (lease, wait) = (asked.lease_ms.map(Duration::from_millis), Duration::from_millis(asked.wait_ms));
     let taken = app.service.take(&group, asked.max.unwrap_or(BATCH), lease, wait).await?;
     let mut out = Vec::new();
     if taken.events.is_empty() {
-        out.extend_from_slice(b"{\"lease\":null,\"until\":null,\"events\":[");
+        out.extend_from_slice(b"{\"lease\":null,\"until\":null,\"events\":");
     } else {
         out.extend_from_slice(b"{\"lease\":");
         put_number(&mut out, taken.id);
         out.extend_from_slice(b",\"until\":\"");
         put_time(&mut out, taken.until_micros);
-        out.extend_from_slice(b"\",\"events\":[");
+        out.extend_from_slice(b"\",\"events\":");
     }
-    for (ordinal, one) in taken.events.iter().enumerate() {
-        out.extend_from_slice(if ordinal > 0 { b",{\"tries\":" } else { b"{\"tries\":" });
-        put_number(&mut out, one.tries.into());
+    put_list(&mut out, &taken.events, |out, one| {
+        out.extend_from_slice(b"{\"tries\":");
+        put_number(out, one.tries);
         out.extend_from_slice(b",\"event\":");
-        put_owned(&mut out, &one.event);
+        put_owned(out, &one.event);
         out.push(b'}');
-    }
-    out.extend_from_slice(b"]}");
+    });
+    out.push(b'}');
     Ok(json(out))
 }
 
@@ -428,13 +429,8 @@ fn positions(asked: Option<Vec<u64>>) -> Option<Vec<Position>> {
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
 async fn acknowledge(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
-    body: JsonText,
+    GroupRequest { app, group, asked }: GroupRequest<LeasedIn>,
 ) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, of_group(&store), &group)?;
-    let asked: LeasedIn = body.parse(|text| from_json(text)).await?;
     let which = positions(asked.positions);
     let settled = app.service.write(|| group.acknowledge(asked.lease, which.as_deref())).await?;
     Ok(Json(settled.into()))
@@ -448,13 +444,8 @@ async fn acknowledge(
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
 async fn retry(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
-    body: JsonText,
+    GroupRequest { app, group, asked }: GroupRequest<RetryIn>,
 ) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, of_group(&store), &group)?;
-    let asked: RetryIn = body.parse(|text| from_json(text)).await?;
     let (which, pause) = (positions(asked.positions), asked.pause_ms.map(Duration::from_millis));
     let write = || group.retry(asked.lease, which.as_deref(), pause, &asked.reason);
     Ok(Json(app.service.write(write).await?.into()))
@@ -467,14 +458,7 @@ async fn retry(
     request_body = ParkIn,
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
-async fn park(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
-    body: JsonText,
-) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, of_group(&store), &group)?;
-    let asked: ParkIn = body.parse(|text| from_json(text)).await?;
+async fn park(GroupRequest { app, group, asked }: GroupRequest<ParkIn>) -> Result<Json<SettledOut>, Problem> {
     let which = positions(asked.positions);
     let settled = app.service.write(|| group.park(asked.lease, which.as_deref(), &asked.reason)).await?;
     Ok(Json(settled.into()))
@@ -499,13 +483,8 @@ struct ExtendedOut {
     responses((status = 200, description = "Durable.", body = ExtendedOut)),
 )]
 async fn extend(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
-    body: JsonText,
+    GroupRequest { app, group, asked }: GroupRequest<ExtendIn>,
 ) -> Result<Json<ExtendedOut>, Problem> {
-    let group = app.service.group(&caller, of_group(&store), &group)?;
-    let asked: ExtendIn = body.parse(|text| from_json(text)).await?;
     let lease_time = asked.lease_ms.map(Duration::from_millis);
     let (settled, until) = app.service.write(|| group.extend(asked.lease, lease_time)).await?;
     Ok(Json(ExtendedOut { done: settled.done, until: time(until) }))
@@ -544,10 +523,7 @@ struct ParkedEventOut {
     responses((status = 200, description = "A page of them.", body = ParkedOut)),
 )]
 async fn parked(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
-    RawQuery(query): RawQuery,
+    PathRequest { app, caller, names: StoreAndGroup { store, group }, query }: PathRequest<StoreAndGroup>,
 ) -> Result<Response, Problem> {
     let mut params = Params::parse(query.as_deref())?;
     let after = params.number("after")?.map(Position);
@@ -555,19 +531,19 @@ async fn parked(
     params.finish()?;
     let group = app.service.group(&caller, of_group(&store), &group)?;
     let found = app.service.in_turn(|| group.parked(after, limit as usize)).await;
-    let mut out = b"{\"parked\":[".to_vec();
-    for (ordinal, one) in found.map_err(WireError::from)?.iter().enumerate() {
-        out.extend_from_slice(if ordinal > 0 { b",{\"tries\":" } else { b"{\"tries\":" });
-        put_number(&mut out, one.tries.into());
+    let mut out = b"{\"parked\":".to_vec();
+    put_list(&mut out, &found.map_err(WireError::from)?, |out, one| {
+        out.extend_from_slice(b"{\"tries\":");
+        put_number(out, one.tries);
         out.extend_from_slice(b",\"parked_at\":\"");
-        put_time(&mut out, one.time_micros);
+        put_time(out, one.time_micros);
         out.extend_from_slice(b"\",\"reason\":");
-        put_string(&mut out, &one.reason);
+        put_string(out, &one.reason);
         out.extend_from_slice(b",\"event\":");
-        put_owned(&mut out, &one.event);
+        put_owned(out, &one.event);
         out.push(b'}');
-    }
-    out.extend_from_slice(b"]}");
+    });
+    out.push(b'}');
     Ok(json(out))
 }
 
@@ -579,13 +555,8 @@ async fn parked(
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
 async fn replay(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
-    body: JsonText,
+    GroupRequest { app, group, asked }: GroupRequest<ParkedIn>,
 ) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, of_group(&store), &group)?;
-    let asked: ParkedIn = body.parse(|text| from_json(text)).await?;
     let which = positions(asked.positions);
     Ok(Json(app.service.write(|| group.replay(which.as_deref())).await?.into()))
 }
@@ -598,13 +569,8 @@ async fn replay(
     responses((status = 200, description = "Durable.", body = SettledOut)),
 )]
 async fn discard(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndGroup { store, group }): Named<StoreAndGroup>,
-    body: JsonText,
+    GroupRequest { app, group, asked }: GroupRequest<ParkedIn>,
 ) -> Result<Json<SettledOut>, Problem> {
-    let group = app.service.group(&caller, of_group(&store), &group)?;
-    let asked: ParkedIn = body.parse(|text| from_json(text)).await?;
     let which = positions(asked.positions);
     Ok(Json(app.service.write(|| group.discard(which.as_deref())).await?.into()))
 }

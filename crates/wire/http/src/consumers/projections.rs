@@ -1,24 +1,23 @@
 //! Declared projections: SQL statements that the server runs for each event of a store.
 
 use axum::Json;
-use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use ropewalk::Database;
+use ropewalk_auth::{Needs, Resource, Right};
 use ropewalk_sql::{
     OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule, Session, SqlError,
     parked_at, projection_at, projections_at, state,
 };
-use ropewalk_wire::{Caller, Code, Needs, Resource, Right, blocking};
+use ropewalk_wire::{Code, blocking};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::encode::time;
-use crate::kit::path::{Named, StoreAndProjection, StoreName};
+use crate::kit::path::{PathRequest, StoreAndProjection, StoreName};
 use crate::kit::problem::Problem;
-use crate::routes::{Route, STORE};
+use crate::route::{Route, STORE};
 
 /// Most parked events of one response.
 const PARKED_MAX: usize = 1_000;
@@ -214,8 +213,9 @@ fn refused(error: SqlError) -> Problem {
         state::INTERNAL_ERROR => Code::Internal,
         _ => Code::InvalidArgument,
     };
-    let parts = [Some(error.message), error.detail, error.hint].into_iter().flatten();
-    Problem::new(code, parts.collect::<Vec<_>>().join("; "))
+    let parts: Vec<String> = [Some(error.message), error.detail].into_iter().flatten().collect();
+    let constraint = error.about.and_then(|about| about.constraint);
+    Problem::new(code, parts.join("; ")).of_statement(error.state.0, constraint, error.hint)
 }
 
 fn unknown(store: &str, projection: &str) -> Problem {
@@ -230,12 +230,12 @@ fn found(db: &Database, store: &str, projection: &str) -> Result<ProjectionInfo,
 
 /// Changes a projection of this store.
 async fn change(
-    app: &App,
-    caller: &Caller,
-    StoreAndProjection { store, projection }: StoreAndProjection,
+    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
+        StoreAndProjection,
+    >,
     change: ProjectionChange,
 ) -> Result<Json<ProjectionOut>, Problem> {
-    app.service.check(caller, Right::Admin, &store)?;
+    app.service.check(&caller, Right::Admin, &store)?;
     app.service.room().await?;
     let db = app.service.database();
     blocking(|| {
@@ -252,9 +252,7 @@ async fn change(
     responses((status = 200, description = "All of them.", body = ProjectionsOut)),
 )]
 async fn list_projections(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
+    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
 ) -> Result<Json<ProjectionsOut>, Problem> {
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();
@@ -270,9 +268,9 @@ async fn list_projections(
     responses((status = 200, description = "The projection.", body = ProjectionOut)),
 )]
 async fn get_projection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndProjection { store, projection }): Named<StoreAndProjection>,
+    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
+        StoreAndProjection,
+    >,
 ) -> Result<Json<ProjectionOut>, Problem> {
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();
@@ -292,9 +290,9 @@ async fn get_projection(
     ),
 )]
 async fn put_projection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndProjection { store, projection }): Named<StoreAndProjection>,
+    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
+        StoreAndProjection,
+    >,
     body: JsonText,
 ) -> Result<(StatusCode, Json<ProjectionOut>), Problem> {
     app.service.check(&caller, Right::Admin, &store)?;
@@ -317,9 +315,9 @@ async fn put_projection(
     responses((status = 204, description = "Deleted.")),
 )]
 async fn delete_projection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndProjection { store, projection }): Named<StoreAndProjection>,
+    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
+        StoreAndProjection,
+    >,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     app.service.check(&caller, Right::Admin, &store)?;
@@ -339,12 +337,10 @@ async fn delete_projection(
     responses((status = 200, description = "Durable.", body = ProjectionOut)),
 )]
 async fn pause_projection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(named): Named<StoreAndProjection>,
+    request: PathRequest<StoreAndProjection>,
     NoBody: NoBody,
 ) -> Result<Json<ProjectionOut>, Problem> {
-    change(&app, &caller, named, ProjectionChange::Pause).await
+    change(request, ProjectionChange::Pause).await
 }
 
 /// Continues after a pause.
@@ -354,12 +350,10 @@ async fn pause_projection(
     responses((status = 200, description = "Durable.", body = ProjectionOut)),
 )]
 async fn resume_projection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(named): Named<StoreAndProjection>,
+    request: PathRequest<StoreAndProjection>,
     NoBody: NoBody,
 ) -> Result<Json<ProjectionOut>, Problem> {
-    change(&app, &caller, named, ProjectionChange::Resume).await
+    change(request, ProjectionChange::Resume).await
 }
 
 /// Builds new outputs from the first event, next to the live ones, and replaces them in one commit.
@@ -369,12 +363,10 @@ async fn resume_projection(
     responses((status = 200, description = "The request is durable; the state is `rebuilding` until it ends.", body = ProjectionOut)),
 )]
 async fn rebuild_projection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(named): Named<StoreAndProjection>,
+    request: PathRequest<StoreAndProjection>,
     NoBody: NoBody,
 ) -> Result<Json<ProjectionOut>, Problem> {
-    change(&app, &caller, named, ProjectionChange::Rebuild).await
+    change(request, ProjectionChange::Rebuild).await
 }
 
 /// Applies the failing event or parked events again.
@@ -385,13 +377,11 @@ async fn rebuild_projection(
     responses((status = 200, description = "The request is durable.", body = ProjectionOut)),
 )]
 async fn retry_projection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(named): Named<StoreAndProjection>,
+    request: PathRequest<StoreAndProjection>,
     body: JsonText,
 ) -> Result<Json<ProjectionOut>, Problem> {
     let asked: PositionIn = body.parse(|text| from_json(text)).await?;
-    change(&app, &caller, named, ProjectionChange::Retry(asked.position)).await
+    change(request, ProjectionChange::Retry(asked.position)).await
 }
 
 /// Skips the failing event, or discards a parked one.
@@ -402,13 +392,11 @@ async fn retry_projection(
     responses((status = 200, description = "Durable.", body = ProjectionOut)),
 )]
 async fn skip_projection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(named): Named<StoreAndProjection>,
+    request: PathRequest<StoreAndProjection>,
     body: JsonText,
 ) -> Result<Json<ProjectionOut>, Problem> {
     let asked: PositionIn = body.parse(|text| from_json(text)).await?;
-    change(&app, &caller, named, ProjectionChange::Skip(asked.position)).await
+    change(request, ProjectionChange::Skip(asked.position)).await
 }
 
 /// The parked events of a projection, by position: the first 1,000.
@@ -418,9 +406,9 @@ async fn skip_projection(
     responses((status = 200, description = "With the statement and the error of each.", body = AllParkedOut)),
 )]
 async fn parked_of_projection(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndProjection { store, projection }): Named<StoreAndProjection>,
+    PathRequest { app, caller, names: StoreAndProjection { store, projection }, .. }: PathRequest<
+        StoreAndProjection,
+    >,
 ) -> Result<Json<AllParkedOut>, Problem> {
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();

@@ -5,22 +5,23 @@ use axum::extract::{Extension, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{DocBuf, Value, Writer};
 use ropewalk::documents::{Collection, Definition, DocumentsError, ID_INDEX, Index, OnDelete};
-use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Caller, Needs, Resource, Right};
+use ropewalk_auth::{Caller, Needs, Resource, Right};
+use ropewalk_http_kit::response::json;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::queries::CollectionName;
 use super::requests::{CollectionIn, IndexIn, fields};
-use super::{InDatabase, Place, refused, responses};
-use crate::App;
+use super::{InDatabase, Place, refused};
+use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::Params;
 use crate::kit::problem::{Problem, ProblemBody};
-use crate::routes::{DATABASE, Route};
+use crate::route::{DATABASE, Route};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -44,10 +45,10 @@ pub(super) fn routes() -> Vec<Route> {
 /// `{database}`.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
-pub(super) struct DatabaseName {
+pub(crate) struct DatabaseName {
     /// The database.
     #[param(min_length = 1, max_length = 63)]
-    pub(super) database: String,
+    pub(crate) database: String,
 }
 
 impl InDatabase for DatabaseName {
@@ -293,7 +294,7 @@ async fn look(Place { desk, name }: Place<CollectionName>) -> Result<Response, P
     let _permit = desk.reading()?;
     let (collection, definition) = desk.existing(&name.collection)?;
     let text = desk.in_turn(|| described(&collection, &definition)).await?;
-    Ok(responses::json(text))
+    Ok(json(text))
 }
 
 /// Creates a collection, or replaces the rules of an existing one. Existing documents are not checked.
@@ -320,7 +321,7 @@ async fn create(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
     let status = if created.await? { StatusCode::CREATED } else { StatusCode::OK };
     let (collection, definition) = desk.existing(&name.collection)?;
     let text = desk.in_turn(|| described(&collection, &definition)).await?;
-    Ok((status, responses::json(text)).into_response())
+    Ok((status, json(text)).into_response())
 }
 
 /// Drops a collection with its documents and indexes.
@@ -384,7 +385,7 @@ async fn indexes(Place { desk, name }: Place<CollectionName>) -> Result<Response
     }
     let mut text = Vec::new();
     extjson::put_document(&mut text, out.finish().doc(), Form::Relaxed);
-    Ok(responses::json(text))
+    Ok(json(text))
 }
 
 /// The name of an index.

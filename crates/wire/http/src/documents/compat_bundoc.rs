@@ -20,12 +20,15 @@ use axum::handler::Handler;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{DocBuf, Filter, Projection, Sort, Update, Value, Writer};
 use ropewalk::documents::{
     Collection, CollectionOptions, DocumentsError, Find, IndexDef, OnDelete, Reference, UpdateSpec, id_filter,
 };
-use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Code, Needs, Resource};
+use ropewalk_auth::{Needs, Resource};
+use ropewalk_http_kit::response;
+use ropewalk_wire::Code;
+use ropewalk_wire::extjson_parser;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value as Schema, json};
@@ -33,11 +36,11 @@ use serde_json::{Map, Value as Schema, json};
 use super::requests::{self, number};
 use super::responses::{self, Answer};
 use super::{Desk, InDatabase, Place, refused};
-use crate::App;
+use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::Params;
 use crate::kit::problem::Problem;
-use crate::routes::Route;
+use crate::route::Route;
 
 /// Documents of a list by default.
 const LIST: u64 = 100;
@@ -144,7 +147,7 @@ fn no_document(id: &str) -> Problem {
 fn put(document: &DocBuf) -> Response {
     let mut out = Vec::new();
     extjson::put_document(&mut out, document.doc(), Form::Relaxed);
-    responses::json(out)
+    response::json(out)
 }
 
 /// Only these fields, `_id` among them if it is named.
@@ -236,7 +239,7 @@ async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Prob
     let mut filter = Writer::new();
     for (name, value) in params.rest() {
         // A value that parses as JSON is that value; any other is a text.
-        match extjson::parse_value(&value) {
+        match extjson_parser::parse_value(&value) {
             Ok(parsed) => filter.put(&name, parsed.value()),
             Err(_) => filter.put(&name, Value::String(&value)),
         }

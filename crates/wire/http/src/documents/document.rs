@@ -9,11 +9,12 @@ use axum::http::header::{CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::Durability;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{DocBuf, Filter, Owned, Update, Value, Writer};
 use ropewalk::documents::{DocumentsError, DocumentsTx, UpdateSpec, id_filter};
 use ropewalk::hooks::hex;
-use ropewalk_wire::Needs;
-use ropewalk_wire::extjson::{self, Form};
+use ropewalk_auth::Needs;
+use ropewalk_wire::extjson_parser;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
@@ -23,7 +24,7 @@ use super::{Desk, InDatabase, Place, refused, requests};
 use crate::kit::body::{JsonText, NoBody};
 use crate::kit::params::Params;
 use crate::kit::problem::{Problem, ProblemBody, Refusal};
-use crate::routes::{DATABASE, Route};
+use crate::route::{DATABASE, Route};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -68,7 +69,8 @@ impl Address {
         let form = super::responses::form(params.flag("canonical")?);
         params.finish()?;
         let json = |text: &str| {
-            extjson::parse_value(text).map_err(|error| Problem::from(error).within("the _id in the path"))
+            extjson_parser::parse_value(text)
+                .map_err(|error| Problem::from(error).within("the _id in the path"))
         };
         let id = match kind.as_deref() {
             None | Some("text") => Owned::from(Value::String(id)),
@@ -125,9 +127,7 @@ fn answer(status: StatusCode, document: &DocBuf, form: Form) -> Response {
 }
 
 fn missing(id: &Owned) -> Problem {
-    let mut text = Vec::new();
-    extjson::put_value(&mut text, id.value(), Form::Relaxed);
-    let text = String::from_utf8_lossy(&text).into_owned();
+    let text = extjson::to_text(id.value(), Form::Relaxed);
     Problem::new(ropewalk_wire::Code::NotFound, format!("there is no document with the _id {text}"))
 }
 

@@ -1,23 +1,22 @@
 //! Documents over HTTP: databases, collections and their indexes; documents by `_id` and by query;
-//! transactions; change streams.
+//! change streams.
 //!
 //! ```text
 //! JSON ─▶ BSON (Extended JSON) ─▶ filter, update, … ─▶ one commit, awaited ─▶ JSON
 //!                                                  └─▶ cursor ─▶ chunks as fast as the client takes them
 //! ```
-//! `document` has single documents, `queries` queries, then `transaction` and `watch`; `requests` has the bodies,
+//! `document` has single documents, `queries` queries, `watch` change streams; `requests` has the bodies,
 //! `compat_bundoc` the paths of Bundoc's server.
 //!
 //! For users and tokens a database of documents is like a store of events: `read`, `append` and `admin` on
 //! its name. Rules of collections apply to every caller who may not administer the database.
 
-mod collections;
+pub(crate) mod collections;
 mod compat_bundoc;
 mod document;
 pub(crate) mod queries;
 pub(crate) mod requests;
 pub(crate) mod responses;
-mod transaction;
 mod watch;
 
 use std::sync::Arc;
@@ -31,15 +30,16 @@ use ropewalk::documents::{
     Caller as Asked, Collection, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
 };
 use ropewalk::{Durability, Error, Seq};
-use ropewalk_wire::{Bounds, Caller, Code, Right, Service, WireError, committed};
+use ropewalk_auth::{Caller, Right};
+use ropewalk_wire::{Bounds, Code, Service, WireError, committed};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::body::JsonText;
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, Refusal};
-use crate::routes::Route;
+use crate::route::Route;
 
 /// Attempts at a write that conflicts with others.
 const ATTEMPTS: usize = 1000;
@@ -51,7 +51,6 @@ pub(crate) fn routes() -> Vec<Route> {
     let mut routes = collections::routes();
     routes.extend(document::routes());
     routes.extend(queries::routes());
-    routes.extend(transaction::routes());
     routes.extend(compat_bundoc::routes());
     routes
 }

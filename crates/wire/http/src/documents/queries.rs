@@ -7,10 +7,11 @@ use axum::extract::RawQuery;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::Durability;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{DocBuf, OutputMode, Owned, Pipeline, Value};
 use ropewalk::documents::{DocumentsError, DocumentsRead, Find, PIPELINE_BYTES_MAX};
-use ropewalk_wire::extjson::Form;
-use ropewalk_wire::{Needs, Right};
+use ropewalk_auth::{Needs, Right};
+use ropewalk_http_kit::response::json;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
@@ -23,7 +24,7 @@ use super::{Desk, InDatabase, Place, refused};
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::params::Params;
 use crate::kit::problem::{Problem, ProblemBody};
-use crate::routes::{DATABASE, Route};
+use crate::route::{DATABASE, Route};
 
 /// Most documents, or bytes, of an insert that is short work.
 const SHORT: usize = 16;
@@ -171,7 +172,7 @@ async fn insert(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
     });
     let ids = ids.await;
     let ids = ids.map_err(|problem| problem.within(&format!("documents[{at}]")))?;
-    Ok(responses::json(responses::listed("ids", ids.iter().map(Owned::value), Form::Relaxed)))
+    Ok(json(responses::listed("ids", ids.iter().map(Owned::value), Form::Relaxed)))
 }
 
 async fn find(desk: Desk, collection: &str, find: &Find, form: (bool, Form)) -> Result<Response, Problem> {
@@ -372,8 +373,8 @@ async fn explain(Place { desk, name }: Place<CollectionName>, body: JsonText) ->
     let (find, form) = desk.parse(body, parse).await?;
     let explained = desk.look(&name.collection, |at, collection| at.explain(collection, &find, true)).await?;
     let mut out = Vec::new();
-    ropewalk_wire::extjson::put_document(&mut out, explained.doc(), form);
-    Ok(responses::json(out))
+    extjson::put_document(&mut out, explained.doc(), form);
+    Ok(json(out))
 }
 
 /// `{"matched":1,"modified":1,"upserted":null}`
@@ -381,7 +382,7 @@ pub(crate) fn put_updated(out: &mut Vec<u8>, updated: &ropewalk::documents::Upda
     let head = format!("{{\"matched\":{},\"modified\":{},\"upserted\":", updated.matched, updated.modified);
     out.extend_from_slice(head.as_bytes());
     let id = updated.upserted.as_ref().map_or(Value::Null, Owned::value);
-    ropewalk_wire::extjson::put_value(out, id, Form::Relaxed);
+    extjson::put_value(out, id, Form::Relaxed);
     out.push(b'}');
 }
 
@@ -410,7 +411,7 @@ async fn update(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
     });
     let mut out = Vec::new();
     put_updated(&mut out, &updated.await?);
-    Ok(responses::json(out))
+    Ok(json(out))
 }
 
 /// Deletes the first document that matches, or all.
@@ -456,5 +457,5 @@ async fn modify(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
     let long = spec.filter.only_id().is_none();
     let done = desk.change((0, long), durability, |tx| tx.find_and_modify(&collection, &spec)).await?;
     let found = done.0.as_ref().map(|document| Value::Document(document.doc()));
-    Ok(responses::json(responses::named("document", found, Form::Relaxed)))
+    Ok(json(responses::named("document", found, Form::Relaxed)))
 }

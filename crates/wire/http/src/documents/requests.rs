@@ -1,6 +1,7 @@
 //! Request bodies about documents, and their parsing. Documents, filters and updates are Extended JSON; they
 //! pass through as raw text until they become BSON.
 
+use ropewalk_wire::extjson_parser;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,7 +10,6 @@ use ropewalk::documents::lang::{DocBuf, Filter, Options, Pipeline, Projection, S
 use ropewalk::documents::{
     CollectionOptions, DocumentsError, Find, FindAndModify, Hint, IndexDef, OnDelete, Reference, UpdateSpec,
 };
-use ropewalk_wire::extjson;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -20,7 +20,7 @@ use crate::kit::problem::Problem;
 
 /// Parses the document in `field`.
 pub(crate) fn document(field: &str, text: &str) -> Result<DocBuf, Problem> {
-    extjson::parse(text).map_err(|error| Problem::from(error).within(field))
+    extjson_parser::parse(text).map_err(|error| Problem::from(error).within(field))
 }
 
 fn lang<T, E: Into<DocumentsError>>(field: &str, result: Result<T, E>) -> Result<T, Problem> {
@@ -44,7 +44,7 @@ fn projection(text: &str, options: &Options) -> Result<Projection, Problem> {
 
 /// An index by its name, or by its fields: `"a_1"`, `{"a": 1}`.
 fn hint(text: &str) -> Result<Hint, Problem> {
-    let value = extjson::parse_value(text).map_err(|error| Problem::from(error).within("hint"))?;
+    let value = extjson_parser::parse_value(text).map_err(|error| Problem::from(error).within("hint"))?;
     match value.value() {
         Value::String(name) => Ok(Hint::Name(name.to_owned())),
         Value::Document(fields) => {
@@ -184,7 +184,8 @@ pub(crate) struct AggregateIn<'a> {
 
 /// Stages out of an array.
 pub(super) fn pipeline(text: &str, options: &Options) -> Result<Pipeline, Problem> {
-    let stages = extjson::parse_value(text).map_err(|error| Problem::from(error).within("pipeline"))?;
+    let stages =
+        extjson_parser::parse_value(text).map_err(|error| Problem::from(error).within("pipeline"))?;
     let stages = stages.value().as_array().ok_or_else(|| Problem::invalid("pipeline: an array is needed"))?;
     lang("pipeline", Pipeline::parse(stages, options))
 }
@@ -254,8 +255,8 @@ pub(super) fn update(
     options: &Options,
 ) -> Result<Update, Problem> {
     let in_field = |field| move |error| Problem::from(error).within(field);
-    let update = extjson::parse_value(text).map_err(in_field("update"))?;
-    let filters = array_filters.map(|text| extjson::parse_value(text.get())).transpose();
+    let update = extjson_parser::parse_value(text).map_err(in_field("update"))?;
+    let filters = array_filters.map(|text| extjson_parser::parse_value(text.get())).transpose();
     let filters = filters.map_err(in_field("array_filters"))?;
     let filters = match &filters {
         None => None,

@@ -1,21 +1,22 @@
 //! Responses with documents: a cursor becomes chunks of JSON as fast as the client reads them, as in
 //! [`crate::kit::stream`].
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, stream};
+use futures_util::stream;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{Code as LangCode, DocBuf, LangError, Value};
 use ropewalk::documents::{DocumentCursor, DocumentsError};
-use ropewalk_wire::extjson::{self, Form};
+use ropewalk_http_kit::json::put_list;
+use ropewalk_http_kit::response::{chunks, json};
 use ropewalk_wire::{Bounds, Code, Reservation, Service, WireError};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::refused;
-use crate::kit::accept;
 use crate::kit::problem::Problem;
-use crate::kit::stream::NDJSON;
+use crate::kit::stream::{NDJSON, preferred};
 
 /// Most documents and bytes of one chunk.
 const BATCH_DOCUMENTS: usize = 1_000;
@@ -28,12 +29,7 @@ pub(crate) fn form(canonical: bool) -> Form {
 
 /// True when the client prefers lines to one object.
 pub(super) fn lines(headers: &HeaderMap) -> Result<bool, Problem> {
-    Ok(accept::choose(headers, &["application/json", NDJSON])? == NDJSON)
-}
-
-/// A response with a serialized JSON object.
-pub(super) fn json(text: Vec<u8>) -> Response {
-    ([(CONTENT_TYPE, "application/json")], text).into_response()
+    Ok(preferred(headers, &["application/json", NDJSON])? == NDJSON)
 }
 
 /// Memory of a response that is built completely: it counts until the client has read it.
@@ -69,7 +65,7 @@ impl Memory {
     pub(crate) fn json(mut self, text: Vec<u8>) -> Result<Response, Problem> {
         self.cover(text.len()).map_err(refused)?;
         self.0.shrink_to(text.len());
-        Ok(([(CONTENT_TYPE, "application/json")], self.0.hold(text)).into_response())
+        Ok(json(self.0.hold(text)))
     }
 }
 
@@ -83,14 +79,9 @@ pub(crate) fn named(name: &str, value: Option<Value<'_>>, form: Form) -> Vec<u8>
 
 /// `{"NAME":[VALUE,…]}`
 pub(crate) fn listed<'v>(name: &str, values: impl IntoIterator<Item = Value<'v>>, form: Form) -> Vec<u8> {
-    let mut out = format!("{{\"{name}\":[").into_bytes();
-    for (place, value) in values.into_iter().enumerate() {
-        if place > 0 {
-            out.push(b',');
-        }
-        extjson::put_value(&mut out, value, form);
-    }
-    out.extend_from_slice(b"]}");
+    let mut out = format!("{{\"{name}\":").into_bytes();
+    put_list(&mut out, values, |out, value| extjson::put_value(out, value, form));
+    out.push(b'}');
     out
 }
 
@@ -147,19 +138,16 @@ impl Answer {
         let begin = if self.lines { Vec::new() } else { b"{\"documents\":[".to_vec() };
         let first = self.chunk(begin).await?;
         let kind = if self.lines { NDJSON } else { "application/json" };
-        let body = if self.cursor.is_done() {
-            Body::from(first)
-        } else {
-            let rest = stream::try_unfold(self, |mut answer| async move {
+        let rest = (!self.cursor.is_done()).then(|| {
+            stream::try_unfold(self, |mut answer| async move {
                 if answer.cursor.is_done() {
                     return Ok(None);
                 }
                 let broken = |problem: Problem| WireError::new(Code::Internal, problem.detail());
                 let chunk = answer.chunk(Vec::with_capacity(BATCH_BYTES)).await.map_err(broken)?;
                 Ok::<_, WireError>(Some((chunk, answer)))
-            });
-            Body::from_stream(stream::once(std::future::ready(Ok(first))).chain(rest))
-        };
-        Ok(([(CONTENT_TYPE, kind)], body).into_response())
+            })
+        });
+        Ok(([(CONTENT_TYPE, kind)], chunks(first, rest)).into_response())
     }
 }

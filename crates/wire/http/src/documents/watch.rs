@@ -8,38 +8,54 @@
 //! The id is the token to resume after; a browser sends it back automatically as `Last-Event-ID`. A stream
 //! reads the log, so it has no buffer, and while it waits it holds no thread.
 
-use std::convert::Infallible;
 use std::str::FromStr as _;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, stream};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use ropewalk::Seq;
+use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{Pipeline, Value};
 use ropewalk::documents::{ChangeEvent, ChangeStream, DocumentsError, ResumeToken, Target, Watch};
-use ropewalk_wire::extjson::{self, Form};
-use ropewalk_wire::{Bounds, Code, Needs, Right, WireError};
+use ropewalk_auth::{Needs, Right};
+use ropewalk_wire::{Bounds, Code, Service, WireError};
 use tokio::sync::OwnedSemaphorePermit;
+use utoipa::IntoParams;
 use utoipa_axum::routes;
 
 use super::collections::DatabaseName;
 use super::queries::CollectionName;
 use super::{Desk, Place, refused, requests, responses};
-use crate::App;
-use crate::events::subscribe::{Frames, SSE, frames};
+use crate::app::App;
+use crate::events::subscribe::{Follow, Frames, frames};
 use crate::kit::params::Params;
 use crate::kit::problem::{Problem, ProblemBody};
-use crate::kit::stream::NDJSON;
-use crate::routes::{DATABASE, Route};
+use crate::route::{DATABASE, Route};
 
 /// Approximate bytes of one chunk.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Events read before other work may run.
 const CHUNK_EVENTS: usize = 1_000;
+
+/// Parameters of a change stream. Only described here.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code)]
+struct WatchParams {
+    /// Resumes after the event with this token. 404 when the log no longer holds it.
+    after: Option<String>,
+    /// Instead of `after`: begins with this commit.
+    from: Option<u64>,
+    /// Updates carry the document, as it was in its commit.
+    full_document: Option<bool>,
+    /// Stages over the events, as JSON.
+    pipeline: Option<String>,
+    /// Shows every type as it is, numbers too.
+    canonical: Option<bool>,
+    /// `sse` or `ndjson`, instead of the header Accept.
+    format: Option<String>,
+}
 
 /// Rules apply to documents, and events contain them.
 const RULES: &str = "a collection with rules: `admin`";
@@ -59,12 +75,7 @@ pub(super) fn routes() -> Vec<Route> {
     get, path = "/v1/databases/{database}/watch", operation_id = "watch_database", tag = "documents",
     params(
         DatabaseName,
-        ("after" = Option<String>, Query, description = "Resumes after the event with this token. 404 when the log no longer holds it."),
-        ("from" = Option<u64>, Query, description = "Instead of `after`: begins with this commit."),
-        ("full_document" = Option<bool>, Query, description = "Updates carry the document, as it was in its commit."),
-        ("pipeline" = Option<String>, Query, description = "Stages over the events, as JSON."),
-        ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
-        ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),
+        WatchParams,
         ("last-event-id" = Option<String>, Header, description = "As `after`, whatever that says."),
     ),
     responses(
@@ -88,12 +99,7 @@ async fn database(
     get, path = "/v1/databases/{database}/collections/{collection}/watch", operation_id = "watch_collection", tag = "documents",
     params(
         CollectionName,
-        ("after" = Option<String>, Query, description = "Resumes after the event with this token. 404 when the log no longer holds it."),
-        ("from" = Option<u64>, Query, description = "Instead of `after`: begins with this commit."),
-        ("full_document" = Option<bool>, Query, description = "Updates carry the document, as it was in its commit."),
-        ("pipeline" = Option<String>, Query, description = "Stages over the events, as JSON."),
-        ("canonical" = Option<bool>, Query, description = "Shows every type as it is, numbers too."),
-        ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),
+        WatchParams,
         ("last-event-id" = Option<String>, Header, description = "As `after`, whatever that says."),
     ),
     responses(
@@ -128,7 +134,9 @@ async fn open(
     let permit = desk.service.admit_stream()?;
     let stream = desk.documents().watch(target, watch, pipeline).map_err(refused)?;
     let live = Live { stream, desk, frames, form, seen: u64::MAX, ended: false, _permit: permit };
-    live.send(app.settings.heartbeat).await
+    // The first read precedes the status, so that a lost position gets an error status.
+    let (live, begin) = live.chunk().await?;
+    Ok(frames.respond(frames.follow(live, begin, app.settings.heartbeat)))
 }
 
 /// The start of the stream, and its options.
@@ -204,9 +212,8 @@ fn put(out: &mut Vec<u8>, event: &ChangeEvent, frames: Frames, form: Form) {
     out.extend_from_slice(if frames == Frames::Sse { b"\n\n" } else { b"\n" });
 }
 
-impl Live {
-    /// The next events, up to a chunk.
-    async fn chunk(&mut self) -> Result<Vec<u8>, WireError> {
+impl Follow for Live {
+    async fn chunk(mut self) -> Result<(Self, Vec<u8>), WireError> {
         let mut out = Vec::new();
         let (service, frames, form) = (self.desk.service.clone(), self.frames, self.form);
         let read = || {
@@ -230,55 +237,14 @@ impl Live {
             service.access().still(&mut self.desk.caller, &mut self.seen)?;
             self.desk.caller.check(Right::Read, Some(&self.desk.database))?;
         }
-        Ok(out)
+        Ok((self, out))
     }
 
-    /// The next frame: events, or a heartbeat.
-    async fn frame(&mut self, heartbeat: Duration) -> Result<Option<Bytes>, WireError> {
-        loop {
-            if self.ended {
-                return Ok(None);
-            }
-            // Any later commit wakes us.
-            let seen = self.desk.service.database().seq();
-            let out = self.chunk().await?;
-            if !out.is_empty() {
-                return Ok(Some(out.into()));
-            }
-            if self.ended {
-                return Ok(None);
-            }
-            let service = &self.desk.service;
-            tokio::select! {
-                news = service.database().visible_beyond(seen) => {
-                    news.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
-                }
-                () = service.stop().wait() => return Err(WireError::stopping()),
-                () = tokio::time::sleep(heartbeat) => return Ok(Some(self.frames.heartbeat())),
-            }
-        }
+    fn has_ended(&self) -> bool {
+        self.ended
     }
 
-    /// The first read precedes the status, so that a lost position gets an error status.
-    async fn send(mut self, heartbeat: Duration) -> Result<Response, Problem> {
-        let first = self.chunk().await?;
-        let (frames, kind) = (self.frames, if self.frames == Frames::Sse { SSE } else { NDJSON });
-        let rest = stream::unfold(Some(self), move |live| async move {
-            let mut live = live?;
-            match live.frame(heartbeat).await {
-                Ok(Some(frame)) => Some((frame, Some(live))),
-                Ok(None) => None,
-                Err(error) => Some((frames.error(error), None)),
-            }
-        });
-        let first = stream::iter((!first.is_empty()).then(|| Bytes::from(first)));
-        // Fused: the body may be polled again after its end.
-        let body = Body::from_stream(first.chain(rest).map(Ok::<_, Infallible>).fuse());
-        let headers = [
-            (CONTENT_TYPE, HeaderValue::from_static(kind)),
-            (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-            (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
-        ];
-        Ok((headers, body).into_response())
+    fn service(&self) -> &Service {
+        &self.desk.service
     }
 }

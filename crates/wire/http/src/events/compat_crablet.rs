@@ -23,7 +23,8 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use ropewalk::events::ReadOptions;
 use ropewalk::{AppendCondition, AppendOptions, Event, Position, Query};
-use ropewalk_wire::{AskedStore, Caller, Code, Needs, Resource};
+use ropewalk_auth::{Caller, Needs, Resource};
+use ropewalk_wire::{AskedStore, Code};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -31,14 +32,14 @@ use utoipa::ToSchema;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::json::{Object, QueryIn};
 use crate::kit::params::Params;
 use crate::kit::problem::Problem;
 use crate::kit::stream;
 use crate::kit::stream::Form;
-use crate::routes::Route;
+use crate::route::Route;
 
 pub(crate) fn routes(dev: bool) -> Vec<Route> {
     let mut routes = vec![

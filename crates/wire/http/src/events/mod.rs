@@ -7,29 +7,28 @@ pub(crate) mod subscribe;
 use core::convert::Infallible;
 
 use axum::Json;
-use axum::extract::{Extension, FromRequestParts, RawQuery, State};
+use axum::extract::FromRequestParts;
 use axum::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::events::{QueryItem, ReadOptions};
 use ropewalk::{Position, Query};
-use ropewalk_wire::{AskedStore, Caller, Needs};
+use ropewalk_auth::Needs;
+use ropewalk_wire::AskedStore;
 use utoipa_axum::routes;
 
-use crate::App;
-use crate::kit::accept;
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::encode::exact_asked;
 use crate::kit::json::{
     AppendIn, AppendedOut, AskIn, CountOut, EventsOut, ExistsIn, ExistsOut, HeadOut, LastOut, QueryIn, ReadIn,
 };
-use crate::kit::params::Params;
-use crate::kit::path::{Named, StoreName};
+use crate::kit::params::{ItemParams, MustExist, Params};
+use crate::kit::path::{PathRequest, StoreName};
 use crate::kit::problem::Problem;
 use crate::kit::stream;
-use crate::kit::stream::{Form, NDJSON};
-use crate::routes::{Route, STORE};
+use crate::kit::stream::{Form, NDJSON, preferred};
+use crate::route::{Route, STORE};
 
 /// The header `Idempotency-Key`. A copy of all headers would hold the buffer that they were read into.
 pub(crate) struct IdempotencyHeader(pub(crate) Option<HeaderValue>);
@@ -70,9 +69,7 @@ pub(crate) fn routes() -> Vec<Route> {
     ),
 )]
 async fn append(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
+    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
     IdempotencyHeader(key): IdempotencyHeader,
     body: JsonText,
 ) -> Result<Json<AppendedOut>, Problem> {
@@ -104,16 +101,13 @@ async fn append(
     params(
         StoreName,
         ("query" = Option<String>, Query, description = "A query as JSON: `{\"items\":[{\"types\":[\"A\"],\"tags\":[\"x\"]}]}`."),
-        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
-        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
-        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
-        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ItemParams,
         ("from" = Option<u64>, Query, description = "First position to look at, inclusive, in the direction of reading."),
         ("after" = Option<u64>, Query, description = "Only events after this position."),
         ("before" = Option<u64>, Query, description = "Only events before this position."),
         ("backwards" = Option<bool>, Query, description = "Newest first."),
         ("limit" = Option<u64>, Query, description = "At most so many events."),
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+        MustExist,
     ),
     responses(
         (status = 200, description = "Matching events.",
@@ -123,11 +117,8 @@ async fn append(
     ),
 )]
 async fn get_events(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
+    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
     headers: HeaderMap,
-    RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let form = form(&headers)?;
     let mut params = Params::parse(query.as_deref())?;
@@ -147,10 +138,7 @@ async fn get_events(
 /// Matching events, requested by a body: for queries that are too long for a URL.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:query", operation_id = "query", tag = "events",
-    params(
-        StoreName,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
-    ),
+    params(StoreName, MustExist),
     request_body = ReadIn,
     responses(
         (status = 200, description = "Matching events.",
@@ -160,11 +148,8 @@ async fn get_events(
     ),
 )]
 async fn query_events(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
+    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
     headers: HeaderMap,
-    RawQuery(asked): RawQuery,
     body: JsonText,
 ) -> Result<Response, Problem> {
     let store = Params::only_asked(asked.as_deref(), &store)?;
@@ -179,19 +164,13 @@ async fn query_events(
     params(
         StoreName,
         ("query" = Option<String>, Query, description = "A query as JSON."),
-        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
-        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
-        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
-        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+        ItemParams,
+        MustExist,
     ),
     responses((status = 200, description = "The event, or null.", body = LastOut)),
 )]
 async fn get_last(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
-    RawQuery(query): RawQuery,
+    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
 ) -> Result<Response, Problem> {
     let (store, query) = only_query(query.as_deref(), &store)?;
     stream::newest(app.service.read(&caller, store, query, ReadOptions::backwards().limit(1))?).await
@@ -200,18 +179,12 @@ async fn get_last(
 /// The newest matching event, requested by a body.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:last", operation_id = "last", tag = "events",
-    params(
-        StoreName,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
-    ),
+    params(StoreName, MustExist),
     request_body = AskIn,
     responses((status = 200, description = "The event, or null.", body = LastOut)),
 )]
 async fn last(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
-    RawQuery(asked): RawQuery,
+    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
     body: JsonText,
 ) -> Result<Response, Problem> {
     let store = Params::only_asked(asked.as_deref(), &store)?;
@@ -225,19 +198,13 @@ async fn last(
     params(
         StoreName,
         ("query" = Option<String>, Query, description = "A query as JSON."),
-        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
-        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
-        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
-        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+        ItemParams,
+        MustExist,
     ),
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
 async fn get_count(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
-    RawQuery(query): RawQuery,
+    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
 ) -> Result<Json<CountOut>, Problem> {
     let (store, query) = only_query(query.as_deref(), &store)?;
     Ok(Json(CountOut { count: app.service.count(&caller, store, &query).await? }))
@@ -246,18 +213,12 @@ async fn get_count(
 /// The number of matching events, requested by a body.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:count", operation_id = "count", tag = "events",
-    params(
-        StoreName,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
-    ),
+    params(StoreName, MustExist),
     request_body = AskIn,
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
 async fn count(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
-    RawQuery(asked): RawQuery,
+    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
     body: JsonText,
 ) -> Result<Json<CountOut>, Problem> {
     let store = Params::only_asked(asked.as_deref(), &store)?;
@@ -271,20 +232,14 @@ async fn count(
     params(
         StoreName,
         ("query" = Option<String>, Query, description = "A query as JSON."),
-        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
-        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
-        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
-        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ItemParams,
         ("after" = Option<u64>, Query, description = "Only events after this position."),
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+        MustExist,
     ),
     responses((status = 200, description = "Looked.", body = ExistsOut)),
 )]
 async fn get_exists(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
-    RawQuery(query): RawQuery,
+    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
 ) -> Result<Json<ExistsOut>, Problem> {
     let mut params = Params::parse(query.as_deref())?;
     let store = params.asked(&store)?;
@@ -297,18 +252,12 @@ async fn get_exists(
 /// Whether an event matches, requested by a body.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/events:exists", operation_id = "exists", tag = "events",
-    params(
-        StoreName,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
-    ),
+    params(StoreName, MustExist),
     request_body = ExistsIn,
     responses((status = 200, description = "Looked.", body = ExistsOut)),
 )]
 async fn exists(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
-    RawQuery(asked): RawQuery,
+    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
     body: JsonText,
 ) -> Result<Json<ExistsOut>, Problem> {
     let store = Params::only_asked(asked.as_deref(), &store)?;
@@ -325,7 +274,7 @@ async fn exists(
     get, path = "/v1/stores/{store}/head", operation_id = "head", tag = "events",
     params(
         StoreName,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+        MustExist,
         ("if-none-match" = Option<String>, Header, description = "The `ETag` of an earlier answer."),
     ),
     responses(
@@ -335,11 +284,8 @@ async fn exists(
     ),
 )]
 async fn head(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
+    PathRequest { app, caller, names: StoreName { store }, query: asked }: PathRequest<StoreName>,
     headers: HeaderMap,
-    RawQuery(asked): RawQuery,
 ) -> Result<Response, Problem> {
     let store = Params::only_asked(asked.as_deref(), &store)?;
     let head = app.service.head(&caller, store).await?.map(|head| head.0);
@@ -358,7 +304,7 @@ async fn head(
 }
 
 fn form(headers: &HeaderMap) -> Result<Form, Problem> {
-    let chosen = accept::choose(headers, &["application/json", NDJSON])?;
+    let chosen = preferred(headers, &["application/json", NDJSON])?;
     Ok(match chosen == NDJSON {
         true if exact_asked(headers) => Form::ExactLines,
         true => Form::Lines,

@@ -1,22 +1,23 @@
 //! Stores: list, create, get, delete; their tracking positions; statistics of the engine.
 
 use axum::Json;
-use axum::extract::{Extension, RawQuery, State};
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use ropewalk::Position;
 use ropewalk::engine::EngineStats;
-use ropewalk_wire::{Caller, Needs, Resource, StoreInfo};
+use ropewalk_auth::{Caller, Needs, Resource};
+use ropewalk_wire::StoreInfo;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use crate::App;
+use crate::app::App;
 use crate::kit::body::NoBody;
 use crate::kit::json::TrackingOut;
-use crate::kit::params::Params;
-use crate::kit::path::{Named, StoreAndSource, StoreName};
+use crate::kit::params::{MustExist, Params};
+use crate::kit::path::{PathRequest, StoreAndSource, StoreName};
 use crate::kit::problem::Problem;
-use crate::routes::{Route, STORE};
+use crate::route::{Route, STORE};
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![
@@ -84,9 +85,7 @@ async fn list(
     ),
 )]
 async fn create(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
+    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
     NoBody: NoBody,
 ) -> Result<(StatusCode, Json<StoreOut>), Problem> {
     if app.service.create_store(&caller, &store).await? {
@@ -103,9 +102,7 @@ async fn create(
     responses((status = 200, description = "The store.", body = StoreOut)),
 )]
 async fn look(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
+    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
 ) -> Result<Json<StoreOut>, Problem> {
     let head = app.service.head(&caller, &store).await?;
     Ok(Json(StoreOut::new(store, head)))
@@ -118,9 +115,7 @@ async fn look(
     responses((status = 204, description = "Deleted.")),
 )]
 async fn delete(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
+    PathRequest { app, caller, names: StoreName { store }, .. }: PathRequest<StoreName>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     app.service.delete_store(&caller, &store).await?;
@@ -130,17 +125,13 @@ async fn delete(
 /// How far an upstream source has been consumed, as stored by appends with `tracking`.
 #[utoipa::path(
     get, path = "/v1/stores/{store}/tracking/{source}", operation_id = "tracking", tag = "events",
-    params(
-        StoreAndSource,
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
-    ),
+    params(StoreAndSource, MustExist),
     responses((status = 200, description = "The highest position stored.", body = TrackingOut)),
 )]
 async fn tracking(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreAndSource { store, source }): Named<StoreAndSource>,
-    RawQuery(asked): RawQuery,
+    PathRequest { app, caller, names: StoreAndSource { store, source }, query: asked }: PathRequest<
+        StoreAndSource,
+    >,
 ) -> Result<Json<TrackingOut>, Problem> {
     let store = Params::only_asked(asked.as_deref(), &store)?;
     let position = app.service.tracking(&caller, store, &source).await?;

@@ -16,29 +16,29 @@
 //! events. Nothing is buffered for a slow reader; the database stores the events, and the reader its
 //! position.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, RawQuery, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use ropewalk::Position;
-use ropewalk_wire::{Caller, EncodedBatch, Followed, Following, Frame, Needs, WireError};
+use ropewalk_auth::Needs;
+use ropewalk_http_kit::json::put_number;
+use ropewalk_wire::{EncodedBatch, Followed, Following, Frame, Service, WireError};
 use utoipa_axum::routes;
 
-use crate::App;
 use crate::events::query_of;
-use crate::kit::accept;
-use crate::kit::encode::{put_event, put_number};
-use crate::kit::params::Params;
-use crate::kit::path::{Named, StoreName};
+use crate::kit::encode::put_event;
+use crate::kit::params::{ItemParams, MustExist, Params};
+use crate::kit::path::{PathRequest, StoreName};
 use crate::kit::problem::Problem;
-use crate::kit::stream::NDJSON;
-use crate::routes::{Route, STORE};
+use crate::kit::stream::{NDJSON, preferred};
+use crate::route::{Route, STORE};
 
-pub(crate) const SSE: &str = "text/event-stream";
+const SSE: &str = "text/event-stream";
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![Route::new(Needs::read(STORE), routes!(subscribe))]
@@ -57,13 +57,10 @@ pub(crate) fn routes() -> Vec<Route> {
     params(
         StoreName,
         ("query" = Option<String>, Query, description = "A query as JSON."),
-        ("type" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type is one of these."),
-        ("tag" = Option<Vec<String>>, Query, description = "Instead of `query`: the event has all of these tags."),
-        ("type_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: the event's type begins with one of these."),
-        ("tag_prefix" = Option<Vec<String>>, Query, description = "Instead of `query`: for each of these the event has a tag that begins with it."),
+        ItemParams,
         ("after" = Option<String>, Query, description = "Only events after this position; `head`: only new ones. Absent: from the first."),
         ("checkpoint" = Option<String>, Query, description = "Instead of `after`: only events after the checkpoint of this consumer."),
-        ("must_exist" = Option<bool>, Query, description = "A store that does not exist is refused with 404. Without it, it reads as empty."),
+        MustExist,
         ("format" = Option<String>, Query, description = "`sse` or `ndjson`, instead of the header Accept."),
         ("last-event-id" = Option<u64>, Header, description = "Resumes after this position, whatever `after` says."),
     ),
@@ -74,11 +71,8 @@ pub(crate) fn routes() -> Vec<Route> {
     ),
 )]
 async fn subscribe(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-    Named(StoreName { store }): Named<StoreName>,
+    PathRequest { app, caller, names: StoreName { store }, query }: PathRequest<StoreName>,
     headers: HeaderMap,
-    RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let mut params = Params::parse(query.as_deref())?;
     let store = params.asked(&store)?;
@@ -116,7 +110,7 @@ pub(crate) fn frames(params: &mut Params, headers: &HeaderMap) -> Result<Frames,
         Some(other) => {
             Err(Problem::invalid(format!("parameter \"format\" is {other:?}; sse or ndjson is needed")))
         }
-        None if accept::choose(headers, &[SSE, NDJSON])? == SSE => Ok(Frames::Sse),
+        None if preferred(headers, &[SSE, NDJSON])? == SSE => Ok(Frames::Sse),
         None => Ok(Frames::Lines),
     }
 }
@@ -136,6 +130,33 @@ pub(crate) enum Frames {
 }
 
 impl Frames {
+    /// A response without end.
+    pub(crate) fn respond(self, frames: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+        let headers = [
+            (CONTENT_TYPE, HeaderValue::from_static(if self == Self::Sse { SSE } else { NDJSON })),
+            (CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+            (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
+        ];
+        // Fused: the body may be polled again after its end.
+        (headers, Body::from_stream(frames.map(Ok::<_, Infallible>).fuse())).into_response()
+    }
+
+    /// The frames of a stream after `begin`: chunks, heartbeats while there is nothing, and its error.
+    pub(crate) fn follow(
+        self,
+        source: impl Follow,
+        begin: Vec<u8>,
+        heartbeat: Duration,
+    ) -> impl Stream<Item = Bytes> + Send + 'static {
+        let rest = stream::unfold(Some(source), move |source| async move {
+            match next(source?, self, heartbeat).await {
+                Ok(next) => next.map(|(frame, source)| (frame, Some(source))),
+                Err(error) => Some((self.error(error), None)),
+            }
+        });
+        stream::iter((!begin.is_empty()).then(|| Bytes::from(begin))).chain(rest)
+    }
+
     fn events(self, batch: &EncodedBatch) -> Bytes {
         let mut out = Vec::new();
         for event in batch.events() {
@@ -193,23 +214,54 @@ fn frame(frames: Frames, followed: Followed) -> Bytes {
     }
 }
 
+/// A stream over the commits of the database.
+pub(crate) trait Follow: Sized + Send + 'static {
+    /// Reads what there is, up to a chunk.
+    fn chunk(self) -> impl Future<Output = Result<(Self, Vec<u8>), WireError>> + Send;
+
+    /// True when nothing will be read any more.
+    fn has_ended(&self) -> bool;
+
+    fn service(&self) -> &Service;
+}
+
+async fn next<F: Follow>(
+    mut source: F,
+    frames: Frames,
+    heartbeat: Duration,
+) -> Result<Option<(Bytes, F)>, WireError> {
+    while !source.has_ended() {
+        // Any later commit wakes us.
+        let seen = source.service().database().seq();
+        let out;
+        (source, out) = source.chunk().await?;
+        if !out.is_empty() {
+            return Ok(Some((out.into(), source)));
+        }
+        if source.has_ended() {
+            break;
+        }
+        let service = source.service();
+        tokio::select! {
+            news = service.database().visible_beyond(seen) => {
+                news.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
+            }
+            () = service.stop().wait() => return Err(WireError::stopping()),
+            () = tokio::time::sleep(heartbeat) => return Ok(Some((frames.heartbeat(), source))),
+        }
+    }
+    Ok(None)
+}
+
 fn respond(following: Following, frames: Frames, heartbeat: Duration) -> Response {
-    let state = Some(following);
-    let body = stream::unfold(state, move |following| async move {
+    let live = stream::unfold(Some(following), move |following| async move {
         let mut following = following?;
         let frame = match tokio::time::timeout(heartbeat, following.next()).await {
             Err(_) => frames.heartbeat(),
             Ok(Ok(followed)) => frame(frames, followed),
-            Ok(Err(error)) => return Some((Ok::<_, std::convert::Infallible>(frames.error(error)), None)),
+            Ok(Err(error)) => return Some((frames.error(error), None)),
         };
-        Some((Ok(frame), Some(following)))
+        Some((frame, Some(following)))
     });
-    // Fused: the body may be polled again after its end.
-    let mut response = Body::from_stream(body.fuse()).into_response();
-    let headers = response.headers_mut();
-    let kind = if frames == Frames::Sse { SSE } else { NDJSON };
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    response
+    frames.respond(live)
 }

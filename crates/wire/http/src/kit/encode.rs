@@ -17,6 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use ropewalk::events::SequencedEventRef;
 use ropewalk::hooks::{BodyRef, civil};
 use ropewalk::{Position, Seq};
+use ropewalk_http_kit::json::{put_list, put_number};
 use serde::de::IgnoredAny;
 
 /// Media type of lines whose payloads are all base64.
@@ -115,14 +116,8 @@ pub(crate) fn put_plain_event(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) 
 }
 
 fn put_tags<'a>(out: &mut Vec<u8>, tags: impl Iterator<Item = &'a str>) {
-    out.extend_from_slice(b",\"tags\":[");
-    for (ordinal, tag) in tags.enumerate() {
-        if ordinal > 0 {
-            out.push(b',');
-        }
-        put_string(out, tag);
-    }
-    out.push(b']');
+    out.extend_from_slice(b",\"tags\":");
+    put_list(out, tags, put_string);
 }
 
 fn put_data(out: &mut Vec<u8>, data: &[u8]) {
@@ -153,10 +148,6 @@ pub(crate) fn put_base64(out: &mut Vec<u8>, name: &str, data: &[u8]) {
 fn as_json(data: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(data).ok()?.trim_ascii();
     serde_json::from_str::<IgnoredAny>(text).is_ok().then_some(text)
-}
-
-pub(crate) fn put_number(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {

@@ -1,10 +1,8 @@
 //! Shared parts of the handlers: parameters, bodies, responses, problems.
 
-pub(crate) mod accept;
 pub(crate) mod body;
 pub(crate) mod encode;
 pub(crate) mod json;
-pub(crate) mod layers;
 pub(crate) mod params;
 pub(crate) mod path;
 pub(crate) mod problem;

@@ -1,11 +1,37 @@
-//! Query strings, parsed strictly. Every parameter is known, given once unless it may repeat, and valid
-//! UTF-8; any other is rejected by name.
+//! Query strings, parsed strictly. Every parameter is known and given once unless it may repeat; any other is
+//! rejected by name.
 
+use ropewalk_http_kit::params::{NotDecoded, pairs};
 use ropewalk_wire::AskedStore;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use crate::kit::json::Object;
 use crate::kit::problem::Problem;
+
+/// The parameter that [`Params::asked`] reads. Only described here.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code)]
+pub(crate) struct MustExist {
+    /// A store that does not exist is refused with 404. Without it, it reads as empty.
+    must_exist: Option<bool>,
+}
+
+/// Parameters that are one item of a query. Only described here.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code)]
+pub(crate) struct ItemParams {
+    /// Instead of `query`: the event's type is one of these.
+    r#type: Option<Vec<String>>,
+    /// Instead of `query`: the event has all of these tags.
+    tag: Option<Vec<String>>,
+    /// Instead of `query`: the event's type begins with one of these.
+    type_prefix: Option<Vec<String>>,
+    /// Instead of `query`: for each of these the event has a tag that begins with it.
+    tag_prefix: Option<Vec<String>>,
+}
 
 /// The parameters of a request that were not yet taken.
 pub(crate) struct Params(Vec<(String, String)>);
@@ -13,12 +39,10 @@ pub(crate) struct Params(Vec<(String, String)>);
 impl Params {
     /// Decodes `a=1&b=two+words&b=%C3%A4`.
     pub(crate) fn parse(query: Option<&str>) -> Result<Self, Problem> {
-        let mut pairs = Vec::new();
-        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            pairs.push((decode(name)?, decode(value)?));
-        }
-        Ok(Self(pairs))
+        let refuse = |NotDecoded(text)| {
+            Problem::invalid(format!("{text:?} in the query string is not percent-encoded UTF-8"))
+        };
+        pairs(query).map(Self).map_err(refuse)
     }
 
     /// All values of a parameter that may repeat.
@@ -88,39 +112,20 @@ impl Params {
     }
 }
 
-fn decode(text: &str) -> Result<String, Problem> {
-    let refuse = || Problem::invalid(format!("{text:?} in the query string is not percent-encoded UTF-8"));
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16));
-                let (high, low) = (digit().ok_or_else(refuse)?, digit().ok_or_else(refuse)?);
-                (high * 16 + low) as u8
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| refuse())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_decoded_strictly() {
+    fn parameters_are_taken_strictly() {
         let mut params = Params::parse(Some("tag=a%3Ab+c&tag=%C3%A4&limit=5&backwards&&x=")).unwrap();
         assert_eq!(params.all("tag"), ["a:b c", "ä"]);
         assert_eq!(params.number("limit").unwrap(), Some(5));
         assert!(params.flag("backwards").unwrap());
         assert!(!params.flag("missing").unwrap());
         assert!(params.finish().unwrap_err().detail().contains("unknown parameter \"x\""));
-        for bad in ["a=%", "a=%4", "a=%zz", "a=%ff", "%+1=2"] {
-            assert!(Params::parse(Some(bad)).is_err(), "{bad}");
-        }
+        let undecoded = Params::parse(Some("a=%zz")).map(Params::rest).unwrap_err();
+        assert!(undecoded.detail().starts_with("\"%zz\" in the query string"));
         assert!(Params::parse(Some("n=-1")).unwrap().number("n").is_err());
         assert!(Params::parse(Some("n=1&n=1")).unwrap().number("n").is_err());
         assert!(Params::parse(Some("b=yes")).unwrap().flag("b").is_err());

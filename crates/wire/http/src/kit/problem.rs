@@ -5,10 +5,11 @@
 //! machine reaches the client without its inner detail.
 
 use axum::Json;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use ropewalk_sql::SqlError;
+use ropewalk_auth::AuthError;
+use ropewalk_http_kit::response::{mark, retry_after_seconds};
 use ropewalk_wire::{Code, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -201,10 +202,15 @@ impl Problem {
 
     /// Adds what the error of an SQL statement has beyond its message.
     #[must_use]
-    pub(crate) fn of_statement(mut self, error: &SqlError) -> Self {
-        self.body.sqlstate = Some(error.state.0);
-        self.body.constraint = error.about.as_ref().and_then(|about| about.constraint.clone());
-        self.body.hint.clone_from(&error.hint);
+    pub(crate) fn of_statement(
+        mut self,
+        sqlstate: &'static str,
+        constraint: Option<String>,
+        hint: Option<String>,
+    ) -> Self {
+        self.body.sqlstate = Some(sqlstate);
+        self.body.constraint = constraint;
+        self.body.hint = hint;
         self
     }
 
@@ -221,9 +227,8 @@ impl Problem {
 
 impl From<WireError> for Problem {
     fn from(error: WireError) -> Self {
-        let mut problem = Self::new(error.code, error.message);
-        problem.retry_after_seconds =
-            error.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64);
+        let retry_after_seconds = retry_after_seconds(&error);
+        let mut problem = Self { retry_after_seconds, ..Self::new(error.code, error.message) };
         problem.body.conflict = error.conflict.map(|conflict| ConflictBody {
             condition: conflict.condition,
             position: conflict.position.0,
@@ -233,15 +238,18 @@ impl From<WireError> for Problem {
     }
 }
 
+impl From<AuthError> for Problem {
+    fn from(error: AuthError) -> Self {
+        WireError::from(error).into()
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(self.body)).into_response();
-        response.extensions_mut().insert(self.counted_as);
+        mark(&mut response, self.counted_as, self.retry_after_seconds);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(seconds) = self.retry_after_seconds {
-            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.append(
                 WWW_AUTHENTICATE,

@@ -8,17 +8,20 @@
 //! ends within it is sent completely, with its length. When a later batch fails, the connection is cut off,
 //! so that no client can take a part for the complete result.
 
-use axum::body::{Body, Bytes};
-use axum::http::HeaderValue;
+use axum::body::Bytes;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use ropewalk::events::SequencedEventRef;
+use ropewalk_http_kit::json::put_number;
+use ropewalk_http_kit::media::accepted;
+use ropewalk_http_kit::response::{chunks, json};
 use ropewalk_wire::{Reading, WireError};
 
-use crate::HEAD;
-use crate::kit::encode::{EXACT, put_event, put_exact_event, put_number, put_plain_event};
-use crate::kit::problem::Problem;
+use crate::kit::encode::{EXACT, put_event, put_exact_event, put_plain_event};
+use crate::kit::problem::{Problem, Refusal};
+use crate::settings::HEAD;
 
 /// Most events and payload bytes of one chunk.
 const BATCH_EVENTS: usize = 1_000;
@@ -48,6 +51,15 @@ impl Form {
 }
 
 pub(crate) const NDJSON: &str = "application/x-ndjson";
+
+/// The media type that the client prefers.
+///
+/// # Errors
+/// The client accepts none of `offers`.
+pub(crate) fn preferred<'o>(headers: &HeaderMap, offers: &[&'o str]) -> Result<&'o str, Problem> {
+    let refuse = || Problem::refused(Refusal::NotAcceptable, format!("there is {}", offers.join(" or ")));
+    accepted(headers, offers).ok_or_else(refuse)
+}
 
 /// Writes events one after the other.
 struct Writer {
@@ -129,17 +141,13 @@ pub(crate) async fn answer(reading: Reading, form: Form) -> Result<Response, Pro
     let mut first = Vec::with_capacity(1 << 10);
     answer.writer.begin(&mut first, head);
     let first = answer.chunk(first).await?.unwrap_or_default();
-    let body = if answer.more {
-        let rest = stream::try_unfold(answer, |mut answer| async move {
+    let rest = answer.more.then(|| {
+        stream::try_unfold(answer, |mut answer| async move {
             let chunk = answer.chunk(Vec::with_capacity(BATCH_BYTES)).await?;
             Ok::<_, WireError>(chunk.map(|chunk| (chunk, answer)))
-        });
-        let first = stream::once(std::future::ready(Ok::<_, WireError>(first)));
-        Body::from_stream(futures_util::StreamExt::chain(first, rest))
-    } else {
-        Body::from(first)
-    };
-    let mut response = body.into_response();
+        })
+    });
+    let mut response = chunks(first, rest).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, form.content_type());
     headers.insert(HEAD, HeaderValue::from(head.unwrap_or(0)));
@@ -155,5 +163,5 @@ pub(crate) async fn newest(mut reading: Reading) -> Result<Response, Problem> {
         out.extend_from_slice(b"null");
     }
     out.push(b'}');
-    Ok(([(CONTENT_TYPE, "application/json")], out).into_response())
+    Ok(json(out))
 }

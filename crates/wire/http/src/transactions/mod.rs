@@ -4,28 +4,30 @@
 //! POST /v1/transactions            preconditions, operations ─▶ one commit ─▶ a result for each operation
 //! POST /v1/transactions/begin      ─▶ a token; then …/{transaction}/operations, …/{transaction}/commit, DELETE
 //! ```
-//! `requests` has the bodies, `results` the encoding of results and errors. [`ropewalk_transactions`] runs
-//! them.
+//! `requests` has the bodies, `results` the encoding of results and errors, `documents` transactions of one
+//! database of documents. [`ropewalk_transactions`] runs them.
 
-pub(crate) mod requests;
-pub(crate) mod results;
+mod documents;
+mod requests;
+mod results;
 
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ropewalk::Seq;
+use ropewalk_auth::{Caller, Needs};
 use ropewalk_transactions::{IdempotencyKey, Request, TransactionId, transact};
-use ropewalk_wire::{Bounds, Caller, Needs};
+use ropewalk_wire::Bounds;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use crate::App;
+use crate::app::App;
 use crate::events::IdempotencyHeader;
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::path::Named;
 use crate::kit::problem::{Problem, ProblemBody};
-use crate::routes::Route;
+use crate::route::Route;
 use requests::{BeginIn, OperationsIn, Parsed, Parser, TransactionIn};
 use results::{BegunOut, CommittedOut, Encoder, ResultsOut, TransactionOut};
 
@@ -34,6 +36,7 @@ const RIGHTS: &str = "rights of each operation, as if it came alone";
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![
+        documents::route(),
         Route::new(Needs::LOGIN.later(RIGHTS), routes!(run)),
         Route::new(Needs::LOGIN.later(RIGHTS), routes!(begin)),
         Route::new(Needs::LOGIN.later(RIGHTS), routes!(run_in)),

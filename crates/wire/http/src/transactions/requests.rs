@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use ropewalk::documents::lang::Options;
+use ropewalk::documents::lang::extjson::Form;
 use ropewalk::events::ReadOptions;
 use ropewalk::series::{Labels, SampleBatch};
 use ropewalk::{Isolation, Position, Query};
 use ropewalk_transactions::{
     Documents, DocumentsWork, EventsUnchanged, Modes, Operation, Samples, Statement,
 };
-use ropewalk_wire::extjson::{self, Form};
+use ropewalk_wire::extjson_parser;
 use ropewalk_wire::{Bounds, Service};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -475,7 +476,8 @@ impl Parser {
             works.push(DocumentsWork::Delete(delete.find(options)?));
         }
         if let Some(text) = operation.get {
-            let id = extjson::parse_value(text.get()).map_err(|error| Problem::from(error).within("get"))?;
+            let id = extjson_parser::parse_value(text.get())
+                .map_err(|error| Problem::from(error).within("get"))?;
             works.push(DocumentsWork::Get(id));
         }
         if let Some(Object(find)) = &operation.find {
@@ -519,7 +521,7 @@ impl SamplesIn {
         for (place, Object(SeriesIn { labels, samples })) in self.series.into_iter().enumerate() {
             let invalid = |why: String| Problem::invalid(format!("samples.series[{place}]: {why}"));
             let labels = Labels::new(&labels).map_err(|error| invalid(error.to_string()))?;
-            if labels.get("__name__").is_none() {
+            if labels.name().is_empty() {
                 return Err(invalid("the label __name__ is missing".to_owned()));
             }
             let mut series = batch.series(&labels);

@@ -4,12 +4,12 @@ use std::sync::Mutex;
 
 use axum::response::Response;
 use ropewalk::documents::lang::Value;
+use ropewalk::documents::lang::extjson::Form;
 use ropewalk::events::EventReader;
 use ropewalk::{Position, Seq};
 use ropewalk_transactions::{
     Answer, Appended, Cause, Done, Failure, IDLE_MAX, TransactionId, code_of, put_outcome,
 };
-use ropewalk_wire::extjson::Form;
 use ropewalk_wire::{Code, Service, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -246,7 +246,11 @@ pub(crate) fn problem(cause: Cause) -> Problem {
     match cause {
         Cause::Wire(error) => error.into(),
         Cause::Documents(error) => documents::refused(error),
-        Cause::Sql(error) => Problem::new(code_of(&error), error.message.clone()).of_statement(&error),
+        Cause::Sql(error) => {
+            let code = code_of(&error);
+            let constraint = error.about.and_then(|about| about.constraint);
+            Problem::new(code, error.message).of_statement(error.state.0, constraint, error.hint)
+        }
         Cause::Unexpected { what, found, expected } => {
             let what = format!("it is about {found} {what}, {expected} are expected");
             Problem::refused(Refusal::Precondition, what)

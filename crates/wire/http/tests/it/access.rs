@@ -1,8 +1,8 @@
-//! Authentication over HTTP. `ropewalk-wire` documents users and tokens; here is how HTTP carries them.
+//! Authentication over HTTP. `ropewalk-auth` documents users and tokens; here is how HTTP carries them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk_wire::{Caller, Right, Roles};
+use ropewalk_auth::{Caller, Right, Roles};
 use serde_json::json;
 
 use crate::client::{Reply, Server};

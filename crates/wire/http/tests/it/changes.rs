@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ropewalk_auth::{Caller, Right, Roles};
 use ropewalk_http::HttpSettings;
-use ropewalk_wire::{Caller, Limits, Right, Roles};
+use ropewalk_wire::Limits;
 use serde_json::{Value, json};
 
 use crate::client::Server;

@@ -1,6 +1,6 @@
 //! Documents in Extended JSON: by `_id`, by query, in transactions, and their change streams.
 
-use ropewalk_wire::{Caller, Right, Roles};
+use ropewalk_auth::{Caller, Right, Roles};
 use serde_json::{Value, json};
 
 use crate::client::{Reply, Server};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ropewalk_wire::{Caller, Right, Roles};
+use ropewalk_auth::{Caller, Right, Roles};
 use serde_json::{Value, json};
 
 use crate::client::{Reply, Server};

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ropewalk_auth::{Caller, Operation, Resource, Right, Roles};
 use ropewalk_http::HttpSettings;
-use ropewalk_wire::{Caller, Operation, Resource, Right, Roles, ServiceSettings};
+use ropewalk_wire::ServiceSettings;
 use serde_json::json;
 
 use crate::client::Server;

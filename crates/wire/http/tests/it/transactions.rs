@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ropewalk_auth::{Caller, Right, Roles};
 use ropewalk_http::HttpSettings;
-use ropewalk_wire::{Caller, Right, Roles, Service, ServiceSettings};
+use ropewalk_wire::{Service, ServiceSettings};
 use serde_json::{Value, json};
 
 use crate::client::{Reply, Server};

@@ -1,4 +1,4 @@
-//! Logins: `saslStart` and `saslContinue` around the exchange of `ropewalk_wire`.
+//! Logins: `saslStart` and `saslContinue` around the exchange of `ropewalk_auth`.
 //!
 //! Supported are SCRAM-SHA-256 and, for old clients, SCRAM-SHA-1. PLAIN would need the password itself, and
 //! MONGODB-X509 client certificates.
@@ -7,6 +7,7 @@ use crate::call::Call;
 use crate::call::client::Conversation;
 use crate::protocol::failure::{Code, Failure, Outcome};
 use ropewalk::documents::lang::{Doc, DocBuf, Value, Writer};
+use ropewalk_auth::AuthError;
 
 /// Supported mechanisms.
 pub(crate) const MECHANISMS: &[&str] = &["SCRAM-SHA-256", "SCRAM-SHA-1"];
@@ -86,8 +87,8 @@ pub(crate) fn sasl_continue(call: &mut Call<'_>) -> Outcome<Writer> {
     match conversation {
         Conversation::Proof(exchange, skip) => {
             let access = call.shared.service.access();
-            let (caller, verdict) = access.end_scram(*exchange, last).map_err(|error| match error.code {
-                ropewalk_wire::Code::ResourceExhausted => Failure::from(error),
+            let (caller, verdict) = access.end_scram(*exchange, last).map_err(|error| match error {
+                AuthError::Throttled { .. } => Failure::from(error),
                 // The client does not learn what was wrong.
                 _ => failed(),
             })?;

@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use ropewalk::documents::lang::{Value, Writer};
-use ropewalk_wire::{Code as WireCode, Right, Roles, WireError};
+use ropewalk_auth::{AuthError, Right, Roles};
 
 use crate::auth::login::MECHANISMS;
 use crate::call::Call;
@@ -90,12 +90,14 @@ fn check_kept(args: &Args<'_>) -> Outcome<()> {
 }
 
 /// An error about `user` in MongoDB's terms.
-fn told(call: &Call<'_>, user: &str, error: WireError) -> Failure {
+fn told(call: &Call<'_>, user: &str, error: AuthError) -> Failure {
     let named = format!("{user}@{}", call.database);
-    match error.code {
-        WireCode::AlreadyExists => Failure::new(Code::UserExists, format!("User \"{named}\" already exists")),
-        WireCode::NotFound => Failure::new(Code::UserNotFound, format!("User '{named}' not found")),
-        _ => error.into(),
+    match error {
+        AuthError::AlreadyExists(_) => {
+            Failure::new(Code::UserExists, format!("User \"{named}\" already exists"))
+        }
+        AuthError::NotFound(_) => Failure::new(Code::UserNotFound, format!("User '{named}' not found")),
+        other => other.into(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 
-use ropewalk_wire::{Caller, Credentials, ScramExchange};
+use ropewalk_auth::{Caller, Credentials, ScramExchange};
 
 use crate::protocol::compress::Compressor;
 use crate::protocol::failure::Outcome;

@@ -12,7 +12,7 @@ use ropewalk::documents::lang::{
     self, Budget, COMMAND_BYTES_MAX, LangError, Options, Patterns, Value, Writer,
 };
 use ropewalk::documents::{Caller as Asked, Collection, Documents, DocumentsError};
-use ropewalk_wire::{Caller, Right};
+use ropewalk_auth::{Caller, Right};
 
 use crate::call::client::{Client, Line};
 use crate::protocol::args::Args;
@@ -161,7 +161,7 @@ impl<'a> Call<'a> {
     }
 
     /// Checks whether the command may continue, regardless of its client; for code that outlives this borrow.
-    fn stop(&self) -> impl Fn() -> Result<(), LangError> + Send + Sync + 'static {
+    pub(crate) fn stop(&self) -> impl Fn() -> Result<(), LangError> + Send + Sync + 'static {
         let (deadline, stop) = (self.deadline, self.shared.service.stop().clone());
         let is_ended = self.running.watched();
         move || match reason_to_end(stop.stopping(), is_ended(), deadline) {
@@ -179,7 +179,7 @@ impl<'a> Call<'a> {
         if let Some(caller) = &mut self.caller
             && let Err(error) = self.shared.service.access().still(caller, &mut seen)
         {
-            return Err(Failure::new(Code::Unauthorized, error.message));
+            return Err(Failure::new(Code::Unauthorized, error.to_string()));
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use ropewalk::Isolation;
 use ropewalk::documents::{DocumentsTx, Retry};
+use ropewalk::{Isolation, Transaction};
 
 use crate::call::Call;
 use crate::protocol::failure::{Code, Failure, Outcome};
@@ -99,17 +99,45 @@ impl InTransaction<'_, '_> {
         writes: bool,
         work: impl FnOnce(&mut DocumentsTx<'_>) -> Outcome<R>,
     ) -> Outcome<R> {
+        self.within(|transaction, wrote| {
+            *wrote |= writes;
+            let mut documents = transaction.documents();
+            documents.act_for(self.call.asked());
+            documents.share(&self.call.shared.transactions)?;
+            let look = || self.call.may_go_on();
+            work(&mut documents.looking(&look))
+        })
+    }
+
+    /// The same for work on any model.
+    ///
+    /// Its writes count in the memory of open transactions.
+    ///
+    /// # Errors
+    /// As [`InTransaction::run`].
+    pub(crate) fn run_models<R>(&self, work: impl FnOnce(&mut Transaction) -> Outcome<R>) -> Outcome<R> {
+        self.within(|transaction, wrote| {
+            let mut documents = transaction.documents();
+            documents.share(&self.call.shared.transactions)?;
+            // An earlier command of the transaction may have bypassed the validators.
+            documents.validate(true);
+            let before = transaction.write_bytes();
+            let result = work(transaction)?;
+            let bytes = transaction.write_bytes().saturating_sub(before);
+            *wrote |= bytes > 0;
+            transaction.documents().charge(bytes)?;
+            Ok(result)
+        })
+    }
+
+    /// Runs `work` with the transaction and its flag of writes; any failure ends the transaction.
+    fn within<R>(&self, work: impl FnOnce(&mut Transaction, &mut bool) -> Outcome<R>) -> Outcome<R> {
         let mut state = self.state();
         let number = state.number;
         let Phase::Open { transaction, wrote, .. } = &mut state.phase else {
             return Err(no_transaction(number));
         };
-        *wrote |= writes;
-        let mut documents = transaction.documents();
-        documents.act_for(self.call.asked());
-        documents.share(&self.call.shared.transactions)?;
-        let look = || self.call.may_go_on();
-        let result = work(&mut documents.looking(&look));
+        let result = work(transaction, wrote);
         if result.is_err() {
             state.phase = Phase::Aborted;
         }

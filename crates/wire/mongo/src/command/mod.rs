@@ -6,7 +6,8 @@ pub(crate) mod table;
 use std::sync::atomic::Ordering;
 
 use ropewalk::documents::lang::{DocBuf, Value, Writer};
-use ropewalk_wire::{Caller, Code as WireCode, blocking};
+use ropewalk_auth::Caller;
+use ropewalk_wire::{Code as WireCode, blocking};
 
 use crate::auth::users;
 use crate::call::Call;
@@ -14,6 +15,7 @@ use crate::call::client::{Client, Line};
 use crate::call::concerns::unsatisfied;
 use crate::command::table::{API_VERSION_1, Command, Run, SNAPSHOT_READS, TAKES_SEQUENCES};
 use crate::crud::{change_streams, read, write};
+use crate::models::change;
 use crate::protocol::failure::{
     self, Code, Failure, NOT_RESUMABLE, Outcome, RESUMABLE, RETRYABLE, TRANSIENT, is_retriable, is_transient,
     shutting_down,
@@ -121,6 +123,7 @@ fn wire_code(failure: &Failure) -> WireCode {
         50 => WireCode::Timeout,
         91 | 11_600 => WireCode::Stopping,
         112 | 251 => WireCode::KeyConflict,
+        940_001 => WireCode::ConditionFailed,
         146 | 365 => WireCode::ResourceExhausted,
         257 | 10_334 => WireCode::TooLarge,
         1 => WireCode::Internal,
@@ -198,6 +201,10 @@ async fn checked(
         Run::Change(prepare) => {
             let change = in_budget(&mut call, prepare)?;
             write::commit(&call, change).await
+        }
+        Run::Models(prepare) => {
+            let change = in_budget(&mut call, prepare)?;
+            change::commit(&call, change).await
         }
         Run::Commit => transaction::commit(&call).await,
         Run::GetMore => change_streams::get_more(&mut call).await,

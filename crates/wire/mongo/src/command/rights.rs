@@ -2,7 +2,7 @@
 //!
 //! Rights that depend on fields are checked where the fields are parsed.
 
-use ropewalk_wire::{Needs, Operation, Resource};
+use ropewalk_auth::{Needs, Operation, Resource};
 
 use crate::call::Call;
 use crate::command::table::COMMANDS;
@@ -36,6 +36,8 @@ fn needs(command: &str) -> Option<Needs> {
         "find" | "count" | "distinct" | "explain" | "listIndexes" | "listCollections" => READ,
         "validate" | "collStats" | "dbStats" | "dbstats" => READ,
         "insert" | "create" | "createIndexes" | "dropIndexes" | "deleteIndexes" => APPEND,
+        "ropewalkAppend" | "ropewalkSamples" => Needs::append(Resource::Message),
+        "ropewalkSql" => Needs::LOGIN.later("rights of each statement, see PostgreSQL"),
         "update" | "delete" | "findAndModify" | "findandmodify" => READ_AND_APPEND,
         "drop" | "dropDatabase" | "convertToCapped" | "collMod" => ADMIN,
         "renameCollection" => Needs::admin(Resource::Message).later("`admin` on both databases"),

@@ -6,6 +6,8 @@ use crate::auth::{login, users};
 use crate::call::Call;
 use crate::crud::write::Change;
 use crate::crud::{definitions, read, write};
+use crate::models::change::Change as ModelChange;
+use crate::models::{events, samples, sql};
 use crate::protocol::failure::Outcome;
 use crate::server::{current_ops, fail_points, hello, status};
 use crate::session::{sessions, transaction};
@@ -21,6 +23,8 @@ pub(crate) enum Run {
     Write(fn(&mut Call<'_>) -> Outcome<Writer>),
     /// Changes documents, and awaits durability.
     Change(for<'a> fn(&mut Call<'a>) -> Outcome<Change<'a>>),
+    /// Writes events, rows or samples, and awaits durability.
+    Models(for<'a> fn(&mut Call<'a>) -> Outcome<ModelChange<'a>>),
     /// The end of a transaction, which awaits durability.
     Commit,
     /// The next batch of a cursor, which may have to be awaited.
@@ -96,6 +100,9 @@ pub(crate) static COMMANDS: &[Command] = &[
     inside("delete", Run::Change(write::delete), "removes documents"),
     inside("findAndModify", Run::Change(write::find_and_modify), "changes and returns a document"),
     inside("findandmodify", Run::Change(write::find_and_modify), "changes and returns a document"),
+    inside("ropewalkAppend", Run::Models(events::append), "appends events"),
+    inside("ropewalkSql", Run::Models(sql::run), "runs an SQL statement"),
+    inside("ropewalkSamples", Run::Models(samples::append), "appends samples"),
     inside("find", Run::Read(read::find), "shows documents"),
     inside("getMore", Run::GetMore, "returns the next batch of a cursor"),
     inside("killCursors", Run::Quick(read::kill_cursors), "closes cursors"),

@@ -5,7 +5,7 @@ use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
 use ropewalk::documents::{
     Capped, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
-use ropewalk_wire::Right;
+use ropewalk_auth::Right;
 
 use crate::call::Call;
 use crate::crud::read::{FIRST_BATCH, first_batch};

@@ -7,7 +7,7 @@ use ropewalk::documents::lang::{
 };
 use ropewalk::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint, Look};
 use ropewalk::{Seq, Snapshot};
-use ropewalk_wire::Right;
+use ropewalk_auth::Right;
 
 use crate::call::Call;
 use crate::crud::write::{self, hint, int, sort, validates};

@@ -13,7 +13,8 @@ use ropewalk::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Up
 use ropewalk::documents::{
     Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
 };
-use ropewalk_wire::{Right, blocking, committed};
+use ropewalk_auth::Right;
+use ropewalk_wire::{blocking, committed};
 
 use crate::call::Call;
 use crate::protocol::args::Args;
@@ -75,7 +76,7 @@ pub(crate) fn int(number: i64) -> Value<'static> {
 }
 
 /// A stored reply, to be completed.
-fn written(answer: &DocBuf) -> Writer {
+pub(crate) fn written(answer: &DocBuf) -> Writer {
     let mut out = Writer::new();
     answer.doc().iter().for_each(|(name, value)| out.put(name, value));
     out
@@ -242,7 +243,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
 }
 
 /// Runs short work at once, long work as blocking work with a permit.
-async fn in_turn<R>(call: &Call<'_>, long: bool, work: impl FnOnce() -> R) -> R {
+pub(crate) async fn in_turn<R>(call: &Call<'_>, long: bool, work: impl FnOnce() -> R) -> R {
     if !long {
         return work();
     }

@@ -174,6 +174,27 @@ impl<'a> Args<'a> {
         self.typed(field, "array", Value::as_array)
     }
 
+    fn elements<T>(
+        &self,
+        field: &str,
+        expected: &str,
+        convert: impl Fn(Value<'a>) -> Option<T>,
+    ) -> Outcome<Vec<T>> {
+        let Some(array) = self.array(field)? else { return Ok(Vec::new()) };
+        let convert = |value| convert(value).ok_or_else(|| self.mistyped(field, value, expected));
+        array.values().map(convert).collect()
+    }
+
+    /// An array of documents; empty when it is absent.
+    pub(crate) fn documents(&self, field: &str) -> Outcome<Vec<Doc<'a>>> {
+        self.elements(field, "object", Value::as_document)
+    }
+
+    /// An array of strings; empty when it is absent.
+    pub(crate) fn texts(&self, field: &str) -> Outcome<Vec<&'a str>> {
+        self.elements(field, "string", Value::as_str)
+    }
+
     /// A boolean; numbers are converted as in MongoDB.
     pub(crate) fn flag(&self, field: &str) -> Outcome<Option<bool>> {
         self.typed(field, "bool", |value| match value {

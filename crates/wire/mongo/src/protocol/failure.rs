@@ -14,7 +14,9 @@ use std::fmt;
 use ropewalk::documents::DocumentsError;
 use ropewalk::documents::lang::{DocBuf, LangError, Value, Writer};
 use ropewalk::engine::EngineError;
+use ropewalk::events::EventsError;
 use ropewalk::{Class, Error};
+use ropewalk_auth::AuthError;
 use ropewalk_wire::{Code as WireCode, WireError};
 
 macro_rules! codes {
@@ -49,7 +51,7 @@ codes! {
     TransactionCommitted = 256, TransactionTooLarge = 257, InvalidResumeToken = 260, TooManyLogicalSessions = 261,
     OperationNotSupportedInTransaction = 263, ChangeStreamFatalError = 280, APIVersionError = 322,
     APIStrictError = 323, MechanismUnavailable = 334, TemporarilyUnavailable = 365, SearchNotSupported = 31_082, MissingField = 40_414, UnknownField = 40_415,
-    ForeignSession = 50_738, ForeignTransaction = 50_740, UserExists = 51_003, Interrupted = 11_601, InvalidOpId = 26_823, DuplicateSequence = 40_431, OutOfBounds = 51_024,
+    ForeignSession = 50_738, AppendConditionFailed = 940_001, ForeignTransaction = 50_740, UserExists = 51_003, Interrupted = 11_601, InvalidOpId = 26_823, DuplicateSequence = 40_431, OutOfBounds = 51_024,
 }
 
 /// Run the entire transaction again.
@@ -148,7 +150,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// Labels: what drivers may do about it.
     pub(crate) labels: Vec<Cow<'static, str>>,
-    /// `keyPattern` and `keyValue` of a duplicate key.
+    /// Further fields, such as `keyPattern` and `keyValue` of a duplicate key.
     pub(crate) detail: Option<Box<DocBuf>>,
 }
 
@@ -186,6 +188,30 @@ impl Failure {
             self.labels.push(label.into());
         }
         self
+    }
+
+    /// Adds further fields.
+    #[must_use]
+    pub(crate) fn detailed(self, fields: Writer) -> Self {
+        Self { detail: Some(Box::new(fields.finish())), ..self }
+    }
+
+    /// The failure of an append whose condition an event matches; `None` for other errors.
+    fn of_condition(error: &EventsError) -> Option<Self> {
+        let (condition, item, position) = match error {
+            EventsError::AppendConditionFailed { condition, item, position, .. } => {
+                (condition, item, Some(position))
+            }
+            EventsError::OwnEventMatches { condition, item, .. } => (condition, item, None),
+            _ => return None,
+        };
+        let mut fields = Writer::new();
+        fields.open_document("errInfo");
+        fields.put("condition", Value::Int64(*condition as i64));
+        fields.put("item", item.map_or(Value::Null, |item| Value::Int64(item as i64)));
+        fields.put("position", position.map_or(Value::Null, |position| Value::Int64(position.0 as i64)));
+        fields.close();
+        Some(Self::new(Code::AppendConditionFailed, error.to_string()).detailed(fields))
     }
 
     /// An internal failure: the client gets only its kind, the log all of it.
@@ -265,6 +291,11 @@ impl From<Error> for Failure {
         if let Error::Documents(error) = error {
             return error.into();
         }
+        if let Error::Events(error) = &error
+            && let Some(failure) = Self::of_condition(error)
+        {
+            return failure;
+        }
         if let Error::Engine(EngineError::TooLarge { .. }) = &error {
             return Self::new(Code::TransactionTooLarge, error.to_string());
         }
@@ -291,6 +322,12 @@ impl From<WireError> for Failure {
             _ => Code::InternalError,
         };
         Self::new(code, error.message)
+    }
+}
+
+impl From<AuthError> for Failure {
+    fn from(error: AuthError) -> Self {
+        WireError::from(error).into()
     }
 }
 

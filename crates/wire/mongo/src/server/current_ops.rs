@@ -1,7 +1,7 @@
 //! Commands on running operations: `currentOp`, `$currentOp`, `killOp`.
 
 use ropewalk::documents::lang::{Doc, DocBuf, Filter, Value, Writer};
-use ropewalk_wire::Right;
+use ropewalk_auth::Right;
 
 use crate::call::Call;
 use crate::protocol::args::Args;

@@ -1,7 +1,7 @@
 //! `configureFailPoint`, which only servers for tests offer.
 
 use ropewalk::documents::lang::Writer;
-use ropewalk_wire::Right;
+use ropewalk_auth::Right;
 
 use crate::call::Call;
 use crate::protocol::failure::{Code, Failure, Outcome};

@@ -1,7 +1,7 @@
 //! Commands that describe the server itself.
 
 use ropewalk::documents::lang::{DOCUMENT_BYTES_MAX, Value, Writer};
-use ropewalk_wire::Right;
+use ropewalk_auth::Right;
 
 use crate::auth::login::MECHANISMS;
 use crate::call::Call;

@@ -1,7 +1,7 @@
 //! Commands of sessions: started, refreshed, ended, killed.
 
 use ropewalk::documents::lang::{Value, Writer};
-use ropewalk_wire::Right;
+use ropewalk_auth::Right;
 
 use crate::call::Call;
 use crate::protocol::failure::{Code, Failure, Outcome};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ropewalk::documents::Retry;
 use ropewalk::documents::lang::{Doc, Writer};
-use ropewalk::{Durability, Transaction};
+use ropewalk::{Class, Durability, Error, Transaction};
 use ropewalk_wire::{blocking, committed};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
@@ -96,6 +96,20 @@ fn next_step(session: &Mutex<State>, number: i64) -> Outcome<Step> {
     Ok(Step::Commit(transaction, wrote, settled))
 }
 
+/// The failure of a commit, with the label that says what drivers may do.
+fn not_committed(error: Error) -> Failure {
+    let class = error.class();
+    let failure = Failure::from(error);
+    match class {
+        // The condition fails again, unless the client reads and decides again.
+        _ if failure.code == Code::AppendConditionFailed.number() => failure,
+        Class::Conflict => failure.label(TRANSIENT),
+        Class::Invalid | Class::NotFound | Class::Refused => failure,
+        // It may be in the log, or not.
+        _ => unknown_result(failure),
+    }
+}
+
 /// Commits, and records the outcome in the session.
 async fn settle(
     session: Arc<Mutex<State>>,
@@ -114,11 +128,7 @@ async fn settle(
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
-            committed.map_err(|error| match error.is_conflict() {
-                true => Failure::from(error).label(TRANSIENT),
-                // It may be in the log, or not.
-                false => unknown_result(error.into()),
-            })
+            committed.map_err(not_committed)
         }
     };
     let mut state = sessions::lock(&session);

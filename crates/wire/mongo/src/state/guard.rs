@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use ropewalk::documents::{Collection, Definition, Documents, Target};
-use ropewalk_wire::{Caller, Right};
+use ropewalk_auth::{Caller, Right};
 
 use crate::protocol::failure::{Code, Failure, Outcome};
 

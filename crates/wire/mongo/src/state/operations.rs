@@ -251,6 +251,8 @@ impl Noted {
         let command = self.command();
         let database = command.get("$db").and_then(Value::as_str).unwrap_or_default();
         let collection = match command.first() {
+            // The text of a statement is not the name of a collection.
+            Some(("ropewalkSql", _)) => None,
             Some(("getMore", _)) => command.get("collection").and_then(Value::as_str),
             Some((_, Value::String(name))) => Some(name),
             Some(("aggregate", _)) => Some("$cmd.aggregate"),

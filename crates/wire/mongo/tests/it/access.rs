@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use ropewalk::Durability;
 use ropewalk::documents::CollectionOptions;
 use ropewalk::documents::lang::DocBuf;
-use ropewalk_wire::{Caller, Right, Roles};
+use ropewalk_auth::{Caller, Right, Roles};
 use sha2::{Digest as _, Sha256};
 
 use crate::client::{Client, Server};
@@ -290,7 +290,7 @@ async fn users_are_made_changed_and_dropped() {
     // The last administrator cannot be removed.
     let demoted = doc! { "updateUser": "ann", "pwd": "new", "roles": ["read"] };
     root.refused(demoted.clone()).await;
-    let all = ropewalk_wire::Roles::from([("*".to_owned(), [ropewalk_wire::Right::Admin].into())]);
+    let all = ropewalk_auth::Roles::from([("*".to_owned(), [ropewalk_auth::Right::Admin].into())]);
     server.service.access().create_token(&Caller::everybody(), "ci", all, None).await.unwrap();
     root.ok(demoted).await;
     // A new password invalidates the login of open connections.

@@ -152,7 +152,7 @@ async fn c2_message_before_login_is_small_and_silence_ends() {
     let server = Server::new();
     let access = server.service.access();
     access
-        .create_user(&ropewalk_wire::Caller::everybody(), "ann", "secret", ropewalk_wire::Roles::new())
+        .create_user(&ropewalk_auth::Caller::everybody(), "ann", "secret", ropewalk_auth::Roles::new())
         .await
         .unwrap();
     let mut client = server.connect();

@@ -11,6 +11,7 @@ mod handshake;
 mod hostile;
 #[path = "../../../core/tests/matrix/mod.rs"]
 mod matrix;
+mod models;
 mod operations;
 mod rights;
 mod rules;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bson::{Document, doc};
-use ropewalk_wire::{Caller, Needs, Resource, Right, Roles};
+use ropewalk_auth::{Caller, Needs, Resource, Right, Roles};
 
 use crate::access::{login, login_as};
 use crate::client::Server;
@@ -54,6 +54,12 @@ fn rights_of_commands() -> Vec<(Needs, Document)> {
         (READ_AND_APPEND, doc! { "delete": "c", "deletes": [{ "q": { "_id": 1 }, "limit": 0 }] }),
         (READ_AND_APPEND, doc! { "findAndModify": "c", "query": { "_id": 1 }, "remove": true }),
         (READ_AND_APPEND, doc! { "findandmodify": "c", "query": { "_id": 1 }, "remove": true }),
+        (APPEND, doc! { "ropewalkAppend": STORE, "events": [{ "type": "Sold" }] }),
+        (
+            APPEND,
+            doc! { "ropewalkSamples": STORE, "series": [{ "labels": { "__name__": "m" }, "samples": [[1, 1]] }] },
+        ),
+        (READ_EVERYWHERE, doc! { "ropewalkSql": "SELECT count(*) FROM events" }),
         (READ, doc! { "find": "c" }),
         (Needs::LOGIN, doc! { "getMore": 1_i64, "collection": "c" }),
         (Needs::LOGIN, doc! { "killCursors": "c", "cursors": [] }),

@@ -6,7 +6,7 @@ use bson::{Document, doc};
 use ropewalk::Durability;
 use ropewalk::documents::CollectionOptions;
 use ropewalk::documents::lang::DocBuf;
-use ropewalk_wire::{Caller, Right, Roles};
+use ropewalk_auth::{Caller, Right, Roles};
 
 use crate::access::login;
 use crate::client::{Client, Server, batch, cursor_id};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bson::{Bson, Document, Regex, doc};
+use ropewalk_auth::{Caller, Roles};
 use ropewalk_mongo::{Mongo, MongoSettings};
-use ropewalk_wire::{Caller, Roles};
 
 use crate::access::login;
 use crate::client::Server;

@@ -9,7 +9,7 @@ use ropewalk::{Database, Error};
 use crate::client::{Client, Server, batch, cursor_id, lsid};
 
 /// A command as part of a transaction.
-fn part(mut command: Document, session: u8, number: i64, first: bool) -> Document {
+pub(crate) fn part(mut command: Document, session: u8, number: i64, first: bool) -> Document {
     command.extend(doc! { "lsid": lsid(session), "txnNumber": number, "autocommit": false });
     if first {
         command.insert("startTransaction", true);
@@ -17,7 +17,8 @@ fn part(mut command: Document, session: u8, number: i64, first: bool) -> Documen
     command
 }
 
-fn end(command: &str, session: u8, number: i64) -> Document {
+/// The end of a transaction.
+pub(crate) fn end(command: &str, session: u8, number: i64) -> Document {
     part(doc! { command: 1, "$db": "admin" }, session, number, false)
 }
 

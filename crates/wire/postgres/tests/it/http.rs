@@ -6,8 +6,9 @@ use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use ropewalk::Database;
+use ropewalk_auth::{Caller, Credentials, Right, Roles};
 use ropewalk_postgres::PostgresSettings;
-use ropewalk_wire::{Caller, Credentials, Limits, Right, Roles, ServiceSettings};
+use ropewalk_wire::{Limits, ServiceSettings};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 

@@ -3,8 +3,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use ropewalk_auth::{Caller, Right, Roles};
 use ropewalk_postgres::PostgresSettings;
-use ropewalk_wire::{Caller, Right, Roles};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

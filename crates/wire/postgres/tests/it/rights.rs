@@ -1,8 +1,8 @@
 //! A statement of every kind, by every caller of the matrix. `ropewalk_sql` has a test of many statements of
 //! each kind.
 
+use ropewalk_auth::{Needs, Operation, Resource};
 use ropewalk_sql::StatementKind;
-use ropewalk_wire::{Needs, Operation, Resource};
 
 use crate::client::{Client, Server, framed, texts};
 use crate::matrix::{self, Matrix, MatrixCaller, PASSWORD};
@@ -62,6 +62,8 @@ fn statement(kind: StatementKind) -> &'static str {
         K::Comment => "COMMENT ON TABLE t IS 'x'",
         K::Drop => "DROP TABLE missing",
         K::Truncate => "TRUNCATE t",
+        K::CreateProjection => "CREATE PROJECTION p FROM EVENTS s INTO t ON 'A' DO (DELETE FROM t)",
+        K::AlterProjection => "ALTER PROJECTION missing PAUSE",
     }
 }
 

@@ -11,18 +11,19 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use ropewalk::promql::{Labels, Share, is_stale};
-use ropewalk::series::Samples;
+use ropewalk::promql::Share;
+use ropewalk::series::{Labels, Samples, is_stale};
 use ropewalk_monitoring::notation::put_float;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::labels::METRIC_NAME;
 use crate::query::names::selectors;
 use crate::request::params::Params;
 use crate::request::response::ApiError;
+use crate::request::time::now_ms;
 
 pub(crate) async fn federate(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
-    let now_ms = crate::now_ms();
+    let now_ms = now_ms();
     let lookback = i64::try_from(app.settings.lookback.as_millis()).unwrap_or(i64::MAX);
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let mut external = app.monitoring.config().external_labels.clone();
@@ -43,8 +44,7 @@ pub(crate) async fn federate(State(app): State<App>, params: Params) -> Result<R
                 if is_stale(value) || samples.histograms.last().is_some_and(Option::is_some) {
                     continue;
                 }
-                let labels = selection.with_labels(|labels| Labels::from_sorted(labels.iter()));
-                let Some(labels) = labels else { continue };
+                let Some(labels) = selection.labels() else { continue };
                 // The row, and its line of text.
                 share.grow(2 * labels.bytes() + size_of::<(Labels, i64, f64)>())?;
                 rows.push((labels, time_ms, value));

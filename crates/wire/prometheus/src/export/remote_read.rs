@@ -17,16 +17,15 @@ use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::response::Response;
 use ropewalk::hooks::put_varint;
-use ropewalk::promql::{self, Share};
-use ropewalk::series::{Histogram, Labels, Matcher, ResetHint, Samples, SeriesAt};
+use ropewalk::promql::Share;
+use ropewalk::series::{Histogram, Labels, MatchOp, Matcher, Samples, SeriesAt};
 
-use crate::App;
+use crate::app::App;
 use crate::export::xor;
 use crate::ingest::protobuf::{Fields, Malformed, put_bytes, put_double, put_integer, put_signed};
 use crate::query::names;
 use crate::request::body;
-use crate::request::body::Encoding;
-use crate::request::response::{ApiError, Kind};
+use crate::request::response::{ApiError, Kind, Plain};
 
 /// Samples of a chunk, as in Prometheus.
 const CHUNK_SAMPLES: usize = 120;
@@ -86,30 +85,24 @@ fn query(mut fields: Fields<'_>, patterns: &mut usize) -> Result<Query, ApiError
             2 => query.end_ms = value.i64().map_err(malformed)?,
             3 => {
                 let mut fields = value.message().map_err(malformed)?;
-                let (mut op, mut name, mut text) = (promql::MatchOp::Equal, "", "");
+                let (mut op, mut name, mut text) = (MatchOp::Equal, "", "");
                 while let Some((number, value)) = fields.next().map_err(malformed)? {
                     match number {
                         1 => {
-                            op = match value.u64().map_err(malformed)? {
-                                0 => promql::MatchOp::Equal,
-                                1 => promql::MatchOp::NotEqual,
-                                2 => promql::MatchOp::Regex,
-                                3 => promql::MatchOp::NotRegex,
-                                other => {
-                                    return Err(ApiError::bad(format!("there is no matcher type {other}")));
-                                }
-                            }
+                            let number = value.u64().map_err(malformed)?;
+                            let unknown = || ApiError::bad(format!("there is no matcher type {number}"));
+                            op = MatchOp::from_number(number).ok_or_else(unknown)?;
                         }
                         2 => name = value.text().map_err(malformed)?,
                         3 => text = value.text().map_err(malformed)?,
                         _ => {}
                     }
                 }
-                let matcher = promql::Matcher::new(op, name, text);
+                let matcher = Matcher::new(name, op, text);
                 let matcher = matcher.map_err(|error| ApiError::bad(error.to_string()))?;
                 *patterns += matcher.pattern_bytes();
                 names::check_pattern_bytes(*patterns)?;
-                query.matchers.extend(names::matchers(&[matcher])?);
+                query.matchers.push(matcher);
             }
             _ => {}
         }
@@ -154,7 +147,7 @@ fn find(
         share.grow(2 * message.capacity())?;
         found.series.extend(selection.labels().map(|labels| (labels, message)));
     }
-    found.series.sort_by(|a, b| a.0.iter().cmp(b.0.iter()));
+    found.series.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(found)
 }
 
@@ -227,13 +220,7 @@ fn put_histogram(out: &mut Vec<u8>, histogram: &Histogram, time_ms: i64) {
             put_bytes(out, counts, &packed);
         }
     }
-    let hint = match histogram.hint {
-        ResetHint::Unknown => 0,
-        ResetHint::Reset => 1,
-        ResetHint::NotReset => 2,
-        ResetHint::Gauge => 3,
-    };
-    put_integer(out, 14, hint);
+    put_integer(out, 14, histogram.hint as u64);
     put_integer(out, 15, time_ms as u64);
     if !histogram.custom.is_empty() {
         let packed: Vec<u8> =
@@ -287,30 +274,19 @@ fn frames(found: Vec<Found>) -> Vec<Bytes> {
     frames
 }
 
-/// `POST /api/v1/read`.
-pub(crate) async fn read(State(app): State<App>, request: Request) -> Response {
-    match answer(&app, request).await {
-        Ok(response) => response,
-        Err(error) => error.into_text(),
-    }
-}
-
 enum Sent {
     Samples(Vec<u8>),
     Chunks(Vec<Bytes>),
 }
 
-async fn answer(app: &App, request: Request) -> Result<Response, ApiError> {
-    if !matches!(Encoding::of(request.headers()), Some(Encoding::Snappy | Encoding::Identity)) {
-        return Err(ApiError::new(Kind::MediaType, "Content-Encoding has to be snappy"));
-    }
-    let body = body::read(app, request).await?;
-    let bytes_max = app.service.limits().request_bytes;
+/// `POST /api/v1/read`.
+pub(crate) async fn read(State(app): State<App>, request: Request) -> Result<Response, Plain> {
+    let body = body::snappy(&app.service, request).await?;
     let samples_max = app.settings.query_samples;
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let mut share = Share::new(Some(app.memory.clone()));
     let work = move || {
-        let (queries, forms) = decode(&body::inflate(Encoding::Snappy, &body, bytes_max)?)?;
+        let (queries, forms) = decode(&body.inflate()?)?;
         let at = snapshot.series(&store);
         for form in forms {
             let mut left = samples_max;

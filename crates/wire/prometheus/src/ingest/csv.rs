@@ -16,14 +16,16 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use ropewalk::series::SampleBatch;
+use ropewalk_auth::Caller;
+use ropewalk_http_kit::params::pairs;
 use ropewalk_monitoring::notation::parse_float;
-use ropewalk_wire::Caller;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::exposition::extra_label;
 use crate::ingest::labels::{LabelSet, METRIC_NAME, Rejected};
 use crate::ingest::{self, Read};
 use crate::request::response::{ApiError, Plain};
+use crate::request::time::now_ms;
 
 /// The content of a column.
 #[derive(Debug, PartialEq)]
@@ -189,8 +191,8 @@ pub(crate) async fn import(
     request: Request,
 ) -> Result<StatusCode, Plain> {
     let (mut format, mut extra) = (None, Vec::new());
-    for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
-        match &*name {
+    for (name, value) in pairs(request.uri().query())? {
+        match name.as_str() {
             "format" => {
                 let parsed = Format::parse(&value).map_err(|why| ApiError::parameter("format", why))?;
                 format = Some(parsed);
@@ -200,7 +202,7 @@ pub(crate) async fn import(
         }
     }
     let format = format.ok_or_else(|| ApiError::parameter("format", "the columns have to be named"))?;
-    let now_ms = crate::now_ms();
+    let now_ms = now_ms();
     let read = move |text: &str| {
         let batch = format.read(text, &extra, now_ms).map_err(ApiError::bad)?;
         Ok(Read { batch, ..Read::default() })

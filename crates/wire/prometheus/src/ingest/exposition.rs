@@ -9,13 +9,15 @@ use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use ropewalk::series::SampleBatch;
+use ropewalk_auth::Caller;
+use ropewalk_http_kit::params::pairs;
 use ropewalk_monitoring::exposition::{Format, Item, SampleLine, parse_lines};
-use ropewalk_wire::Caller;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::labels::{LabelSet, Rejected};
 use crate::ingest::{self, Read};
 use crate::request::response::{ApiError, Plain};
+use crate::request::time::now_ms;
 
 fn format(headers: &HeaderMap) -> Format {
     Format::of(headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default())
@@ -78,9 +80,9 @@ pub(crate) async fn import(
     request: Request,
 ) -> Result<StatusCode, Plain> {
     let format = format(request.headers());
-    let (mut extra, mut now_ms) = (Vec::new(), crate::now_ms());
-    for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
-        match &*name {
+    let (mut extra, mut now_ms) = (Vec::new(), now_ms());
+    for (name, value) in pairs(request.uri().query())? {
+        match name.as_str() {
             "extra_label" => extra.push(extra_label(&value)?),
             "timestamp" => {
                 now_ms =

@@ -12,12 +12,14 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use ropewalk::series::SampleBatch;
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
+use ropewalk_http_kit::params::pairs;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::labels::{LabelSet, METRIC_NAME, Rejected};
 use crate::ingest::{self, Read};
 use crate::request::response::ApiError;
+use crate::request::time::now_ms;
 
 /// `POST /write`, `POST /api/v2/write`.
 pub(crate) async fn write(
@@ -25,7 +27,7 @@ pub(crate) async fn write(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<StatusCode, ApiError> {
-    let context = context(request.uri().query().unwrap_or_default())?;
+    let context = context(request.uri().query())?;
     ingest::import(&app, &caller, request, move |text| Ok(decode(text, &context))).await
 }
 
@@ -37,12 +39,12 @@ struct Context {
     now_ms: i64,
 }
 
-fn context(query: &str) -> Result<Context, ApiError> {
-    let mut context = Context { nanos: 1, database: String::new(), now_ms: crate::now_ms() };
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        match &*name {
+fn context(query: Option<&str>) -> Result<Context, ApiError> {
+    let mut context = Context { nanos: 1, database: String::new(), now_ms: now_ms() };
+    for (name, value) in pairs(query)? {
+        match name.as_str() {
             "precision" => {
-                context.nanos = match &*value {
+                context.nanos = match value.as_str() {
                     "" | "n" | "ns" => 1,
                     "u" | "us" | "µ" => 1_000,
                     "ms" => 1_000_000,
@@ -57,7 +59,7 @@ fn context(query: &str) -> Result<Context, ApiError> {
                     }
                 }
             }
-            "db" => context.database = value.into_owned(),
+            "db" => context.database = value,
             // Bucket, retention and organization are the server's; credentials are in the header.
             _ => {}
         }

@@ -13,11 +13,12 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use ropewalk::series::SampleBatch;
+use ropewalk_auth::Caller;
+use ropewalk_http_kit::params::pairs;
 use ropewalk_monitoring::notation::parse_float;
-use ropewalk_wire::Caller;
 use serde::Deserialize;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::exposition::extra_label;
 use crate::ingest::labels::{LabelSet, Rejected};
 use crate::ingest::{self, Read};
@@ -86,8 +87,8 @@ pub(crate) async fn import(
     request: Request,
 ) -> Result<StatusCode, Plain> {
     let mut extra = Vec::new();
-    for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
-        match &*name {
+    for (name, value) in pairs(request.uri().query())? {
+        match name.as_str() {
             "extra_label" => extra.push(extra_label(&value)?),
             other => return Err(ApiError::parameter(other, "there is extra_label").into()),
         }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use ropewalk::series::{HELP_BYTES_MAX, Metadata, MetricType, UNIT_BYTES_MAX};
 use ropewalk_wire::WireError;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::Refused;
 use crate::request::response::ApiError;
 

@@ -16,12 +16,12 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use ropewalk::Durability;
 use ropewalk::series::{SampleBatch, SeriesError};
-use ropewalk_wire::{Caller, WireError};
+use ropewalk_auth::Caller;
+use ropewalk_wire::WireError;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::metadata::Descriptions;
 use crate::request::body;
-use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
 
 /// The rejected part of a request whose rest was taken.
@@ -75,12 +75,10 @@ pub(crate) async fn import(
     request: Request,
     read: impl FnOnce(&str) -> Result<Read, ApiError> + Send + 'static,
 ) -> Result<StatusCode, ApiError> {
-    let encoding = Encoding::of_text(request.headers())?;
-    let body = body::read(app, request).await?;
-    let bytes_max = app.service.limits().request_bytes;
+    let body = body::text(&app.service, request).await?;
     let work = move || {
-        let inflated = body::inflate(encoding, &body, bytes_max)?;
-        read(std::str::from_utf8(&inflated).map_err(|_| ApiError::bad("the body is not UTF-8"))?)
+        let body = body.inflate()?;
+        read(std::str::from_utf8(&body).map_err(|_| ApiError::bad("the body is not UTF-8"))?)
     };
     let read = app.off_thread(work).await??;
     store_pushed(app, caller, read).await?.into_error().map_or(Ok(StatusCode::NO_CONTENT), Err)

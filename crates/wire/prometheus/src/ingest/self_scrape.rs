@@ -6,9 +6,10 @@ use std::time::Duration;
 use ropewalk_monitoring::exposition::Format;
 use tokio::time::MissedTickBehavior;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest;
 use crate::ingest::exposition;
+use crate::request::time::now_ms;
 
 /// Appends the server's metrics every `interval`, until the server stops.
 pub(crate) async fn scrape_self(app: App, interval: Duration, instance: String) {
@@ -28,6 +29,6 @@ pub(crate) async fn scrape_self(app: App, interval: Duration, instance: String) 
 
 async fn once(app: &App, extra: &[(String, String)]) -> Result<(), String> {
     let text = app.service.metrics().render(app.service.database());
-    let read = exposition::read(&text, Format::Text, extra, crate::now_ms())?;
+    let read = exposition::read(&text, Format::Text, extra, now_ms())?;
     ingest::store_own(app, read).await.map_err(|error| error.message)
 }

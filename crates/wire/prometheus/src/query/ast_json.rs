@@ -8,11 +8,12 @@ use axum::response::Response;
 use ropewalk::promql::ast::{
     At, BinaryOp, Cardinality, Duration, DurationExpr, DurationKind, Edges, Expr, Number, Selector, ValueType,
 };
+use ropewalk::promql::format_float;
 use ropewalk::promql::functions::{Function, Variadic};
-use ropewalk::promql::{MatchOp, Matcher, format_float};
+use ropewalk::series::{MatchOp, Matcher};
 use serde_json::{Value, json};
 
-use crate::App;
+use crate::app::App;
 use crate::query;
 use crate::request::params::Params;
 use crate::request::response::{ApiError, Notes, success};

@@ -18,25 +18,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use ropewalk::promql::ast::{Expr, Selector};
 use ropewalk::promql::{
-    self, Annotation, Answer, Error, Labels, Limits, Options, ParseError, Query, Severity, Spent, Stop, Value,
+    Annotation, Answer, Error, Limits, Options, ParseError, Query, Severity, Spent, Stop, Value,
 };
-use ropewalk::series::{Exemplar, SeriesError};
+use ropewalk::series::{Exemplar, Labels, Matcher};
+use ropewalk_http_kit::json::put_list;
+use ropewalk_http_kit::response::json;
 use ropewalk_monitoring::notation::put_time;
 
-use crate::App;
+use crate::app::App;
 use crate::query::range_cache::Steps;
 use crate::query::scheduler::Turn;
 use crate::query::stream::List;
 use crate::query::value::{put_matrix_row, put_value, put_vector_row};
 use crate::request::params::Params;
-use crate::request::response::{
-    ApiError, HEAD, Kind, Notes, json, put_labels, put_list, put_tail, put_text, success,
-};
+use crate::request::response::{ApiError, HEAD, Kind, Notes, put_labels, put_tail, put_text, success};
+use crate::request::time::now_ms;
 
 /// Limit of points per series of a range query, as in Prometheus.
 const POINTS_MAX: i64 = 11_000;
@@ -78,14 +78,10 @@ fn query_error(error: Error) -> ApiError {
         Error::Parse(parse) => parse_fault(&parse),
         Error::Times(why) => ApiError::parameter("query", why),
         Error::Budget(error) => error.into(),
-        Error::Storage(inner) => match inner.downcast_ref::<SeriesError>() {
-            // The store validates matchers more strictly than the language does.
-            Some(error @ SeriesError::InvalidMatcher { .. }) => ApiError::parameter("query", error),
-            _ => {
-                tracing::error!(error = %inner, "a query could not read");
-                ApiError::new(Kind::Internal, "the samples could not be read")
-            }
-        },
+        Error::Storage(inner) => {
+            tracing::error!(error = %inner, "a query could not read");
+            ApiError::new(Kind::Internal, "the samples could not be read")
+        }
         error => ApiError::new(Kind::Execution, error.to_string()),
     }
 }
@@ -150,7 +146,7 @@ pub(crate) async fn parsed<T: Send + 'static>(
 /// `query`: evaluation at one time.
 pub(crate) async fn instant(State(app): State<App>, params: Params) -> Result<Response, ApiError> {
     let limit = params.limit("limit")?;
-    let time_ms = params.time("time")?.unwrap_or_else(crate::now_ms);
+    let time_ms = params.time("time")?.unwrap_or_else(now_ms);
     let time_limit = time_limit(&app, &params)?;
     answer(&app, &params, At::Time(time_ms), limit, time_limit).await
 }
@@ -171,7 +167,7 @@ async fn answer(
     let question = format!("{at:?} {limit} {}\n{text}", options.lookback_ms);
     let store = app.store()?;
     if kept && let Some(body) = app.answers.get(&question, &store) {
-        return Ok(json(Body::from(body)));
+        return Ok(json(body));
     }
     let (within, text) = (app.clone(), text.to_owned());
     // Parsing long queries and writing long responses take CPU time.
@@ -352,7 +348,7 @@ const POINT_BYTES: usize = 40;
 const EXEMPLARS_MAX: usize = 100_000;
 
 /// Collects the matchers of every selector in an expression.
-fn selectors<'e>(expr: &'e Expr, found: &mut Vec<&'e [promql::Matcher]>) {
+fn selectors<'e>(expr: &'e Expr, found: &mut Vec<&'e [Matcher]>) {
     match expr {
         Expr::Selector(selector) => found.extend(lists(selector)),
         Expr::Matrix(matrix) => found.extend(lists(&matrix.selector)),
@@ -360,7 +356,7 @@ fn selectors<'e>(expr: &'e Expr, found: &mut Vec<&'e [promql::Matcher]>) {
     }
 }
 
-fn lists(selector: &Selector) -> impl Iterator<Item = &[promql::Matcher]> {
+fn lists(selector: &Selector) -> impl Iterator<Item = &[Matcher]> {
     [&selector.matchers].into_iter().chain(&selector.others).map(Vec::as_slice)
 }
 
@@ -379,9 +375,8 @@ pub(crate) async fn exemplars(State(app): State<App>, params: Params) -> Result<
         selectors(query.expr(), &mut lists);
         let mut found: BTreeMap<Labels, Vec<Exemplar>> = BTreeMap::new();
         for matchers in lists {
-            let matchers = names::matchers(matchers)?;
-            for (labels, exemplar) in series.exemplars(&matchers, start_ms, end_ms, EXEMPLARS_MAX)? {
-                found.entry(Labels::from_sorted(labels.iter())).or_default().push(exemplar);
+            for (labels, exemplar) in series.exemplars(matchers, start_ms, end_ms, EXEMPLARS_MAX)? {
+                found.entry(labels).or_default().push(exemplar);
             }
         }
         Ok(found)

@@ -8,14 +8,13 @@ use std::collections::BTreeSet;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use ropewalk::promql::{self, BudgetError, PATTERNS_BYTES_MAX, Share};
-use ropewalk::series::{LabelsRef, MatchOp, Matcher, Samples, SeriesAt};
+use ropewalk::series::{Labels, LabelsRef, Matcher, Samples, SeriesAt};
+use ropewalk_http_kit::json::put_list;
 
-use crate::App;
+use crate::app::App;
 use crate::query::stream;
 use crate::request::params::Params;
-use crate::request::response::{
-    ApiError, HEAD, Kind, Notes, put_labels, put_list, put_tail, put_text, success,
-};
+use crate::request::response::{ApiError, HEAD, Kind, Notes, put_labels, put_tail, put_text, success};
 
 /// The requested series.
 pub(crate) struct Wanted {
@@ -33,30 +32,14 @@ pub(crate) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
 
 /// As [`selector`], with a text as the error.
 fn of_text(text: &str) -> Result<Vec<Matcher>, String> {
-    checked(&promql::parse_selector(text).map_err(|error| error.to_string())?)
+    checked(promql::parse_selector(text).map_err(|error| error.to_string())?)
 }
 
-fn checked(parsed: &[promql::Matcher]) -> Result<Vec<Matcher>, String> {
-    let matchers = matchers(parsed).map_err(|error| error.message)?;
+fn checked(matchers: Vec<Matcher>) -> Result<Vec<Matcher>, String> {
     if matchers.iter().all(|matcher| matcher.matches("")) {
         return Err("match[] must contain at least one non-empty matcher".to_owned());
     }
     Ok(matchers)
-}
-
-/// Converts the language's matchers to the store's.
-pub(crate) fn matchers(parsed: &[promql::Matcher]) -> Result<Vec<Matcher>, ApiError> {
-    parsed.iter().map(matcher).collect()
-}
-
-fn matcher(parsed: &promql::Matcher) -> Result<Matcher, ApiError> {
-    let op = match parsed.op() {
-        promql::MatchOp::Equal => MatchOp::Equal,
-        promql::MatchOp::NotEqual => MatchOp::NotEqual,
-        promql::MatchOp::Regex => MatchOp::Regex,
-        promql::MatchOp::NotRegex => MatchOp::NotRegex,
-    };
-    Matcher::new(parsed.name(), op, parsed.value()).map_err(|error| ApiError::bad(error.to_string()))
 }
 
 /// All selectors of a request, with a text as the error.
@@ -66,9 +49,9 @@ pub(crate) fn of_texts<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Vec<V
     let (mut all, mut bytes) = (Vec::new(), 0);
     for text in texts {
         let parsed = promql::parse_selector(text).map_err(|error| error.to_string())?;
-        bytes += pattern_bytes(&parsed);
+        bytes += parsed.iter().map(Matcher::pattern_bytes).sum::<usize>();
         check_pattern_bytes(bytes).map_err(|error| error.message)?;
-        all.push(checked(&parsed)?);
+        all.push(checked(parsed)?);
     }
     Ok(all)
 }
@@ -76,11 +59,6 @@ pub(crate) fn of_texts<'t>(texts: impl Iterator<Item = &'t str>) -> Result<Vec<V
 /// The selectors in `match[]`.
 pub(crate) fn selectors(params: &Params) -> Result<Vec<Vec<Matcher>>, ApiError> {
     of_texts(params.all("match[]")).map_err(|why| ApiError::parameter("match[]", why))
-}
-
-/// Bytes of the compiled regular expressions of matchers.
-pub(crate) fn pattern_bytes(matchers: &[promql::Matcher]) -> usize {
-    matchers.iter().map(promql::Matcher::pattern_bytes).sum()
 }
 
 /// Rejects a request whose regular expressions are too large together.
@@ -197,7 +175,8 @@ pub(crate) async fn values(
         }
         let mut values = BTreeSet::new();
         wanted.each(series, |labels| {
-            if let Some(value) = labels.get(&name).filter(|value| !values.contains(*value)) {
+            let value = labels.get(&name);
+            if !value.is_empty() && !values.contains(value) {
                 take(&mut share, value.len())?;
                 values.insert(value.to_owned());
             }
@@ -248,9 +227,9 @@ pub(crate) async fn series(State(app): State<App>, params: Params) -> Result<Res
         // The error text for selectors is Prometheus'.
         let selectors = selectors(&params)?;
         let wanted = Wanted { selectors, between: between(&params)? };
-        let mut found: Vec<promql::Labels> = Vec::new();
+        let mut found: Vec<Labels> = Vec::new();
         wanted.each(series, |labels| {
-            let labels = promql::Labels::from_sorted(labels.iter());
+            let labels = labels.to_owned();
             take(&mut share, labels.bytes())?;
             found.push(labels);
             Ok(())

@@ -5,9 +5,11 @@
 
 use std::convert::Infallible;
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::response::Response;
+use futures_util::stream;
 use ropewalk::promql::Share;
+use ropewalk_http_kit::response::{chunks, json};
 
 use crate::query::result_cache::ANSWER_BYTES_MAX;
 
@@ -23,7 +25,7 @@ pub(crate) enum List {
 impl List {
     pub(crate) fn into_response(self) -> Response {
         match self {
-            Self::Short(body) => crate::request::response::json(Body::from(body)),
+            Self::Short(body) => json(body),
             Self::Long(response) => response,
         }
     }
@@ -51,8 +53,7 @@ pub(crate) fn list<T: Send + 'static>(
         return List::Short(first);
     }
     pieces.piece_bytes = PIECE_BYTES;
-    let all = std::iter::once(first).chain(pieces).map(Ok::<_, Infallible>);
-    List::Long(crate::request::response::json(Body::from_stream(futures_util::stream::iter(all))))
+    List::Long(json(chunks(first, Some(stream::iter(pieces.map(Ok::<_, Infallible>))))))
 }
 
 struct Pieces<T> {

@@ -8,10 +8,12 @@
 //! ```
 //! `inclusive` says which bounds belong to the bucket: 0 the upper, 1 the lower, 2 none, 3 both.
 
-use ropewalk::promql::{Bounded, Histogram, Labels, Sample, Series};
+use ropewalk::promql::{Sample, Series};
+use ropewalk::series::{Bounded, Histogram, Labels};
+use ropewalk_http_kit::json::put_list;
 use ropewalk_monitoring::notation::{put_float, put_time};
 
-use crate::request::response::{put_labels, put_list};
+use crate::request::response::put_labels;
 
 /// `"value"`.
 pub(crate) fn put_value(out: &mut Vec<u8>, value: f64) {

@@ -2,12 +2,13 @@
 //!
 //! Unknown parameters are ignored, as in Prometheus: its clients send additional ones.
 
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRef, FromRequest, Request};
 use axum::http::Method;
-use axum::http::header::CONTENT_TYPE;
+use ropewalk_http_kit::media::MediaType;
+use ropewalk_http_kit::params::pairs;
 use ropewalk_monitoring::notation::parse_duration;
+use ropewalk_wire::Service;
 
-use crate::App;
 use crate::request::body;
 use crate::request::response::{ApiError, Kind};
 use crate::request::time;
@@ -17,24 +18,27 @@ use crate::request::time::NotTime;
 #[derive(Debug, Default)]
 pub(crate) struct Params(Vec<(String, String)>);
 
-impl FromRequest<App> for Params {
+impl<S: Send + Sync> FromRequest<S> for Params
+where
+    Service: FromRef<S>,
+{
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        let mut pairs = Vec::new();
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let mut query = pairs(request.uri().query())?;
+        let mut all = Vec::new();
         if *request.method() == Method::POST {
-            let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-            let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim().to_owned();
-            let bytes = body::read(app, request).await?;
-            if !bytes.is_empty() && !kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+            let kind = MediaType::of(request.headers()).kind().to_owned();
+            let body = body::plain(&Service::from_ref(state), request).await?;
+            if !body.is_empty() && !kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
                 let message = format!("the body is {kind:?}; application/x-www-form-urlencoded is needed");
                 return Err(ApiError::new(Kind::MediaType, message));
             }
-            pairs.extend(form_urlencoded::parse(&bytes).into_owned());
+            let form = std::str::from_utf8(&body).map_err(|_| ApiError::bad("the body is not UTF-8"))?;
+            all = pairs(Some(form))?;
         }
-        pairs.extend(form_urlencoded::parse(query.as_bytes()).into_owned());
-        Ok(Self(pairs))
+        all.append(&mut query);
+        Ok(Self(all))
     }
 }
 

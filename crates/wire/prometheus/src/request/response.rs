@@ -3,11 +3,16 @@
 //!   {"status":"success","data":…,"warnings":[…],"infos":[…]}      {"status":"error","errorType":"bad_data","error":"…"}
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::promql::BudgetError;
 use ropewalk::series::SeriesError;
+use ropewalk_http_kit::body::BodyError;
+use ropewalk_http_kit::encoding::InflateError;
+use ropewalk_http_kit::json::put_list;
+use ropewalk_http_kit::params::NotDecoded;
+use ropewalk_http_kit::response::{json, mark, retry_after_seconds};
 use ropewalk_wire::{Code, WireError};
 
 /// Kinds of errors, by the names of Prometheus.
@@ -81,10 +86,7 @@ impl ApiError {
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        if let Some(seconds) = self.retry_after_seconds {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response.extensions_mut().insert(code);
+        mark(&mut response, code, self.retry_after_seconds);
         response
     }
 }
@@ -120,8 +122,35 @@ impl From<WireError> for ApiError {
             Code::Corrupt | Code::Io | Code::Internal => Kind::Internal,
             _ => Kind::BadData,
         };
-        let retry_after_seconds = error.retry_after.map(|after| after.as_secs_f64().ceil().max(1.0) as u64);
+        let retry_after_seconds = retry_after_seconds(&error);
         Self { kind, message: error.message, retry_after_seconds }
+    }
+}
+
+impl From<BodyError> for ApiError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Memory(error) => error.into(),
+            BodyError::Inflate(error) => error.into(),
+            BodyError::TooLarge(_) => Self::new(Kind::TooLarge, error.to_string()),
+            BodyError::TooSlow(_) => Self::new(Kind::Timeout, error.to_string()),
+            BodyError::Broken(_) => Self::bad(error.to_string()),
+        }
+    }
+}
+
+impl From<InflateError> for ApiError {
+    fn from(error: InflateError) -> Self {
+        match error {
+            InflateError::TooLarge(bytes_max) => BodyError::TooLarge(bytes_max).into(),
+            InflateError::Malformed(_) => Self::bad(error.to_string()),
+        }
+    }
+}
+
+impl From<NotDecoded> for ApiError {
+    fn from(error: NotDecoded) -> Self {
+        Self::bad(error.to_string())
     }
 }
 
@@ -186,30 +215,7 @@ pub(crate) fn success(notes: &Notes, data: impl FnOnce(&mut Vec<u8>)) -> Respons
     let mut out = HEAD.to_vec();
     data(&mut out);
     put_tail(&mut out, notes);
-    json(Body::from(out))
-}
-
-/// Wraps a JSON body.
-pub(crate) fn json(body: Body) -> Response {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// `[…]`.
-pub(crate) fn put_list<T>(
-    out: &mut Vec<u8>,
-    items: impl IntoIterator<Item = T>,
-    mut put: impl FnMut(&mut Vec<u8>, T),
-) {
-    out.push(b'[');
-    for (index, item) in items.into_iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        put(out, item);
-    }
-    out.push(b']');
+    json(out)
 }
 
 /// `{"name":"value",…}`.

@@ -2,6 +2,12 @@
 
 use ropewalk_monitoring::notation::parse_float;
 
+/// The current time in milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
 /// The error for a text that is not a time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotTime(pub(crate) String);

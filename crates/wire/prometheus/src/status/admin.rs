@@ -4,9 +4,10 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use ropewalk_wire::{Caller, WireError};
+use ropewalk_auth::Caller;
+use ropewalk_wire::WireError;
 
-use crate::App;
+use crate::app::App;
 use crate::query::names::selectors;
 use crate::request::params::Params;
 use crate::request::response::{ApiError, Notes, put_labels, success};

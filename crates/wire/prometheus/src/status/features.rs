@@ -8,8 +8,9 @@ use axum::response::Response;
 use ropewalk::promql::ast::{AggregateOp, BinaryOp};
 use ropewalk::promql::functions::{FUNCTIONS, Function, of_metricsql};
 
-use crate::App;
+use crate::app::App;
 use crate::request::response::{ApiError, Notes, success};
+use crate::settings::Deltas;
 
 /// Features of the language other than functions and operators, by name.
 const LANGUAGE: [(&str, bool); 21] = [
@@ -88,7 +89,7 @@ pub(crate) async fn features(State(app): State<App>) -> Result<Response, ApiErro
         BinaryOp::ALL.iter().map(|op| op.name()).chain(AggregateOp::ALL.iter().map(|op| op.name()));
     let mut operators: BTreeMap<&str, bool> = operators.map(|name| (name, true)).collect();
     operators.extend([("=~", true), ("!~", true), ("@", true)]);
-    let deltas = app.settings.otlp_deltas == crate::Deltas::Cumulate;
+    let deltas = app.settings.otlp_deltas == Deltas::Cumulate;
     let all = BTreeMap::from([
         ("api", list(&API)),
         ("metricsql_aggregations", AggregateOp::OF_METRICSQL.iter().map(|op| (op.name(), true)).collect()),

@@ -10,12 +10,14 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ropewalk::series::SeriesAt;
-use ropewalk_wire::{Code, Service};
+use ropewalk_http_kit::json::put_list;
+use ropewalk_http_kit::response::measured;
+use ropewalk_wire::Service;
 
-use crate::App;
+use crate::app::App;
 use crate::query::names;
 use crate::request::params::Params;
-use crate::request::response::{ApiError, Notes, put_labels, put_list, put_text, success};
+use crate::request::response::{ApiError, Notes, put_labels, put_text, success};
 
 /// The version of Prometheus whose language and API this is. Clients derive features from it: Grafana whether
 /// names may be UTF-8 and whether label values can be requested by selector. The tests compare the server
@@ -160,11 +162,8 @@ pub(crate) async fn tsdb(State(app): State<App>, params: Params) -> Result<Respo
 /// Counts and times each request under the name of its operation.
 pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    let timer = app.service.metrics().request("prometheus", operation(path));
-    let response = next.run(request).await;
-    let outcome = response.extensions().get::<Code>().map_or(Ok(()), |code| Err(*code));
-    timer.done(outcome);
-    response
+    let operation = operation(path);
+    measured(app.service.metrics(), "prometheus", operation, request, next).await
 }
 
 /// Names of operations in metrics, few and fixed.

@@ -13,7 +13,7 @@ use ropewalk_monitoring::notation::put_exponent;
 use ropewalk_monitoring::{Alert, AlertState, GroupState, RuleHealth};
 use serde_json::{Value, json};
 
-use crate::App;
+use crate::app::App;
 use crate::query::names;
 use crate::request::params::Params;
 use crate::request::response::{ApiError, Kind, Notes, Plain, success};

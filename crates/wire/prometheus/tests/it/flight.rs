@@ -14,8 +14,9 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{DataType, Field, Schema};
 use axum::body::Body;
 use futures_util::{StreamExt as _, stream};
+use ropewalk_auth::Caller;
 use ropewalk_prometheus::PrometheusSettings;
-use ropewalk_wire::{Caller, Limits};
+use ropewalk_wire::Limits;
 use serde_json::{Value, json};
 
 use crate::kit::{Message, Reply, Server, m};

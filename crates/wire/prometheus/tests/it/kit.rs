@@ -8,9 +8,10 @@ use http_body_util::BodyExt as _;
 use ropewalk::Database;
 use ropewalk::hooks::{put_varint, zigzag};
 use ropewalk::series::{Matcher, Samples};
+use ropewalk_auth::Caller;
 use ropewalk_monitoring::Config;
 use ropewalk_prometheus::{Prometheus, PrometheusSettings};
-use ropewalk_wire::{Caller, Limits, Service, ServiceSettings};
+use ropewalk_wire::{Limits, Service, ServiceSettings};
 use tower::ServiceExt;
 
 pub(crate) struct Server {

@@ -1,7 +1,8 @@
 //! OTLP metrics.
 
+use ropewalk_auth::Caller;
 use ropewalk_prometheus::{Deltas, PrometheusSettings};
-use ropewalk_wire::{Caller, Limits};
+use ropewalk_wire::Limits;
 
 use crate::kit::{Message, Reply, Server, m};
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ropewalk_auth::Caller;
 use ropewalk_prometheus::PrometheusSettings;
-use ropewalk_wire::{Caller, Limits};
+use ropewalk_wire::Limits;
 use serde_json::json;
 
 use crate::kit::{Server, m};

@@ -1,6 +1,6 @@
 //! Every route, requested by every caller of the matrix; and a second table of their rights.
 
-use ropewalk_wire::{Needs, Operation, Resource};
+use ropewalk_auth::{Needs, Operation, Resource};
 
 use crate::kit::Server;
 use crate::matrix::{self, Matrix};

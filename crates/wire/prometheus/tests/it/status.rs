@@ -1,8 +1,9 @@
 //! Status endpoints.
 
+use ropewalk_auth::Caller;
 use ropewalk_monitoring::Config;
 use ropewalk_prometheus::{Prometheus, PrometheusSettings};
-use ropewalk_wire::{Caller, Limits};
+use ropewalk_wire::Limits;
 use serde_json::json;
 use std::time::Duration;
 
@@ -98,10 +99,10 @@ async fn requests_without_rights_are_rejected() {
     let access = admin.service.access();
     let roles = |right: &str| {
         let rights = std::collections::BTreeSet::from([right.parse().unwrap()]);
-        ropewalk_wire::Roles::from([("default".to_owned(), rights)])
+        ropewalk_auth::Roles::from([("default".to_owned(), rights)])
     };
     let (_, token) = access.create_token(&Caller::everybody(), "reader", roles("read"), None).await.unwrap();
-    let reader = access.authenticate(ropewalk_wire::Credentials::Token(&token), None).await.unwrap();
+    let reader = access.authenticate(ropewalk_auth::Credentials::Token(&token), None).await.unwrap();
     let server = Server::with(Limits::default(), PrometheusSettings::default(), reader);
     server.send("POST", "/api/v1/import/prometheus", &[], b"a 1").await.says(403, "lacks the right");
     server.send("POST", "/api/v1/write", &[], b"").await.is(403);

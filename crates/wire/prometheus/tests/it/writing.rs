@@ -1,7 +1,8 @@
 //! Remote write 1.0 and 2.0.
 
+use ropewalk_auth::Caller;
 use ropewalk_prometheus::PrometheusSettings;
-use ropewalk_wire::{Caller, Limits};
+use ropewalk_wire::Limits;
 
 use crate::kit::{Message, Reply, Server, m};
 

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, Filter, Owned, Value as Bson};
+use ropewalk::documents::lang::{Budget as Command, COMMAND_BYTES_MAX, DocBuf, Filter, Owned, Value as Bson};
 use ropewalk::documents::{Collection, DocumentsError, Find};
 use ropewalk::events::{QueryItem, ReadOptions, SequencedEventRef};
 use ropewalk::series::{Matcher, Samples, SeriesStore};
@@ -33,9 +33,8 @@ use crate::expr::function::Function;
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::Watch;
 use crate::syntax::projections::EVENT_COLUMNS;
-use crate::types::bson_json::{id_text, json_of};
 use crate::types::json;
-use crate::types::json_bson::{object_id, value_of};
+use crate::types::json_bson::{id_text, json_of, object_id, value_of};
 
 /// The default store, as in every other protocol.
 const DEFAULT_STORE: &str = "default";
@@ -114,7 +113,7 @@ impl ModelRelation {
             }
             "metrics" => {
                 let store = db.series(DEFAULT_STORE)?;
-                let matchers = [Matcher::equal(NAME, name).map_err(ropewalk::Error::from)?];
+                let matchers = [Matcher::equal(NAME, name)];
                 let snapshot = access.snapshot();
                 let at = snapshot.series(&store);
                 if is_schema && at.count(&matchers) == 0 {
@@ -255,7 +254,7 @@ impl Rows for ModelRelation {
                 for conjunct in conjuncts {
                     part.narrow(conjunct);
                 }
-                part.matchers.push(Matcher::equal(NAME, name.as_str()).map_err(ropewalk::Error::from)?);
+                part.matchers.push(Matcher::equal(NAME, name.as_str()));
                 let shown = format!("samples, {} matchers", part.matchers.len());
                 (Box::new((store.clone(), part)), shown)
             }
@@ -503,7 +502,7 @@ impl Part for DocumentsPart {
     ) -> Result<()> {
         let find = self.find();
         let mut outcome = Ok(true);
-        let mut each = |document: ropewalk::documents::lang::DocBuf| {
+        let mut each = |document: DocBuf| {
             outcome = row(&Made(&|column| match column {
                 0 => Ok(document.doc().get("_id").map_or(Value::Null, |id| Value::text(id_text(id)))),
                 _ => Ok(Value::json(json_of(document.doc()))),
@@ -566,9 +565,8 @@ impl MetricPart {
             if let Some(values) = texts(conjunct, place + FIXED)
                 && let [value] = values.as_slice()
                 && !value.is_empty()
-                && let Ok(matcher) = Matcher::equal(label.as_str(), value.as_str())
             {
-                self.matchers.push(matcher);
+                self.matchers.push(Matcher::equal(label.as_str(), value.as_str()));
                 return true;
             }
         }
@@ -589,15 +587,11 @@ impl Part for (SeriesStore, MetricPart) {
             at.select(&part.matchers, part.from_ms, part.to_ms).map_err(ropewalk::Error::from)?;
         let mut samples;
         while selection.next().is_some() {
-            let labels = selection.labels();
-            let labels: Vec<Option<String>> = part
-                .labels
-                .iter()
-                .map(|name| labels.as_ref().and_then(|labels| labels.get(name)).map(str::to_owned))
-                .collect();
-            let all = labels_json(
-                selection.labels().iter().flat_map(|labels| labels.iter()).filter(|(name, _)| *name != NAME),
-            );
+            let all = selection.labels().unwrap_or_default();
+            let value = |name: &String| Some(all.get(name)).filter(|value| !value.is_empty());
+            let labels: Vec<Option<String>> =
+                part.labels.iter().map(|name| value(name).map(str::to_owned)).collect();
+            let all = labels_json(all.iter().filter(|(name, _)| *name != NAME));
             samples = Samples::default();
             selection.samples(&mut samples).map_err(ropewalk::Error::from)?;
             for (place, (time, value)) in samples.times_ms.iter().zip(&samples.values).enumerate() {
@@ -632,7 +626,7 @@ pub(crate) fn labels_json<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) 
 #[cfg(test)]
 mod tests {
     use ropewalk::documents::CollectionOptions;
-    use ropewalk::documents::lang::{Value as Bson, Writer};
+    use ropewalk::documents::lang::Writer;
     use ropewalk::{Database, Durability};
 
     use super::*;

@@ -30,16 +30,16 @@ use bytes::BytesMut;
 use futures_util::stream::unfold;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use ropewalk_wire::{Caller, ConnectionMemory, Reservation, WireError, inflated_bytes_max};
+use ropewalk_auth::Caller;
+use ropewalk_http_kit::encoding::{Encoding, inflated_bytes_max};
+use ropewalk_wire::{ConnectionMemory, Reservation, WireError};
 use tokio::sync::mpsc;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::otlp::grpc;
 use crate::ingest::otlp::grpc::{FRAME_HEAD, GRPC};
 use crate::ingest::protobuf::{Fields, put_bytes};
 use crate::ingest::{self, Read};
-use crate::request::body;
-use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
 
 use columns::Layout;
@@ -257,7 +257,7 @@ impl Incoming {
         message: &[u8],
         bytes_max: usize,
     ) -> Result<Option<(Read, u64)>, ApiError> {
-        let inflated = packed.map(|encoding| body::inflate(encoding, message, bytes_max)).transpose()?;
+        let inflated = packed.map(|encoding| encoding.inflate(message, bytes_max)).transpose()?;
         let (mut header, mut buffers) = (&[][..], &[][..]);
         let mut fields = Fields(inflated.as_deref().unwrap_or(message));
         let malformed = |error: crate::ingest::protobuf::Malformed| ApiError::bad(error.to_string());

@@ -5,8 +5,8 @@ use std::io::Read;
 
 use arrow_ipc::{CompressionType, RecordBatch};
 use lz4_flex::frame::FrameDecoder;
+use ropewalk_http_kit::encoding::zstd_reader;
 
-use crate::request::body::ZSTD_WINDOW_LOG_MAX;
 use crate::request::response::{ApiError, Kind};
 
 /// Length that marks an uncompressed buffer in a compressed batch.
@@ -57,10 +57,7 @@ impl<'a> Unpacked<'a> {
             } else if codec == CompressionType::LZ4_FRAME {
                 FrameDecoder::new(packed).take(most).read_to_end(all)
             } else if codec == CompressionType::ZSTD {
-                zstd::stream::read::Decoder::with_buffer(packed).and_then(|mut decoder| {
-                    decoder.window_log_max(ZSTD_WINDOW_LOG_MAX)?;
-                    decoder.take(most).read_to_end(all)
-                })
+                zstd_reader(packed).and_then(|reader| reader.take(most).read_to_end(all))
             } else {
                 return Err(bad("only LZ4_FRAME and ZSTD are known"));
             };

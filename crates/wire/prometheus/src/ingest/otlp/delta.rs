@@ -15,24 +15,12 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use ropewalk::promql::Histogram;
+use ropewalk::series::Histogram;
 
 /// Memory for totals, approximately: with 200 bytes of labels a quarter of a million series.
 const TOTALS_BYTES_MAX: usize = 64 << 20;
 /// Memory of an entry in addition to its labels and buckets.
 const ENTRY_BYTES: usize = 160;
-
-/// Handling of delta metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Deltas {
-    /// Rejected, and counted in the response.
-    #[default]
-    Refuse,
-    /// Stored unchanged, as gauges.
-    Keep,
-    /// Added up to cumulative counters and histograms.
-    Cumulate,
-}
 
 /// A value that can be added up.
 #[derive(Debug, Clone, PartialEq)]
@@ -173,7 +161,7 @@ mod tests {
     fn histograms_add_up_in_the_coarser_layout() {
         let totals = Totals::default();
         let histogram = |schema, index, count: f64| {
-            let positive = vec![ropewalk::promql::Bucket { index, count }];
+            let positive = vec![ropewalk::series::Bucket { index, count }];
             let counts = Histogram { schema, count, sum: count, positive, ..Histogram::default() };
             Amount::Histogram(Box::new(counts))
         };

@@ -17,11 +17,12 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use http_body_util::{BodyExt, Full};
-use ropewalk_wire::{Caller, Code};
+use ropewalk_auth::Caller;
+use ropewalk_http_kit::encoding::Encoding;
+use ropewalk_wire::Code;
 
-use crate::App;
+use crate::app::App;
 use crate::request::body;
-use crate::request::body::Encoding;
 use crate::request::response::{ApiError, Kind};
 
 use super::{Form, take};
@@ -52,7 +53,7 @@ pub(crate) async fn export(
 
 async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Vec<u8>, ApiError> {
     let packed = encoding(request.headers());
-    let body = body::read(app, request).await?;
+    let body = body::plain(&app.service, request).await?;
     let cut = || ApiError::bad("the request is not one whole message");
     let (&[flag, a, b, c, d], message) = body.split_first_chunk::<FRAME_HEAD>().ok_or_else(cut)?;
     if message.len() != u32::from_be_bytes([a, b, c, d]) as usize {
@@ -63,7 +64,8 @@ async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Vec<u8>,
         _ => packed
             .ok_or_else(|| ApiError::new(Kind::MediaType, "grpc-encoding: gzip and zstd are possible"))?,
     };
-    let refused = take(app, caller, (Form::Protobuf, encoding), body.slice(FRAME_HEAD..)).await?;
+    let body = body.message(FRAME_HEAD, encoding).await?;
+    let refused = take(app, caller, Form::Protobuf, body).await?;
     Ok(Form::Protobuf.answer(refused))
 }
 

@@ -16,29 +16,28 @@ mod points;
 use std::collections::BTreeMap;
 
 use axum::Extension;
-use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use ropewalk::hooks::hex;
-use ropewalk::promql::{STALE, stored_histogram};
-use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint};
+use ropewalk::series::{Exemplar, Metadata, MetricType, ResetHint, STALE};
+use ropewalk_auth::Caller;
+use ropewalk_http_kit::body::RequestBody;
+use ropewalk_http_kit::media::MediaType;
 use ropewalk_monitoring::notation::put_float;
-use ropewalk_wire::Caller;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::labels::{LabelSet, METRIC_NAME};
 use crate::ingest::protobuf::{Fields, Malformed, Value, put_bytes, put_integer};
 use crate::ingest::{self, Read, Refused};
 use crate::request::body;
-use crate::request::body::Encoding;
-use crate::request::response::{ApiError, Kind};
+use crate::request::response::{ApiError, Kind, Plain};
+use crate::settings::Deltas;
 
 use delta::{Amount, Late};
 use names::Shape;
 
-pub use delta::Deltas;
 pub(crate) use delta::Totals;
 
 /// Limit of nested values in attributes.
@@ -149,8 +148,7 @@ impl Read {
         let mut series = self.batch.series_bytes(stored);
         match amount {
             Amount::Number(value) => series.push_started(way.time_ms, value, start_ms),
-            Amount::Histogram(histogram) => {
-                let mut histogram = stored_histogram(&histogram);
+            Amount::Histogram(mut histogram) => {
                 if matches!(way.temporality, Temporality::Delta) {
                     histogram.hint = ResetHint::Gauge;
                 }
@@ -168,39 +166,30 @@ pub(crate) async fn write(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Response {
-    match answer(&app, &caller, request).await {
-        Ok(response) => response,
-        Err(error) => error.into_text(),
-    }
-}
-
-async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
+) -> Result<Response, Plain> {
     let form = Form::of(&request)?;
-    let encoding = Encoding::of_text(request.headers())?;
-    let body = body::read(app, request).await?;
-    let refused = take(app, caller, (form, encoding), body).await?;
+    let body = body::text(&app.service, request).await?;
+    let refused = take(&app, &caller, form, body).await?;
     let mut response = Response::new(form.answer(refused).into());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form.media_type()));
     Ok(response)
 }
 
 /// Stores the points of a request, and returns the rejected ones.
-async fn take(
-    app: &App,
-    caller: &Caller,
-    (form, encoding): (Form, Encoding),
-    body: Bytes,
-) -> Result<Refused, ApiError> {
+async fn take(app: &App, caller: &Caller, form: Form, body: RequestBody) -> Result<Refused, ApiError> {
     let bytes_max = app.service.limits().request_bytes;
     let (deltas, totals) = (app.settings.otlp_deltas, app.totals.clone());
     let work = move || {
-        let inflated = body::inflate(encoding, &body, bytes_max)?;
-        let message = match form {
-            Form::Protobuf => inflated,
-            Form::Json => json::to_protobuf(&inflated).map_err(|error| ApiError::bad(error.to_string()))?,
+        let body = body.inflate()?;
+        let translated;
+        let message: &[u8] = match form {
+            Form::Protobuf => &body,
+            Form::Json => {
+                translated = json::to_protobuf(&body).map_err(|error| ApiError::bad(error.to_string()))?;
+                &translated
+            }
         };
-        decode(&message, bytes_max, (deltas, &totals)).map_err(|error| ApiError::bad(error.to_string()))
+        decode(message, bytes_max, (deltas, &totals)).map_err(|error| ApiError::bad(error.to_string()))
     };
     let read = app.off_thread(work).await??;
     ingest::store_pushed(app, caller, read).await
@@ -215,10 +204,8 @@ enum Form {
 
 impl Form {
     fn of(request: &Request) -> Result<Self, ApiError> {
-        let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-        let forms = [Self::Protobuf, Self::Json];
-        let found = forms.into_iter().find(|form| kind.eq_ignore_ascii_case(form.media_type()));
+        let kind = MediaType::of(request.headers());
+        let found = [Self::Protobuf, Self::Json].into_iter().find(|form| kind.is(form.media_type()));
         found.ok_or_else(|| {
             let what = "Content-Type has to be application/x-protobuf or application/json";
             ApiError::new(Kind::MediaType, what)

@@ -3,8 +3,7 @@
 use std::hash::{DefaultHasher, Hasher};
 
 use ropewalk::hooks::hex;
-use ropewalk::promql::{Bucket, Histogram, stored_histogram};
-use ropewalk::series::{Exemplar, Labels};
+use ropewalk::series::{Bucket, Exemplar, Histogram, Labels};
 use ropewalk_monitoring::notation::put_float;
 
 use crate::ingest::protobuf::{Fields, Malformed, Value};
@@ -247,7 +246,7 @@ pub(crate) fn exponential(
     histogram.schema = scale.min(SCHEMA_MAX) as i8;
     histogram.positive = buckets(positive, shift)?;
     histogram.negative = buckets(negative, shift)?;
-    if let Err(error) = stored_histogram(&histogram).check() {
+    if let Err(error) = histogram.check() {
         read.refused.add(1, || format!("histogram {name:?}: {error}"));
         return Ok(time_ms);
     }

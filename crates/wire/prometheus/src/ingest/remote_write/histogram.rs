@@ -106,12 +106,7 @@ pub(crate) fn decode(message: Value<'_>) -> Result<Result<Timed, Rejected>, Malf
             12 => value.each_varint(|delta| positive.deltas.push(unzigzag(delta)))?,
             13 => value.each_fixed64(|bits| positive.counts.push(f64::from_bits(bits)))?,
             14 => {
-                histogram.hint = match value.u64()? {
-                    1 => ResetHint::Reset,
-                    2 => ResetHint::NotReset,
-                    3 => ResetHint::Gauge,
-                    _ => ResetHint::Unknown,
-                }
+                histogram.hint = ResetHint::from_number(value.u64()?).unwrap_or_default();
             }
             15 => timed.time_ms = value.i64()?,
             16 => value.each_fixed64(|bits| custom.push(f64::from_bits(bits)))?,

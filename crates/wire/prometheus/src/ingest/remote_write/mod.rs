@@ -22,17 +22,18 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk::series::{Exemplar, Labels, SampleBatch, SeriesId, SeriesSamples};
-use ropewalk_wire::Caller;
+use ropewalk_auth::Caller;
+use ropewalk_http_kit::encoding::with_snappy;
+use ropewalk_http_kit::media::MediaType;
 
-use crate::App;
+use crate::app::App;
 use crate::ingest::labels::{LabelSet, Rejected};
 use crate::ingest::metadata;
 use crate::ingest::metadata::Descriptions;
 use crate::ingest::protobuf::Malformed;
 use crate::ingest::{self, Refused};
 use crate::request::body;
-use crate::request::body::Encoding;
-use crate::request::response::{ApiError, Kind};
+use crate::request::response::{ApiError, Kind, Plain};
 
 use known::{Key, Known};
 
@@ -153,7 +154,7 @@ async fn decode(
     };
     let size = body.len();
     let work = move || {
-        let decoded = body::with_snappy(&body, bytes_max, |inflated| match version {
+        let decoded = with_snappy(&body, bytes_max, |inflated| match version {
             Version::One => v1::decode(inflated, bounds, known.as_deref()),
             Version::Two => v2::decode(inflated, bounds),
         });
@@ -174,20 +175,20 @@ enum Version {
 
 /// The protocol version of the body.
 fn version(headers: &HeaderMap) -> Result<Version, ApiError> {
-    let text = headers.get(CONTENT_TYPE).map_or(Ok("application/x-protobuf"), HeaderValue::to_str);
+    if !headers.contains_key(CONTENT_TYPE) {
+        return Ok(Version::One);
+    }
     let refuse = || {
         let known =
             "application/x-protobuf, its proto prometheus.WriteRequest or io.prometheus.write.v2.Request";
         ApiError::new(Kind::MediaType, format!("Content-Type has to be {known}"))
     };
-    let mut parts = text.map_err(|_| refuse())?.split(';').map(str::trim);
-    if !parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/x-protobuf")) {
+    let kind = MediaType::of(headers);
+    if !kind.is("application/x-protobuf") {
         return Err(refuse());
     }
-    let proto = parts
-        .filter_map(|part| part.split_once('='))
-        .find(|(name, _)| name.trim().eq_ignore_ascii_case("proto"));
-    match proto.map(|(_, value)| value.trim().trim_matches('"')) {
+    let proto = kind.parameters("proto").next();
+    match proto {
         None | Some("prometheus.WriteRequest") => Ok(Version::One),
         Some("io.prometheus.write.v2.Request") => Ok(Version::Two),
         Some(_) => Err(refuse()),
@@ -199,38 +200,26 @@ pub(crate) async fn write(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Response {
-    match answer(&app, &caller, request).await {
-        Ok(response) => response,
-        Err(error) => error.into_text(),
-    }
-}
-
-async fn answer(app: &App, caller: &Caller, request: Request) -> Result<Response, ApiError> {
+) -> Result<Response, Plain> {
     let version = version(request.headers())?;
-    match Encoding::of(request.headers()) {
-        // The first clients do not send the header.
-        Some(Encoding::Snappy | Encoding::Identity) => {}
-        _ => return Err(ApiError::new(Kind::MediaType, "Content-Encoding has to be snappy")),
-    }
-    let body = body::read(app, request).await?;
+    let body = body::snappy(&app.service, request).await?.into_bytes();
     // The cache is bypassed when relabelling or drop rules need the labels.
-    let known = (!ingest::looks_at_labels(app)).then(|| app.known.clone());
-    let mut decoded = decode(app, body.clone(), version, known.clone()).await?;
+    let known = (!ingest::looks_at_labels(&app)).then(|| app.known.clone());
+    let mut decoded = decode(&app, body.clone(), version, known.clone()).await?;
     let mut written = false;
     if decoded.by_number && !decoded.batch.is_empty() {
-        written = ingest::append_numbered(app, caller, &decoded.batch).await?;
+        written = ingest::append_numbered(&app, &caller, &decoded.batch).await?;
         if !written {
             app.known.forget();
-            decoded = decode(app, body, version, None).await?;
+            decoded = decode(&app, body, version, None).await?;
         }
     }
     let Decoded { batch, samples, histograms, exemplars, metadata, mut refused, unknown, .. } = decoded;
     if !written && samples + histograms + exemplars > 0 {
-        ingest::push(app, caller, batch, &mut refused).await?;
+        ingest::push(&app, &caller, batch, &mut refused).await?;
     }
     app.known.learn(unknown, &app.store()?);
-    metadata::store(app, metadata).await?;
+    metadata::store(&app, metadata).await?;
     let mut response = match refused.into_error() {
         None => StatusCode::NO_CONTENT.into_response(),
         Some(error) => error.into_text(),

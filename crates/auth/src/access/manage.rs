@@ -1,0 +1,362 @@
+//! Creating, changing and dropping users and tokens. Each change is one transaction, durable when it returns.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ropewalk::Transaction;
+use ropewalk::hooks::hex;
+use sha2::{Digest, Sha256};
+
+use super::{Access, Known, User};
+use crate::bytes::random;
+use crate::caller::{ALL_STORES, Caller, Right, Roles};
+use crate::error::AuthError;
+use crate::records::{self, TokenRecord, UserRecord, token_key, user_key};
+use crate::scram::ScramVerifier;
+
+const NAME_BYTES_MAX: usize = 64;
+/// Prefix of every token, by which scanners for leaked secrets find them.
+const TOKEN_PREFIX: &str = "rw_";
+
+/// A user as listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserInfo {
+    /// The name.
+    pub name: String,
+    /// Rights by store.
+    pub roles: Roles,
+    /// Microseconds since 1970 UTC.
+    pub created_micros: i64,
+}
+
+/// An API token as listed; the token itself is returned once, when it is created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenInfo {
+    /// Identifies the token where it is dropped.
+    pub id: String,
+    /// The name given by its creator; the caller's name.
+    pub name: String,
+    /// Rights by store.
+    pub roles: Roles,
+    /// Microseconds since 1970 UTC.
+    pub created_micros: i64,
+    /// Microseconds since 1970 UTC; `None`: never.
+    pub expires_micros: Option<i64>,
+}
+
+fn check_name(kind: &str, name: &str) -> Result<(), AuthError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(allowed) {
+        return Err(AuthError::Invalid(format!(
+            "a {kind}'s name has 1 to {NAME_BYTES_MAX} ASCII letters, digits, or . _ - @ +"
+        )));
+    }
+    Ok(())
+}
+
+fn check_roles(roles: &Roles) -> Result<(), AuthError> {
+    let wrong = |store: &str| store.is_empty() || store.len() > 255 || store.chars().any(char::is_control);
+    match roles.keys().find(|store| wrong(store)) {
+        Some(_) => Err(AuthError::Invalid("a role names a store of 1 to 255 bytes, or * for all".into())),
+        None => Ok(()),
+    }
+}
+
+fn no_user(name: &str) -> AuthError {
+    AuthError::NotFound(format!("there is no user {name:?}"))
+}
+
+impl Access {
+    /// The users, by name.
+    ///
+    /// # Errors
+    /// [`AuthError::PermissionDenied`].
+    pub fn users(&self, caller: &Caller) -> Result<Vec<UserInfo>, AuthError> {
+        caller.check(Right::Admin, None)?;
+        let info = |(name, user): (&String, &User)| UserInfo {
+            name: name.clone(),
+            roles: user.record.roles.clone(),
+            created_micros: user.record.created_micros,
+        };
+        Ok(self.known().users.iter().map(info).collect())
+    }
+
+    /// The tokens, oldest first.
+    ///
+    /// # Errors
+    /// [`AuthError::PermissionDenied`].
+    pub fn tokens(&self, caller: &Caller) -> Result<Vec<TokenInfo>, AuthError> {
+        caller.check(Right::Admin, None)?;
+        let mut tokens: Vec<_> =
+            self.known().tokens.values().map(|token| token_info(&token.id, &token.record)).collect();
+        tokens.sort_by(|a, b| (a.created_micros, &a.id).cmp(&(b.created_micros, &b.id)));
+        Ok(tokens)
+    }
+
+    /// The stored verifier of a user's password, for protocols with a separate exchange.
+    pub fn scram_verifier(&self, user: &str) -> Option<ScramVerifier> {
+        Some(self.known().users.get(user)?.record.scram.clone())
+    }
+
+    /// Creates a user.
+    ///
+    /// # Errors
+    /// [`AuthError::AlreadyExists`]; a name or password that is not allowed.
+    pub async fn create_user(
+        &self,
+        caller: &Caller,
+        name: &str,
+        password: &str,
+        roles: Roles,
+    ) -> Result<(), AuthError> {
+        caller.check(Right::Admin, None)?;
+        check_name("user", name)?;
+        check_roles(&roles)?;
+        let (name, password) = (name.to_owned(), password.to_owned());
+        self.change(move |this, tx| {
+            let key = user_key(&name);
+            if tx.get(this.0.keyspace, &key)?.is_some() {
+                return Err(AuthError::AlreadyExists(format!("there is a user {name:?} already")));
+            }
+            let scram = ScramVerifier::new(&password)?;
+            let scram_sha1 = Some(ScramVerifier::for_old_clients(&name, &password)?);
+            let record = UserRecord { scram, scram_sha1, roles, created_micros: this.now_micros() };
+            tx.put(this.0.keyspace, &key, &records::encode(&record));
+            Ok(())
+        })
+        .await
+    }
+
+    /// Sets a user's password. A user may change their own.
+    ///
+    /// # Errors
+    /// [`AuthError::NotFound`]; a password that is not allowed.
+    pub async fn set_password(&self, caller: &Caller, name: &str, password: &str) -> Result<(), AuthError> {
+        if !caller.is_user(name) {
+            caller.check(Right::Admin, None)?;
+        }
+        let (user, password) = (name.to_owned(), password.to_owned());
+        self.change_user(name, move |record| {
+            record.scram = ScramVerifier::new(&password)?;
+            record.scram_sha1 = Some(ScramVerifier::for_old_clients(&user, &password)?);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Changes a user's roles and, if one is given, the password, atomically.
+    ///
+    /// # Errors
+    /// [`AuthError::NotFound`]; a password or a role that is not allowed.
+    pub async fn update_user(
+        &self,
+        caller: &Caller,
+        name: &str,
+        password: Option<&str>,
+        change: impl FnOnce(&mut Roles) + Send + 'static,
+    ) -> Result<(), AuthError> {
+        caller.check(Right::Admin, None)?;
+        let (user, password) = (name.to_owned(), password.map(str::to_owned));
+        self.change_user(name, move |record| {
+            change(&mut record.roles);
+            record.roles.retain(|_, rights| !rights.is_empty());
+            check_roles(&record.roles)?;
+            if let Some(password) = password {
+                record.scram = ScramVerifier::new(&password)?;
+                record.scram_sha1 = Some(ScramVerifier::for_old_clients(&user, &password)?);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Gives a user a right on a store (`*`: on all).
+    ///
+    /// # Errors
+    /// [`AuthError::NotFound`].
+    pub async fn grant(
+        &self,
+        caller: &Caller,
+        name: &str,
+        store: &str,
+        right: Right,
+    ) -> Result<(), AuthError> {
+        caller.check(Right::Admin, None)?;
+        check_roles(&Roles::from([(store.to_owned(), BTreeSet::from([right]))]))?;
+        let store = store.to_owned();
+        self.change_user(name, move |record| {
+            record.roles.entry(store).or_default().insert(right);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Takes a right on a store from a user.
+    ///
+    /// # Errors
+    /// [`AuthError::NotFound`] when there is no such user, or the user does not have the right.
+    pub async fn revoke(
+        &self,
+        caller: &Caller,
+        name: &str,
+        store: &str,
+        right: Right,
+    ) -> Result<(), AuthError> {
+        caller.check(Right::Admin, None)?;
+        let (user, store) = (name.to_owned(), store.to_owned());
+        self.change_user(name, move |record| {
+            let held = record.roles.get_mut(&store).is_some_and(|rights| rights.remove(&right));
+            record.roles.retain(|_, rights| !rights.is_empty());
+            let message = || format!("user {user:?} has no right {:?} on {store:?}", right.as_str());
+            if held { Ok(()) } else { Err(AuthError::NotFound(message())) }
+        })
+        .await
+    }
+
+    /// Drops a user.
+    ///
+    /// # Errors
+    /// [`AuthError::NotFound`].
+    pub async fn drop_user(&self, caller: &Caller, name: &str) -> Result<(), AuthError> {
+        caller.check(Right::Admin, None)?;
+        let name = name.to_owned();
+        self.change(move |this, tx| {
+            let key = user_key(&name);
+            tx.get(this.0.keyspace, &key)?.ok_or_else(|| no_user(&name))?;
+            tx.delete(this.0.keyspace, &key);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Creates an API token, which is returned here and never again.
+    ///
+    /// # Errors
+    /// A name that is not allowed; an expiry that is past.
+    pub async fn create_token(
+        &self,
+        caller: &Caller,
+        name: &str,
+        roles: Roles,
+        expires_micros: Option<i64>,
+    ) -> Result<(TokenInfo, String), AuthError> {
+        caller.check(Right::Admin, None)?;
+        check_name("token", name)?;
+        check_roles(&roles)?;
+        let created_micros = self.now_micros();
+        if expires_micros.is_some_and(|expires| expires <= created_micros) {
+            return Err(AuthError::Invalid("the token would have expired already".into()));
+        }
+        let id = hex(&random::<6>()?);
+        let token = format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(random::<32>()?));
+        let hash = Sha256::digest(token.as_bytes()).to_vec();
+        let record = TokenRecord { name: name.to_owned(), hash, roles, created_micros, expires_micros };
+        let info = token_info(&id, &record);
+        self.change(move |this, tx| {
+            tx.put(this.0.keyspace, &token_key(&id), &records::encode(&record));
+            Ok(())
+        })
+        .await?;
+        Ok((info, token))
+    }
+
+    /// Drops a token.
+    ///
+    /// # Errors
+    /// [`AuthError::NotFound`].
+    pub async fn drop_token(&self, caller: &Caller, id: &str) -> Result<(), AuthError> {
+        caller.check(Right::Admin, None)?;
+        let id = id.to_owned();
+        self.change(move |this, tx| {
+            let key = token_key(&id);
+            let missing = || AuthError::NotFound(format!("there is no token {id:?}"));
+            tx.get(this.0.keyspace, &key)?.ok_or_else(missing)?;
+            tx.delete(this.0.keyspace, &key);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn change_user(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut UserRecord) -> Result<(), AuthError> + Send + 'static,
+    ) -> Result<(), AuthError> {
+        let name = name.to_owned();
+        self.change(move |this, tx| {
+            let key = user_key(&name);
+            let stored = tx.get(this.0.keyspace, &key)?.ok_or_else(|| no_user(&name))?;
+            let mut record: UserRecord = records::decode(&key, &stored)?;
+            change(&mut record)?;
+            tx.put(this.0.keyspace, &key, &records::encode(&record));
+            Ok(())
+        })
+        .await
+    }
+
+    /// Rejects a change that drops the last credential, which would open the server to every caller, or the
+    /// last administrator. `tx` holds the change.
+    fn keep_administrator(&self, tx: &mut Transaction) -> Result<(), AuthError> {
+        let refuse = |what: &str| {
+            let message = format!("this would remove the last {what}; create another administrator first");
+            Err(AuthError::Invalid(message))
+        };
+        let known = self.known();
+        let (users, tokens) = records::load_in(tx, self.0.keyspace)?;
+        let was_closed = !known.users.is_empty() || !known.tokens.is_empty();
+        if was_closed && users.is_empty() && tokens.is_empty() {
+            return refuse("user or token");
+        }
+        let now = self.now_micros();
+        let token_administers = |token: &TokenRecord| {
+            is_administrator(&token.roles) && token.expires_micros.is_none_or(|expires| expires > now)
+        };
+        let before = known.users.values().any(|user| is_administrator(&user.record.roles))
+            || known.tokens.values().any(|token| token_administers(&token.record));
+        let after = users.iter().any(|(_, user)| is_administrator(&user.roles))
+            || tokens.iter().any(|(_, token)| token_administers(token));
+        if before && !after {
+            return refuse("administrator");
+        }
+        Ok(())
+    }
+
+    /// Runs `change` in a transaction, commits, and reads everything again (invariant 1), all off the async
+    /// threads.
+    async fn change(
+        &self,
+        change: impl FnOnce(&Self, &mut Transaction) -> Result<(), AuthError> + Send + 'static,
+    ) -> Result<(), AuthError> {
+        let this = self.clone();
+        let changed = tokio::task::spawn_blocking(move || {
+            let _changing = this.0.changing.lock().unwrap_or_else(|held| held.into_inner());
+            let mut tx = this.0.db.begin();
+            change(&this, &mut tx)?;
+            this.keep_administrator(&mut tx)?;
+            tx.commit()?;
+            let known = Known::load(&this.0.db, this.0.keyspace)?;
+            *this.0.known.write().unwrap_or_else(|held| held.into_inner()) = Arc::new(known);
+            this.0.changes.fetch_add(1, Ordering::Release);
+            Ok(())
+        });
+        changed.await?
+    }
+}
+
+/// True when a caller with these roles administers the entire server.
+fn is_administrator(roles: &Roles) -> bool {
+    roles.get(ALL_STORES).is_some_and(|rights| rights.contains(&Right::Admin))
+}
+
+fn token_info(id: &str, record: &TokenRecord) -> TokenInfo {
+    TokenInfo {
+        id: id.to_owned(),
+        name: record.name.clone(),
+        roles: record.roles.clone(),
+        created_micros: record.created_micros,
+        expires_micros: record.expires_micros,
+    }
+}

@@ -1,0 +1,17 @@
+//! HTTP parts that the APIs of the server share.
+//!
+//! ```text
+//! request   media: Content-Type, Accept ─▶ encoding: Content-Encoding ─▶ body: received, then inflated
+//!           params: query strings and forms
+//! response  json ─▶ response: complete or in chunks, counted, with Retry-After
+//! ```
+//!
+//! An error is a reason without a form: each API has its wording, its status and its error body.
+#![deny(missing_docs)]
+
+pub mod body;
+pub mod encoding;
+pub mod json;
+pub mod media;
+pub mod params;
+pub mod response;

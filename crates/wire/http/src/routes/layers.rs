@@ -1,0 +1,145 @@
+//! Layers around every route: time limit, compression, metrics, and the responses for unknown routes.
+
+use axum::Json;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{Method, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use ropewalk_auth::{Needs, Resource};
+use ropewalk_http_kit::response::measured;
+use ropewalk_wire::Code;
+use tower_http::compression::predicate::SizeAbove;
+use tower_http::compression::{CompressionLayer, CompressionLevel};
+
+use crate::admin::{auth, hosts};
+use crate::app::App;
+use crate::kit::problem::{Problem, Refusal};
+use crate::route::Route;
+
+/// Smaller responses are sent uncompressed: compression would cost more than it saves.
+const COMPRESS_BYTES_MIN: u16 = 1_024;
+
+pub(crate) fn compression() -> CompressionLayer<SizeAbove> {
+    CompressionLayer::new()
+        .quality(CompressionLevel::Fastest)
+        .compress_when(SizeAbove::new(COMPRESS_BYTES_MIN))
+}
+
+/// Ends requests that take too long. Reading the body has a separate limit, so a request has twice the time;
+/// a stream is past this once it begins.
+pub(crate) async fn limit_time(State(app): State<App>, request: Request, next: Next) -> Response {
+    let most = 2 * app.service.limits().request_time;
+    match tokio::time::timeout(most, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = "the request took too long; if it was an append, it may still have happened";
+            Problem::new(Code::Timeout, detail).into_response()
+        }
+    }
+}
+
+/// Checks headers and host of each request, then counts and times it under the name of its operation. All in
+/// one layer, since each layer costs a request more than a KiB while it is served.
+pub(crate) async fn enter(State(app): State<App>, request: Request, next: Next) -> Response {
+    let checked = auth::limit_headers(&app, &request).and_then(|()| hosts::check(&app, &request));
+    if let Err(problem) = checked {
+        return problem.into_response();
+    }
+    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let operation = operation(request.method(), path);
+    measured(app.service.metrics(), "http", operation, request, next).await
+}
+
+/// Operation names for metrics, few and fixed.
+fn operation(method: &Method, path: &str) -> &'static str {
+    let Some(rest) = path.strip_prefix("/v1/stores") else {
+        return match (method.as_str(), path) {
+            ("POST", "/append") => "compatible_append",
+            ("GET" | "HEAD", "/read") => "compatible_read",
+            ("POST", "/read") => "compatible_count",
+            ("POST", "/cleanup") => "compatible_cleanup",
+            (_, "/v1/stats") => "stats",
+            (_, "/v1/changes") => "changes",
+            (_, path) if path.starts_with("/v1/databases") => documents(method, path),
+            (_, "/v1/transactions") => "transaction",
+            (_, path) if path.starts_with("/v1/transactions/") => "open_transaction",
+            (_, path) if path.starts_with("/v1/projects") => "bundoc",
+            (_, path) if path.starts_with("/v1/backups") => "backup",
+            (_, path) if path.starts_with("/v1/users") || path.starts_with("/v1/tokens") => "access",
+            (_, "") => "no_route",
+            (_, path) if path.starts_with("/api/v1/") => "prometheus",
+            _ => "other",
+        };
+    };
+    match (method.as_str(), rest.strip_prefix("/{store}").unwrap_or("list")) {
+        ("POST", "/events") => "append",
+        ("GET" | "HEAD", "/events") | ("POST", "/events:query") => "read",
+        (_, "/events:last") => "last",
+        (_, "/events:count") => "count",
+        (_, "/events:exists") => "exists",
+        (_, "/head") => "head",
+        (_, "/subscribe") => "subscribe",
+        (_, "/tracking/{source}") => "tracking",
+        (_, "/groups/{group}/take") => "group_take",
+        (_, rest) if rest.starts_with("/groups/{group}/") => "group_settle",
+        (_, rest) if rest.starts_with("/groups") => "groups",
+        (_, rest) if rest.starts_with("/checkpoints") => "checkpoints",
+        (_, "list") => "list_stores",
+        ("PUT", "") => "create_store",
+        ("DELETE", "") => "delete_store",
+        (_, "") => "store",
+        _ => "other",
+    }
+}
+
+/// Operation names for documents.
+fn documents(method: &Method, path: &str) -> &'static str {
+    match (method.as_str(), path.rsplit('/').next().unwrap_or_default()) {
+        (_, "transaction") => "documents_transaction",
+        (_, "watch") => "documents_watch",
+        ("GET" | "HEAD", "{id}") => "documents_get",
+        (_, "{id}") => "documents_write_one",
+        ("POST", "documents") => "documents_insert",
+        (_, "documents" | "documents:query") => "documents_query",
+        (_, "documents:aggregate") => "documents_aggregate",
+        (_, "documents:count" | "documents:distinct" | "documents:explain") => "documents_ask",
+        (_, "documents:update" | "documents:delete" | "documents:modify") => "documents_write",
+        ("GET" | "HEAD", _) => "documents_look",
+        _ => "documents_define",
+    }
+}
+
+/// Liveness: the process responds.
+pub(crate) async fn health() -> Json<serde_json::Value> {
+    Json(serde_json::json!({ "status": "ok" }))
+}
+
+/// Routes that the OpenAPI document does not have.
+pub(crate) fn routes() -> Vec<Route> {
+    // The metrics name stores.
+    vec![Route::undescribed(Needs::read(Resource::AllStores), Method::GET, "/metrics", metrics)]
+}
+
+/// All metrics, in the text format of Prometheus.
+async fn metrics(State(app): State<App>) -> impl IntoResponse {
+    let text = app.service.metrics().render(app.service.database());
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text)
+}
+
+/// Readiness: requests are accepted, including writes.
+pub(crate) async fn ready(State(app): State<App>) -> Result<Json<serde_json::Value>, Problem> {
+    app.service.readiness()?;
+    Ok(Json(serde_json::json!({ "status": "ready" })))
+}
+
+pub(crate) async fn no_route(uri: Uri) -> Problem {
+    Problem::refused(
+        Refusal::NoRoute,
+        format!("there is no path {:?}; /openapi.json has them all", uri.path()),
+    )
+}
+
+pub(crate) async fn other_methods(method: Method, uri: Uri) -> Problem {
+    Problem::refused(Refusal::Method, format!("{method} is not possible at {:?}; see Allow", uri.path()))
+}

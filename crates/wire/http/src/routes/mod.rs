@@ -1,0 +1,152 @@
+//! Routes with the rights that they need: one row for each method of a path.
+//!
+//! The right of a row is checked before the body is read. Only rows become routes, so a handler without a row
+//! is not served. Handlers check rights that are known only later: rules of collections, further stores in
+//! one request.
+
+pub(crate) mod layers;
+pub(crate) mod openapi;
+
+use axum::Router;
+use axum::extract::{FromRequestParts as _, RawPathParams, Request, State};
+use axum::http::Method;
+use axum::http::request::Parts;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::MethodRouter;
+use ropewalk_auth::{Caller, Needs, Operation, Resource};
+use ropewalk_wire::Code;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::admin::{backups, users};
+use crate::app::App;
+use crate::consumers::{changes, checkpoints, groups, projections};
+use crate::events::{compat_crablet, stores, subscribe};
+use crate::kit::problem::Problem;
+use crate::route::Route;
+use crate::{documents, events, transactions};
+
+/// Puts the check of its rights in front of the handlers of a row.
+fn guarded(mut route: Route, app: &App) -> Route {
+    if route.needs.resource != Resource::Public {
+        let guard = Guard { app: app.clone(), needs: route.needs };
+        let methods: MethodRouter<App> = std::mem::take(&mut route.methods.2);
+        route.methods.2 = methods.route_layer(from_fn_with_state(guard, check));
+    }
+    route
+}
+
+/// Routes that are served without credentials.
+fn open() -> Vec<Route> {
+    vec![
+        Route::undescribed(Needs::PUBLIC, Method::GET, "/health", layers::health),
+        Route::undescribed(Needs::PUBLIC, Method::GET, "/live", layers::health),
+        Route::undescribed(Needs::PUBLIC, Method::GET, "/ready", layers::ready),
+        Route::undescribed(Needs::PUBLIC, Method::GET, "/openapi.json", openapi::document),
+    ]
+}
+
+/// Routes whose responses end.
+fn finite(dev: bool) -> Vec<Route> {
+    let mut routes = events::routes();
+    routes.extend(groups::routes());
+    routes.extend(checkpoints::routes());
+    routes.extend(projections::routes());
+    routes.extend(documents::routes());
+    routes.extend(transactions::routes());
+    routes.extend(stores::routes());
+    routes.extend(users::routes());
+    routes.extend(compat_crablet::routes(dev));
+    routes.extend(layers::routes());
+    routes
+}
+
+/// Routes whose responses may never end.
+fn live() -> Vec<Route> {
+    let mut routes = subscribe::routes();
+    routes.extend(documents::live());
+    routes.extend(changes::routes());
+    routes
+}
+
+/// Every route, in groups with different layers.
+pub(crate) struct Routes {
+    pub(crate) open: Router<App>,
+    pub(crate) finite: Router<App>,
+    pub(crate) live: Router<App>,
+    /// Routes without a time limit.
+    pub(crate) unhurried: Router<App>,
+}
+
+impl Routes {
+    /// Builds every row, with its check in front of its handlers.
+    pub(crate) fn new(app: &App) -> Self {
+        let guarded = |routes: Vec<Route>| {
+            let routes = routes.into_iter().map(|route| guarded(route, app));
+            router(routes, OpenApi::default()).split_for_parts().0
+        };
+        Self {
+            open: guarded(open()),
+            finite: guarded(finite(app.settings.dev)),
+            live: guarded(live()),
+            unhurried: guarded(backups::routes()),
+        }
+    }
+}
+
+/// Every row, with those that only the setting `dev` serves.
+fn all() -> impl Iterator<Item = Route> {
+    finite(true).into_iter().chain(live()).chain(backups::routes()).chain(open())
+}
+
+/// The rows as operations.
+pub(crate) fn operations() -> Vec<Operation> {
+    let named =
+        |route: Route| route.names().into_iter().map(move |name| Operation { name, needs: route.needs });
+    all().flat_map(named).collect()
+}
+
+/// The OpenAPI document of all rows, on top of `base`.
+pub(crate) fn described(base: OpenApi) -> OpenApi {
+    router(all(), base).into_openapi()
+}
+
+fn router(routes: impl Iterator<Item = Route>, base: OpenApi) -> OpenApiRouter<App> {
+    routes.fold(OpenApiRouter::with_openapi(base), |router, route| match route.undescribed {
+        Some((_, path)) => router.route(&path, route.methods.2),
+        None => router.routes(route.methods),
+    })
+}
+
+#[derive(Clone)]
+struct Guard {
+    app: App,
+    needs: Needs,
+}
+
+/// Rejects a caller without the rights of the row.
+async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match guard.check(&mut parts).await {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+impl Guard {
+    async fn check(&self, parts: &mut Parts) -> Result<(), Problem> {
+        let store = match self.needs.resource {
+            Resource::Path(wanted) => {
+                let names = RawPathParams::from_request_parts(parts, &()).await;
+                let names = names.map_err(|rejection| Problem::invalid(rejection.body_text()))?;
+                names.iter().find(|(name, _)| *name == wanted).map(|(_, store)| store.to_owned())
+            }
+            Resource::Header => Some(compat_crablet::store(&self.app, &parts.headers)?),
+            _ => None,
+        };
+        let caller = parts.extensions.get::<Caller>();
+        let caller = caller.ok_or_else(|| Problem::new(Code::Internal, "the request has no caller"))?;
+        Ok(self.app.service.authorize(caller, self.needs, store.as_deref())?)
+    }
+}

@@ -1,0 +1,84 @@
+//! Several operations on documents of one database in one commit: all of them, or none.
+
+use axum::extract::{Extension, State};
+use axum::response::Response;
+use ropewalk_auth::{Caller, Needs};
+use ropewalk_transactions::{Modes, Request, transact};
+use ropewalk_wire::Bounds;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use super::requests::{DocumentsIn, Parsed, Parser};
+use super::results::{self, Encoder};
+use crate::app::App;
+use crate::documents::collections::DatabaseName;
+use crate::kit::body::{JsonText, from_json};
+use crate::kit::json::{DurabilityIn, Object};
+use crate::kit::path::Named;
+use crate::kit::problem::{Problem, ProblemBody};
+use crate::route::{DATABASE, Route};
+
+pub(super) fn route() -> Route {
+    Route::new(Needs::read_and_append(DATABASE), routes!(transaction))
+}
+
+/// A transaction.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = TransactionRequest)]
+struct TransactionIn<'a> {
+    /// In this order; each sees the writes of those before it.
+    #[serde(borrow)]
+    #[schema(value_type = Vec<DocumentsIn<'a>>)]
+    operations: Vec<Object<DocumentsIn<'a>>>,
+    /// As for appends.
+    #[serde(default)]
+    #[schema(value_type = Option<String>, pattern = "^(sync|buffered|async:[0-9]+)$")]
+    durability: DurabilityIn,
+}
+
+/// The result of each operation, as its own route returns it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TransactionResults)]
+#[allow(dead_code)] // only its schema is used: the results are written by hand
+struct ResultsOut {
+    #[schema(value_type = Vec<Object>)]
+    results: Vec<serde_json::Value>,
+}
+
+/// Runs all of the operations, in one commit, or none.
+///
+/// Each reads the writes of those before it. Nothing that they have read has changed at the commit: the
+/// server retries a transaction that conflicts with others. With `expect` an operation fails the entire
+/// transaction when it does not concern so many documents.
+#[utoipa::path(
+    post, path = "/v1/databases/{database}/transaction", operation_id = "transaction", tag = "documents",
+    params(DatabaseName),
+    request_body = TransactionIn<'static>,
+    responses(
+        (status = 200, description = "Committed. A result for each operation, in order.", body = ResultsOut),
+        (status = 409, description = "A document is there, or a unique index has its values: `already_exists`. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+async fn transaction(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Named(DatabaseName { database }): Named<DatabaseName>,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let bounds = Bounds::new(&app.service);
+    let parser = Parser::new(&app.service, &bounds);
+    let parse = move |text: &str| {
+        let TransactionIn { operations, durability } = from_json(text)?;
+        let modes = Modes { durability: durability.0, ..Modes::default() };
+        parser.documents_of(&operations, &database, modes)
+    };
+    let Parsed { operations, modes, forms, places, .. } = body.parse(parse).await?;
+    let request = Request { operations, modes, includes: None, key: None };
+    let encoder = Encoder::new(&app.service, forms);
+    let encode = |place, done| encoder.encode(place, done);
+    let answer = transact(&app.service, &caller, &request, &bounds, &encode).await;
+    let answer = answer.map_err(|failure| results::failed(failure, &places))?;
+    encoder.results(&answer)
+}
