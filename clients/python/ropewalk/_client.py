@@ -85,6 +85,7 @@ class Database:
         self,
         *,
         idempotency_key: str | None = None,
+        automatic_key: bool = True,
         isolation: str | None = None,
         durability: str | None = None,
         includes: int | None = None,
@@ -93,10 +94,16 @@ class Database:
 
         `isolation` is `serializable` (default) or `snapshot`. `durability` is that of appends.
         `includes` is the `seq` of a commit that its snapshot has to include. The server runs a
-        transaction that conflicts with others again.
+        transaction that conflicts with others again. The results of a transaction that writes with
+        a key have at most 1 MiB; `automatic_key=False` removes this limit, and the resending.
         """
         return Transaction(
-            self, idempotency_key=idempotency_key, isolation=isolation, durability=durability, includes=includes
+            self,
+            idempotency_key=idempotency_key,
+            automatic_key=automatic_key,
+            isolation=isolation,
+            durability=durability,
+            includes=includes,
         )
 
     def begin(self, *, isolation: str | None = None, durability: str | None = None) -> OpenTransaction:

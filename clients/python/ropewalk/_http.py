@@ -277,6 +277,7 @@ class Lines:
         self._socket = connection.sock
         self._is_done = False
         self._lock = threading.Lock()
+        self._pid = os.getpid()
         self.headers = response.headers
 
     def __iter__(self) -> Iterator[bytes]:
@@ -318,7 +319,8 @@ class Lines:
                 return
             self._is_done = True
         try:
-            if self._socket is not None:
+            # A shutdown in a forked process would end the stream of its parent.
+            if self._socket is not None and self._pid == os.getpid():
                 self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass

@@ -201,12 +201,14 @@ class Transaction:
         db: Database,
         *,
         idempotency_key: str | None,
+        automatic_key: bool,
         isolation: str | None,
         durability: str | None,
         includes: int | None,
     ) -> None:
         self._db = db
         self._key = idempotency_key
+        self._automatic_key = automatic_key
         self._options = {"isolation": isolation, "durability": durability, "includes": includes}
         self.operations: list[Pending[Any]] = []
         self._preconditions: list[Mapping[str, Any]] = []
@@ -240,7 +242,7 @@ class Transaction:
         body["operations"] = [one._operation.body for one in self.operations]
         if self._preconditions:
             body["preconditions"] = self._preconditions
-        if self._key is None:
+        if self._key is None and self._automatic_key:
             # A second call after a broken connection has to send the same key.
             self._key = self._db.automatic_key()
         raw = self._db.transport.request("POST", "/v1/transactions", body=body, key=self._key).json()

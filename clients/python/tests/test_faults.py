@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -219,6 +220,18 @@ class Sharing(Case):
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         self.assertEqual(self.store.count(), 101)
 
+    @unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
+    def test_forked_process_does_not_end_streams_of_its_parent(self) -> None:
+        self.store.append([{"type": "A", "data": "x" * 1000} for _ in range(10_000)])
+        with self.store.read() as events:
+            next(events)
+            child = os.fork()
+            if child == 0:
+                events.close()
+                os._exit(0)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertEqual(sum(1 for _ in events), 9_999)
+
     def test_closed_client_rejects_requests(self) -> None:
         with ropewalk.connect(self.server.url) as db:
             db.stores()
@@ -250,6 +263,28 @@ class Credentials(unittest.TestCase):
             self.assertEqual(reader.events("s").count(), 1)
             with self.assertRaises(ropewalk.PermissionDenied), reader.transaction() as tx:
                 tx.append("s", {"type": "A"})
+
+
+class Encryption(unittest.TestCase):
+    def test_tls_trusts_the_context_and_reuses_connections(self) -> None:
+        with Server(require_binary(), options=("--dev-tls",)) as server:
+            url = server.url.replace("http:", "https:")
+            with ropewalk.connect(url) as untrusting, self.assertRaises(ropewalk.ConnectionBroken) as broken:
+                untrusting.stores()
+            self.assertIn("CERTIFICATE_VERIFY_FAILED", broken.exception.detail)
+            context = ssl.create_default_context(cafile=str(server.database / "tls" / "dev-cert.pem"))
+            with ropewalk.connect(url, context=context) as db:
+                store = db.events("s")
+                store.append([{"type": "A", "data": "x" * 100} for _ in range(5000)])
+                [connection] = db.transport._idle
+                self.assertEqual(sum(1 for _ in store.read()), 5000)
+                with store.subscribe(after=4999) as events:
+                    self.assertEqual(next(events).position, 5000)
+                    store.count()
+                    db.sql("SELECT 1")
+                # The subscription took the first connection, the requests during it share another.
+                self.assertEqual(len(db.transport._idle), 1)
+                self.assertIsNot(db.transport._idle[0], connection)
 
 
 class Programs(unittest.TestCase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,7 @@ class Packaging(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             # A build writes next to its sources.
             source, target = Path(place, "source"), Path(place, "target")
-            subprocess.run(["cp", "-r", ROOT, source], check=True)
+            shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
             command += ["--no-build-isolation", "--target", str(target), str(source)]
             run = subprocess.run(command, capture_output=True, text=True)

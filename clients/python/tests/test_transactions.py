@@ -101,6 +101,19 @@ class Transactions(Case):
         with self.assertRaises(ropewalk.IdempotencyMismatch), self.db.transaction(idempotency_key=self.name) as other:
             self.order(other, "o2")
 
+    def test_large_results_of_a_write_need_a_transaction_without_key(self) -> None:
+        self.store.append([{"type": "A", "data": "x" * 1000} for _ in range(2000)])
+        for automatic_key in (True, False):
+            tx = self.db.transaction(automatic_key=automatic_key)
+            read = tx.read(self.store, where("A"))
+            tx.append(self.store, {"type": "B"})
+            if automatic_key:
+                self.assertRaises(ropewalk.TooLarge, tx.commit)
+            else:
+                tx.commit()
+                self.assertEqual(len(read.result), 2000)
+        self.assertEqual(self.store.count(where("B")), 1)
+
     def test_checkpoint_fences_a_second_worker(self) -> None:
         self.store.append([{"type": "A"}, {"type": "A"}])
         with self.db.transaction() as tx:
