@@ -95,7 +95,7 @@ const ROWS: &[Row] = &[
         "ropewalk-documents", "ropewalk-labels", "ropewalk-series", "ropewalk-tables", "ropewalk-promql",
     ]),
     row("ropewalk-sql", Role::Embedded, &["ropewalk"]),
-    row("ropewalk-projector", Role::Embedded, &["ropewalk", "ropewalk-sql"]),
+    row("ropewalk-projector", Role::Embedded, &["ropewalk-vfs", "ropewalk", "ropewalk-sql"]),
     row("ropewalk-auth", Role::Outer, &["ropewalk"]),
     row("ropewalk-wire", Role::Outer, &["ropewalk", "ropewalk-auth"]),
     row("ropewalk-transactions", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-wire"]),

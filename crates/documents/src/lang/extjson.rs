@@ -220,7 +220,9 @@ mod tests {
             let value = Bson::try_from(value).unwrap();
             let bytes = doc! {"v": value.clone()}.to_vec().unwrap();
             let ours = Doc::check(&bytes).unwrap().get("v").unwrap();
-            assert_eq!(to_text(ours, Form::Relaxed), value.clone().into_relaxed_extjson().to_string());
+            // JSON allows several spellings of an exponent.
+            let relaxed: serde_json::Value = serde_json::from_str(&to_text(ours, Form::Relaxed)).unwrap();
+            assert_eq!(relaxed, value.clone().into_relaxed_extjson());
             assert_eq!(to_text(ours, Form::Canonical), value.into_canonical_extjson().to_string());
         }
     }

@@ -67,7 +67,10 @@ impl Shop {
     }
 
     fn catch_up_by(&self, batch_events: usize) {
-        let options = RunnerOptions { batch_events, ..RunnerOptions::default() };
+        #[allow(clippy::print_stderr)] // shown with a failing test
+        let report =
+            std::sync::Arc::new(|name: &str, error: &dyn std::error::Error| eprintln!("{name}: {error}"));
+        let options = RunnerOptions { batch_events, report, ..RunnerOptions::default() };
         Runner::new(self.db.clone(), options).catch_up().unwrap();
     }
 

@@ -27,7 +27,7 @@ use crate::expr::{Context, Input, Record, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
 use crate::plan::bind::scope::Scope;
-use crate::syntax::names::{column_of, folded, in_full, table_name};
+use crate::syntax::names::{column_of, folded, table_name};
 use crate::types::text_format::from_text_in;
 
 pub(super) static SELECT: LazyLock<Option<ast::Query>> =
@@ -233,7 +233,9 @@ impl Planner<'_> {
                 "give the table a primary key",
             ));
         }
-        let alias = alias.as_ref().map_or_else(|| in_full(schema.name()), |alias| folded(&alias.name));
+        let alias = alias
+            .as_ref()
+            .map_or_else(|| self.standing.settings.table_alias(schema.name()), |alias| folded(&alias.name));
         let mut scope = Scope::default();
         scope.add_table(alias.clone(), &schema)?;
         Ok((table, schema, scope, alias))

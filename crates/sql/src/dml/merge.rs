@@ -24,7 +24,7 @@ use crate::limits::budget::Budget;
 use crate::plan::Planner;
 use crate::plan::bind::Binder;
 use crate::plan::bind::scope::Scope;
-use crate::syntax::names::{folded, in_full, object_name, own, table_name};
+use crate::syntax::names::{folded, object_name, own, table_name};
 use crate::syntax::statements::MergeStatement;
 
 enum Action {
@@ -69,7 +69,7 @@ impl Planner<'_> {
                     return Ok(written);
                 }
                 match self.table(name) {
-                    Ok((_, schema)) => Ok(in_full(schema.name())),
+                    Ok((_, schema)) => Ok(self.standing.settings.table_alias(schema.name())),
                     Err(_) => Ok(written),
                 }
             }

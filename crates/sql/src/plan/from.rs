@@ -13,7 +13,7 @@ use crate::expr::cast::Strength;
 use crate::plan::Planner;
 use crate::plan::bind::scope::{Merged, Present, Scope};
 use crate::plan::bind::{Binder, Typed};
-use crate::syntax::names::{folded, in_full, parts};
+use crate::syntax::names::{folded, parts};
 use crate::types::names::common;
 
 #[derive(Default)]
@@ -135,7 +135,8 @@ impl Planner<'_> {
         }
         self.reads = true;
         let (table, schema) = self.table(name)?;
-        let alias = alias_of(alias.as_ref())?.unwrap_or_else(|| in_full(schema.name()));
+        let alias =
+            alias_of(alias.as_ref())?.unwrap_or_else(|| self.standing.settings.table_alias(schema.name()));
         let start = from.scope.add_table(alias, &schema)?;
         let path = Path::choose(&schema, start, &[], &[], false);
         from.levels.push(Level {

@@ -8,6 +8,7 @@ use ropewalk::{Durability, Isolation};
 
 use crate::error::{Result, SqlError, state};
 use crate::limits::budget::MEMORY_BYTES_MAX;
+use crate::syntax::names::in_full;
 use crate::types::executor::Executor;
 use crate::types::zone::Zone;
 
@@ -48,6 +49,14 @@ pub struct Settings {
     pub redirects: BTreeMap<String, String>,
     /// Other variables that were set, by name; use SET to change them.
     pub others: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// The name under which a statement knows a table: that of the table which it replaces, if it does.
+    pub(crate) fn table_alias(&self, stored: &str) -> String {
+        let replaced = self.redirects.iter().find(|(_, used)| *used == stored);
+        in_full(replaced.map_or(stored, |(table, _)| table))
+    }
 }
 
 impl Default for Settings {

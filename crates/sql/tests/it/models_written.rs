@@ -204,6 +204,9 @@ fn one_transaction_of_sql_writes_all_models_in_one_commit() {
     let mut session = Session::new(db.clone());
     session.execute("CREATE TABLE stock (item text PRIMARY KEY, pieces int)", &[]).unwrap();
     session.execute("INSERT INTO stock VALUES ('pen', 5)", &[]).unwrap();
+    // The first collection of a database also reserves numbers of collections, in another commit.
+    session.execute(r#"INSERT INTO shop.receipts (doc) VALUES ('{"_id": 0}')"#, &[]).unwrap();
+    session.execute("DELETE FROM shop.receipts", &[]).unwrap();
     let writes = [
         "UPDATE stock SET pieces = pieces - 1",
         r#"INSERT INTO shop.receipts (doc) VALUES ('{"_id": 1, "item": "pen"}')"#,

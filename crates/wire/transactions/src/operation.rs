@@ -66,7 +66,7 @@ pub struct Documents {
     pub database: String,
     /// The collection.
     pub collection: String,
-    /// What is read or written.
+    /// The read or write.
     pub work: DocumentsWork,
     /// Number of documents that it must match, delete or find.
     pub expected: Option<u64>,

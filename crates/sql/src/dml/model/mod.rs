@@ -159,7 +159,7 @@ impl Planner<'_> {
             Some(ast::OnInsert::OnConflict(on)) if is_documents => {
                 Some(self.documents_on_conflict(on, &relation, &scope)?)
             }
-            Some(other) => return Err(unsupported(other)),
+            Some(other) => return Err(unsupported(other.to_string().trim())),
         };
         if matches!(relation.kind(), ModelKind::Events(_)) {
             events::check_columns(&places, &source)?;

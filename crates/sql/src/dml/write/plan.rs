@@ -23,7 +23,7 @@ use crate::expr::{Expr, bug};
 use crate::plan::bind::scope::{Scope, columns_of};
 use crate::plan::bind::{Binder, Typed};
 use crate::plan::{Planner, Select, alias_of, nothing_else, split};
-use crate::syntax::names::{folded, in_full, parts};
+use crate::syntax::names::{folded, parts};
 use crate::syntax::overriding::Overriding;
 use crate::syntax::parse;
 
@@ -218,7 +218,7 @@ impl Planner<'_> {
         let (table, schema) = self.target_table(name)?;
         let alias = match &insert.table_alias {
             Some(alias) => folded(&alias.alias),
-            None => in_full(schema.name()),
+            None => self.standing.settings.table_alias(schema.name()),
         };
         let targets = Targets::find(&insert.columns, &schema, self.local_defaults(&schema))?;
         let (source, width) = self.insert_source(insert.source.as_deref(), &targets)?;
@@ -483,7 +483,10 @@ impl Planner<'_> {
         }
         let (table, schema) = self.target_table(name)?;
         let mut scope = Scope::default();
-        scope.add_table(alias_of(alias.as_ref())?.unwrap_or_else(|| in_full(schema.name())), &schema)?;
+        scope.add_table(
+            alias_of(alias.as_ref())?.unwrap_or_else(|| self.standing.settings.table_alias(schema.name())),
+            &schema,
+        )?;
         let mut filter = Vec::new();
         match selection {
             None => {}

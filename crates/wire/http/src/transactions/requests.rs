@@ -31,7 +31,7 @@ const DEFAULT: &str = "default";
 #[serde(rename_all = "snake_case")]
 #[schema(as = Isolation)]
 enum IsolationIn {
-    /// What it reads has not changed at its commit.
+    /// The data that it reads has not changed at its commit.
     #[default]
     Serializable,
     /// It reads one snapshot; only its writes are checked.

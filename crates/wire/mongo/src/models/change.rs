@@ -106,7 +106,7 @@ fn submit(
     retry: Option<&Retry>,
     durability: Durability,
 ) -> Outcome<Submitted> {
-    // What a statement reads has not changed at its commit, as in SQL.
+    // The data that a statement reads has not changed at its commit, as in SQL.
     let mut tx = call.shared.service.database().begin_with(Isolation::Serializable);
     let stored = match retry {
         Some(retry) => tx.documents().answered(retry)?,

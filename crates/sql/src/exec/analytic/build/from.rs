@@ -252,7 +252,7 @@ impl Planner<'_> {
         let mut own = table_name(name)?;
         let relation: Box<dyn Rows> = match self.table(name) {
             Ok((table, schema)) => {
-                own = in_full(schema.name());
+                own = self.standing.settings.table_alias(schema.name());
                 Box::new(TableRelation::new(table, schema, self.whole()?.around.clone()))
             }
             Err(error) if error.state == state::UNDEFINED_TABLE => {

@@ -14,7 +14,7 @@ use crate::plan::bind::Binder;
 use crate::plan::bind::catalog::is_vector;
 use crate::plan::bind::scope::{Mark, Present, Scope};
 use crate::plan::{Asked, Planner, alone_first, split, unsupported};
-use crate::syntax::names::{folded, in_full, parts, table_name};
+use crate::syntax::names::{folded, parts, table_name};
 
 /// A relation of FROM: its source, name, columns, and the properties of those beyond their types.
 pub(super) type Found = (Source, String, Vec<(String, Type)>, Vec<(usize, Mark)>);
@@ -208,7 +208,12 @@ impl Planner<'_> {
             Ok((table, schema)) => {
                 let columns = schema.columns().iter().map(|c| (c.name().to_owned(), c.column_type()));
                 let columns = columns.collect();
-                Ok((Source::Table(table, schema.clone()), in_full(schema.name()), columns, Vec::new()))
+                Ok((
+                    Source::Table(table, schema.clone()),
+                    self.standing.settings.table_alias(schema.name()),
+                    columns,
+                    Vec::new(),
+                ))
             }
             Err(error) if error.state == state::UNDEFINED_TABLE => {
                 if let Some(kept) = &kept {
