@@ -226,7 +226,7 @@ impl Projections {
 
     /// Removes a registration, after the current batch; its stored state remains.
     ///
-    /// Returns false without such an event.
+    /// Returns false for a name that is not registered.
     pub fn unregister(&self, name: &str) -> bool {
         let Some(one) = self.0.registered.write().remove(name) else { return false };
         drop((one.rebuild.lock(), one.turn.lock()));

@@ -62,7 +62,7 @@ async fn transaction_over_four_models_is_one_commit() {
     define(&server, "INSERT INTO stock VALUES ('pen', 5)");
     let mut client = server.connect();
     // The first collection of a database also reserves numbers of collections, in another commit.
-    client.ok(doc! { "create": "receipts", "$db": "shop" }).await;
+    client.ok(doc! { "create": "receipts" }).await;
     for (number, ending) in [(1, "abortTransaction"), (2, "commitTransaction")] {
         let before = server.service.database().seq();
         let receipt = doc! { "insert": "receipts", "documents": [{ "_id": 1, "item": "pen" }] };
