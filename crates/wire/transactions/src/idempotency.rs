@@ -1,4 +1,6 @@
-//! Results of transactions by idempotency key: a repeated request gets the first result and writes nothing.
+//! Stored results of transactions by idempotency key.
+//!
+//! A repeated request gets the first result and writes nothing.
 //!
 //! ```text
 //! sys.transactions   r caller 0 key    version 1 | microseconds since 1970 i64 | SHA-256 of the request | results | commit u64
@@ -7,8 +9,8 @@
 //! ```
 //! The record is part of the commit that it describes, so it exists exactly if the transaction was committed,
 //! also after a crash. The engine adds the number of the commit; positions of appended events follow from it.
-//! Two copies of a request that run concurrently conflict on the key, and the one that is retried finds the
-//! result of the other.
+//! Two copies of a request that run concurrently conflict on the key: the second to commit runs again, and finds
+//! the result of the first. A record is deleted 24 hours after its commit.
 
 use core::time::Duration;
 

@@ -2,16 +2,20 @@
 //!
 //! ```text
 //! protocol ─▶ operations ─▶ rights of each ─▶ one ropewalk::Transaction ─▶ one commit ─▶ a result for each operation
-//!                 ▲                               └─ conflict: all of it again, on the newest state
-//!                 └─ token of an open transaction (several requests, one commit)
+//!                 ▲                               └─ conflict: all operations again, on the newest state
+//!                 └─ token of an open transaction: several requests, one commit, no second attempt
 //! ```
 //! `operation` has the operations and results, `running` the transaction in which they run, `request` a
 //! transaction in one request, `idempotency` the stored result of a key, `open` transactions over several
-//! requests, `sql` statements and their parameters, `failure` errors.
+//! requests, `failure` errors. `sql`, `sql_json` and `sql_error` have parameters, results and errors of SQL
+//! statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
+//!
+//! Not here: bodies of requests and encoding of results (`ropewalk-http`), and the transactions of MongoDB's
+//! sessions (`ropewalk-mongo`).
 //!
 //! Invariants
-//! 1. Each operation needs the rights that it needs alone, checked before it runs.
-//! 2. All operations of a transaction are one commit; an error rolls all of them back.
+//! 1. Each operation needs the same rights as in a separate request; they are checked before it runs.
+//! 2. All operations of a transaction are one commit; an error rolls the whole transaction back.
 //! 3. The result of an idempotency key is part of the commit that it describes.
 #![deny(missing_docs)]
 

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! begin ─▶ token ─▶ operations … ─▶ commit
-//!                       └ an error, an idle time, the end of the server: rolled back, the token is unknown
+//!                       └ an error, 30 s without a request, the end of the server: rolled back, the token is unknown
 //! ```
-//! A transaction belongs to the caller that began it, and runs one request at a time. Each request is checked
-//! with the rights that its caller has then.
+//! A transaction belongs to the caller that began it, and runs one request at a time. The rights of
+//! its caller are checked again at each request.
 
 use core::time::Duration;
 use std::collections::HashMap;

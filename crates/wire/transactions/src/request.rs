@@ -1,4 +1,4 @@
-//! A transaction in one request: all operations, then the commit, and again from the start after a conflict.
+//! A transaction in one request, which runs again from the start after a conflict.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The transaction in which operations run: a session of SQL whose transaction the other models share.
+//! The transaction in which operations run: that of an SQL session, for all models.
 
 use ropewalk::documents::lang::{Value, Writer};
 use ropewalk::documents::{Caller as RulesCaller, DocumentsError, DocumentsTx};

@@ -1,4 +1,4 @@
-//! Errors of SQL statements as clients see them: by code, and with files by their names within the database.
+//! Errors of SQL statements as clients see them: codes, and messages without the server's paths.
 
 use std::borrow::Cow;
 use std::path::Path;
