@@ -10,7 +10,7 @@
 //! The record is part of the commit that it describes, so it exists exactly if the transaction was committed,
 //! also after a crash. The engine adds the number of the commit; positions of appended events follow from it.
 //! Two copies of a request that run concurrently conflict on the key: the second to commit runs again, and finds
-//! the result of the first. A record is deleted 24 hours after its commit.
+//! the result of the first. A record is valid for 24 hours, and then deleted.
 
 use core::time::Duration;
 
