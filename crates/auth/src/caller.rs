@@ -105,6 +105,22 @@ impl Caller {
         &self.name
     }
 
+    /// True when both are the same login: the same user with the same password, the same token, or both
+    /// anonymous. A user and a token of one name differ, and so does a user who was created again.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.identity == other.identity
+    }
+
+    /// Names the caller among users, tokens and anonymous callers, also after a change of the password.
+    pub fn principal(&self) -> String {
+        match &self.identity {
+            Identity::Trusted => "process".to_owned(),
+            Identity::Anonymous => "anonymous".to_owned(),
+            Identity::User { .. } => format!("user {}", self.name),
+            Identity::Token { id, .. } => format!("token {id}"),
+        }
+    }
+
     /// True for the user `name`; a token of the same name is not that user.
     pub(crate) fn is_user(&self, name: &str) -> bool {
         matches!(self.identity, Identity::User { .. }) && *self.name == *name

@@ -282,7 +282,13 @@ fn number(text: &str, stored: Option<Value<'_>>) -> Result<Value<'static>> {
             _ => Err(beyond("use \"$numberDecimal\"")),
         };
     }
-    let integer: i64 = text.parse().map_err(|_| beyond("use \"$numberDouble\" or \"$numberDecimal\""))?;
+    let Ok(integer) = text.parse::<i64>() else {
+        // A jsonb writes a large double without its exponent.
+        return match text.parse::<f64>() {
+            Ok(double) if double.is_finite() && double.to_string() == text => Ok(Value::Double(double)),
+            _ => Err(beyond("use \"$numberDouble\" or \"$numberDecimal\"")),
+        };
+    };
     Ok(match (stored, i32::try_from(integer)) {
         (Some(Value::Int64(_)), _) | (_, Err(_)) => Value::Int64(integer),
         (_, Ok(small)) => Value::Int32(small),

@@ -5,7 +5,8 @@
 //! ```text
 //! sys.transactions   r caller 0 key    version 1 | microseconds since 1970 i64 | SHA-256 of the request | results | commit u64
 //!                    a time u64, big endian, then the key above   orders the records by age
-//! results            n u32 | n times: 0, length u32, bytes of the protocol; or 1, length u32, store, events u64 (an append)
+//! results            n u32 | n times: 0, length u32, bytes of the protocol; or 1, length u32, store, events u64,
+//!                    events before it in the commit u64 (an append)
 //! ```
 //! The record is part of the commit that it describes, so it exists exactly if the transaction was committed,
 //! also after a crash. The engine adds the number of the commit; positions of appended events follow from it.
@@ -13,6 +14,7 @@
 //! the result of the first. A record is valid for 24 hours, and then deleted.
 
 use core::time::Duration;
+use std::collections::HashMap;
 
 use ropewalk::engine::{Keyspace, KeyspaceOptions};
 use ropewalk::events::ReadOptions;
@@ -58,7 +60,7 @@ impl IdempotencyKey {
             let what = format!("an idempotency key has 1 to {KEY_BYTES_MAX} bytes and no control characters");
             return Err(WireError::invalid(what));
         }
-        let stored = [&[PREFIX], caller.name().as_bytes(), b"\0", key.as_bytes()].concat();
+        let stored = [&[PREFIX], caller.principal().as_bytes(), b"\0", key.as_bytes()].concat();
         Ok(Self { key: stored, hash: Sha256::digest(request).into() })
     }
 }
@@ -170,26 +172,24 @@ impl Records {
 
     /// Finds the positions of the appends by the number of their commit.
     fn find_positions(&self, recorded: &mut Recorded) -> Result<(), Error> {
-        // The end of the previous append to the same store in this commit.
-        let mut ends: Vec<(String, Position)> = Vec::new();
+        let mut firsts: HashMap<String, Option<Position>> = HashMap::new();
         for result in &mut recorded.results {
             let Stored::Appended(appended) = result else { continue };
             if appended.events == 0 {
                 continue;
             }
-            let known = ends.iter_mut().find(|(store, _)| *store == appended.store);
-            let first = match &known {
-                Some((_, last)) => Some(last.next()),
-                None => self.first_of(&appended.store, recorded.seq)?,
+            let first = match firsts.get(&appended.store) {
+                Some(first) => *first,
+                None => {
+                    let first = self.first_of(&appended.store, recorded.seq)?;
+                    firsts.insert(appended.store.clone(), first);
+                    first
+                }
             };
             // A store that was deleted since then has no positions.
             let Some(first) = first else { continue };
-            let last = Position(first.0 + appended.events - 1);
-            (appended.first, appended.last) = (first, last);
-            match known {
-                Some(end) => end.1 = last,
-                None => ends.push((appended.store.clone(), last)),
-            }
+            appended.first = Position(first.0 + appended.before);
+            appended.last = Position(appended.first.0 + appended.events - 1);
         }
         Ok(())
     }
@@ -247,6 +247,7 @@ fn encode(time_micros: i64, hash: &[u8; HASH_BYTES], results: &[Stored]) -> Vec<
                 out.push(1);
                 put(&mut out, appended.store.as_bytes());
                 out.extend_from_slice(&appended.events.to_le_bytes());
+                out.extend_from_slice(&appended.before.to_le_bytes());
             }
         }
     }
@@ -279,6 +280,8 @@ fn decode(mut stored: &[u8]) -> Option<Record> {
             [1] => Stored::Appended(Appended {
                 store: String::from_utf8(text(bytes)?.to_vec()).ok()?,
                 events: u64::from_le_bytes(take(bytes)?),
+                before: u64::from_le_bytes(take(bytes)?),
+                index: 0,
                 first: Position::ZERO,
                 last: Position::ZERO,
             }),

@@ -16,18 +16,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use ropewalk::Seq;
-use ropewalk_auth::Caller;
-use ropewalk_wire::{Bounds, Service, Stop, WireError, committed};
-use tokio::sync::Mutex as AsyncMutex;
+use ropewalk_auth::{Caller, Right};
+use ropewalk_wire::{Bounds, Code, Service, Stop, WireError, blocking, committed};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 
 use crate::failure::{Cause, Failure};
 use crate::idempotency::{Records, Stored};
-use crate::operation::{Appended, Operation};
-use crate::request::{Answer, Deadline, Encode, answer, encoded};
+use crate::operation::{Appended, Operation, Store};
+use crate::request::{Answer, Deadline, Encode, answer, encoded, events_of};
 use crate::running::{Modes, Running};
 
 /// Longest time between two requests of a transaction.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
+/// Longest time between the begin of a transaction and the begin of its last request.
+const LIFETIME_MAX: Duration = Duration::from_secs(600);
+/// Most memory of the changes of open transactions.
+const BYTES_MAX: usize = 256 << 20;
+/// Most memory of the changes of one caller's open transactions: the largest transaction fits.
+const BYTES_PER_CALLER_MAX: usize = 96 << 20;
+/// Requests of open transactions that run at the same time.
+const TURNS: usize = 64;
 /// Most open transactions.
 pub const OPEN_MAX: usize = 1_024;
 /// Most open transactions of one caller.
@@ -59,7 +67,10 @@ impl FromStr for TransactionId {
 
 /// An open transaction.
 struct Open {
-    caller: String,
+    caller: Caller,
+    began: Instant,
+    /// Memory of its writes after its last request.
+    bytes: usize,
     /// Taken by the request that runs in it; `None` once it has ended.
     running: Arc<AsyncMutex<Option<OpenState>>>,
     used: Instant,
@@ -69,11 +80,14 @@ struct OpenState {
     running: Running,
     /// The appends of all requests so far, in order.
     appends: Vec<Appended>,
+    /// The rights that its operations needed.
+    needs: Vec<(String, &'static [Right])>,
 }
 
 struct Inner {
     service: Service,
     open: Mutex<HashMap<TransactionId, Open>>,
+    turns: Semaphore,
     /// The task that ends idle transactions was started.
     is_swept: AtomicBool,
 }
@@ -85,7 +99,12 @@ pub struct OpenTransactions(Arc<Inner>);
 impl OpenTransactions {
     /// No transactions yet.
     pub fn new(service: Service) -> Self {
-        Self(Arc::new(Inner { service, open: Mutex::default(), is_swept: AtomicBool::new(false) }))
+        Self(Arc::new(Inner {
+            service,
+            open: Mutex::default(),
+            turns: Semaphore::new(TURNS),
+            is_swept: AtomicBool::new(false),
+        }))
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<TransactionId, Open>> {
@@ -102,18 +121,23 @@ impl OpenTransactions {
         if self.0.service.stop().stopping() {
             return Err(WireError::stopping().into());
         }
+        if !caller.has_any_right() {
+            let what = "a transaction over several requests needs a right on some store";
+            return Err(WireError::new(Code::PermissionDenied, what).into());
+        }
         self.start_sweep();
         let mut open = self.open();
-        let own = open.values().filter(|open| open.caller == caller.name()).count();
+        let own = open.values().filter(|open| open.caller.is_same(caller)).count();
         if open.len() >= OPEN_MAX || own >= OPEN_PER_CALLER_MAX {
             return Err(WireError::exhausted("too many transactions are open").into());
         }
         let id = TransactionId(random()?);
         let running = Running::begin(&self.0.service, caller, modes);
         let snapshot = running.snapshot();
-        let state = OpenState { running, appends: Vec::new() };
+        let state = OpenState { running, appends: Vec::new(), needs: Vec::new() };
         let running = Arc::new(AsyncMutex::new(Some(state)));
-        open.insert(id, Open { caller: caller.name().to_owned(), running, used: Instant::now() });
+        let now = Instant::now();
+        open.insert(id, Open { caller: caller.clone(), began: now, bytes: 0, running, used: now });
         Ok((id, snapshot))
     }
 
@@ -121,7 +145,7 @@ impl OpenTransactions {
     fn find(&self, caller: &Caller, id: TransactionId) -> Result<Arc<AsyncMutex<Option<OpenState>>>, Cause> {
         let mut open = self.open();
         // A foreign token is as unknown as a wrong one.
-        let found = open.get_mut(&id).filter(|open| open.caller == caller.name());
+        let found = open.get_mut(&id).filter(|open| open.caller.is_same(caller));
         let found = found.ok_or(Cause::UnknownTransaction)?;
         found.used = Instant::now();
         Ok(found.running.clone())
@@ -137,16 +161,23 @@ impl OpenTransactions {
         id: TransactionId,
         operations: &[Operation],
         bounds: &Bounds,
-        encode: Encode<'_>,
+        encode: &dyn Encode,
     ) -> Result<Answer, Failure> {
         let place = self.find(caller, id)?;
         let mut held = place.lock().await;
         // Taken out, so that a request that ends in the middle rolls it back.
         let mut state = held.take().ok_or(Cause::UnknownTransaction)?;
-        let ran = self.0.service.in_turn(|| {
-            bounds.run(|| apply(&self.0.service, caller, &mut state, operations, bounds, encode))
+        // Its statements may wait for locks that other open transactions release: separate turns.
+        let turn = self.0.turns.acquire().await.ok();
+        let ran = blocking(|| {
+            bounds.run(|| {
+                let results = apply(&self.0.service, caller, &mut state, operations, bounds, encode)?;
+                self.note_bytes(id, caller, state.running.write_bytes()?)?;
+                Ok::<_, Failure>(results)
+            })
         });
-        match ran.await {
+        drop(turn);
+        match ran {
             Ok(results) => {
                 let answer = answer(state.running.snapshot(), results, None);
                 *held = Some(state);
@@ -168,14 +199,22 @@ impl OpenTransactions {
     /// [`Cause::UnknownTransaction`]; a conflict with another transaction: the client runs it again from the
     /// start.
     pub async fn commit(&self, caller: &Caller, id: TransactionId) -> Result<Answer, Failure> {
-        let state = self.take(caller, id).await?;
-        let _in_flight = self.0.service.admit_write(0).await?;
+        // Admitted before it is taken, so that the client can commit again after a refusal.
+        let bytes = self.open().get(&id).map_or(0, |open| open.bytes);
+        let _in_flight = self.0.service.admit_write(bytes).await?;
+        let mut state = self.take(caller, id).await?;
+        for (store, rights) in &state.needs {
+            rights.iter().try_for_each(|right| caller.check(*right, Some(store))).map_err(WireError::from)?;
+        }
+        state.running.act_for(caller);
+        state.running.check_sql_rights()?;
         let snapshot = state.running.snapshot();
         let results: Vec<Stored> = state.appends.into_iter().map(Stored::Appended).collect();
         match state.running.commit()? {
             None => Ok(answer(snapshot, results, None)),
             Some(commit) => {
                 let done = committed(commit).await.map_err(Cause::from)?;
+                self.0.service.note_appended(events_of(&results));
                 Ok(answer(done.seq, results, Some(&done)))
             }
         }
@@ -187,6 +226,24 @@ impl OpenTransactions {
     /// [`Cause::UnknownTransaction`].
     pub async fn roll_back(&self, caller: &Caller, id: TransactionId) -> Result<(), Failure> {
         Ok(self.take(caller, id).await.map(drop)?)
+    }
+
+    /// Records the memory of a transaction.
+    ///
+    /// # Errors
+    /// The open transactions, or those of the caller, hold too much.
+    fn note_bytes(&self, id: TransactionId, caller: &Caller, bytes: usize) -> Result<(), WireError> {
+        let mut open = self.open();
+        let Some(own) = open.get_mut(&id) else { return Ok(()) };
+        own.bytes = bytes;
+        let all: usize = open.values().map(|open| open.bytes).sum();
+        let of_caller = open.values().filter(|open| open.caller.is_same(caller));
+        let of_caller: usize = of_caller.map(|open| open.bytes).sum();
+        if all > BYTES_MAX || of_caller > BYTES_PER_CALLER_MAX {
+            let what = format!("{of_caller} bytes of unwritten changes in open transactions");
+            return Err(WireError::exhausted(what));
+        }
+        Ok(())
     }
 
     async fn take(&self, caller: &Caller, id: TransactionId) -> Result<OpenState, Cause> {
@@ -212,7 +269,13 @@ impl OpenTransactions {
 
     /// Rolls back the transactions that are idle for too long. One that runs a request is not idle.
     fn roll_back_idle(&self) {
-        self.open().retain(|_, open| open.used.elapsed() < IDLE_MAX || open.running.try_lock().is_err());
+        let is_over = |open: &Open| {
+            let is_late = open.used.elapsed() >= IDLE_MAX || open.began.elapsed() >= LIFETIME_MAX;
+            is_late && open.running.try_lock().is_ok()
+        };
+        // Dropped after the lock is released: a large transaction takes a while.
+        let ended: Vec<_> = self.open().extract_if(|_, open| is_over(open)).collect();
+        drop(ended);
     }
 
     async fn delete_keys(&self) {
@@ -257,13 +320,18 @@ fn apply(
     state: &mut OpenState,
     operations: &[Operation],
     bounds: &Bounds,
-    encode: Encode<'_>,
+    encode: &dyn Encode,
 ) -> Result<Vec<Stored>, Failure> {
     state.running.act_for(caller);
     let has_sql = operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
     let _deadline = has_sql.then(|| Deadline::new(service, state.running.canceller()));
     let mut results = Vec::with_capacity(operations.len());
     for (place, operation) in operations.iter().enumerate() {
+        if let Some(Store { name, rights }) = operation.needs()
+            && !state.needs.iter().any(|(store, held)| store == name && *held == rights)
+        {
+            state.needs.push((name.to_owned(), rights));
+        }
         let result =
             state.running.apply(caller, operation, bounds).and_then(|done| encoded(place, done, encode));
         let result = result.map_err(Failure::at(place))?;

@@ -89,6 +89,8 @@ pub enum DocumentsWork {
     Get(Owned),
     /// Reads the matches.
     Find(Find),
+    /// Counts the matches, at most one more than are expected, and returns nothing.
+    Count(Find),
 }
 
 /// An SQL statement.
@@ -99,6 +101,8 @@ pub struct Statement {
     pub parameters: Vec<String>,
     /// Number of rows that it must write or return.
     pub expected: Option<u64>,
+    /// A precondition: only a query, whose rows are not returned.
+    pub is_check: bool,
 }
 
 /// Samples to append.
@@ -125,18 +129,19 @@ impl Operation {
         const READ: &[Right] = &[Right::Read];
         const APPEND: &[Right] = &[Right::Append];
         const BOTH: &[Right] = &[Right::Read, Right::Append];
+        // A checkpoint belongs to the reader of the events, as in its own route.
+        const CHECKPOINT: &[Right] = READ;
         let (name, rights) = match self {
             Self::Append { store, .. } => (store, APPEND),
             Self::ReadEvents { store, .. } => (store, READ),
             Self::EventsUnchanged(unchanged) => (&unchanged.store, READ),
             Self::Samples(samples) => (&samples.store, APPEND),
-            // As the routes of checkpoints.
-            Self::Checkpoint { store, .. } => (store, BOTH),
+            Self::Checkpoint { store, .. } => (store, CHECKPOINT),
             Self::Documents(documents) => {
                 let rights = match &documents.work {
                     DocumentsWork::Insert(_) => APPEND,
                     DocumentsWork::Update { .. } | DocumentsWork::Delete(_) => BOTH,
-                    DocumentsWork::Get(_) | DocumentsWork::Find(_) => READ,
+                    DocumentsWork::Get(_) | DocumentsWork::Find(_) | DocumentsWork::Count(_) => READ,
                 };
                 (&documents.database, rights)
             }
@@ -152,17 +157,6 @@ impl Operation {
     pub(crate) fn check(&self, caller: &Caller) -> Result<(), WireError> {
         let Some(Store { name, rights }) = self.needs() else { return Ok(()) };
         Ok(rights.iter().try_for_each(|right| caller.check(*right, Some(name)))?)
-    }
-
-    /// True when it may write. SQL statements are taken for writes.
-    pub(crate) fn writes(&self) -> bool {
-        match self {
-            Self::Append { .. } | Self::Sql(_) | Self::Samples(_) | Self::Checkpoint { .. } => true,
-            Self::ReadEvents { .. } | Self::EventsUnchanged(_) => false,
-            Self::Documents(documents) => {
-                !matches!(documents.work, DocumentsWork::Get(_) | DocumentsWork::Find(_))
-            }
-        }
     }
 
     /// Approximate bytes of its part of the commit record.
@@ -187,6 +181,10 @@ pub struct Appended {
     pub store: String,
     /// Number of events.
     pub events: u64,
+    /// Index among all appends of the transaction, including those of SQL statements.
+    pub index: usize,
+    /// Number of events that earlier appends of the transaction add to the store.
+    pub before: u64,
     /// Position of the first event; zero without events, or before the commit.
     pub first: Position,
     /// Position of the last event.

@@ -6,7 +6,7 @@ use ropewalk::Seq;
 use ropewalk::transaction::Committed;
 use ropewalk_auth::Caller;
 use ropewalk_sql::Canceller;
-use ropewalk_wire::{Bounds, Service, WireError, committed};
+use ropewalk_wire::{Bounds, Code, Service, WireError, committed};
 
 use crate::failure::{Cause, Failure};
 use crate::idempotency::{IdempotencyKey, Records, Stored};
@@ -17,12 +17,21 @@ use crate::running::{Modes, Running};
 const ATTEMPTS: usize = 1_000;
 /// Longest wait for the conflicting commit.
 const CONFLICT_WAIT: Duration = Duration::from_secs(1);
+/// Longest wait for a commit that the snapshot has to include.
+const INCLUDES_WAIT: Duration = Duration::from_secs(5);
 /// Pause between two cancellations of a statement past its deadline.
 const CANCEL_PAUSE: Duration = Duration::from_millis(50);
 
-/// Encodes the result of the operation with this index for its protocol. Positions of appends are added after
-/// the commit.
-pub type Encode<'e> = &'e (dyn Fn(usize, Done) -> Result<Vec<u8>, WireError> + Sync);
+/// Encodes results for a protocol. Positions of appends are added after the commit.
+pub trait Encode: Sync {
+    /// Forgets all results: the transaction runs again.
+    fn restart(&self);
+    /// The result of the operation with this index.
+    ///
+    /// # Errors
+    /// The results are too large.
+    fn encode(&self, place: usize, done: Done) -> Result<Vec<u8>, WireError>;
+}
 
 /// A transaction in one request.
 pub struct Request {
@@ -58,43 +67,48 @@ pub async fn transact(
     caller: &Caller,
     request: &Request,
     bounds: &Bounds,
-    encode: Encode<'_>,
+    encode: &dyn Encode,
 ) -> Result<Answer, Failure> {
     request.modes.check()?;
     for (place, operation) in request.operations.iter().enumerate() {
         operation.check(caller).map_err(Cause::from).map_err(Failure::at(place))?;
     }
+    if let Some(seq) = request.includes {
+        wait_for(service, seq).await?;
+    }
     let bytes = request.operations.iter().map(Operation::bytes).sum();
     let _in_flight = service.admit_write(bytes).await?;
-    if let Some(Seq(seq)) = request.includes {
-        let visible = service.database().visible_beyond(Seq(seq.saturating_sub(1)));
-        let waited = tokio::time::timeout(service.limits().request_time, visible).await;
-        let timeout =
-            || WireError::new(ropewalk_wire::Code::Timeout, format!("commit {seq} is not visible yet"));
-        waited.map_err(|_| timeout())?.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
-    }
     let records = match &request.key {
         Some(_) => Some(Records::new(service.database()).map_err(WireError::from)?),
         None => None,
     };
+    let has_sql = request.operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
     let mut attempt = 1;
+    let mut may_be_repetition = request.key.is_some();
     loop {
-        let ran = service
-            .in_turn(|| bounds.run(|| run(service, caller, request, bounds, records.as_ref(), encode)));
-        let failure = match ran.await {
-            Ok(Ran::Repeated(answer)) => return Ok(answer),
-            Ok(Ran::Submitted { snapshot, commit: None, results }) => {
+        let work = || bounds.run(|| run(service, caller, request, bounds, records.as_ref(), encode));
+        let ran = if has_sql { service.in_statement(work).await } else { service.in_turn(work).await };
+        let (failure, at_commit) = match ran? {
+            Ran::Repeated(answer) => return Ok(answer),
+            Ran::Failed { failure, at_commit } => (failure, at_commit),
+            Ran::Submitted { snapshot, commit: None, results } => {
                 return Ok(answer(snapshot, results, None));
             }
-            Ok(Ran::Submitted { commit: Some(commit), results, .. }) => match committed(commit).await {
-                Ok(done) => return Ok(answer(done.seq, results, Some(&done))),
-                Err(error) => Failure::from(Cause::from(error)),
+            Ran::Submitted { commit: Some(commit), results, .. } => match committed(commit).await {
+                Ok(done) => {
+                    service.note_appended(events_of(&results));
+                    return Ok(answer(done.seq, results, Some(&done)));
+                }
+                Err(error) => (Failure::from(Cause::from(error)), true),
             },
-            Err(failure) => failure,
         };
-        if !failure.cause.is_conflict() || attempt == ATTEMPTS {
+        // A condition can fail because a concurrent copy of the request was committed: the next run finds
+        // its result.
+        let runs_again = failure.cause.is_conflict() || (at_commit && may_be_repetition);
+        if !runs_again || attempt == ATTEMPTS {
             return Err(failure);
         }
+        may_be_repetition &= failure.cause.is_conflict();
         bounds.look().map_err(Cause::from)?;
         attempt += 1;
         // The other commit may not be durable yet, and is not visible before.
@@ -108,9 +122,42 @@ fn pause(attempt: usize) -> Duration {
     Duration::from_millis(1 << attempt.min(10)).min(CONFLICT_WAIT)
 }
 
+/// Waits until a commit is visible.
+async fn wait_for(service: &Service, Seq(seq): Seq) -> Result<(), WireError> {
+    let visible = service.database().visible_beyond(Seq(seq.saturating_sub(1)));
+    tokio::select! {
+        waited = tokio::time::timeout(INCLUDES_WAIT, visible) => match waited {
+            Ok(visible) => {
+                visible.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
+                Ok(())
+            }
+            Err(_) => Err(WireError::new(Code::Timeout, format!("commit {seq} is not visible yet"))),
+        },
+        () = service.stop().wait() => Err(WireError::stopping()),
+    }
+}
+
+/// Number of appended events.
+pub(crate) fn events_of(results: &[Stored]) -> u64 {
+    let events = |result: &Stored| match result {
+        Stored::Appended(appended) => appended.events,
+        Stored::Encoded(_) => 0,
+    };
+    results.iter().map(events).sum()
+}
+
 enum Ran {
     Repeated(Answer),
-    Submitted { snapshot: Seq, commit: Option<ropewalk::transaction::PendingCommit>, results: Vec<Stored> },
+    /// It may run again after a conflict, or, with a key, after a failed commit.
+    Failed {
+        failure: Failure,
+        at_commit: bool,
+    },
+    Submitted {
+        snapshot: Seq,
+        commit: Option<ropewalk::transaction::PendingCommit>,
+        results: Vec<Stored>,
+    },
 }
 
 /// Runs all operations once, and submits the commit.
@@ -120,13 +167,20 @@ fn run(
     request: &Request,
     bounds: &Bounds,
     records: Option<&Records>,
-    encode: Encode<'_>,
+    encode: &dyn Encode,
 ) -> Result<Ran, Failure> {
+    encode.restart();
     let mut running = Running::begin(service, caller, request.modes);
     let keyed = records.zip(request.key.as_ref());
     if let Some((records, key)) = keyed
         && let Some(recorded) = running.within(|tx| records.find(tx, key))?
     {
+        // The rights may have changed since then; those of the other operations were checked.
+        for (place, operation) in request.operations.iter().enumerate() {
+            if let Operation::Sql(statement) = operation {
+                running.check_sql(statement).map_err(Failure::at(place))?;
+            }
+        }
         let answer = Answer { is_repeated: true, ..answer(recorded.seq, recorded.results, None) };
         return Ok(Ran::Repeated(answer));
     }
@@ -135,38 +189,42 @@ fn run(
     let mut results = Vec::with_capacity(request.operations.len());
     for (place, operation) in request.operations.iter().enumerate() {
         let result = running.apply(caller, operation, bounds).and_then(|done| encoded(place, done, encode));
-        results.push(result.map_err(Failure::at(place))?);
-    }
-    if let Some((records, key)) = keyed {
-        // A transaction without writes has nothing to repeat.
-        let writes = request.operations.iter().any(Operation::writes);
-        if writes {
-            running.within(|tx| records.put(tx, key, &results))?;
+        match result.map_err(Failure::at(place)) {
+            Ok(result) => results.push(result),
+            Err(failure) => return Ok(Ran::Failed { failure, at_commit: false }),
         }
     }
+    // A transaction without writes has nothing to repeat.
+    if let Some((records, key)) = keyed
+        && running.write_bytes()? > 0
+    {
+        running.within(|tx| records.put(tx, key, &results))?;
+    }
     let snapshot = running.snapshot();
-    Ok(Ran::Submitted { snapshot, commit: running.commit()?, results })
+    match running.commit() {
+        Ok(commit) => Ok(Ran::Submitted { snapshot, commit, results }),
+        Err(cause) => Ok(Ran::Failed { failure: cause.into(), at_commit: true }),
+    }
 }
 
 /// The result as it is answered.
 ///
 /// # Errors
 /// It is too large.
-pub(crate) fn encoded(place: usize, done: Done, encode: Encode<'_>) -> Result<Stored, Cause> {
+pub(crate) fn encoded(place: usize, done: Done, encode: &dyn Encode) -> Result<Stored, Cause> {
     Ok(match done {
         Done::Appended(appended) => Stored::Appended(appended),
-        done => Stored::Encoded(encode(place, done)?),
+        done => Stored::Encoded(encode.encode(place, done)?),
     })
 }
 
 /// The results with the positions of the commit.
 pub(crate) fn answer(seq: Seq, results: Vec<Stored>, done: Option<&Committed>) -> Answer {
-    let mut appends = done.map_or(&[][..], |done| &done.appended).iter();
     let results = results.into_iter().map(|result| match result {
         Stored::Encoded(bytes) => Ok(bytes),
-        Stored::Appended(appended) => Err(match appends.next() {
+        Stored::Appended(appended) => Err(match done.and_then(|done| done.appended.get(appended.index)) {
             Some(done) => {
-                debug_assert_eq!(done.store, appended.store, "a commit reports its appends in order");
+                assert_eq!(done.store, appended.store, "a commit reports its appends in order");
                 Appended { first: done.first, last: done.last, ..appended }
             }
             None => appended,

@@ -9,7 +9,9 @@ use ropewalk_sql::{Canceller, Rights, Session, Settings};
 use ropewalk_wire::{Bounds, Service, WireError};
 
 use crate::failure::Cause;
-use crate::operation::{Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples};
+use crate::operation::{
+    Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples, Statement,
+};
 use crate::sql;
 
 /// Memory of one statement.
@@ -48,6 +50,8 @@ pub(crate) struct Running {
     session: Session,
     /// Snapshot of its reads.
     snapshot: Seq,
+    /// Rights that its SQL statements needed.
+    sql_rights: Rights,
 }
 
 impl Running {
@@ -63,7 +67,8 @@ impl Running {
         let mut session = Session::with_settings(service.database().clone(), settings);
         act_for(&mut session, caller);
         session.begin_implicit();
-        let mut running = Self { service: service.clone(), session, snapshot: Seq::ZERO };
+        let mut running =
+            Self { service: service.clone(), session, snapshot: Seq::ZERO, sql_rights: Rights::NONE };
         let snapshot = running.within(|tx| Ok(tx.snapshot().seq()));
         running.snapshot = snapshot.expect("a transaction that has just begun accepts work");
         running
@@ -99,15 +104,23 @@ impl Running {
         let db = self.service.database().clone();
         match operation {
             Operation::Append { store, events, options } => {
+                let most = self.service.limits().append_events;
+                if events.len() > most {
+                    return Err(WireError::too_large("events in one append", events.len(), most).into());
+                }
                 let store = db.events(store)?;
-                let appended = Appended {
-                    store: store.name().to_owned(),
-                    events: events.len() as u64,
-                    first: Position::ZERO,
-                    last: Position::ZERO,
-                };
-                self.within(|tx| Ok(tx.append(&store, events, options.clone())?))?;
-                Ok(Done::Appended(appended))
+                self.within(|tx| {
+                    let appended = Appended {
+                        store: store.name().to_owned(),
+                        events: events.len() as u64,
+                        index: tx.pending_appends(),
+                        before: tx.pending_events(&store),
+                        first: Position::ZERO,
+                        last: Position::ZERO,
+                    };
+                    tx.append(&store, events, options.clone())?;
+                    Ok(Done::Appended(appended))
+                })
             }
             Operation::ReadEvents { store, query, options } => {
                 let store = db.events(store)?;
@@ -116,9 +129,15 @@ impl Running {
             Operation::EventsUnchanged(unchanged) => self.check_events(unchanged),
             Operation::Documents(documents) => self.documents(caller, documents, bounds),
             Operation::Sql(statement) => {
-                let outcome = sql::run(&mut self.session, statement)?;
+                let (outcome, needed) = sql::run(&mut self.session, statement)?;
+                let held = self.sql_rights;
+                self.sql_rights = Rights {
+                    read: held.read || needed.read,
+                    append: held.append || needed.append,
+                    admin: held.admin || needed.admin,
+                };
                 expect("rows", outcome.count.unwrap_or_default(), statement.expected)?;
-                Ok(Done::Sql(outcome))
+                Ok(if statement.is_check { Done::Unchanged } else { Done::Sql(outcome) })
             }
             Operation::Samples(Samples { store, batch }) => {
                 let store = db.series(store)?;
@@ -172,6 +191,27 @@ impl Running {
         self.session.with_transaction(work)
     }
 
+    /// Rejects a caller without the rights of an SQL statement.
+    ///
+    /// # Errors
+    /// 42501.
+    pub(crate) fn check_sql(&mut self, statement: &Statement) -> Result<(), Cause> {
+        Ok(sql::check(&mut self.session, statement)?)
+    }
+
+    /// Rejects a caller without the rights that the SQL statements so far needed.
+    ///
+    /// # Errors
+    /// 42501.
+    pub(crate) fn check_sql_rights(&self) -> Result<(), Cause> {
+        Ok(self.session.check_rights(self.sql_rights)?)
+    }
+
+    /// Memory of the buffered writes, bytes; more than zero when there are any.
+    pub(crate) fn write_bytes(&mut self) -> Result<usize, Cause> {
+        self.within(|tx| Ok(tx.write_bytes() + tx.pending_appends()))
+    }
+
     /// Submits the commit; `None` for a transaction without writes.
     ///
     /// # Errors
@@ -216,6 +256,14 @@ fn run_documents(
             })?;
             let count = found.len() as u64;
             (Done::Documents(found), count)
+        }
+        DocumentsWork::Count(find) => {
+            let mut count = 0;
+            tx.visit(collection, find, &mut |_| {
+                count += 1;
+                Ok(true)
+            })?;
+            (Done::Unchanged, count)
         }
     })
 }

@@ -1,7 +1,7 @@
 //! SQL statements within a transaction of several operations.
 
 use ropewalk::tables::{Type, Value};
-use ropewalk_sql::{Outcome, Prepared, Session, SqlError, StatementKind, from_text, state};
+use ropewalk_sql::{Outcome, Prepared, Rights, Session, SqlError, StatementKind, from_text, state};
 
 use crate::operation::Statement;
 
@@ -9,18 +9,36 @@ use crate::operation::Statement;
 ///
 /// # Errors
 /// Those of the statement; a statement that begins or ends transactions, or needs a connection.
-pub(crate) fn run(session: &mut Session, statement: &Statement) -> Result<Outcome, SqlError> {
+///
+/// Returns the result, and the rights that the statement needs.
+pub(crate) fn run(session: &mut Session, statement: &Statement) -> Result<(Outcome, Rights), SqlError> {
     let located = |error: SqlError| error.located_in(&statement.text);
     let mut prepared = session.prepare(&statement.text).map_err(located)?;
     if let Some(kind) = prepared.kind()
-        && !may_be_part(kind)
+        && !(may_be_part(kind) && (kind == StatementKind::Query || !statement.is_check))
     {
         let message = format!("not in a transaction of several operations: {}", kind.description());
         let hint = "the request begins and ends the transaction";
         return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(hint));
     }
     let values = parameters(&prepared, &statement.parameters)?;
-    session.run(&mut prepared, &values).map_err(located)
+    let outcome = session.run(&mut prepared, &values).map_err(located)?;
+    if !session.is_implicit() {
+        return Err(SqlError::new(state::INTERNAL_ERROR, "a statement ended the transaction of the request"));
+    }
+    Ok((outcome, prepared.needs()))
+}
+
+/// Rejects a caller of the session without the rights of the statement.
+///
+/// # Errors
+/// 42501. A statement that can no longer be planned needs no rights.
+pub(crate) fn check(session: &mut Session, statement: &Statement) -> Result<(), SqlError> {
+    match session.prepare(&statement.text) {
+        Ok(prepared) => session.check_rights(prepared.needs()),
+        Err(error) if error.state == state::INSUFFICIENT_PRIVILEGE => Err(error),
+        Err(_) => Ok(()),
+    }
 }
 
 /// False for statements that would end the transaction, or whose effect is that of a connection.
@@ -33,6 +51,11 @@ fn may_be_part(kind: StatementKind) -> bool {
             | K::Rollback
             | K::Savepoint
             | K::Release
+            // They could run one of the others.
+            | K::Prepare
+            | K::Execute
+            | K::Deallocate
+            | K::Discard
             | K::CopyTo
             | K::CopyFrom
             | K::Listen

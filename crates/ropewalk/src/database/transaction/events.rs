@@ -168,6 +168,11 @@ impl Transaction {
         self.events.appends.len()
     }
 
+    /// Number of events that the pending appends add to a store.
+    pub fn pending_events(&self, store: &EventStore) -> u64 {
+        self.events.appends_to(store).map(|append| append.events.len() as u64).sum()
+    }
+
     /// True if a pending append has an idempotency key.
     ///
     /// If the key is already known, the commit writes nothing of the transaction.

@@ -70,6 +70,7 @@ struct Shared {
     backup_turn: Turn,
     reads: Arc<Semaphore>,
     long_reads: Arc<Semaphore>,
+    statements: Semaphore,
     subscriptions: Arc<Semaphore>,
     hub: Hub,
 }
@@ -126,6 +127,7 @@ impl Service {
             stop: Stop::new(),
             reads: Arc::new(Semaphore::new(limits.reads.min(Semaphore::MAX_PERMITS))),
             long_reads: Arc::new(Semaphore::new(limits.long_reads.clamp(1, Semaphore::MAX_PERMITS))),
+            statements: Semaphore::new(limits.long_reads.clamp(1, Semaphore::MAX_PERMITS)),
             subscriptions: Arc::new(Semaphore::new(limits.subscriptions.min(Semaphore::MAX_PERMITS))),
             hub: Hub::default(),
             answer_memory: RequestMemory::new(limits.answer_memory, ANSWER_BYTES_MAX / 2),
@@ -349,6 +351,17 @@ impl Service {
     /// Runs `work`, which may take long, as blocking work, a bounded number at once.
     pub async fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
         off_thread(&self.0.long_reads, work).await
+    }
+
+    /// Runs a transaction with SQL statements as blocking work. They may wait for locks, so they take no turn
+    /// of other requests.
+    pub async fn in_statement<R>(&self, work: impl FnOnce() -> R) -> R {
+        off_thread(&self.0.statements, work).await
+    }
+
+    /// Counts events that were appended without [`Service::append`].
+    pub fn note_appended(&self, events: u64) {
+        self.0.metrics.events_appended.fetch_add(events, Relaxed);
     }
 
     /// Waits while the memory budget is tight; the engine's own wait would block an async thread.

@@ -58,7 +58,7 @@ fn hint(text: &str) -> Result<Hint, Problem> {
     }
 }
 
-pub(super) fn number(field: &str, number: u64) -> Result<usize, Problem> {
+pub(crate) fn number(field: &str, number: u64) -> Result<usize, Problem> {
     usize::try_from(number).map_err(|_| Problem::invalid(format!("{field}: {number} is too large")))
 }
 

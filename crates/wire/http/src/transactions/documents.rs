@@ -77,8 +77,7 @@ async fn transaction(
     let Parsed { operations, modes, forms, places, .. } = body.parse(parse).await?;
     let request = Request { operations, modes, includes: None, key: None };
     let encoder = Encoder::new(&app.service, forms);
-    let encode = |place, done| encoder.encode(place, done);
-    let answer = transact(&app.service, &caller, &request, &bounds, &encode).await;
-    let answer = answer.map_err(|failure| results::failed(failure, &places))?;
+    let answer = transact(&app.service, &caller, &request, &bounds, &encoder).await;
+    let answer = answer.map_err(|failure| results::failed(&app.service, failure, &places))?;
     encoder.results(&answer)
 }

@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use ropewalk::Seq;
 use ropewalk_auth::{Caller, Needs};
 use ropewalk_transactions::{IdempotencyKey, Request, TransactionId, transact};
-use ropewalk_wire::Bounds;
+use ropewalk_wire::{Bounds, Service};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
@@ -54,8 +54,8 @@ pub(crate) struct TransactionName {
 }
 
 impl TransactionName {
-    fn id(&self) -> Result<TransactionId, Problem> {
-        self.transaction.parse().map_err(results::problem)
+    fn id(&self, service: &Service) -> Result<TransactionId, Problem> {
+        self.transaction.parse().map_err(|cause| results::problem(service, cause))
     }
 }
 
@@ -99,9 +99,8 @@ async fn run(
     }
     let request = Request { operations, modes, includes: includes.map(Seq), key };
     let encoder = Encoder::new(&app.service, forms);
-    let encode = |place, done| encoder.encode(place, done);
-    let answer = transact(&app.service, &caller, &request, &bounds, &encode).await;
-    let answer = answer.map_err(|failure| results::failed(failure, &places))?;
+    let answer = transact(&app.service, &caller, &request, &bounds, &encoder).await;
+    let answer = answer.map_err(|failure| results::failed(&app.service, failure, &places))?;
     encoder.response(&answer, places.preconditions)
 }
 
@@ -121,7 +120,7 @@ async fn begin(
 ) -> Result<Response, Problem> {
     let modes = body.parse(|text| Ok(from_json::<BeginIn>(text)?.modes())).await?;
     let begun = app.transactions.begin(&caller, modes);
-    let (id, snapshot) = begun.map_err(|failure| results::problem(failure.cause))?;
+    let (id, snapshot) = begun.map_err(|failure| results::problem(&app.service, failure.cause))?;
     Ok((StatusCode::CREATED, axum::Json(BegunOut::new(id, snapshot))).into_response())
 }
 
@@ -142,15 +141,14 @@ async fn run_in(
     Named(name): Named<TransactionName>,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let id = name.id()?;
+    let id = name.id(&app.service)?;
     let bounds = Bounds::new(&app.service);
     let parser = Parser::new(&app.service, &bounds);
     let parse = move |text: &str| parser.operations(from_json::<OperationsIn<'_>>(text)?);
     let Parsed { operations, forms, places, .. } = body.parse(parse).await?;
     let encoder = Encoder::new(&app.service, forms);
-    let encode = |place, done| encoder.encode(place, done);
-    let answer = app.transactions.run(&caller, id, &operations, &bounds, &encode).await;
-    let answer = answer.map_err(|failure| results::failed(failure, &places))?;
+    let answer = app.transactions.run(&caller, id, &operations, &bounds, &encoder).await;
+    let answer = answer.map_err(|failure| results::failed(&app.service, failure, &places))?;
     encoder.results(&answer)
 }
 
@@ -168,8 +166,8 @@ async fn commit(
     Extension(caller): Extension<Caller>,
     Named(name): Named<TransactionName>,
 ) -> Result<Response, Problem> {
-    let answer = app.transactions.commit(&caller, name.id()?).await;
-    let answer = answer.map_err(|failure| results::problem(failure.cause))?;
+    let answer = app.transactions.commit(&caller, name.id(&app.service)?).await;
+    let answer = answer.map_err(|failure| results::problem(&app.service, failure.cause))?;
     Ok(axum::Json(CommittedOut::new(&answer)).into_response())
 }
 
@@ -184,7 +182,7 @@ async fn roll_back(
     Extension(caller): Extension<Caller>,
     Named(name): Named<TransactionName>,
 ) -> Result<StatusCode, Problem> {
-    let ended = app.transactions.roll_back(&caller, name.id()?).await;
-    ended.map_err(|failure| results::problem(failure.cause))?;
+    let ended = app.transactions.roll_back(&caller, name.id(&app.service)?).await;
+    ended.map_err(|failure| results::problem(&app.service, failure.cause))?;
     Ok(StatusCode::NO_CONTENT)
 }

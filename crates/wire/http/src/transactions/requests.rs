@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ropewalk::documents::Find;
 use ropewalk::documents::lang::Options;
 use ropewalk::documents::lang::extjson::Form;
 use ropewalk::events::ReadOptions;
@@ -400,11 +401,14 @@ impl Parser {
             })),
             (None, Some(Object(documents)), None) => {
                 let filter = requests::filter(Some(documents.filter.get()), &self.options)?;
+                let count = documents.count.unwrap_or(1);
+                // One more tells that there are too many.
+                let most = requests::number("count", count.saturating_add(1))?;
                 Ok(Operation::Documents(Documents {
                     database: documents.database.unwrap_or_else(|| DEFAULT.to_owned()),
                     collection: documents.collection,
-                    work: DocumentsWork::Find(ropewalk::documents::Find::matching(filter)),
-                    expected: Some(documents.count.unwrap_or(1)),
+                    work: DocumentsWork::Count(Find::matching(filter).limit(most)),
+                    expected: Some(count),
                 }))
             }
             (None, None, Some(Object(sql))) => Ok(Operation::Sql(statement(sql, true))),
@@ -496,7 +500,10 @@ impl Parser {
 /// Rejects a request without operations, or with too many operations and preconditions.
 fn count_allowed(operations: usize, all: usize) -> Result<(), Problem> {
     if operations == 0 || all > OPERATIONS_MAX {
-        let what = format!("operations: there are {all}; 1 to {OPERATIONS_MAX} are possible");
+        let what = format!(
+            "{operations} operations and {} preconditions; at least one operation, and at most {OPERATIONS_MAX} together, are possible",
+            all - operations
+        );
         return Err(Problem::invalid(what));
     }
     Ok(())
@@ -512,6 +519,7 @@ fn statement(statement: StatementIn<'_>, is_precondition: bool) -> Statement {
         text: sql,
         parameters: params.into_iter().map(|param| param.get().to_owned()).collect(),
         expected: expect.or(is_precondition.then_some(1)),
+        is_check: is_precondition,
     }
 }
 

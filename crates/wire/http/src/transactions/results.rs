@@ -8,7 +8,7 @@ use ropewalk::documents::lang::extjson::Form;
 use ropewalk::events::EventReader;
 use ropewalk::{Position, Seq};
 use ropewalk_transactions::{
-    Answer, Appended, Cause, Done, Failure, IDLE_MAX, TransactionId, code_of, put_outcome,
+    Answer, Appended, Cause, Done, Encode, Failure, IDLE_MAX, TransactionId, code_of, put_outcome, told,
 };
 use ropewalk_wire::{Code, Service, WireError};
 use serde::Serialize;
@@ -115,11 +115,7 @@ impl Encoder {
         Self { forms, memory: Mutex::new((0, responses::Memory::new(service))) }
     }
 
-    /// The result of an operation as JSON.
-    ///
-    /// # Errors
-    /// The results are too large.
-    pub(crate) fn encode(&self, place: usize, done: Done) -> Result<Vec<u8>, WireError> {
+    fn json(&self, place: usize, done: Done) -> Result<Vec<u8>, WireError> {
         let form = self.forms.get(place).copied().unwrap_or(Form::Relaxed);
         let out = match done {
             Done::Appended(appended) => positions(&appended),
@@ -223,6 +219,17 @@ impl Encoder {
     }
 }
 
+impl Encode for Encoder {
+    fn restart(&self) {
+        // The memory stays reserved: the next run needs about as much.
+        self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0 = 0;
+    }
+
+    fn encode(&self, place: usize, done: Done) -> Result<Vec<u8>, WireError> {
+        self.json(place, done)
+    }
+}
+
 /// `{"first":1,"last":2}`
 fn positions(appended: &Appended) -> Vec<u8> {
     let number = |position| shown(position).map_or("null".to_owned(), |position| position.to_string());
@@ -230,8 +237,8 @@ fn positions(appended: &Appended) -> Vec<u8> {
 }
 
 /// The problem of a failed request.
-pub(crate) fn failed(failure: Failure, places: &Places) -> Problem {
-    let problem = problem(failure.cause);
+pub(crate) fn failed(service: &Service, failure: Failure, places: &Places) -> Problem {
+    let problem = problem(service, failure.cause);
     match failure.operation {
         None => problem,
         Some(place) => match place.checked_sub(places.preconditions) {
@@ -242,14 +249,15 @@ pub(crate) fn failed(failure: Failure, places: &Places) -> Problem {
 }
 
 /// The problem of a cause.
-pub(crate) fn problem(cause: Cause) -> Problem {
+pub(crate) fn problem(service: &Service, cause: Cause) -> Problem {
     match cause {
         Cause::Wire(error) => error.into(),
         Cause::Documents(error) => documents::refused(error),
         Cause::Sql(error) => {
-            let code = code_of(&error);
-            let constraint = error.about.and_then(|about| about.constraint);
-            Problem::new(code, error.message).of_statement(error.state.0, constraint, error.hint)
+            let error = told(&error, service.database().engine().dir());
+            let constraint = error.about.as_ref().and_then(|about| about.constraint.clone());
+            let problem = Problem::new(code_of(&error), error.message.clone());
+            problem.of_statement(error.state.0, constraint, error.hint.clone())
         }
         Cause::Unexpected { what, found, expected } => {
             let what = format!("it is about {found} {what}, {expected} are expected");

@@ -288,9 +288,9 @@ async fn each_operation_is_checked_as_if_it_came_alone() {
     ];
     let allowed: [(&str, &[&str]); 5] = [
         ("appender", &["append"]),
-        ("reader", &["read"]),
+        ("reader", &["read", "checkpoint"]),
         ("keeper", &["insert", "samples"]),
-        ("sql-reader", &["read", "find", "select"]),
+        ("sql-reader", &["read", "find", "select", "checkpoint"]),
         (
             "admin",
             &[
@@ -420,4 +420,129 @@ async fn results_of_keys_survive_a_restart() {
     let again = run_with_key(&server, "k", &body).await.ok();
     assert_eq!((&again["seq"], &again["results"]), (&first["seq"], &json!([{ "first": 2, "last": 3 }])));
     assert_eq!(again["repeated"], true);
+}
+
+#[tokio::test]
+async fn no_statement_ends_the_transaction_of_its_request() {
+    let server = shop().await;
+    for (first, second) in [
+        ("PREPARE c AS COMMIT", "EXECUTE c"),
+        ("PREPARE c AS ROLLBACK", "EXECUTE c"),
+        ("COMMIT", "SELECT 1"),
+        ("ROLLBACK", "SELECT 1"),
+        ("SAVEPOINT s", "SELECT 1"),
+        ("BEGIN", "SELECT 1"),
+        ("DISCARD ALL", "SELECT 1"),
+    ] {
+        let body = json!({ "operations": [
+            { "append": { "store": "shop", "events": [{ "type": "A" }] } },
+            { "sql": { "sql": "UPDATE stock SET n = n + 1" } },
+            { "sql": { "sql": first } },
+            { "sql": { "sql": second } },
+            { "sql": { "sql": "SELECT 1 FROM stock WHERE false", "expect": 1 } },
+        ]});
+        let reply = run(&server, body).await;
+        assert_eq!(reply.json()["sqlstate"], "0A000", "{first}: {}", reply.text());
+        assert_eq!(counts(&server).await, json!([0, 0, 0, 3]), "{first}");
+    }
+}
+
+#[tokio::test]
+async fn positions_are_right_beside_appends_of_statements() {
+    let server = shop().await;
+    let body = json!({ "operations": [
+        { "sql": { "sql": "SELECT append_event('T', ARRAY['x'], '1', store => 'a')" } },
+        { "append": { "store": "b", "events": [{ "type": "X" }, { "type": "Y" }] } },
+        { "sql": { "sql": "SELECT append_event('T', ARRAY['x'], '1', store => 'b')" } },
+        { "append": { "store": "b", "events": [{ "type": "Z" }] } },
+        { "append": { "store": "a", "events": [{ "type": "Z" }] } },
+    ]});
+    let done = run_with_key(&server, "k", &body).await.ok();
+    let results = |answer: &Value| json!([answer["results"][1], answer["results"][3], answer["results"][4]]);
+    let expected = json!([{ "first": 1, "last": 2 }, { "first": 4, "last": 4 }, { "first": 2, "last": 2 }]);
+    assert_eq!(results(&done), expected);
+    let again = run_with_key(&server, "k", &body).await.ok();
+    assert_eq!((again["repeated"].clone(), results(&again)), (json!(true), expected));
+}
+
+#[tokio::test]
+async fn concurrent_copies_with_a_condition_all_get_the_result() {
+    let server = std::sync::Arc::new(shop().await);
+    for round in 0..5 {
+        let tag = format!("order:{round}");
+        let body = json!({ "operations": [{ "append": {
+            "store": "shop", "events": [{ "type": "A", "tags": [tag] }],
+            "conditions": [{ "fail_if_events_match": { "items": [{ "tags": [tag] }] } }],
+        } }]});
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let (server, body) = (server.clone(), body.clone());
+            tasks.spawn(async move { run_with_key(&server, &format!("k{round}"), &body).await.ok() });
+        }
+        let answers = tasks.join_all().await;
+        assert_eq!(answers.iter().filter(|answer| answer["repeated"] == false).count(), 1, "{answers:?}");
+        // Another request with the same condition still fails.
+        run_with_key(&server, "other", &body).await.refused(409, "condition_failed");
+    }
+}
+
+#[tokio::test]
+async fn transaction_that_writes_nothing_stores_no_result() {
+    let server = shop().await;
+    let before = server.service.database().seq();
+    for statement in ["SET search_path = public", "SELECT n FROM stock"] {
+        let body = json!({ "operations": [{ "sql": { "sql": statement } }] });
+        for _ in 0..2 {
+            assert_eq!(run_with_key(&server, statement, &body).await.ok()["repeated"], false, "{statement}");
+        }
+    }
+    assert_eq!(server.service.database().seq(), before);
+    let writing = json!({ "preconditions": [{ "sql": { "sql": "UPDATE stock SET n = 1" } }],
+        "operations": [{ "sql": { "sql": "SELECT 1" } }] });
+    assert_eq!(run(&server, writing).await.json()["sqlstate"], "0A000");
+}
+
+#[tokio::test]
+async fn token_with_the_name_of_a_user_is_another_caller() {
+    let server = shop().await;
+    let all = Caller::everybody();
+    let access = server.service.access();
+    let admin = || Roles::from([("*".to_owned(), BTreeSet::from([Right::Admin]))]);
+    access.create_user(&all, "ann", PASSWORD, admin()).await.unwrap();
+    let basic = format!("Basic {}", STANDARD.encode(format!("ann:{PASSWORD}")));
+    let headers = [JSON, ("authorization", basic.as_str())];
+    let made = server
+        .request("POST", "/v1/tokens", &headers, br#"{"name": "ann", "roles": {"*": ["admin"]}}"#)
+        .await;
+    assert!(made.status < 300, "{}", made.text());
+    let bearer = format!("Bearer {}", made.json()["token"].as_str().unwrap());
+    let begun = server.request("POST", "/v1/transactions/begin", &headers, b"{}").await.json();
+    let path = format!("/v1/transactions/{}", begun["transaction"].as_str().unwrap());
+    let token = [JSON, ("authorization", bearer.as_str())];
+    server.request("DELETE", &path, &token, b"").await.refused(404, "not_found");
+    let key = |authorization| [JSON, ("idempotency-key", "k"), ("authorization", authorization)];
+    let body = json!({ "operations": [{ "sql": { "sql": "UPDATE stock SET n = n + 1" } }] }).to_string();
+    for authorization in [basic.as_str(), bearer.as_str()] {
+        let reply = server.request("POST", "/v1/transactions", &key(authorization), body.as_bytes()).await;
+        assert_eq!(reply.ok()["repeated"], false);
+    }
+    assert_eq!(server.request("DELETE", &path, &headers, b"").await.status, 204);
+}
+
+#[tokio::test]
+async fn withdrawn_rights_end_an_open_transaction_at_its_commit() {
+    let server = shop().await;
+    let all = Caller::everybody();
+    let roles = Roles::from([("shop".to_owned(), BTreeSet::from([Right::Append]))]);
+    server.service.access().create_user(&all, "ann", PASSWORD, roles).await.unwrap();
+    let basic = format!("Basic {}", STANDARD.encode(format!("ann:{PASSWORD}")));
+    let headers = [JSON, ("authorization", basic.as_str())];
+    let begun = server.request("POST", "/v1/transactions/begin", &headers, b"{}").await.json();
+    let path = format!("/v1/transactions/{}", begun["transaction"].as_str().unwrap());
+    let append = json!({ "operations": [{ "append": { "store": "shop", "events": [{ "type": "A" }] } }] });
+    let path_of_operations = format!("{path}/operations");
+    server.request("POST", &path_of_operations, &headers, append.to_string().as_bytes()).await.ok();
+    server.service.access().revoke(&all, "ann", "shop", Right::Append).await.unwrap();
+    let committed = server.request("POST", &format!("{path}/commit"), &headers, b"").await;
+    committed.refused(403, "permission_denied");
 }
