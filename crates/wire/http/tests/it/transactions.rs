@@ -448,7 +448,7 @@ async fn no_statement_ends_the_transaction_of_its_request() {
 }
 
 #[tokio::test]
-async fn positions_are_right_beside_appends_of_statements() {
+async fn appends_report_their_positions_after_appends_of_statements() {
     let server = shop().await;
     let body = json!({ "operations": [
         { "sql": { "sql": "SELECT append_event('T', ARRAY['x'], '1', store => 'a')" } },
