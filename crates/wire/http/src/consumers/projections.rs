@@ -8,7 +8,7 @@ use ropewalk_sql::{
     OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule, Session, SqlError,
     parked_at, projection_at, projections_at, state,
 };
-use ropewalk_wire::{Code, blocking};
+use ropewalk_wire::{Code, WireError, blocking};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -256,6 +256,8 @@ async fn list_projections(
 ) -> Result<Json<ProjectionsOut>, Problem> {
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();
+    // A name that no store may have is an error, not an empty list.
+    db.events(&store).map_err(WireError::from)?;
     let all = app.service.in_turn(|| projections_at(db, &db.snapshot())).await.map_err(refused)?;
     let projections = all.into_iter().filter(|info| info.def.store == store).map(ProjectionOut::from);
     Ok(Json(ProjectionsOut { projections: projections.collect() }))
