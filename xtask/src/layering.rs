@@ -107,7 +107,7 @@ const ROWS: &[Row] = &[
     row("ropewalk-mongo", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-transactions", "ropewalk-wire"]),
     row("ropewalk-prometheus", Role::Outer, &["ropewalk", "ropewalk-auth", "ropewalk-wire", "ropewalk-http-kit", "ropewalk-monitoring"]),
     row("ropewalk-server", Role::Outer, &[
-        "ropewalk", "ropewalk-auth", "ropewalk-monitoring", "ropewalk-projector", "ropewalk-sql", "ropewalk-wire", "ropewalk-transactions", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
+        "ropewalk", "ropewalk-auth", "ropewalk-monitoring", "ropewalk-projector", "ropewalk-sql", "ropewalk-wire", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
     ]),
     row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
     row("ropewalk-testkit", Role::Tool, &[]),
