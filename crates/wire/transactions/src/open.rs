@@ -163,10 +163,10 @@ impl OpenTransactions {
     ) -> Result<Answer, Failure> {
         let place = self.find(caller, id)?;
         let mut held = place.lock().await;
-        // Taken out, so that a request that ends in the middle rolls it back.
-        let mut state = held.take().ok_or(Cause::UnknownTransaction)?;
         // Its statements may wait for locks that other open transactions release: separate turns.
         let turn = self.0.turns.acquire().await.ok();
+        // Taken out after the last wait, so that a client that disconnects before does not end the transaction.
+        let mut state = held.take().ok_or(Cause::UnknownTransaction)?;
         let ran = blocking(|| {
             bounds.run(|| {
                 let results = apply(&self.0.service, caller, &mut state, operations, bounds, encode)?;
