@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! begin ─▶ token ─▶ operations … ─▶ commit
-//!                       └ an error, 30 s without a request, the end of the server: rolled back, the token is unknown
+//!                       └ an error, 30 s without a request, 10 min in all, the end of the server: rolled back
 //! ```
 //! A transaction belongs to the caller that began it, and runs one request at a time. The rights of
 //! its caller are checked again at each request.
