@@ -35,6 +35,9 @@
 //! `limits`, `syntax`; `error` is below all. Start with `session`, then `plan` and `exec`. An unsupported
 //! statement fails with 0A000 and a hint.
 //!
+//! Without the feature `analytic` (on by default), DataFusion is not compiled: statements run by key or by nested
+//! loops, views cannot be created, and a query that needs the engine fails with 0A000.
+//!
 //! Not here: sockets and the wire format of PostgreSQL, collations (text is ordered by its bytes).
 #![deny(missing_docs)]
 
@@ -59,7 +62,9 @@ pub use access::projections::{
 };
 pub use access::rights::Rights;
 pub use error::{About, Location, SqlError, SqlState, state};
-pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns, share_promql_memory};
+#[cfg(feature = "analytic")]
+pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns};
+pub use exec::relations::promql::share_promql_memory;
 pub use limits::interrupt::Canceller;
 pub use limits::quota::Hold;
 pub use limits::temp_files::{TempFileLimits, limit_temp_files};
@@ -82,6 +87,6 @@ pub use types::text_format::{from_text, from_text_in, to_text, to_text_in};
 pub use types::zone::Zone;
 
 /// Compiles and runs the examples of the guide.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "analytic"))]
 #[doc = include_str!("../../../docs/guides/sql-in-process.md")]
 struct SqlInProcess;

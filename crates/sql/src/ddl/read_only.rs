@@ -10,7 +10,7 @@ use crate::access::rights::Acting;
 use crate::access::row_source::Access;
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::ModelRelation;
+use crate::exec::relations::models::ModelRelation;
 use crate::plan::Planner;
 use crate::syntax::names::parts;
 

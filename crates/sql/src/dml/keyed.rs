@@ -19,7 +19,8 @@ use crate::dml::write::{
     Returning, Written, assignments_of, change, column_place, default_value, is_default,
 };
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::{Finder, unsupported};
+use crate::exec::executor::unsupported;
+use crate::exec::finder::Finder;
 use crate::expr::arith::{order, put_identity};
 use crate::expr::cast::{Strength, allowed, cast_in};
 use crate::expr::enum_call::labelled;

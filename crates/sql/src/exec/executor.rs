@@ -4,10 +4,22 @@
 //! text may change the executor of a query, so tests run the same query in each of them and compare the
 //! results.
 
-use crate::error::Result;
-use crate::exec::analytic::may_serve;
+use crate::error::{Result, SqlError, state};
 use crate::plan::Planner;
 use crate::types::executor::Executor;
+
+pub(crate) const HINT: &str = "write the query another way, or report it";
+
+/// The error for a part of a query that no executor supports.
+pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
+    SqlError::unsupported(what, HINT)
+}
+
+/// True when the engine may run a query that the planner by keys rejected: an unsupported feature or an
+/// unknown table.
+pub(crate) fn may_serve(error: &SqlError) -> bool {
+    matches!(error.state, state::FEATURE_NOT_SUPPORTED | state::UNDEFINED_TABLE | state::INVALID_SCHEMA_NAME)
+}
 
 impl Planner<'_> {
     /// The executor that the session has set.

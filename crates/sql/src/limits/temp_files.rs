@@ -11,8 +11,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use datafusion::common::DataFusionError;
-use datafusion::execution::disk_manager::DiskManager;
 use parking_lot::Mutex;
 use ropewalk::Database;
 
@@ -38,23 +36,33 @@ pub fn limit_temp_files(db: &Database, limits: TempFileLimits) {
     *db.companion::<TempFiles>().limits.lock() = limits;
 }
 
+/// The temporary files of one statement.
+pub(crate) trait StatementFiles: std::fmt::Debug + Send + Sync {
+    /// Their size in bytes.
+    fn written_bytes(&self) -> u64;
+}
+
 /// The temporary files of a database.
 #[derive(Debug, Default)]
 pub(crate) struct TempFiles {
     limits: Mutex<TempFileLimits>,
-    statements: Mutex<Vec<Weak<DiskManager>>>,
+    statements: Mutex<Vec<Weak<dyn StatementFiles>>>,
     spooled: AtomicU64,
 }
 
 impl TempFiles {
-    /// The files of a new statement. Their directory is created with the first file and removed on drop.
-    pub(crate) fn statement(&self) -> std::result::Result<Arc<DiskManager>, DataFusionError> {
-        let bytes_max = self.limits.lock().statement;
-        let files = Arc::new(DiskManager::builder().with_max_temp_directory_size(bytes_max).build()?);
+    /// Limit for one statement in bytes.
+    #[cfg(feature = "analytic")]
+    pub(crate) fn statement_bytes_max(&self) -> u64 {
+        self.limits.lock().statement
+    }
+
+    /// Counts the files of a new statement until they are dropped.
+    #[cfg(feature = "analytic")]
+    pub(crate) fn register(&self, files: Weak<dyn StatementFiles>) {
         let mut statements = self.statements.lock();
         statements.retain(|files| files.strong_count() > 0);
-        statements.push(Arc::downgrade(&files));
-        Ok(files)
+        statements.push(files);
     }
 
     /// Checks the total size.
@@ -62,7 +70,8 @@ impl TempFiles {
     /// # Errors
     /// 53100.
     pub(crate) fn check(&self) -> Result<()> {
-        let written = |files: &Weak<DiskManager>| files.upgrade().map_or(0, |files| files.used_disk_space());
+        let written =
+            |files: &Weak<dyn StatementFiles>| files.upgrade().map_or(0, |files| files.written_bytes());
         let written: u64 = self.statements.lock().iter().map(written).sum();
         let all_max = self.limits.lock().all;
         if written + self.spooled.load(Ordering::Relaxed) > all_max {
@@ -73,7 +82,7 @@ impl TempFiles {
     }
 }
 
-const HINT: &str = "sort, group or fetch fewer rows, or give the statement more memory";
+pub(crate) const HINT: &str = "sort, group or fetch fewer rows, or give the statement more memory";
 
 /// Number of bytes that a cursor has written to its file.
 #[derive(Debug)]
@@ -103,18 +112,4 @@ impl Drop for Spooled {
     fn drop(&mut self) {
         self.of.spooled.fetch_sub(self.bytes, Ordering::Relaxed);
     }
-}
-
-/// The error of a statement whose files reached their limit or filled the disk; `None` for other errors.
-pub(crate) fn disk_full(error: &DataFusionError) -> Option<SqlError> {
-    // DataFusion has no error variant for it.
-    let text = error.to_string();
-    let message = if text.contains("max_temp_directory_size") {
-        "the temporary files of the statement are over their limit"
-    } else if text.contains("No space left on device") {
-        "the disk of the temporary files is full"
-    } else {
-        return None;
-    };
-    Some(SqlError::new(state::DISK_FULL, message).hint(HINT))
 }

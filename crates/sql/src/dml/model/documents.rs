@@ -20,7 +20,9 @@ use crate::dml::write::{
     Proposed, Returning, Written, assignments_of, is_default, nothing_but_a_delete, nothing_but_an_update,
 };
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::{Finder, ModelKind, ModelRelation, Rows as _};
+use crate::exec::finder::Finder;
+use crate::exec::relations::Rows as _;
+use crate::exec::relations::models::{Kind as ModelKind, ModelRelation};
 use crate::expr::cast::cast_in;
 use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;

@@ -8,7 +8,7 @@ use super::{ModelInsert, null_in, text_of, unsupported};
 use crate::access::row_source::Access;
 use crate::dml::write::{Proposed, Written};
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::{label_of, labels_json, metric_fields};
+use crate::exec::relations::models::{label_of, labels_json, metric_fields};
 use crate::expr::{Context, Record, bug};
 use crate::limits::budget::Budget;
 use crate::syntax::names::parts;

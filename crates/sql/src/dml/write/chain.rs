@@ -28,7 +28,7 @@ use super::run::{cast_to, given};
 use crate::access::row_source::Access;
 use crate::dml::keyed::Keyed;
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::Finder;
+use crate::exec::finder::Finder;
 use crate::exec::nested_loop::{Filled, Node, fill_expr};
 use crate::exec::point::run;
 use crate::expr::{Context, Expr, Record, bug};

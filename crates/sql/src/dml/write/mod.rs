@@ -47,7 +47,7 @@ pub(crate) enum Source {
     Values(Vec<Vec<Given>>),
     Select(Box<Select>),
     /// A query for the query engine, and the type of each target column with whether a cast is needed.
-    Whole(crate::exec::analytic::Finder, Vec<(Type, bool)>),
+    Whole(crate::exec::finder::Finder, Vec<(Type, bool)>),
 }
 
 /// ON CONFLICT.

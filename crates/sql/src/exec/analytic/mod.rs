@@ -23,6 +23,7 @@ use sqlparser::ast;
 use crate::access::row_source::Access;
 use crate::access::standing::Standing;
 use crate::error::{Result, SqlError};
+use crate::exec::executor::unsupported;
 use crate::expr::{Context, Expr, Order, Record};
 use crate::limits::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::limits::interrupt::Canceller;
@@ -43,27 +44,10 @@ use kernel::convert::Reader;
 use kernel::made::Made;
 use kernel::scalar::Around;
 use run::{Limits, Mode};
-pub(crate) use scan::rows::Rows;
 use scan::rows::Source;
 
-pub(crate) use build::finder::Finder;
 pub(crate) use run::from_engine;
 pub use scan::columns::{column_bytes, default_column_bytes, limit_columns};
-pub(crate) use scan::models::{Kind as ModelKind, ModelRelation, label_of, labels_json, metric_fields};
-pub use scan::promql::share_promql_memory;
-
-pub(crate) const HINT: &str = "write the query another way, or report it";
-
-pub(crate) fn unsupported(what: impl std::fmt::Display) -> SqlError {
-    SqlError::unsupported(what, HINT)
-}
-
-/// True when the engine may run a query that the planner by keys rejected: an unsupported feature or an
-/// unknown table.
-pub(crate) fn may_serve(error: &SqlError) -> bool {
-    use crate::error::state;
-    matches!(error.state, state::FEATURE_NOT_SUPPORTED | state::UNDEFINED_TABLE | state::INVALID_SCHEMA_NAME)
-}
 
 /// A plan of the engine; its rejection becomes an SQL error.
 pub(crate) fn built<T>(plan: std::result::Result<T, DataFusionError>) -> Result<T> {

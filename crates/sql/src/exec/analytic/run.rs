@@ -35,6 +35,7 @@ use tokio::sync::Semaphore;
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::guards::KeepGuards;
+use crate::exec::analytic::built;
 use crate::exec::analytic::memory::StatementMemory;
 use crate::exec::analytic::rules::constants::ForgetConstants;
 use crate::exec::analytic::rules::early_semi_joins::SemiJoinEarly;
@@ -43,7 +44,7 @@ use crate::exec::analytic::rules::in_order::PutInOrder;
 use crate::exec::analytic::rules::sorted_joins::JoinSorted;
 use crate::exec::analytic::scan::rows::{Request, Want, read};
 use crate::expr::{Context, bug};
-use crate::limits::temp_files::{TempFiles, disk_full};
+use crate::limits::temp_files::{HINT as TEMP_FILES_HINT, StatementFiles, TempFiles};
 
 /// Maximum number of batches that wait for the session.
 const WAITING: usize = 4;
@@ -259,6 +260,35 @@ async fn work_in(
     Ok(())
 }
 
+impl StatementFiles for DiskManager {
+    fn written_bytes(&self) -> u64 {
+        self.used_disk_space()
+    }
+}
+
+/// The files of a new statement. Their directory is created with the first file and removed on drop.
+fn statement_files(all: &TempFiles) -> Result<Arc<DiskManager>> {
+    let files = DiskManager::builder().with_max_temp_directory_size(all.statement_bytes_max());
+    let files: Arc<DiskManager> = Arc::new(built(files.build())?);
+    let weak = Arc::downgrade(&files);
+    all.register(weak);
+    Ok(files)
+}
+
+/// The error of a statement whose files reached their limit or filled the disk; `None` for other errors.
+fn disk_full(error: &DataFusionError) -> Option<SqlError> {
+    // DataFusion has no error variant for it.
+    let text = error.to_string();
+    let message = if text.contains("max_temp_directory_size") {
+        "the temporary files of the statement are over their limit"
+    } else if text.contains("No space left on device") {
+        "the disk of the temporary files is full"
+    } else {
+        return None;
+    };
+    Some(SqlError::new(state::DISK_FULL, message).hint(TEMP_FILES_HINT))
+}
+
 /// Runs `plan`; passes its batches to `each` until that returns false. Returns the lines of EXPLAIN.
 ///
 /// # Errors
@@ -274,7 +304,7 @@ pub(crate) fn run(
 ) -> Result<Vec<String>> {
     let room = Arc::new(Semaphore::new(WAITING));
     let all_files = access.database().companion::<TempFiles>();
-    let files = all_files.statement().map_err(|error| from_engine(&error))?;
+    let files = statement_files(&all_files)?;
     let task = {
         let room = room.clone();
         runtime()?.spawn(async move {
@@ -380,7 +410,7 @@ pub(crate) fn from_engine(error: &DataFusionError) -> SqlError {
         ),
         _ => {
             let message = format!("this query ({})", first_line(&root.to_string()));
-            SqlError::unsupported(message, crate::exec::analytic::HINT)
+            SqlError::unsupported(message, crate::exec::executor::HINT)
         }
     }
 }

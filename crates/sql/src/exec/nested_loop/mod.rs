@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use ropewalk::tables::{Schema, Table, Type, Value};
 
 use crate::error::Result;
-use crate::exec::analytic::ModelRelation;
+use crate::exec::relations::models::ModelRelation;
 use crate::expr::inner_query::{InnerQuery, NestedRun as _};
 use crate::expr::{Context, Expr, Input, Order, Record};
 use crate::functions::set_returning::SetFunction;

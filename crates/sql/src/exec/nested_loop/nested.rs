@@ -18,8 +18,9 @@ use super::run::Rows;
 use crate::access::access_path::Path;
 use crate::access::row_source::Access;
 use crate::error::Result;
-use crate::exec::analytic::{ModelRelation, Rows as _};
 use crate::exec::point::{JoinTable, join_identity};
+use crate::exec::relations::Rows as _;
+use crate::exec::relations::models::ModelRelation;
 use crate::expr::{Context, Expr, Record, bug};
 use crate::limits::budget::Budget;
 

@@ -21,6 +21,7 @@ use sqlparser::ast;
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::WholeQuery;
+use crate::exec::executor::may_serve;
 use crate::exec::{analytic, point};
 use crate::expr::enum_call::labelled;
 use crate::expr::{Context, bug};
@@ -113,7 +114,7 @@ impl CopyPlan {
                 let mark = planner.mark();
                 return match planner.query(query) {
                     Ok(select) => Ok(Self::Out(Box::new(select))),
-                    Err(error) if analytic::may_serve(&error) => {
+                    Err(error) if may_serve(&error) => {
                         planner.back_to(mark);
                         Ok(Self::Whole(analytic::prepare(query, planner)?.query))
                     }

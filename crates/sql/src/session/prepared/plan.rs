@@ -20,7 +20,9 @@ use crate::dml::model::ModelWrite;
 use crate::dml::write::Returning;
 use crate::error::{Result, SqlError};
 use crate::exec::analytic;
-use crate::exec::analytic::{Finder, WholeQuery};
+use crate::exec::analytic::WholeQuery;
+use crate::exec::executor::may_serve;
+use crate::exec::finder::Finder;
 use crate::plan::bind::scope::Params;
 use crate::plan::locking::Locking;
 use crate::plan::{Planner, Select, check_width, hoist_locks};
@@ -270,7 +272,7 @@ impl Prepared {
             }
             // A name may denote a relation of another model, and the query engine may run what needs more than
             // keys.
-            Err(error) if analytic::may_serve(&error) => {
+            Err(error) if may_serve(&error) => {
                 planner.back_to(mark);
                 Self::plan_whole(query, planner)
             }
@@ -285,7 +287,7 @@ impl Prepared {
                 let columns = columns_of(insert.returning.as_ref());
                 Ok((Plan::Insert(insert), columns))
             }
-            Err(error) if analytic::may_serve(&error) => {
+            Err(error) if may_serve(&error) => {
                 planner.back_to(mark);
                 match planner.model_insert(insert)? {
                     Some(insert) => Ok(model(ModelWrite::Insert(insert))),
@@ -325,7 +327,7 @@ impl Prepared {
                 let columns = columns_of(update.returning.as_ref());
                 Ok((Plan::Update(update), columns))
             }
-            Err(error) if analytic::may_serve(&error) => {
+            Err(error) if may_serve(&error) => {
                 planner.back_to(mark);
                 Self::plan_update_by_query(update, planner)
             }
@@ -346,7 +348,7 @@ impl Prepared {
                 let columns = columns_of(delete.returning.as_ref());
                 Ok((Plan::Delete(delete), columns))
             }
-            Err(error) if analytic::may_serve(&error) => {
+            Err(error) if may_serve(&error) => {
                 planner.back_to(mark);
                 Self::plan_delete_by_query(delete, planner)
             }

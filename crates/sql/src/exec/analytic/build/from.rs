@@ -11,11 +11,12 @@ use sqlparser::ast;
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::build::functions::FunctionRelation;
 use crate::exec::analytic::build::translate::Col;
-use crate::exec::analytic::scan::rows::{RelationSource, Rows};
+use crate::exec::analytic::scan::rows::RelationSource;
 use crate::exec::analytic::scan::table::TableRelation;
-use crate::exec::analytic::{
-    ModelRelation, Relation, SortKey, Sorted, built, check_outer_joins, unsupported,
-};
+use crate::exec::analytic::{Relation, SortKey, Sorted, built, check_outer_joins};
+use crate::exec::executor::unsupported;
+use crate::exec::relations::Rows;
+use crate::exec::relations::models::ModelRelation;
 use crate::expr::Expr;
 use crate::plan::Planner;
 use crate::plan::bind::Binder;

@@ -4,7 +4,7 @@ use ropewalk::tables::{Type, Value};
 
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::scan::rows::{Part, Rows, Scan};
+use crate::exec::relations::{Part, Rows, Scan};
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::Watch;
 

@@ -1,7 +1,6 @@
 //! Plans a SELECT for the engine, clause by clause.
 
 pub(super) mod aggregates;
-pub(super) mod finder;
 pub(super) mod from;
 pub(super) mod functions;
 pub(super) mod guards;

@@ -208,7 +208,7 @@ impl Translator<'_> {
         let columns = self.outer.len().checked_sub(depth + 1).and_then(|place| self.outer.get(place));
         let col = columns.and_then(|columns| columns.get(index)).ok_or_else(|| bug("an outer column"))?;
         if depth > 0 {
-            return Err(crate::exec::analytic::unsupported(
+            return Err(crate::exec::executor::unsupported(
                 "a subquery that reads a query beyond the directly enclosing one",
             ));
         }
@@ -277,7 +277,7 @@ impl Translator<'_> {
         let col = sub.column.as_ref().ok_or_else(|| bug("a subquery without a column"))?;
         // Whether a NULL of the subquery counts then depends on the row; the engine does not check that.
         if !is_conjunct && self.reads_around(number) {
-            return Err(crate::exec::analytic::unsupported(
+            return Err(crate::exec::executor::unsupported(
                 "NOT IN, or IN within an expression, over a subquery that reads the enclosing query",
             ));
         }
@@ -299,7 +299,7 @@ impl Translator<'_> {
                     (order_key(ty).call(vec![left]), order_key(ty).call(vec![self.reformed(col, &form)]))
                 }
                 None => {
-                    return Err(crate::exec::analytic::unsupported("IN over numbers of different kinds"));
+                    return Err(crate::exec::executor::unsupported("IN over numbers of different kinds"));
                 }
             };
             let plan = crate::exec::analytic::built(

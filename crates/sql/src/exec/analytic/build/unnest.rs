@@ -384,7 +384,7 @@ impl Planner<'_> {
         let condition = match constraint {
             ast::JoinConstraint::None => return Ok(Some(joined)),
             ast::JoinConstraint::On(condition) => condition,
-            other => return Err(crate::exec::analytic::unsupported(format!("{other:?} with a function"))),
+            other => return Err(crate::exec::executor::unsupported(format!("{other:?} with a function"))),
         };
         self.whole()?.current.clone_from(&joined.cols);
         let condition = Binder::new(self, &joined.scope, "JOIN/ON").condition(condition)?;
@@ -392,7 +392,7 @@ impl Planner<'_> {
             return Ok(Some(joined));
         }
         if is_left {
-            return Err(crate::exec::analytic::unsupported(
+            return Err(crate::exec::executor::unsupported(
                 "LEFT JOIN of a function ON a condition but true",
             ));
         }

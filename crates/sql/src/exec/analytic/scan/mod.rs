@@ -1,8 +1,6 @@
-//! Relations that the engine reads: tables, models, rows of WITH queries.
+//! Scans of the engine: any relation row by row, tables from cached columns, rows that are shared.
 
 pub(super) mod columns;
-pub(super) mod models;
-pub(super) mod promql;
 pub(super) mod rows;
 pub(super) mod shared;
 pub(super) mod table;

@@ -8,6 +8,7 @@
 //! Invariant: a filter that is pushed down only narrows the read. The engine evaluates it again for every
 //! row.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -34,58 +35,15 @@ use crate::error::Result;
 use crate::exec::analytic::kernel::convert::{Builder, data_type, scalar_value};
 use crate::exec::analytic::kernel::scalar::{RowExpr, through};
 use crate::exec::analytic::run::Event;
-use crate::exec::analytic::scan::columns::{self, Stretch};
+use crate::exec::analytic::scan::columns;
+use crate::exec::analytic::scan::table::Whole;
+use crate::exec::relations::{Part, Rows, Scan};
 use crate::expr::arith::Compare;
-use crate::expr::{Expr, Input, bug};
+use crate::expr::{Expr, bug};
 use crate::limits::interrupt::{Canceller, Interrupt, Watch};
 
 /// Rows of one batch.
 pub(in crate::exec::analytic) const BATCH_ROWS: usize = 8192;
-
-/// A named source of rows.
-pub(crate) trait Rows: Send + Sync {
-    fn name(&self) -> &str;
-
-    fn fields(&self) -> &[(String, Type)];
-
-    /// True when a condition, over columns by number, may narrow the read.
-    fn narrows(&self, conjunct: &Expr) -> bool;
-
-    /// The parts to read under conditions. With `access` the relation may read its first and last keys to
-    /// divide itself into `parts`; `limited` means that few rows may be enough.
-    fn scan(
-        &self,
-        conjuncts: &[Expr],
-        limited: bool,
-        parts: usize,
-        access: Option<&mut Access<'_>>,
-    ) -> Result<Scan>;
-}
-
-/// A planned scan of a relation.
-pub(crate) struct Scan {
-    pub(crate) parts: Vec<Box<dyn Part>>,
-    /// For EXPLAIN.
-    pub(crate) shown: String,
-    /// Approximate number of rows.
-    pub(crate) estimate: Option<u64>,
-}
-
-/// A part of a relation: rows that are read one after another.
-pub(crate) trait Part: Send + Sync {
-    /// Passes rows to `row` until it returns false. Long work between two rows checks `watch`.
-    fn read(
-        &self,
-        access: &mut Access<'_>,
-        watch: &Watch,
-        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
-    ) -> Result<()>;
-
-    /// The part as a stretch of a table with cached columns.
-    fn stretch(&self) -> Option<&Stretch> {
-        None
-    }
-}
 
 /// Source of the rows.
 #[derive(Clone)]
@@ -410,8 +368,9 @@ impl ExecutionPlan for RowScan {
         stream.spawn_blocking(move || {
             let Some(part) = want.parts.get(partition) else { return Ok(()) };
             let each = &mut |batch| sender.blocking_send(Ok(batch)).is_ok();
-            match part.stretch() {
-                Some(stretch) => columns::read(&want, stretch, (&db, &snapshot), each),
+            let any: &dyn Any = part.as_ref();
+            match any.downcast_ref::<Whole>() {
+                Some(Whole(stretch)) => columns::read(&want, stretch, (&db, &snapshot), each),
                 None => read(&want, part.as_ref(), &mut Access::Snapshot(&db, &snapshot), &watch, each),
             }
             .map_err(through)

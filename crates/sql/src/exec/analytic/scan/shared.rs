@@ -36,7 +36,8 @@ use sqlparser::ast;
 use crate::catalog::with_relations;
 use crate::error::Result;
 use crate::exec::analytic::build::translate::Col;
-use crate::exec::analytic::{Relation, SortKey, Sorted, built, run, unsupported};
+use crate::exec::analytic::{Relation, SortKey, Sorted, built, run};
+use crate::exec::executor::unsupported;
 use crate::plan::Planner;
 use crate::syntax::names::folded;
 

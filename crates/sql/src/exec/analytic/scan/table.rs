@@ -10,7 +10,7 @@ use crate::access::row_source::Access;
 use crate::error::Result;
 use crate::exec::analytic::kernel::scalar::Around;
 use crate::exec::analytic::scan::columns::{self, Stretch};
-use crate::exec::analytic::scan::rows::{Part, Rows, Scan};
+use crate::exec::relations::{Part, Rows, Scan};
 use crate::expr::{Expr, Input, Nothing, bug};
 use crate::limits::interrupt::Watch;
 use crate::types::names::is_integer;
@@ -108,7 +108,7 @@ impl Rows for TableRelation {
 }
 
 /// A part of a complete table.
-struct Whole(Stretch);
+pub(super) struct Whole(pub(super) Stretch);
 
 impl Part for Whole {
     fn read(
@@ -118,10 +118,6 @@ impl Part for Whole {
         _: &mut dyn FnMut(&dyn Input) -> Result<bool>,
     ) -> Result<()> {
         Err(bug("columns that are read row by row"))
-    }
-
-    fn stretch(&self) -> Option<&Stretch> {
-        Some(&self.0)
     }
 }
 

@@ -6,8 +6,9 @@ use ropewalk::tables::Type;
 use sqlparser::ast;
 
 use crate::error::{Result, state};
-use crate::exec::analytic::{ModelRelation, Rows as _};
 use crate::exec::nested_loop::{From, Inner, Source};
+use crate::exec::relations::Rows as _;
+use crate::exec::relations::models::ModelRelation;
 use crate::expr::Expr;
 use crate::functions::set_returning::SetFunction;
 use crate::plan::bind::Binder;

@@ -26,8 +26,8 @@ use ropewalk::{EventStore, Position, Query, promql};
 use crate::access::rights::Acting;
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::scan::promql::{PromqlPart, sharing};
-use crate::exec::analytic::scan::rows::{Part, Rows, Scan};
+use crate::exec::relations::promql::{PromqlPart, sharing};
+use crate::exec::relations::{Computed, Part, Rows, Scan};
 use crate::expr::arith::Compare;
 use crate::expr::function::Function;
 use crate::expr::{Expr, Input, bug};
@@ -307,17 +307,6 @@ fn bounds(conjunct: &Expr, column: usize, number: impl Fn(&Value<'_>) -> Option<
     })
 }
 
-/// A row whose values are computed on access.
-pub(in crate::exec::analytic) struct Made<'m>(
-    pub(in crate::exec::analytic) &'m dyn Fn(usize) -> Result<Value<'m>>,
-);
-
-impl Input for Made<'_> {
-    fn column(&self, index: usize) -> Result<Value<'_>> {
-        (self.0)(index)
-    }
-}
-
 /// The restriction of a read of events.
 #[derive(Default)]
 struct EventsPart {
@@ -445,7 +434,7 @@ impl Part for (EventStore, EventsPart) {
         let mut outcome = Ok(true);
         loop {
             let read = reader.visit_while(EVENTS_AT_A_TIME, |event| {
-                outcome = row(&Made(&|column| event_value(event, column)));
+                outcome = row(&Computed(&|column| event_value(event, column)));
                 if matches!(outcome, Ok(true)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             let read = read.map_err(ropewalk::Error::from)?;
@@ -503,7 +492,7 @@ impl Part for DocumentsPart {
         let find = self.find();
         let mut outcome = Ok(true);
         let mut each = |document: DocBuf| {
-            outcome = row(&Made(&|column| match column {
+            outcome = row(&Computed(&|column| match column {
                 0 => Ok(document.doc().get("_id").map_or(Value::Null, |id| Value::text(id_text(id)))),
                 _ => Ok(Value::json(json_of(document.doc()))),
             }));
@@ -596,7 +585,7 @@ impl Part for (SeriesStore, MetricPart) {
             selection.samples(&mut samples).map_err(ropewalk::Error::from)?;
             for (place, (time, value)) in samples.times_ms.iter().zip(&samples.values).enumerate() {
                 let histogram = samples.histograms.get(place).is_some_and(Option::is_some);
-                let input = Made(&|column| {
+                let input = Computed(&|column| {
                     Ok(match column {
                         0 => Value::Timestamptz(time.saturating_mul(1000)),
                         1 if histogram => Value::Null,

@@ -9,8 +9,8 @@ use ropewalk::{Database, promql};
 
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
-use crate::exec::analytic::scan::models::{Made, labels_json};
-use crate::exec::analytic::scan::rows::Part;
+use crate::exec::relations::models::labels_json;
+use crate::exec::relations::{Computed, Part};
 use crate::expr::Input;
 use crate::limits::interrupt::Watch;
 
@@ -25,7 +25,7 @@ pub fn share_promql_memory(db: &Database, memory: Arc<promql::SharedMemory>) {
 }
 
 /// The query, counting its memory there.
-pub(in crate::exec::analytic) fn sharing(db: &Database, query: promql::Query) -> promql::Query {
+pub(super) fn sharing(db: &Database, query: promql::Query) -> promql::Query {
     match db.companion::<PromqlMemory>().0.get() {
         Some(shared) => query.sharing(shared.clone()),
         None => query,
@@ -33,10 +33,10 @@ pub(in crate::exec::analytic) fn sharing(db: &Database, query: promql::Query) ->
 }
 
 /// Samples of a query between two times, at a step, in milliseconds.
-pub(in crate::exec::analytic) struct PromqlPart {
-    pub(in crate::exec::analytic) store: SeriesStore,
-    pub(in crate::exec::analytic) query: Arc<promql::Query>,
-    pub(in crate::exec::analytic) times: (i64, i64, i64),
+pub(super) struct PromqlPart {
+    pub(super) store: SeriesStore,
+    pub(super) query: Arc<promql::Query>,
+    pub(super) times: (i64, i64, i64),
 }
 
 impl Part for PromqlPart {
@@ -65,7 +65,7 @@ impl Part for PromqlPart {
         for series in &all {
             let labels = labels_json(series.labels.iter());
             for (time, sample) in &series.samples {
-                let input = Made(&|column| {
+                let input = Computed(&|column| {
                     Ok(match (column, sample) {
                         (0, _) => Value::Timestamptz(time.saturating_mul(1000)),
                         (1, promql::Sample::Float(value)) => Value::Float8(*value),
