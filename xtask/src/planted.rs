@@ -20,6 +20,8 @@ enum Finder {
     Threads(&'static str),
     /// The seeded simulation; its arguments.
     Simulation(&'static [&'static str]),
+    /// A test: its package, its target, its name.
+    Test(&'static str, &'static str, &'static str),
 }
 
 /// One bug: its description, and the edits that bring it back.
@@ -104,7 +106,56 @@ const BUGS: &[Bug] = &[
         )],
         finder: POWER_CUTS,
     },
+    Bug {
+        name: "a manifest whose directory sync failed loses its runs",
+        edits: &[edit(
+            "crates/store/src/manifest/mod.rs",
+            "(StoreError::Io { op: \"sync the directory of\", path, source }, true))",
+            "(StoreError::Io { op: \"sync the directory of\", path, source }, false))",
+        )],
+        finder: Finder::Test(
+            "ropewalk-store",
+            "store",
+            "failed_directory_sync_keeps_the_runs_of_a_manifest_that_may_survive",
+        ),
+    },
+    Bug {
+        name: "a feed delivers commits that are not durable",
+        edits: &[edit(
+            "crates/engine/src/engine/feed.rs",
+            "self.next > self.core.versions.visible()",
+            "self.next > self.core.versions.ordered()",
+        )],
+        finder: engine_test("feed_after_a_failed_sync_delivers_no_commit_that_was_not_acknowledged"),
+    },
+    Bug {
+        name: "guards of earlier statements do not pin their snapshot",
+        edits: &[edit(
+            "crates/engine/src/kv_transaction.rs",
+            "batch.pin(self.oldest.unwrap_or(self.snapshot));",
+            "batch.pin(self.snapshot);",
+        )],
+        finder: engine_test("guard_of_an_earlier_statement_holds_when_the_change_was_flushed_and_merged"),
+    },
+    Bug {
+        name: "opening relies on names in the log directory that are not durable",
+        edits: &[edit(
+            "crates/log/src/local.rs",
+            "        env.vfs.sync_dir(dir).map_err(io(\"sync directory\", dir))?;\n        let names",
+            "        let names",
+        )],
+        finder: engine_test("opening_an_existing_database_syncs_only_its_own_directories"),
+    },
+    Bug {
+        name: "a new database has no manifest before its first commit",
+        edits: &[edit("crates/engine/src/engine/mod.rs", "            store.begin()?;\n", "")],
+        finder: engine_test("database_without_keyspaces_reopens_with_its_first_commits"),
+    },
 ];
+
+const fn engine_test(name: &'static str) -> Finder {
+    Finder::Test("ropewalk-engine", "engine", name)
+}
 
 /// Plants each bug whose name contains `filter`. Fails when one is not found.
 pub(crate) fn check(root: &Path, target: &Path, filter: &str) -> Result<()> {
@@ -161,32 +212,28 @@ fn plant(copy: &Path, edit: &Edit) -> Result<()> {
 
 /// Builds the copy, which must succeed, and runs the test or simulation that must fail.
 fn is_found(copy: &Path, target: &Path, finder: Finder) -> Result<bool> {
-    match finder {
-        Finder::Threads(test) => {
-            let test_binary = ["test", "--locked", "-p", "ropewalk-engine", "--test", "engine"];
-            let target = target.join("shuttle");
-            let run = |rest: &[&str]| {
-                let mut cargo = cargo::command();
-                cargo.args(test_binary).args(rest).current_dir(copy);
-                cargo.env("RUSTFLAGS", "--cfg shuttle -A warnings").env("CARGO_TARGET_DIR", &target);
-                succeeds(&mut cargo)
-            };
-            ensure!(run(&["--no-run"])?, "it does not compile");
-            Ok(!run(&[test])?)
-        }
+    let test = |package, target, name| {
+        let test = ["test", "--locked", "-p", package, "--test", target];
+        ([&test[..], &["--no-run"]].concat(), [&test[..], &[name]].concat())
+    };
+    let (build, run) = match finder {
+        Finder::Threads(name) => test("ropewalk-engine", "engine", name),
+        Finder::Test(package, target, name) => test(package, target, name),
         Finder::Simulation(arguments) => {
-            let run = |verb: &str, rest: &[&str]| {
-                let mut cargo = cargo::command();
-                cargo.args([verb, "--locked", "--bin", "sim"]).args(rest);
-                // Separate: the program with the bug must not be where `./run` looks for the real one.
-                succeeds(cargo.current_dir(copy).env("CARGO_TARGET_DIR", copy.join("target")))
-            };
-            ensure!(run("build", &[])?, "it does not compile");
-            Ok(!run("run", &[&["--"], arguments].concat())?)
+            let sim = ["--locked", "--bin", "sim"];
+            ([&["build"], &sim[..]].concat(), [&["run"], &sim[..], &["--"], arguments].concat())
         }
-    }
-}
-
-fn succeeds(command: &mut Command) -> Result<bool> {
-    Ok(command.output().context("starting cargo")?.status.success())
+    };
+    // Separate: the program with the bug must not be where `./run` looks for the real one.
+    let (flags, target) = match finder {
+        Finder::Threads(_) => ("--cfg shuttle -A warnings", target.join("shuttle")),
+        Finder::Test(..) | Finder::Simulation(_) => ("-A warnings", copy.join("target")),
+    };
+    let succeeds = |arguments: &[&str]| -> Result<bool> {
+        let mut cargo = cargo::command();
+        cargo.args(arguments).current_dir(copy).env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", &target);
+        Ok(cargo.output().context("starting cargo")?.status.success())
+    };
+    ensure!(succeeds(&build)?, "it does not compile");
+    Ok(!succeeds(&run)?)
 }
