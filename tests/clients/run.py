@@ -392,6 +392,7 @@ def main():
     results.append(suite("OpenTelemetry's SDK", python, ["test_otlp"], HERE / "prometheus", own))
     results.append(suite("pyarrow's Flight client", python, ["test_flight"], HERE / "prometheus", own))
     results.append(python_client(python, binary))
+    results.append(suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own))
     results.append(openapi(python, binary))
     sys.exit(0 if all(results) else 1)
 

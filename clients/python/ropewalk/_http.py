@@ -205,6 +205,9 @@ class Transport:
         try:
             connection.request(sent.method, sent.target, sent.data, sent.headers)
             raw = connection.getresponse()
+            if raw.length is None and not raw.chunked:
+                # Headers that were cut: `http.client` reads them as complete ones. The server sends a length.
+                raise http.client.IncompleteRead(b"")
             response = _Response(raw)
             if not is_stream or raw.status >= 400:
                 response.body = raw.read()

@@ -160,6 +160,24 @@ class Crashes(unittest.TestCase):
             self.assertGreater(len(accepted), 2)
             self.assertEqual(sum(b"Idempotency-Key: k" in one for one in accepted), len(accepted) - 1)
 
+    def test_response_cut_within_its_headers_is_no_response(self) -> None:
+        whole = b'HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{"stores":[]}'
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+
+            def serve() -> None:
+                for sent in range(len(b"HTTP/1.1 200"), len(whole) + 1):
+                    peer, _ = listener.accept()
+                    with peer:
+                        peer.recv(65536)
+                        peer.sendall(whole[:sent])
+
+            threading.Thread(target=serve, daemon=True).start()
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            with ropewalk.connect(url, retry_for=0) as db:
+                for _ in range(len(b"HTTP/1.1 200"), len(whole)):
+                    self.assertRaises(ropewalk.ConnectionBroken, db.stores)
+                self.assertEqual(db.stores(), [])
+
     def test_server_that_was_never_reached_fails_at_once(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
