@@ -5,6 +5,8 @@
 //! headers ─▶ health or reflection? ─ no ─▶ caller known, with the rights of the call? ─▶ body, frame by frame: memory, deadline ─▶ call
 //!                 └─ yes: body of at most 64 KiB ──────────────────────────────────▶
 //! ```
+//! The deadline is `limits.request_time`, or that of the header `grpc-timeout` if it is earlier. The memory of
+//! a response that is built completely is held until it has been sent.
 
 use std::sync::Arc;
 
@@ -23,7 +25,7 @@ use tonic::Status;
 use tonic::body::Body as TonicBody;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::request::{self, authenticate};
+use crate::request::{self, Deadline, ResponseMemory, authenticate};
 use crate::rights::{self, Call};
 use crate::status::ToStatus;
 use crate::{events, umadb};
@@ -56,6 +58,13 @@ pub(crate) async fn admit(
         }
         request.extensions_mut().insert(caller);
     }
+    let limit = service.limits().request_time;
+    let limit = match request::timeout(request.headers()) {
+        Ok(timeout) => timeout.map_or(limit, |timeout| limit.min(timeout)),
+        Err(error) => return refuse(to_status(&error)),
+    };
+    let deadline = Instant::now() + limit;
+    request.extensions_mut().insert(Deadline(deadline));
     let memory = request.extensions().get::<ConnectionMemory>().cloned();
     let memory = memory.unwrap_or_else(|| service.request_memory().connection());
     let reservation = Arc::new(Mutex::new(memory.reservation()));
@@ -63,11 +72,15 @@ pub(crate) async fn admit(
     request.extensions_mut().insert(Held(reservation.clone()));
     let bounds = Bounds {
         reservation,
-        deadline: Instant::now() + service.limits().request_time,
+        deadline,
         bytes_max: if is_open { OPEN_BYTES_MAX } else { usize::MAX },
         to_status,
     };
-    next.run(request.map(|body| bounded(body, bounds))).await
+    let mut response = next.run(request.map(|body| bounded(body, bounds))).await;
+    match response.extensions_mut().remove::<ResponseMemory>() {
+        None => response,
+        Some(memory) => response.map(|body| Body::new(body.map_frame(move |frame| memory.pass(frame)))),
+    }
 }
 
 /// Rejects a caller without the rights of the call on the store that it names, else on that of the port.
