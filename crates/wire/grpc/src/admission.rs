@@ -30,7 +30,7 @@ use crate::rights::{self, Call};
 use crate::status::ToStatus;
 use crate::{events, umadb};
 
-/// Largest request of a service that needs no credentials.
+/// Largest request of a caller without any right, and of a service that needs no credentials.
 const OPEN_BYTES_MAX: usize = 64 << 10;
 
 /// Admits a call, or rejects it by its headers alone.
@@ -45,6 +45,7 @@ pub(crate) async fn admit(
     let protocol = if path.starts_with("/ropewalk.") { events::PROTOCOL } else { umadb::PROTOCOL };
     let to_status = protocol.status;
     let refuse = |status: Status| status.into_http::<TonicBody>().map(Body::new);
+    let mut has_right = false;
     if !is_open {
         let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
         let caller = match authenticate(&service, request.headers(), peer.map(|peer| peer.ip())).await {
@@ -56,6 +57,7 @@ pub(crate) async fn admit(
             service.metrics().request(protocol.name, call.name).done(Err(error.code));
             return refuse(to_status(&error));
         }
+        has_right = caller.has_any_right();
         request.extensions_mut().insert(caller);
     }
     let limit = service.limits().request_time;
@@ -73,7 +75,7 @@ pub(crate) async fn admit(
     let bounds = Bounds {
         reservation,
         deadline,
-        bytes_max: if is_open { OPEN_BYTES_MAX } else { usize::MAX },
+        bytes_max: if has_right { usize::MAX } else { OPEN_BYTES_MAX },
         to_status,
     };
     let mut response = next.run(request.map(|body| bounded(body, bounds))).await;
@@ -125,7 +127,7 @@ fn bounded(body: Body, bounds: Bounds) -> Body {
         let received = received + frame.data_ref().map_or(0, Bytes::len);
         if received > bounds.bytes_max {
             let error =
-                WireError::too_large("bytes of a request without credentials", received, bounds.bytes_max);
+                WireError::too_large("bytes of a request without any right", received, bounds.bytes_max);
             return Some((Err((bounds.to_status)(&error)), None));
         }
         let covered = bounds.reservation.lock().await.cover(received).await;

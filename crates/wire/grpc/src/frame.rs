@@ -133,7 +133,7 @@ impl Sizes {
     }
 }
 
-/// Writes an event as an element of the field `events` of a message of `ropewalk.events.v1` or `ropewalk.v1`.
+/// Writes an event as an element of the field `events` of one of our messages.
 pub(crate) fn put_event_element(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
     put_sequenced(out, Dialect::Events, event, &Sizes::new(Dialect::Events, event));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use prost::Message as _;
-use ropewalk_auth::Right;
+use ropewalk_auth::{Caller, Right, Roles};
 use ropewalk_grpc::proto::ropewalk::events::v1 as events;
 use ropewalk_grpc::proto::ropewalk::v1::document::Encoding;
 use ropewalk_grpc::proto::ropewalk::v1::documents_operation::Operation as Work;
@@ -17,8 +17,8 @@ use ropewalk_wire::Limits;
 use tonic::{Code, Status};
 
 use super::{
-    append, by, checkpoint, commit, counts, create_user, documents, find, insert, json, operation, order,
-    read, refusal, run, samples, shop, sql,
+    PASSWORD, append, by, checkpoint, commit, counts, create_user, documents, find, insert, json, operation,
+    order, read, refusal, run, samples, shop, sql,
 };
 use crate::limits::status_of;
 use crate::{Server, until, within};
@@ -61,11 +61,12 @@ async fn each_operation_is_checked_as_if_it_came_alone() {
         ("sql-reader", &["read", "find", "select", "checkpoint"]),
         ("admin", &all),
     ];
+    let mut client = server.transactions();
     for (name, allowed) in allowed {
         for (kind, operation) in &operations {
             let expected = if allowed.contains(kind) { Code::Ok } else { Code::PermissionDenied };
-            let in_one_call = within(server.transactions().commit(by(name, commit(vec![operation.clone()]))));
-            let in_one_call = in_one_call.await.map(drop);
+            let request = by(name, commit(vec![operation.clone()]));
+            let in_one_call = within(client.commit(request)).await.map(drop);
             assert_eq!(code(&in_one_call), expected, "{name}: {kind}: {in_one_call:?}");
             let executed = execute_alone(&server, name, operation).await;
             assert_eq!(code(&executed), expected, "{name}: {kind}: {executed:?}");
@@ -173,8 +174,17 @@ async fn message_over_the_limit_is_not_received() {
     if let Some(Kind::Append(append)) = &mut large.operation {
         append.events[0].data = vec![0; (1 << 20) + 1];
     }
-    assert_eq!(run(&server, commit(vec![large])).await.unwrap_err().code(), Code::OutOfRange);
+    assert_eq!(run(&server, commit(vec![large.clone()])).await.unwrap_err().code(), Code::OutOfRange);
     run(&server, commit(vec![append("shop", "A", &[])])).await.unwrap();
+    // A caller without any right sends little.
+    let roles = Roles::new();
+    let access = server.service.access();
+    access.create_user(&Caller::everybody(), "ann", PASSWORD, roles).await.unwrap();
+    if let Some(Kind::Append(append)) = &mut large.operation {
+        append.events[0].data.truncate(128 << 10);
+    }
+    let status = within(server.transactions().commit(by("ann", commit(vec![large])))).await.unwrap_err();
+    assert_eq!(refusal(&status).1, "too_large", "{status}");
 }
 
 #[tokio::test]
