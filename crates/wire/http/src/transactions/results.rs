@@ -230,7 +230,7 @@ pub(crate) fn failed(service: &Service, failure: Failure, places: &Places) -> Pr
 pub(crate) fn problem(service: &Service, cause: Cause) -> Problem {
     let Report { error, kind, statement } = Report::new(cause, service.database().engine().dir());
     let problem = match kind {
-        ReportKind::Code => error.into(),
+        ReportKind::Code => Problem::from(error),
         ReportKind::PreconditionFailed => Problem::refused(Refusal::Precondition, error.message),
         ReportKind::ValidationFailed => Problem::refused(Refusal::Unfit, error.message),
         ReportKind::QuotaExceeded => Problem::refused(Refusal::Quota, error.message),
