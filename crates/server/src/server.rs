@@ -25,6 +25,7 @@ use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_monitoring::{Config, ConfigError};
 use ropewalk_postgres::{Postgres, PostgresSettings, TempFileLimits};
 use ropewalk_prometheus::{Deltas, Prometheus, PrometheusSettings};
+use ropewalk_transactions::OpenTransactions;
 use ropewalk_wire::{Service, ServiceSettings, WireError};
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -243,6 +244,8 @@ fn write_ready(path: &Path, settings: &Settings, listening: &[Address]) -> Resul
 
 struct Running {
     service: Service,
+    /// Shared by HTTP and gRPC, so that limits and tokens are those of the server.
+    transactions: OpenTransactions,
     room: Arc<Room>,
     lanes: Lanes,
     accepting: tokio::task::JoinSet<()>,
@@ -315,6 +318,7 @@ impl Running {
         let certificates = certificates(settings)?;
         refuse_exposed(settings, &service)?;
         let mut running = Self {
+            transactions: OpenTransactions::new(service.clone()),
             service,
             room: Arc::new(Room::new(settings.limits.clone())),
             lanes,
@@ -328,7 +332,7 @@ impl Running {
         let prometheus = prometheus(&running.service, settings)?;
         let postgres = postgres(&running.service, settings);
         postgres.share_promql_memory(prometheus.memory());
-        let http = http(&running.service, prometheus.routes().merge(postgres.routes()), settings)?;
+        let http = running.http(prometheus.routes().merge(postgres.routes()), settings)?;
 
         if settings.socket.0 {
             running.listen_local(&settings.dir.0, http.clone())?;
@@ -394,10 +398,28 @@ impl Running {
         Ok(())
     }
 
+    /// The routes of the HTTP port and the local socket.
+    fn http(&self, further: Router, settings: &Settings) -> Result<Router, ServeError> {
+        let invalid = |what: String| SettingsError::Invalid { place: "http.cors".to_owned(), what };
+        let invalid_host = |what: String| SettingsError::Invalid { place: "http.hosts".to_owned(), what };
+        let header_bytes = usize::try_from(settings.limits.header_bytes.0).unwrap_or(usize::MAX);
+        let http = HttpSettings {
+            dev: settings.dev,
+            cors: Cors::origins(&settings.http.cors).map_err(|error| invalid(error.to_string()))?,
+            hosts: Hosts::names(&settings.http.hosts).map_err(|error| invalid_host(error.to_string()))?,
+            header_bytes_max: header_bytes,
+            ..HttpSettings::default()
+        };
+        let (service, transactions) = (self.service.clone(), self.transactions.clone());
+        let probes = ropewalk_prometheus::open_routes(service.clone());
+        Ok(ropewalk_http::router_with(service, transactions, http, further, probes))
+    }
+
     /// The services of a gRPC port, whose calls use this store when they name none.
     async fn grpc(&self, prometheus: &Prometheus, store: Option<&str>) -> Router {
         let settings = GrpcSettings { store: store.map(str::to_owned), ..GrpcSettings::default() };
-        let events = ropewalk_grpc::routes(&self.service, &settings).await.into_axum_router();
+        let events = ropewalk_grpc::routes(&self.service, &self.transactions, &settings).await;
+        let events = events.into_axum_router();
         let known = axum::middleware::from_fn_with_state(self.service.clone(), known);
         let router = events.merge(prometheus.calls().layer(known));
         let store: Arc<str> = store.unwrap_or(self.service.default_store()).into();
@@ -589,22 +611,6 @@ async fn known(State(service): State<Service>, mut request: Request, next: Next)
         }
         Err(status) => status.into_http(),
     }
-}
-
-/// The routes of the HTTP port and the local socket.
-fn http(service: &Service, further: Router, settings: &Settings) -> Result<Router, ServeError> {
-    let invalid = |what: String| SettingsError::Invalid { place: "http.cors".to_owned(), what };
-    let invalid_host = |what: String| SettingsError::Invalid { place: "http.hosts".to_owned(), what };
-    let header_bytes = usize::try_from(settings.limits.header_bytes.0).unwrap_or(usize::MAX);
-    let http = HttpSettings {
-        dev: settings.dev,
-        cors: Cors::origins(&settings.http.cors).map_err(|error| invalid(error.to_string()))?,
-        hosts: Hosts::names(&settings.http.hosts).map_err(|error| invalid_host(error.to_string()))?,
-        header_bytes_max: header_bytes,
-        ..HttpSettings::default()
-    };
-    let probes = ropewalk_prometheus::open_routes(service.clone());
-    Ok(ropewalk_http::router_with(service.clone(), http, further, probes))
 }
 
 fn postgres(service: &Service, settings: &Settings) -> Postgres {

@@ -1,5 +1,5 @@
 //! Compiles the protocols without `protoc`: messages and clients by prost and tonic, and the servers of the
-//! two event services with our own codecs, since responses that carry events are encoded by hand (see
+//! services of the database with our own codecs, since responses that carry events are encoded by hand (see
 //! `frame`).
 
 use std::error::Error;
@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use prost::Message as _;
 use tonic_prost_build::manual::{self, Method, Service};
 
-const PROTOS: [&str; 2] = ["umadb/v1/umadb.proto", "ropewalk/events/v1/events.proto"];
+const PROTOS: [&str; 3] =
+    ["umadb/v1/umadb.proto", "ropewalk/events/v1/events.proto", "ropewalk/v1/transactions.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
@@ -16,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure().build_server(false).compile_fds(descriptors)?;
-    manual::Builder::new().build_client(false).compile(&[umadb(), events()]);
+    manual::Builder::new().build_client(false).compile(&[umadb(), events(), transactions()]);
     Ok(())
 }
 
@@ -28,8 +29,17 @@ fn unary(package: &str, name: &str, request: &str, response: &str) -> Method {
 
 /// A call whose responses are frames.
 fn frames(package: &str, name: &str, request: &str) -> Method {
+    framed(package, name, request).server_streaming().build()
+}
+
+/// A call whose response is one frame.
+fn frame(package: &str, name: &str, request: &str) -> Method {
+    framed(package, name, request).build()
+}
+
+fn framed(package: &str, name: &str, request: &str) -> manual::MethodBuilder {
     let module = format!("crate::proto::{}", package.replace('.', "::"));
-    method(name, &format!("{module}::{request}"), "crate::frame::Frame").server_streaming().build()
+    method(name, &format!("{module}::{request}"), "crate::frame::Frame")
 }
 
 fn method(name: &str, input: &str, output: &str) -> manual::MethodBuilder {
@@ -77,5 +87,18 @@ fn events() -> Service {
         .method(unary(package, "ListStores", "ListStoresRequest", "ListStoresResponse"))
         .method(unary(package, "CreateStore", "CreateStoreRequest", "CreateStoreResponse"))
         .method(unary(package, "DeleteStore", "DeleteStoreRequest", "DeleteStoreResponse"))
+        .build()
+}
+
+fn transactions() -> Service {
+    let package = "ropewalk.v1";
+    Service::builder()
+        .name("Transactions")
+        .package(package)
+        .method(frame(package, "Commit", "CommitRequest"))
+        .method(unary(package, "Begin", "BeginRequest", "BeginResponse"))
+        .method(frame(package, "Execute", "ExecuteRequest"))
+        .method(unary(package, "CommitOpen", "CommitOpenRequest", "CommitOpenResponse"))
+        .method(unary(package, "Rollback", "RollbackRequest", "RollbackResponse"))
         .build()
 }

@@ -77,6 +77,20 @@ fn get(mut stream: impl std::io::Read + std::io::Write, path: &str) -> String {
     answer
 }
 
+/// One POST to the server; returns the body of the response.
+fn post(server: &Server, path: &str, body: &str) -> serde_json::Value {
+    use std::io::{Read as _, Write as _};
+
+    let mut stream = TcpStream::connect(server.address("http")).unwrap();
+    let head = "host: localhost\r\ncontent-type: application/json\r\nconnection: close";
+    let length = body.len();
+    write!(stream, "POST {path} HTTP/1.1\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
 fn refused(answer: &Answer, code: i32, words: &[&str]) {
     assert_eq!(answer.code, code, "{answer:?}");
     for word in words {
@@ -126,6 +140,34 @@ fn d1_18_grpc_port_serves_a_single_store() {
         assert_eq!(shop.head(HeadRequest {}).await.unwrap().into_inner().position, Some(1));
         assert_eq!(main.head(HeadRequest {}).await.unwrap().into_inner().position, None);
     });
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn open_transaction_is_the_same_over_http_and_grpc() {
+    use ropewalk_grpc::proto::ropewalk::events::v1::Event;
+    use ropewalk_grpc::proto::ropewalk::v1::operation::Operation as Kind;
+    use ropewalk_grpc::proto::ropewalk::v1::transactions_client::TransactionsClient;
+    use ropewalk_grpc::proto::ropewalk::v1::{AppendEvents, ExecuteRequest, Operation};
+
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let begun = post(&server, "/v1/transactions/begin", "{}");
+    let transaction = begun["transaction"].as_str().unwrap().to_owned();
+    let events = vec![Event { r#type: "A".to_owned(), ..Event::default() }];
+    let append = AppendEvents { store: "shop".to_owned(), events, ..AppendEvents::default() };
+    let operations = vec![Operation { operation: Some(Kind::Append(append)) }];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let address = format!("http://{}", server.address("grpc"));
+        let mut client = TransactionsClient::connect(address).await.unwrap();
+        let transaction = transaction.clone();
+        let request = ExecuteRequest { transaction, operations, ..ExecuteRequest::default() };
+        assert_eq!(client.execute(request).await.unwrap().into_inner().results.len(), 1);
+    });
+    let committed = post(&server, &format!("/v1/transactions/{transaction}/commit"), "");
+    let expected = serde_json::json!([{ "store": "shop", "first": 1, "last": 1 }]);
+    assert_eq!(committed["appended"], expected, "{committed}");
     assert_eq!(server.stop(), 0);
 }
 

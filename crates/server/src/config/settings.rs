@@ -264,7 +264,7 @@ pub struct Limits {
     pub request_bytes: ByteSize,
     /// Bytes of requests that are being received, over all ports; reserved as they arrive
     pub request_memory: ByteSize,
-    /// Bytes of complete HTTP responses in memory until their clients have read them
+    /// Bytes of complete responses in memory until their clients have read them
     pub answer_memory: ByteSize,
     /// Time for one request other than a stream
     pub request_time: Period,

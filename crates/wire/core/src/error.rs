@@ -7,6 +7,8 @@
 use core::time::Duration;
 use std::fmt;
 
+use ropewalk::documents::DocumentsError;
+use ropewalk::documents::lang::Code as LangCode;
 use ropewalk::events::EventsError;
 use ropewalk::groups::GroupError;
 use ropewalk::{Class, Error, Position};
@@ -244,6 +246,41 @@ impl From<AuthError> for WireError {
 impl From<EventsError> for WireError {
     fn from(error: EventsError) -> Self {
         Error::from(error).into()
+    }
+}
+
+/// With a code for each kind of error that clients of documents distinguish.
+impl From<DocumentsError> for WireError {
+    fn from(error: DocumentsError) -> Self {
+        let code = match &error {
+            DocumentsError::Damaged { .. } | DocumentsError::Engine(_) => return Error::from(error).into(),
+            DocumentsError::Duplicate { .. }
+            | DocumentsError::CollectionExists { .. }
+            | DocumentsError::IndexExists { .. } => Code::AlreadyExists,
+            DocumentsError::Denied { .. } | DocumentsError::Protected { .. } => Code::PermissionDenied,
+            DocumentsError::UnknownCollection { .. }
+            | DocumentsError::UnknownIndex { .. }
+            | DocumentsError::ResumeLost { .. }
+            | DocumentsError::PlaceLost { .. } => Code::NotFound,
+            DocumentsError::Conflict { .. } => Code::KeyConflict,
+            DocumentsError::Interrupted(error) => match error.code {
+                LangCode::MaxTimeMSExpired => Code::Timeout,
+                LangCode::InterruptedAtShutdown => Code::Stopping,
+                LangCode::ExceededMemoryLimit => Code::ResourceExhausted,
+                _ => Code::TooLarge,
+            },
+            DocumentsError::TooLarge { .. } | DocumentsError::SortMemory { .. } => Code::TooLarge,
+            DocumentsError::Language(error) | DocumentsError::InCollection { source: error, .. } => {
+                match error.code {
+                    LangCode::BSONObjectTooLarge | LangCode::QueryExceededMemoryLimitNoDiskUseAllowed => {
+                        Code::TooLarge
+                    }
+                    _ => Code::InvalidArgument,
+                }
+            }
+            _ => Code::InvalidArgument,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

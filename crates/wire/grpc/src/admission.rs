@@ -5,6 +5,8 @@
 //! headers ─▶ health or reflection? ─ no ─▶ caller known, with the rights of the call? ─▶ body, frame by frame: memory, deadline ─▶ call
 //!                 └─ yes: body of at most 64 KiB ──────────────────────────────────▶
 //! ```
+//! The deadline is `limits.request_time`, or that of the header `grpc-timeout` if it is earlier. The memory of
+//! a response that is built completely is held until it has been sent.
 
 use std::sync::Arc;
 
@@ -23,12 +25,12 @@ use tonic::Status;
 use tonic::body::Body as TonicBody;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::request::{self, authenticate};
+use crate::request::{self, Deadline, ResponseMemory, authenticate};
 use crate::rights::{self, Call};
 use crate::status::ToStatus;
 use crate::{events, umadb};
 
-/// Largest request of a service that needs no credentials.
+/// Largest request of a caller without any right, and of a service that needs no credentials.
 const OPEN_BYTES_MAX: usize = 64 << 10;
 
 /// Admits a call, or rejects it by its headers alone.
@@ -43,6 +45,7 @@ pub(crate) async fn admit(
     let protocol = if path.starts_with("/ropewalk.") { events::PROTOCOL } else { umadb::PROTOCOL };
     let to_status = protocol.status;
     let refuse = |status: Status| status.into_http::<TonicBody>().map(Body::new);
+    let mut has_right = false;
     if !is_open {
         let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
         let caller = match authenticate(&service, request.headers(), peer.map(|peer| peer.ip())).await {
@@ -54,8 +57,16 @@ pub(crate) async fn admit(
             service.metrics().request(protocol.name, call.name).done(Err(error.code));
             return refuse(to_status(&error));
         }
+        has_right = caller.has_any_right();
         request.extensions_mut().insert(caller);
     }
+    let limit = service.limits().request_time;
+    let limit = match request::timeout(request.headers()) {
+        Ok(timeout) => timeout.map_or(limit, |timeout| limit.min(timeout)),
+        Err(error) => return refuse(to_status(&error)),
+    };
+    let deadline = Instant::now() + limit;
+    request.extensions_mut().insert(Deadline(deadline));
     let memory = request.extensions().get::<ConnectionMemory>().cloned();
     let memory = memory.unwrap_or_else(|| service.request_memory().connection());
     let reservation = Arc::new(Mutex::new(memory.reservation()));
@@ -63,11 +74,15 @@ pub(crate) async fn admit(
     request.extensions_mut().insert(Held(reservation.clone()));
     let bounds = Bounds {
         reservation,
-        deadline: Instant::now() + service.limits().request_time,
-        bytes_max: if is_open { OPEN_BYTES_MAX } else { usize::MAX },
+        deadline,
+        bytes_max: if has_right { usize::MAX } else { OPEN_BYTES_MAX },
         to_status,
     };
-    next.run(request.map(|body| bounded(body, bounds))).await
+    let mut response = next.run(request.map(|body| bounded(body, bounds))).await;
+    match response.extensions_mut().remove::<ResponseMemory>() {
+        None => response,
+        Some(memory) => response.map(|body| Body::new(body.map_frame(move |frame| memory.pass(frame)))),
+    }
 }
 
 /// Rejects a caller without the rights of the call on the store that it names, else on that of the port.
@@ -112,7 +127,7 @@ fn bounded(body: Body, bounds: Bounds) -> Body {
         let received = received + frame.data_ref().map_or(0, Bytes::len);
         if received > bounds.bytes_max {
             let error =
-                WireError::too_large("bytes of a request without credentials", received, bounds.bytes_max);
+                WireError::too_large("bytes of a request without any right", received, bounds.bytes_max);
             return Some((Err((bounds.to_status)(&error)), None));
         }
         let covered = bounds.reservation.lock().await.cover(received).await;

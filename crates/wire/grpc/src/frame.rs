@@ -78,7 +78,6 @@ impl FrameWriter {
         if !self.bytes.is_empty() && self.bytes.len() + bytes > FRAME_BYTES_MAX {
             self.close();
         }
-        put_length(&mut self.bytes, 1, sizes.sequenced);
         put_sequenced(&mut self.bytes, self.dialect, event, &sizes);
         self.last = event.position;
     }
@@ -134,7 +133,13 @@ impl Sizes {
     }
 }
 
+/// Writes an event as an element of the field `events` of one of our messages.
+pub(crate) fn put_event_element(out: &mut Vec<u8>, event: &SequencedEventRef<'_>) {
+    put_sequenced(out, Dialect::Events, event, &Sizes::new(Dialect::Events, event));
+}
+
 fn put_sequenced(out: &mut Vec<u8>, dialect: Dialect, event: &SequencedEventRef<'_>, sizes: &Sizes) {
+    put_length(out, 1, sizes.sequenced);
     put_number(out, 1, event.position.0);
     put_length(out, 2, sizes.event);
     put_event(out, event);
@@ -200,7 +205,8 @@ fn put_length(out: &mut Vec<u8>, field: u8, len: usize) {
     put_varint(out, len as u64);
 }
 
-fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+/// Writes text, bytes, or the bytes of a message as a field, also if they are empty.
+pub(crate) fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     put_length(out, field, bytes.len());
     out.extend_from_slice(bytes);
 }
@@ -209,6 +215,12 @@ fn put_text(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     if !bytes.is_empty() {
         put_bytes(out, field, bytes);
     }
+}
+
+/// Writes a message as a field.
+pub(crate) fn put_message(out: &mut Vec<u8>, field: u8, message: &impl prost::Message) {
+    put_length(out, field, message.encoded_len());
+    prost::Message::encode(message, out).expect("a vector grows as needed");
 }
 
 /// An encodable response: a frame, or any message of prost.

@@ -7,7 +7,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::health_reporter;
 
 /// The service names of health checks; the empty one is the server.
-const NAMES: [&str; 3] = ["", "umadb.v1.DCB", "ropewalk.events.v1.Events"];
+const NAMES: [&str; 4] = ["", "umadb.v1.DCB", "ropewalk.events.v1.Events", "ropewalk.v1.Transactions"];
 
 /// `grpc.health.v1.Health`: serving until the database stops writing or the server stops, then not serving.
 /// Watches end when the server stops.

@@ -3,11 +3,12 @@
 //!   admission: credentials, the rights of the call, then the body within bounds
 //!   routes ─┬─▶ umadb.v1.DCB, umadb.UmaDBService (its older path)
 //!           ├─▶ ropewalk.events.v1.Events
+//!           ├─▶ ropewalk.v1.Transactions ─▶ ropewalk-transactions
 //!           └─▶ grpc.health.v1, grpc.reflection.v1 and v1alpha
 //!
-//! Read `rights` for the table of calls, `umadb` and `events` for their semantics, `frame` for how events are
-//! encoded with one copy, `status` for the errors of failed calls, `request` for caller and store.
-//! docs/grpc.md is the page for users.
+//! Read `rights` for the table of calls, `umadb`, `events` and `transactions` for their semantics, `frame` for
+//! how events are encoded with one copy, `status` for the errors of failed calls, `request` for caller, store
+//! and deadline. docs/grpc.md is the page for users.
 #![deny(missing_docs)]
 
 mod admission;
@@ -21,13 +22,14 @@ mod rights;
 mod routes;
 mod status;
 mod streams;
+mod transactions;
 mod umadb;
 
 pub use request::known_caller;
 pub use rights::operations;
 pub use routes::{GrpcSettings, routes};
 
-/// Messages and clients of both protocols, as generated from the files in `proto/`.
+/// Messages and clients of the protocols, as generated from the files in `proto/`.
 #[allow(missing_docs, clippy::pedantic, clippy::nursery, unreachable_pub)] // generated
 pub mod proto {
     /// `umadb.v1`.
@@ -37,7 +39,7 @@ pub mod proto {
             tonic::include_proto!("umadb.v1");
         }
     }
-    /// `ropewalk.events.v1`.
+    /// `ropewalk.events.v1` and `ropewalk.v1`.
     pub mod ropewalk {
         /// `ropewalk.events.v1`.
         pub mod events {
@@ -46,10 +48,14 @@ pub mod proto {
                 tonic::include_proto!("ropewalk.events.v1");
             }
         }
+        /// `ropewalk.v1`.
+        pub mod v1 {
+            tonic::include_proto!("ropewalk.v1");
+        }
     }
 }
 
-/// Servers whose responses with events are frames.
+/// Servers, some of whose responses are frames.
 #[allow(missing_docs, unreachable_pub, dead_code, clippy::upper_case_acronyms)] // generated
 mod server {
     pub(crate) mod umadb {
@@ -57,5 +63,8 @@ mod server {
     }
     pub(crate) mod events {
         include!(concat!(env!("OUT_DIR"), "/ropewalk.events.v1.Events.rs"));
+    }
+    pub(crate) mod transactions {
+        include!(concat!(env!("OUT_DIR"), "/ropewalk.v1.Transactions.rs"));
     }
 }

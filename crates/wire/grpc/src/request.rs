@@ -1,13 +1,16 @@
 //! One call: its caller, its time limit, and its row in the metrics.
 
 use core::future::Future;
+use core::time::Duration;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use ropewalk_auth::{Caller, Credentials};
-use ropewalk_wire::{Code, Service, WireError};
+use ropewalk_wire::{Code, Reservation, Service, WireError};
+use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use crate::status::ToStatus;
@@ -17,6 +20,53 @@ use crate::status::ToStatus;
 pub(crate) struct Protocol {
     pub(crate) name: &'static str,
     pub(crate) status: ToStatus,
+}
+
+/// When a call must have ended: found by the admission layer.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(pub(crate) Instant);
+
+/// The deadline of `request`. `limit`: its time, if the admission layer has not set one.
+pub(crate) fn deadline<T>(request: &Request<T>, limit: Duration) -> Instant {
+    request.extensions().get::<Deadline>().map_or_else(|| Instant::now() + limit, |deadline| deadline.0)
+}
+
+/// Memory of a response, which is held until the response has been sent.
+#[derive(Clone)]
+pub(crate) struct ResponseMemory(#[expect(dead_code, reason = "released when dropped")] Arc<Reservation>);
+
+impl ResponseMemory {
+    pub(crate) fn new(reservation: Reservation) -> Self {
+        Self(Arc::new(reservation))
+    }
+
+    /// Returns `part` of the response, for a closure that owns this memory.
+    pub(crate) fn pass<T>(&self, part: T) -> T {
+        part
+    }
+}
+
+/// The time that the client grants in the header `grpc-timeout`: up to eight digits and a unit.
+pub(crate) fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, WireError> {
+    const HOUR: u64 = 3600;
+    let Some(header) = headers.get("grpc-timeout") else { return Ok(None) };
+    let text = header.to_str().unwrap_or_default();
+    let parsed = text.split_at_checked(text.len().saturating_sub(1)).and_then(|(digits, unit)| {
+        let is_number = digits.len() <= 8 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let number: u64 = is_number.then(|| digits.parse().ok()).flatten()?;
+        match unit {
+            "H" => Some(Duration::from_secs(number * HOUR)),
+            "M" => Some(Duration::from_secs(number * 60)),
+            "S" => Some(Duration::from_secs(number)),
+            "m" => Some(Duration::from_millis(number)),
+            "u" => Some(Duration::from_micros(number)),
+            "n" => Some(Duration::from_nanos(number)),
+            _ => None,
+        }
+    });
+    let malformed =
+        || WireError::invalid("grpc-timeout must be 1 to 8 digits and one of the units H, M, S, m, u, n");
+    parsed.map(Some).ok_or_else(malformed)
 }
 
 /// The caller of `request`, as found by the admission layer.
@@ -83,4 +133,34 @@ pub(crate) async fn unary<R>(
     });
     timer.done(result.as_ref().map(drop).map_err(|error| error.code));
     result.map(Response::new).map_err(|error| (protocol.status)(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_is_digits_and_a_unit() {
+        let parse = |text: &str| {
+            let headers = HeaderMap::from_iter([(
+                http::HeaderName::from_static("grpc-timeout"),
+                text.parse::<http::HeaderValue>().unwrap(),
+            )]);
+            timeout(&headers)
+        };
+        assert_eq!(timeout(&HeaderMap::new()).unwrap(), None);
+        for (text, expected) in [
+            ("2H", Duration::from_secs(7200)),
+            ("3M", Duration::from_secs(180)),
+            ("99999999S", Duration::from_secs(99_999_999)),
+            ("250m", Duration::from_millis(250)),
+            ("5u", Duration::from_micros(5)),
+            ("0n", Duration::ZERO),
+        ] {
+            assert_eq!(parse(text).unwrap(), Some(expected), "{text}");
+        }
+        for text in ["", "S", "5", "5s", "-5S", "1.5S", "123456789S", "+5S"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Every call with the rights it needs. They are checked by the headers alone, before a message is read.
 //!
 //! A call without a row is not served. Calls of `ropewalk.events.v1` name their store in the message, so the
-//! right on that store is checked again when the message has arrived.
+//! right on that store is checked again when the message has arrived. Those of `ropewalk.v1.Transactions`
+//! need the rights of each operation in the message.
 
 use ropewalk_auth::{Needs, Operation, Resource};
 
@@ -22,6 +23,9 @@ const fn call(path: &'static str, name: &'static str, needs: Needs) -> Call {
 
 const READ: Needs = Needs::read(Resource::Header);
 const READ_NAMED: Needs = Needs::read(Resource::Message);
+
+const OPERATIONS: Needs = Needs::LOGIN.later("rights of each operation, as if it came alone");
+const OWN: Needs = Needs::LOGIN.later("transactions of other callers are not found");
 
 static CALLS: &[Call] = &[
     call("/umadb.v1.DCB/Read", "read", READ),
@@ -48,6 +52,11 @@ static CALLS: &[Call] = &[
     ),
     call("/ropewalk.events.v1.Events/CreateStore", "create_store", Needs::admin(Resource::Message)),
     call("/ropewalk.events.v1.Events/DeleteStore", "delete_store", Needs::admin(Resource::Message)),
+    call("/ropewalk.v1.Transactions/Commit", "transact", OPERATIONS),
+    call("/ropewalk.v1.Transactions/Begin", "begin", OPERATIONS),
+    call("/ropewalk.v1.Transactions/Execute", "execute", OPERATIONS),
+    call("/ropewalk.v1.Transactions/CommitOpen", "commit", OWN),
+    call("/ropewalk.v1.Transactions/Rollback", "rollback", OWN),
     call("/grpc.health.v1.Health/Check", "health", Needs::PUBLIC),
     call("/grpc.health.v1.Health/Watch", "health", Needs::PUBLIC),
     call("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "reflection", Needs::PUBLIC),

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use ropewalk_transactions::OpenTransactions;
 use ropewalk_wire::Service;
 use tonic::service::Routes;
 
@@ -8,7 +9,9 @@ use crate::alias::Alias;
 use crate::events::Events;
 use crate::health::health;
 use crate::server::events::events_server::EventsServer;
+use crate::server::transactions::transactions_server::TransactionsServer;
 use crate::server::umadb::d_c_b_server::DCBServer;
+use crate::transactions::Transactions;
 use crate::umadb::Umadb;
 
 pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
@@ -31,9 +34,10 @@ impl Default for GrpcSettings {
     }
 }
 
-/// The services of one port. For throttling by address, a connection puts tonic's `TcpConnectInfo` into its
-/// requests. Health ends with the service's stop signal, so this is called in the runtime that serves.
-pub async fn routes(service: &Service, settings: &GrpcSettings) -> Routes {
+/// The services of one port, whose open transactions other ports and protocols may share. For throttling by
+/// address, a connection puts tonic's `TcpConnectInfo` into its requests. Health ends with the service's stop
+/// signal, so this is called in the runtime that serves.
+pub async fn routes(service: &Service, transactions: &OpenTransactions, settings: &GrpcSettings) -> Routes {
     let message_bytes = service.limits().request_bytes.saturating_add(MESSAGE_ROOM);
     let store: Arc<str> = settings.store.as_deref().unwrap_or(service.default_store()).into();
     let umadb = DCBServer::new(Umadb(service.clone(), store.clone()))
@@ -42,11 +46,16 @@ pub async fn routes(service: &Service, settings: &GrpcSettings) -> Routes {
     let events = EventsServer::new(Events(service.clone(), store.clone()))
         .max_decoding_message_size(message_bytes)
         .max_encoding_message_size(usize::MAX);
+    let transactions = Transactions::new(service.clone(), transactions.clone(), store.clone());
+    let transactions = TransactionsServer::new(transactions)
+        .max_decoding_message_size(service.limits().request_bytes)
+        .max_encoding_message_size(usize::MAX);
     let mut routes = Routes::builder();
     routes
         .add_service(umadb.clone())
         .add_service(Alias(umadb))
         .add_service(events)
+        .add_service(transactions)
         .add_service(health(service).await);
     if settings.reflection {
         let builder = || {

@@ -4,6 +4,7 @@
 //! umadb.v1            details = ErrorResponse{message, error_type}, not wrapped; without them (stopping, timeout)
 //!                       the clients use gRPC's code
 //! ropewalk.events.v1  details = google.rpc.Status{code, message, [Error]}; Error.code is the stable name
+//! ropewalk.v1         the same, and a TransactionError after the Error
 //! ```
 //! A pause before a retry is sent as `grpc-retry-pushback-ms`, which gRPC's retry policies honour.
 
@@ -20,7 +21,7 @@ use crate::proto::umadb::v1::error_response::ErrorType;
 /// Converts an error to a protocol's status.
 pub(crate) type ToStatus = fn(&WireError) -> Status;
 
-fn grpc(code: Code) -> Grpc {
+pub(crate) fn grpc(code: Code) -> Grpc {
     match code {
         Code::InvalidArgument | Code::TooLarge => Grpc::InvalidArgument,
         Code::Unauthenticated => Grpc::Unauthenticated,
@@ -107,28 +108,41 @@ pub(crate) struct RpcStatus {
 
 /// For `ropewalk.events.v1`.
 pub(crate) fn events(error: &WireError) -> Status {
-    let code = grpc(error.code);
+    detailed(grpc(error.code), error.code.as_str(), error, None)
+}
+
+/// A status with an `Error` of `ropewalk.events.v1` in its details: `name` is its code. `further`: the next
+/// detail.
+pub(crate) fn detailed(
+    code: Grpc,
+    name: &str,
+    error: &WireError,
+    further: Option<prost_types::Any>,
+) -> Status {
     let conflict = error.conflict.map(|conflict| Conflict {
         condition: number(conflict.condition),
         position: conflict.position.0,
         item: conflict.item.map(number),
     });
     let detail = Error {
-        code: error.code.as_str().to_owned(),
+        code: name.to_owned(),
         message: error.message.clone(),
         conflict,
         retry_after_millis: error.retry_after.map(|pause| pause.as_millis() as u64),
     };
-    let any = prost_types::Any {
-        type_url: "type.googleapis.com/ropewalk.events.v1.Error".to_owned(),
-        value: detail.encode_to_vec(),
-    };
-    let details = RpcStatus { code: code as i32, message: error.message.clone(), details: vec![any] };
+    let first = any("ropewalk.events.v1.Error", &detail);
+    let details = [first].into_iter().chain(further).collect();
+    let details = RpcStatus { code: code as i32, message: error.message.clone(), details };
     let details = Bytes::from(details.encode_to_vec());
     with_pause(error, Status::with_details(code, &*error.message, details))
 }
 
-fn number(ordinal: usize) -> u32 {
+/// A message as a detail of a status.
+pub(crate) fn any(name: &str, message: &impl Message) -> prost_types::Any {
+    prost_types::Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+}
+
+pub(crate) fn number(ordinal: usize) -> u32 {
     u32::try_from(ordinal).unwrap_or(u32::MAX)
 }
 

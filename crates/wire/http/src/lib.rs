@@ -37,13 +37,20 @@ use routes::{Routes, layers, openapi};
 
 /// All routes of HTTP, over `service`.
 pub fn router(service: Service, settings: HttpSettings) -> Router {
-    router_with(service, settings, Router::new(), Router::new())
+    let transactions = OpenTransactions::new(service.clone());
+    router_with(service, transactions, settings, Router::new(), Router::new())
 }
 
-/// As [`router`], with routes of another protocol on the same port: `others` find the caller as an extension
-/// of the request, under the same limits; `others_open` need no credentials, such as probes.
-pub fn router_with(service: Service, settings: HttpSettings, others: Router, others_open: Router) -> Router {
-    let transactions = OpenTransactions::new(service.clone());
+/// As [`router`], with open transactions that other protocols share, and with routes of another protocol on
+/// the same port: `others` find the caller as an extension of the request, under the same limits;
+/// `others_open` need no credentials, such as probes.
+pub fn router_with(
+    service: Service,
+    transactions: OpenTransactions,
+    settings: HttpSettings,
+    others: Router,
+    others_open: Router,
+) -> Router {
     let app = App { service, settings: Arc::new(settings), transactions };
     let Routes { open, finite, live, unhurried } = Routes::new(&app);
     let cors = app.settings.cors.layer();

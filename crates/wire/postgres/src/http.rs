@@ -26,7 +26,7 @@ use ropewalk_http_kit::response;
 use ropewalk_sql::{
     Outcome, Prepared, Progress, Rights, Session, Settings, SqlError, StatementKind, Status, state,
 };
-use ropewalk_transactions::{code_of, parameters, put_outcome, told};
+use ropewalk_transactions::{Parameter, code_of, parameters, put_outcome, told};
 use ropewalk_wire::{Code, Reservation, Service, blocking, committed};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -188,8 +188,8 @@ impl<'s> Running<'s> {
             };
             let Some(prepared) = planned else { break };
             let mut prepared = prepared.map_err(located)?;
-            let given: Vec<String> = asked.params.iter().map(|param| param.get().to_owned()).collect();
-            let params = parameters(&prepared, &given)?;
+            let given = asked.params.iter().map(|param| Parameter::from_json(param.get()));
+            let params = parameters(&prepared, &given.collect::<Result<Vec<_>, _>>()?)?;
             // Its result must fit before it is committed.
             if prepared.columns().is_some() && prepared.kind() != Some(StatementKind::Query) {
                 self.session.begin_implicit();

@@ -7,11 +7,12 @@
 //! ```
 //! `operation` has the operations and results, `running` the transaction in which they run, `request` a
 //! transaction in one request, `idempotency` the stored result of a key, `open` transactions over several
-//! requests, `failure` errors. `sql`, `sql_json` and `sql_error` have parameters, results and errors of SQL
-//! statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
+//! requests, `failure` errors, `report` errors as clients see them, `memory` the memory of results. `sql`,
+//! `sql_json` and `sql_error` have parameters, results and errors of SQL statements, which `ropewalk-postgres`
+//! and `ropewalk-mongo` also use.
 //!
-//! Not here: bodies of requests and encoding of results (`ropewalk-http`), and the transactions of MongoDB's
-//! sessions (`ropewalk-mongo`).
+//! Not here: requests and encoding of results (`ropewalk-http`, `ropewalk-grpc`), and the transactions of
+//! MongoDB's sessions (`ropewalk-mongo`).
 //!
 //! Invariants
 //! 1. Each operation needs the same rights as in a separate request; they are checked before it runs.
@@ -21,8 +22,10 @@
 
 mod failure;
 mod idempotency;
+mod memory;
 mod open;
 mod operation;
+mod report;
 mod request;
 mod running;
 mod sql;
@@ -31,11 +34,14 @@ mod sql_json;
 
 pub use failure::{Cause, Failure};
 pub use idempotency::{IdempotencyKey, KEY_BYTES_MAX, RETENTION};
+pub use memory::ResultMemory;
 pub use open::{IDLE_MAX, OPEN_MAX, OPEN_PER_CALLER_MAX, OpenTransactions, TransactionId};
 pub use operation::{
-    Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples, Statement, Store,
+    Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Parameter, Samples, Statement,
+    Store,
 };
-pub use request::{Answer, Encode, Request, transact};
+pub use report::{Report, ReportKind, StatementReport};
+pub use request::{Answer, Encode, OPERATIONS_MAX, Request, check_operations, transact};
 pub use running::Modes;
 pub use sql::parameters;
 pub use sql_error::{code_of, told};

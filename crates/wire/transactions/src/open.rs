@@ -322,7 +322,7 @@ fn apply(
 ) -> Result<Vec<Stored>, Failure> {
     state.running.act_for(caller);
     let has_sql = operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
-    let _deadline = has_sql.then(|| Deadline::new(service, state.running.canceller()));
+    let _deadline = has_sql.then(|| Deadline::new(service, state.running.canceller(), bounds));
     let mut results = Vec::with_capacity(operations.len());
     for (place, operation) in operations.iter().enumerate() {
         if let Some(Store { name, rights }) = operation.needs()

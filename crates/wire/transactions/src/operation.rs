@@ -97,12 +97,29 @@ pub enum DocumentsWork {
 pub struct Statement {
     /// A single statement.
     pub text: String,
-    /// Values of `$1`, `$2`, …, each as JSON: strings by their content, other values by their text.
-    pub parameters: Vec<String>,
+    /// Values of `$1`, `$2`, …
+    pub parameters: Vec<Parameter>,
     /// Number of rows that it must write or return.
     pub expected: Option<u64>,
     /// A precondition: only a query, whose rows are not returned.
     pub is_check: bool,
+}
+
+/// The value of an SQL parameter, which is converted to the type of the parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Parameter {
+    /// NULL.
+    Null,
+    /// A truth value.
+    Bool(bool),
+    /// A whole number.
+    Integer(i64),
+    /// A floating-point number.
+    Float(f64),
+    /// In PostgreSQL's text format of the type.
+    Text(String),
+    /// For `bytea` only.
+    Bytes(Vec<u8>),
 }
 
 /// Samples to append.

@@ -13,6 +13,8 @@ use crate::idempotency::{IdempotencyKey, Records, Stored};
 use crate::operation::{Appended, Done, Operation};
 use crate::running::{Modes, Running};
 
+/// Most operations and preconditions of one request.
+pub const OPERATIONS_MAX: usize = 10_000;
 /// Attempts at a transaction that conflicts with others.
 const ATTEMPTS: usize = 1_000;
 /// Longest wait for the conflicting commit.
@@ -43,6 +45,20 @@ pub struct Request {
     pub includes: Option<Seq>,
     /// Makes a repetition return the first result.
     pub key: Option<IdempotencyKey>,
+}
+
+/// Rejects a request without operations, or with more than [`OPERATIONS_MAX`] operations and preconditions.
+///
+/// # Errors
+/// [`Code::InvalidArgument`].
+pub fn check_operations(operations: usize, preconditions: usize) -> Result<(), WireError> {
+    if operations == 0 || operations + preconditions > OPERATIONS_MAX {
+        let what = format!(
+            "{operations} operations and {preconditions} preconditions; at least one operation, and at most {OPERATIONS_MAX} together, are possible"
+        );
+        return Err(WireError::invalid(what));
+    }
+    Ok(())
 }
 
 /// The results of a transaction.
@@ -185,7 +201,7 @@ fn run(
         return Ok(Ran::Repeated(answer));
     }
     let has_sql = request.operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
-    let _deadline = has_sql.then(|| Deadline::new(service, running.canceller()));
+    let _deadline = has_sql.then(|| Deadline::new(service, running.canceller(), bounds));
     let mut results = Vec::with_capacity(request.operations.len());
     for (place, operation) in request.operations.iter().enumerate() {
         let result = running.apply(caller, operation, bounds).and_then(|done| encoded(place, done, encode));
@@ -237,8 +253,8 @@ pub(crate) fn answer(seq: Seq, results: Vec<Stored>, done: Option<&Committed>) -
 pub(crate) struct Deadline(tokio::task::JoinHandle<()>);
 
 impl Deadline {
-    pub(crate) fn new(service: &Service, canceller: Canceller) -> Self {
-        let (stop, time) = (service.stop().clone(), service.limits().request_time);
+    pub(crate) fn new(service: &Service, canceller: Canceller, bounds: &Bounds) -> Self {
+        let (stop, time) = (service.stop().clone(), bounds.time_left());
         Self(tokio::spawn(async move {
             tokio::select! {
                 () = tokio::time::sleep(time) => {}

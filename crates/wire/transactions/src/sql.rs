@@ -1,9 +1,13 @@
 //! SQL statements within a transaction of several operations.
 
-use ropewalk::tables::{Type, Value};
-use ropewalk_sql::{Outcome, Prepared, Rights, Session, SqlError, StatementKind, from_text, state};
+use std::borrow::Cow;
 
-use crate::operation::Statement;
+use ropewalk::tables::{Type, Value};
+use ropewalk_sql::{
+    Outcome, Prepared, Rights, Session, SqlError, StatementKind, from_text, state, to_text, type_name,
+};
+
+use crate::operation::{Parameter, Statement};
 
 /// Runs a statement in the session's open transaction.
 ///
@@ -64,28 +68,88 @@ fn may_be_part(kind: StatementKind) -> bool {
     )
 }
 
-/// The values of JSON texts by the types of the statement's parameters: strings by their content, other
-/// values by their text.
+impl Parameter {
+    /// The parameter of a JSON text: a string by its content, another value by its text.
+    ///
+    /// # Errors
+    /// 22023: a string with an escape that is not a character.
+    pub fn from_json(text: &str) -> Result<Self, SqlError> {
+        match text {
+            "null" => Ok(Self::Null),
+            text if text.starts_with('"') => serde_json::from_str(text)
+                .map(Self::Text)
+                .map_err(|error| SqlError::new(state::INVALID_PARAMETER_VALUE, error.to_string())),
+            text => Ok(Self::Text(text.to_owned())),
+        }
+    }
+
+    fn value(&self, ty: Type) -> Result<Value<'static>, SqlError> {
+        let text = match self {
+            Self::Null => return Ok(Value::Null),
+            Self::Bytes(bytes) if ty == Type::BYTEA => return Ok(Value::bytea(bytes.clone())),
+            Self::Bytes(_) => {
+                let message = format!("bytes for a parameter of type {}", type_name(ty));
+                return Err(SqlError::new(state::DATATYPE_MISMATCH, message));
+            }
+            Self::Bool(value) => Cow::Borrowed(if *value { "true" } else { "false" }),
+            Self::Integer(number) => Cow::Owned(number.to_string()),
+            Self::Float(number) => Cow::Owned(to_text(&Value::Float8(*number)).unwrap_or_default()),
+            Self::Text(text) => Cow::Borrowed(text.as_str()),
+        };
+        from_text(&text, ty)
+    }
+}
+
+/// The values of the parameters by their types.
 ///
 /// # Errors
 /// The wrong number of values, or one that is not of its parameter's type.
-pub fn parameters(prepared: &Prepared, given: &[String]) -> Result<Vec<Value<'static>>, SqlError> {
+pub fn parameters(prepared: &Prepared, given: &[Parameter]) -> Result<Vec<Value<'static>>, SqlError> {
     let types = prepared.parameters();
     if types.len() != given.len() {
         let message = format!("the statement takes {} parameters, {} were given", types.len(), given.len());
         return Err(SqlError::new(state::SYNTAX_ERROR, message));
     }
-    given.iter().zip(types).map(|(text, ty)| parameter(text, *ty)).collect()
+    given.iter().zip(types).map(|(parameter, ty)| parameter.value(*ty)).collect()
 }
 
-fn parameter(text: &str, ty: Type) -> Result<Value<'static>, SqlError> {
-    match text {
-        "null" => Ok(Value::Null),
-        text if text.starts_with('"') => {
-            let text: String = serde_json::from_str(text)
-                .map_err(|error| SqlError::new(state::INVALID_PARAMETER_VALUE, error.to_string()))?;
-            from_text(&text, ty)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_converted_to_the_type_of_the_statement() {
+        let value = |parameter: Parameter, ty| parameter.value(ty);
+        assert_eq!(value(Parameter::Null, Type::INT4).unwrap(), Value::Null);
+        assert_eq!(value(Parameter::Bool(true), Type::BOOL).unwrap(), Value::Bool(true));
+        assert_eq!(value(Parameter::Integer(7), Type::INT4).unwrap(), Value::Int4(7));
+        assert_eq!(value(Parameter::Integer(7), Type::TEXT).unwrap(), Value::text("7"));
+        assert_eq!(value(Parameter::Float(2.0), Type::INT8).unwrap(), Value::Int8(2));
+        assert_eq!(value(Parameter::Float(0.5), Type::FLOAT8).unwrap(), Value::Float8(0.5));
+        assert_eq!(
+            value(Parameter::Float(f64::INFINITY), Type::FLOAT8).unwrap(),
+            Value::Float8(f64::INFINITY)
+        );
+        assert_eq!(value(Parameter::Text("1970-01-02".to_owned()), Type::DATE).unwrap(), Value::Date(1));
+        assert_eq!(value(Parameter::Bytes(vec![1]), Type::BYTEA).unwrap(), Value::bytea(vec![1]));
+        for (parameter, ty, sqlstate) in [
+            (Parameter::Integer(1 << 40), Type::INT4, "22003"),
+            (Parameter::Float(0.5), Type::INT4, "22P02"),
+            (Parameter::Bool(true), Type::INT4, "22P02"),
+            (Parameter::Bytes(vec![1]), Type::TEXT, "42804"),
+        ] {
+            assert_eq!(value(parameter.clone(), ty).unwrap_err().state.0, sqlstate, "{parameter:?}");
         }
-        text => from_text(text, ty),
+    }
+
+    #[test]
+    fn json_texts_are_parameters() {
+        let text = |text: &str| Parameter::Text(text.to_owned());
+        assert_eq!(Parameter::from_json("null").unwrap(), Parameter::Null);
+        assert_eq!(Parameter::from_json(r#""a\u0062""#).unwrap(), text("ab"));
+        for json in ["12.50", "true", "[1, 2]"] {
+            assert_eq!(Parameter::from_json(json).unwrap(), text(json));
+        }
+        assert_eq!(Parameter::from_json(r#""\ud800""#).unwrap_err().state.0, "22023");
     }
 }

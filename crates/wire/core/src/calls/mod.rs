@@ -141,7 +141,7 @@ impl Service {
         })))
     }
 
-    /// Memory for HTTP responses that are built completely.
+    /// Memory for responses that are built completely.
     pub fn answer_memory(&self) -> &RequestMemory {
         &self.0.answer_memory
     }

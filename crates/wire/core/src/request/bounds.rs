@@ -1,18 +1,20 @@
 //! Memory and time of one request that evaluates expressions over documents.
 //!
 //! ```text
-//! body ─▶ parse ─▶ read, change ─▶ response            one budget, one deadline (`limits.request_time`)
+//! body ─▶ parse ─▶ read, change ─▶ response            one budget, one deadline (`limits.request_time`,
+//!                               │                      or that of the client, if it is earlier)
 //!                               └▶ chunks of a stream  a deadline for each
 //! ```
 //! All evaluation of a request happens within [`Bounds::run`], so that filters, expressions, updates and
 //! pipelines count in one budget and end with the request's time or with the server.
 
+use core::time::Duration;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crate::calls::Service;
 use ropewalk::documents::DocumentsError;
-use ropewalk::documents::lang::{Budget, COMMAND_BYTES_MAX, Code, LangError, Patterns};
+use ropewalk::documents::lang::{Budget, COMMAND_BYTES_MAX, Code, LangError, Options, Patterns};
 
 /// The bounds of one request. Cheap to clone.
 #[derive(Clone)]
@@ -25,6 +27,8 @@ struct Time {
     service: Service,
     /// When evaluation began: the body has a deadline before that.
     began: OnceLock<Instant>,
+    /// The deadline that the client has set.
+    deadline: Option<Instant>,
 }
 
 impl Time {
@@ -32,19 +36,42 @@ impl Time {
         if self.service.stop().stopping() {
             return Err(LangError::new(Code::InterruptedAtShutdown, "the server is shutting down"));
         }
-        let limit = self.service.limits().request_time;
-        if self.began.get_or_init(Instant::now).elapsed() >= limit {
-            let what = format!("the request took longer than {limit:?}");
+        if self.left().is_zero() {
+            let what = match self.deadline {
+                Some(deadline) if deadline <= Instant::now() => {
+                    "the deadline of the request has passed".to_owned()
+                }
+                _ => format!("the request took longer than {:?}", self.service.limits().request_time),
+            };
             return Err(LangError::new(Code::MaxTimeMSExpired, what));
         }
         Ok(())
+    }
+
+    /// Time until the request ends.
+    fn left(&self) -> Duration {
+        let limit = self.service.limits().request_time;
+        let left = limit.saturating_sub(self.began.get_or_init(Instant::now).elapsed());
+        match self.deadline {
+            Some(deadline) => left.min(deadline.saturating_duration_since(Instant::now())),
+            None => left,
+        }
     }
 }
 
 impl Bounds {
     /// The bounds of a request that begins to evaluate later.
     pub fn new(service: &Service) -> Self {
-        let time = Arc::new(Time { service: service.clone(), began: OnceLock::new() });
+        Self::build(service, None)
+    }
+
+    /// As [`Bounds::new`], for a client that does not wait beyond `deadline`.
+    pub fn with_deadline(service: &Service, deadline: Instant) -> Self {
+        Self::build(service, Some(deadline))
+    }
+
+    fn build(service: &Service, deadline: Option<Instant>) -> Self {
+        let time = Arc::new(Time { service: service.clone(), began: OnceLock::new(), deadline });
         let look = time.clone();
         let shared = Some(service.commands().clone());
         Self { budget: Budget::new(COMMAND_BYTES_MAX, shared, move || look.look()), time }
@@ -68,5 +95,21 @@ impl Bounds {
     pub fn patterns(&self) -> Patterns {
         let time = self.time.clone();
         Patterns::looking(move || time.look())
+    }
+
+    /// Time until the request ends, for work that is cancelled from outside.
+    pub fn time_left(&self) -> Duration {
+        self.time.left()
+    }
+
+    /// The properties of the request that parsers of filters, updates and projections need.
+    pub fn options(&self) -> Options {
+        let env = self.time.service.database().engine().env();
+        Options {
+            now_ms: env.clock.wall_micros().div_euclid(1000),
+            variables: None,
+            seed: env.random.next_u64(),
+            patterns: self.patterns(),
+        }
     }
 }

@@ -9,7 +9,7 @@ pub struct Limits {
     pub request_bytes: usize,
     /// Bytes of requests that are being received, over all protocols. Default 256 MiB.
     pub request_memory: usize,
-    /// Bytes of HTTP responses that are built completely, until the client has read them. Default 256 MiB.
+    /// Bytes of responses that are built completely, until the client has read them. Default 256 MiB.
     pub answer_memory: usize,
     /// Events of one append. Default 100,000.
     pub append_events: usize,

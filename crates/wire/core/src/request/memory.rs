@@ -1,5 +1,5 @@
 //! Memory for requests that are being received, shared by all protocols; and, from a pool of the same kind,
-//! for HTTP responses that are built completely.
+//! for responses that are built completely.
 //!
 //! ```text
 //! bytes that arrived ─▶ share of the connection ─▶ pool of the server ─▶ Reservation ─▶ released when dropped

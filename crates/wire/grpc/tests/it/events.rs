@@ -31,17 +31,17 @@ async fn append(server: &Server, request: AppendRequest) -> Result<AppendRespons
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct RpcStatus {
+pub(crate) struct RpcStatus {
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
     message: String,
     #[prost(message, repeated, tag = "3")]
-    details: Vec<prost_types::Any>,
+    pub(crate) details: Vec<prost_types::Any>,
 }
 
 /// The code and our details.
-fn failure(status: &Status) -> (Code, Error) {
+pub(crate) fn failure(status: &Status) -> (Code, Error) {
     let rpc = RpcStatus::decode(status.details()).unwrap();
     assert_eq!((rpc.code, rpc.message.as_str()), (status.code() as i32, status.message()));
     assert_eq!(rpc.details[0].type_url, "type.googleapis.com/ropewalk.events.v1.Error");

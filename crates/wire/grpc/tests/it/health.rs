@@ -26,7 +26,7 @@ async fn serving_until_the_stop() {
     let server = Server::start().await;
     let mut client = HealthClient::new(server.channel.clone());
     let mut watches = Vec::new();
-    for name in ["", "umadb.v1.DCB", "ropewalk.events.v1.Events"] {
+    for name in ["", "umadb.v1.DCB", "ropewalk.events.v1.Events", "ropewalk.v1.Transactions"] {
         let response = within(client.check(about(name))).await.unwrap().into_inner();
         assert_eq!(status(&response), ServingStatus::Serving, "{name}");
         let mut watch = within(client.watch(about(name))).await.unwrap().into_inner();
@@ -51,7 +51,7 @@ async fn stopped_database_is_not_serving() {
     assert_eq!(status(&within(watch.message()).await.unwrap().unwrap()), ServingStatus::Serving);
     server.service.database().clone().close().unwrap();
     assert_eq!(status(&within(watch.message()).await.unwrap().unwrap()), ServingStatus::NotServing);
-    for name in ["", "umadb.v1.DCB", "ropewalk.events.v1.Events"] {
+    for name in ["", "umadb.v1.DCB", "ropewalk.events.v1.Events", "ropewalk.v1.Transactions"] {
         let response = within(client.check(about(name))).await.unwrap().into_inner();
         assert_eq!(status(&response), ServingStatus::NotServing, "{name}");
     }
@@ -88,12 +88,16 @@ async fn reflection_lists_services_and_files() {
         panic!("not a list")
     };
     let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
-    for expected in ["umadb.v1.DCB", "ropewalk.events.v1.Events", "grpc.health.v1.Health"] {
+    for expected in
+        ["umadb.v1.DCB", "ropewalk.events.v1.Events", "ropewalk.v1.Transactions", "grpc.health.v1.Health"]
+    {
         assert!(names.contains(&expected), "{names:?}");
     }
-    for (symbol, method) in
-        [("umadb.v1.DCB", "GetTrackingInfo"), ("ropewalk.events.v1.Events", "DeleteStore")]
-    {
+    for (symbol, method) in [
+        ("umadb.v1.DCB", "GetTrackingInfo"),
+        ("ropewalk.events.v1.Events", "DeleteStore"),
+        ("ropewalk.v1.Transactions", "CommitOpen"),
+    ] {
         let request = MessageRequest::FileContainingSymbol(symbol.to_owned());
         let MessageResponse::FileDescriptorResponse(file) = reflect(&server, request).await else {
             panic!("not a file")

@@ -159,8 +159,14 @@ fn slow_body(frames: usize, read: &Arc<AtomicUsize>) -> Body {
 }
 
 async fn call(server: &Server, path: &str, body: Body) -> Option<String> {
-    let routes = ropewalk_grpc::routes(&server.service, &ropewalk_grpc::GrpcSettings::default()).await;
     let request = http::Request::post(path).header("content-type", "application/grpc").body(body).unwrap();
+    status_of(server, request).await
+}
+
+/// Runs a request without a connection, and returns its status.
+pub(crate) async fn status_of(server: &Server, request: http::Request<Body>) -> Option<String> {
+    let settings = ropewalk_grpc::GrpcSettings::default();
+    let routes = ropewalk_grpc::routes(&server.service, &server.transactions, &settings).await;
     let mut router = routes.into_axum_router();
     let response = tower_service::Service::call(&mut router, request).await.unwrap();
     let status = |headers: &http::HeaderMap| Some(headers.get("grpc-status")?.to_str().unwrap().to_owned());

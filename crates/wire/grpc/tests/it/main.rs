@@ -9,6 +9,7 @@ mod limits;
 #[path = "../../../core/tests/matrix/mod.rs"]
 mod matrix;
 mod rights;
+mod transactions;
 mod umadb;
 
 use core::time::Duration;
@@ -17,7 +18,9 @@ use std::future::Future;
 use ropewalk::Database;
 use ropewalk_grpc::GrpcSettings;
 use ropewalk_grpc::proto::ropewalk::events::v1::events_client::EventsClient;
+use ropewalk_grpc::proto::ropewalk::v1::transactions_client::TransactionsClient;
 use ropewalk_grpc::proto::umadb::v1::dcb_client::DcbClient;
+use ropewalk_transactions::OpenTransactions;
 use ropewalk_wire::{Limits, Service, ServiceSettings};
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
@@ -26,6 +29,7 @@ use tonic::transport::{Channel, Endpoint};
 /// A server with a client's connection to it.
 pub struct Server {
     pub service: Service,
+    pub transactions: OpenTransactions,
     pub channel: Channel,
     pub address: String,
     serving: JoinHandle<()>,
@@ -41,9 +45,10 @@ impl Server {
         let service = Service::new(Database::in_memory().unwrap(), settings).unwrap();
         let connections = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = format!("http://{}", connections.local_addr().unwrap());
-        let serving = serve(&service, GrpcSettings::default(), connections).await;
+        let transactions = OpenTransactions::new(service.clone());
+        let serving = serve(&service, &transactions, GrpcSettings::default(), connections).await;
         let channel = Endpoint::from_shared(address.clone()).unwrap().connect().await.unwrap();
-        Self { service, channel, address, serving }
+        Self { service, transactions, channel, address, serving }
     }
 
     /// A connection to another port of the server, whose store is this one.
@@ -51,7 +56,7 @@ impl Server {
         let connections = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = format!("http://{}", connections.local_addr().unwrap());
         let settings = GrpcSettings { store: Some(store.to_owned()), ..GrpcSettings::default() };
-        serve(&self.service, settings, connections).await;
+        serve(&self.service, &self.transactions, settings, connections).await;
         Endpoint::from_shared(address).unwrap().connect().await.unwrap()
     }
 
@@ -63,6 +68,10 @@ impl Server {
         EventsClient::new(self.channel.clone())
     }
 
+    pub fn transactions(&self) -> TransactionsClient<Channel> {
+        TransactionsClient::new(self.channel.clone())
+    }
+
     /// Waits for the server to end after it was stopped.
     pub async fn ended(self) {
         drop(self.channel);
@@ -70,8 +79,13 @@ impl Server {
     }
 }
 
-async fn serve(service: &Service, settings: GrpcSettings, connections: TcpIncoming) -> JoinHandle<()> {
-    let routes = ropewalk_grpc::routes(service, &settings).await;
+async fn serve(
+    service: &Service,
+    transactions: &OpenTransactions,
+    settings: GrpcSettings,
+    connections: TcpIncoming,
+) -> JoinHandle<()> {
+    let routes = ropewalk_grpc::routes(service, transactions, &settings).await;
     let stop = service.stop().clone();
     let serving = tonic::transport::Server::builder()
         .add_routes(routes)

@@ -25,11 +25,11 @@ use std::time::Duration;
 use axum::extract::{Extension, FromRequestParts};
 use axum::http::request::Parts;
 
-use ropewalk::documents::lang::{Code as LangCode, Options, Value, Writer};
+use ropewalk::documents::lang::{Options, Value, Writer};
 use ropewalk::documents::{
     Caller as Asked, Collection, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
 };
-use ropewalk::{Durability, Error, Seq};
+use ropewalk::{Durability, Seq};
 use ropewalk_auth::{Caller, Right};
 use ropewalk_wire::{Bounds, Code, Service, WireError, committed};
 use serde::de::DeserializeOwned;
@@ -184,13 +184,7 @@ impl Desk {
 
     /// Options for parsers.
     fn options(&self) -> Options {
-        let env = self.service.database().engine().env();
-        Options {
-            now_ms: env.clock.wall_micros().div_euclid(1000),
-            variables: None,
-            seed: env.random.next_u64(),
-            patterns: self.bounds.patterns(),
-        }
+        self.bounds.options()
     }
 
     /// Runs `work` in a transaction, retried until it commits without conflict. No thread waits for the disk
@@ -242,39 +236,11 @@ impl Desk {
 
 /// Converts an error of the documents crate to a problem.
 pub(crate) fn refused(error: DocumentsError) -> Problem {
-    let code = match &error {
+    match &error {
         DocumentsError::Validation { .. } | DocumentsError::Reference { .. } => {
-            return Problem::refused(Refusal::Unfit, error.to_string());
+            Problem::refused(Refusal::Unfit, error.to_string())
         }
-        DocumentsError::Quota { .. } => return Problem::refused(Refusal::Quota, error.to_string()),
-        DocumentsError::Damaged { .. } | DocumentsError::Engine(_) => {
-            return WireError::from(Error::from(error)).into();
-        }
-        DocumentsError::Duplicate { .. }
-        | DocumentsError::CollectionExists { .. }
-        | DocumentsError::IndexExists { .. } => Code::AlreadyExists,
-        DocumentsError::Denied { .. } | DocumentsError::Protected { .. } => Code::PermissionDenied,
-        DocumentsError::UnknownCollection { .. }
-        | DocumentsError::UnknownIndex { .. }
-        | DocumentsError::ResumeLost { .. }
-        | DocumentsError::PlaceLost { .. } => Code::NotFound,
-        DocumentsError::Conflict { .. } => Code::KeyConflict,
-        DocumentsError::Interrupted(error) => match error.code {
-            LangCode::MaxTimeMSExpired => Code::Timeout,
-            LangCode::InterruptedAtShutdown => Code::Stopping,
-            LangCode::ExceededMemoryLimit => Code::ResourceExhausted,
-            _ => Code::TooLarge,
-        },
-        DocumentsError::TooLarge { .. } | DocumentsError::SortMemory { .. } => Code::TooLarge,
-        DocumentsError::Language(error) | DocumentsError::InCollection { source: error, .. } => {
-            match error.code {
-                LangCode::BSONObjectTooLarge | LangCode::QueryExceededMemoryLimitNoDiskUseAllowed => {
-                    Code::TooLarge
-                }
-                _ => Code::InvalidArgument,
-            }
-        }
-        _ => Code::InvalidArgument,
-    };
-    Problem::new(code, error.to_string())
+        DocumentsError::Quota { .. } => Problem::refused(Refusal::Quota, error.to_string()),
+        _ => WireError::from(error).into(),
+    }
 }

@@ -45,17 +45,9 @@ impl Memory {
     /// # Errors
     /// The responses of the server hold too much.
     pub(super) fn cover(&mut self, bytes: usize) -> Result<(), DocumentsError> {
-        self.try_cover(bytes).map_err(|error| {
+        self.0.try_cover(bytes).map_err(|error| {
             DocumentsError::Interrupted(LangError::new(LangCode::ExceededMemoryLimit, error.message))
         })
-    }
-
-    /// As [`Memory::cover`], outside of the evaluation of documents.
-    ///
-    /// # Errors
-    /// The responses of the server hold too much.
-    pub(crate) fn try_cover(&mut self, bytes: usize) -> Result<(), WireError> {
-        self.0.try_cover(bytes)
     }
 
     /// The response.

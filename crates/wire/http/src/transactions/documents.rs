@@ -68,7 +68,7 @@ async fn transaction(
     body: JsonText,
 ) -> Result<Response, Problem> {
     let bounds = Bounds::new(&app.service);
-    let parser = Parser::new(&app.service, &bounds);
+    let parser = Parser::new(&bounds);
     let parse = move |text: &str| {
         let TransactionIn { operations, durability } = from_json(text)?;
         let modes = Modes { durability: durability.0, ..Modes::default() };

@@ -86,7 +86,7 @@ async fn run(
     let bounds = Bounds::new(&app.service);
     let key = key.map(|key| key.to_str().map(str::to_owned)).transpose();
     let key = key.map_err(|_| Problem::invalid("the header Idempotency-Key is not ASCII"))?;
-    let (parser, of) = (Parser::new(&app.service, &bounds), caller.clone());
+    let (parser, of) = (Parser::new(&bounds), caller.clone());
     let parse = move |text: &str| {
         let parsed = parser.transaction(from_json::<TransactionIn<'_>>(text)?)?;
         let key = key.map(|key| IdempotencyKey::new(&of, &key, text.as_bytes())).transpose()?;
@@ -143,7 +143,7 @@ async fn run_in(
 ) -> Result<Response, Problem> {
     let id = name.id(&app.service)?;
     let bounds = Bounds::new(&app.service);
-    let parser = Parser::new(&app.service, &bounds);
+    let parser = Parser::new(&bounds);
     let parse = move |text: &str| parser.operations(from_json::<OperationsIn<'_>>(text)?);
     let Parsed { operations, forms, places, .. } = body.parse(parse).await?;
     let encoder = Encoder::new(&app.service, forms);

@@ -9,10 +9,10 @@ use ropewalk::events::ReadOptions;
 use ropewalk::series::{Labels, SampleBatch};
 use ropewalk::{Isolation, Position, Query};
 use ropewalk_transactions::{
-    Documents, DocumentsWork, EventsUnchanged, Modes, Operation, Samples, Statement,
+    Documents, DocumentsWork, EventsUnchanged, Modes, Operation, Parameter, Samples, Statement,
+    check_operations,
 };
-use ropewalk_wire::extjson_parser;
-use ropewalk_wire::{Bounds, Service};
+use ropewalk_wire::{Bounds, extjson_parser};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -22,8 +22,6 @@ use crate::documents::responses;
 use crate::kit::json::{AppendPartIn, DurabilityIn, Object, QueryIn};
 use crate::kit::problem::Problem;
 
-/// Most operations and preconditions of one request.
-const OPERATIONS_MAX: usize = 10_000;
 /// The series store and the database of documents of operations that name none.
 const DEFAULT: &str = "default";
 
@@ -312,15 +310,8 @@ pub(crate) struct Parser {
 }
 
 impl Parser {
-    pub(crate) fn new(service: &Service, bounds: &Bounds) -> Self {
-        let env = service.database().engine().env();
-        let options = Options {
-            now_ms: env.clock.wall_micros().div_euclid(1000),
-            variables: None,
-            seed: env.random.next_u64(),
-            patterns: bounds.patterns(),
-        };
-        Self { bounds: bounds.clone(), options }
+    pub(crate) fn new(bounds: &Bounds) -> Self {
+        Self { bounds: bounds.clone(), options: bounds.options() }
     }
 
     /// # Errors
@@ -344,7 +335,7 @@ impl Parser {
         operations: Vec<Object<ModelOperationIn<'_>>>,
     ) -> Result<Parsed, Problem> {
         let count = preconditions.len() + operations.len();
-        count_allowed(operations.len(), count)?;
+        check_operations(operations.len(), preconditions.len())?;
         let places = Places { preconditions: preconditions.len() };
         let (mut parsed, mut forms) = (Vec::with_capacity(count), Vec::with_capacity(count));
         self.bounds.run(|| {
@@ -375,7 +366,7 @@ impl Parser {
         database: &str,
         modes: Modes,
     ) -> Result<Parsed, Problem> {
-        count_allowed(operations.len(), operations.len())?;
+        check_operations(operations.len(), 0)?;
         let each = |(place, Object(operation)): (usize, &Object<DocumentsIn<'_>>)| {
             let parsed = match &operation.database {
                 Some(other) if other != database => Err(Problem::invalid("database: that of the path")),
@@ -411,7 +402,7 @@ impl Parser {
                     expected: Some(count),
                 }))
             }
-            (None, None, Some(Object(sql))) => Ok(Operation::Sql(statement(sql, true))),
+            (None, None, Some(Object(sql))) => Ok(Operation::Sql(statement(sql, true)?)),
             _ => Err(Problem::invalid("one of events, documents and sql is needed")),
         }
     }
@@ -438,7 +429,7 @@ impl Parser {
             found.push((Operation::Documents(documents), form));
         }
         if let Some(Object(sql)) = sql {
-            found.push((Operation::Sql(statement(sql, false)), Form::Relaxed));
+            found.push((Operation::Sql(statement(sql, false)?), Form::Relaxed));
         }
         if let Some(Object(samples)) = samples {
             found.push((Operation::Samples(samples.parse()?), Form::Relaxed));
@@ -497,30 +488,21 @@ impl Parser {
     }
 }
 
-/// Rejects a request without operations, or with too many operations and preconditions.
-fn count_allowed(operations: usize, all: usize) -> Result<(), Problem> {
-    if operations == 0 || all > OPERATIONS_MAX {
-        let what = format!(
-            "{operations} operations and {} preconditions; at least one operation, and at most {OPERATIONS_MAX} together, are possible",
-            all - operations
-        );
-        return Err(Problem::invalid(what));
-    }
-    Ok(())
-}
-
 fn query(Object(query): Object<QueryIn>) -> Query {
     query.into()
 }
 
-fn statement(statement: StatementIn<'_>, is_precondition: bool) -> Statement {
+fn statement(statement: StatementIn<'_>, is_precondition: bool) -> Result<Statement, Problem> {
     let StatementIn { sql, params, expect } = statement;
-    Statement {
+    let parameter = |param: &RawValue| {
+        Parameter::from_json(param.get()).map_err(|error| Problem::invalid(error.message).within("params"))
+    };
+    Ok(Statement {
         text: sql,
-        parameters: params.into_iter().map(|param| param.get().to_owned()).collect(),
+        parameters: params.into_iter().map(parameter).collect::<Result<_, _>>()?,
         expected: expect.or(is_precondition.then_some(1)),
         is_check: is_precondition,
-    }
+    })
 }
 
 impl SamplesIn {

@@ -1,26 +1,23 @@
 //! Results of transactions, and their errors.
 
-use std::sync::Mutex;
-
 use axum::response::Response;
 use ropewalk::documents::lang::Value;
 use ropewalk::documents::lang::extjson::Form;
 use ropewalk::events::EventReader;
 use ropewalk::{Position, Seq};
+use ropewalk_http_kit::response::json;
 use ropewalk_transactions::{
-    Answer, Appended, Cause, Done, Encode, Failure, IDLE_MAX, TransactionId, code_of, put_outcome, told,
+    Answer, Appended, Cause, Done, Encode, Failure, IDLE_MAX, Report, ReportKind, ResultMemory,
+    TransactionId, put_outcome,
 };
-use ropewalk_wire::{Code, Service, WireError};
+use ropewalk_wire::{Service, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::requests::Places;
-use crate::documents::{self, queries, responses};
+use crate::documents::{queries, responses};
 use crate::kit::encode::put_event;
 use crate::kit::problem::{Problem, Refusal};
-
-/// Most bytes of the results of one request.
-const RESULTS_BYTES_MAX: usize = 64 << 20;
 
 /// A committed transaction. Only its schema is used: the results are written by hand.
 #[derive(Serialize, ToSchema)]
@@ -106,13 +103,12 @@ fn shown(position: Position) -> Option<u64> {
 /// Encodes results within the memory for responses.
 pub(crate) struct Encoder {
     forms: Vec<Form>,
-    /// Bytes of the results so far, and their memory.
-    memory: Mutex<(usize, responses::Memory)>,
+    memory: ResultMemory,
 }
 
 impl Encoder {
     pub(crate) fn new(service: &Service, forms: Vec<Form>) -> Self {
-        Self { forms, memory: Mutex::new((0, responses::Memory::new(service))) }
+        Self { forms, memory: ResultMemory::new(service) }
     }
 
     fn json(&self, place: usize, done: Done) -> Result<Vec<u8>, WireError> {
@@ -138,12 +134,12 @@ impl Encoder {
             }
             Done::Sql(outcome) => {
                 let mut json = String::new();
-                put_outcome(&mut json, &outcome, &mut |bytes| self.cover(bytes))?;
+                put_outcome(&mut json, &outcome, &mut |bytes| self.memory.cover(bytes))?;
                 json.into_bytes()
             }
             Done::Samples(samples) => format!("{{\"samples\":{samples}}}").into_bytes(),
         };
-        self.add(out.len())?;
+        self.memory.add(out.len())?;
         Ok(out)
     }
 
@@ -155,7 +151,7 @@ impl Encoder {
                 out.push(b',');
             }
             put_event(&mut out, event);
-            refused = self.cover(out.len()).err();
+            refused = self.memory.cover(out.len()).err();
             match refused {
                 None => core::ops::ControlFlow::Continue(()),
                 Some(_) => core::ops::ControlFlow::Break(()),
@@ -167,22 +163,6 @@ impl Encoder {
         }
         out.extend_from_slice(b"]}");
         Ok(out)
-    }
-
-    /// Reserves memory for so many bytes beyond the results so far.
-    fn cover(&self, bytes: usize) -> Result<(), WireError> {
-        let mut held = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let bytes = held.0 + bytes;
-        if bytes > RESULTS_BYTES_MAX {
-            return Err(WireError::too_large("bytes of results", bytes, RESULTS_BYTES_MAX));
-        }
-        held.1.try_cover(bytes)
-    }
-
-    fn add(&self, bytes: usize) -> Result<(), WireError> {
-        self.cover(bytes)?;
-        self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0 += bytes;
-        Ok(())
     }
 
     /// The response of a transaction. The results of the first `left_out` operations are not part of it.
@@ -214,15 +194,13 @@ impl Encoder {
             }
         }
         out.extend_from_slice(b"]}");
-        let (_, memory) = self.memory.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        memory.json(out)
+        Ok(json(self.memory.finish(out.len())?.hold(out)))
     }
 }
 
 impl Encode for Encoder {
     fn restart(&self) {
-        // The memory stays reserved: the next run needs about as much.
-        self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0 = 0;
+        self.memory.clear();
     }
 
     fn encode(&self, place: usize, done: Done) -> Result<Vec<u8>, WireError> {
@@ -250,31 +228,15 @@ pub(crate) fn failed(service: &Service, failure: Failure, places: &Places) -> Pr
 
 /// The problem of a cause.
 pub(crate) fn problem(service: &Service, cause: Cause) -> Problem {
-    match cause {
-        Cause::Wire(error) => error.into(),
-        Cause::Documents(error) => documents::refused(error),
-        Cause::Sql(error) => {
-            let error = told(&error, service.database().engine().dir());
-            let constraint = error.about.as_ref().and_then(|about| about.constraint.clone());
-            let problem = Problem::new(code_of(&error), error.message.clone());
-            problem.of_statement(error.state.0, constraint, error.hint.clone())
-        }
-        Cause::Unexpected { what, found, expected } => {
-            let what = format!("it is about {found} {what}, {expected} are expected");
-            Problem::refused(Refusal::Precondition, what)
-        }
-        Cause::EventsChanged { position } => {
-            let what = format!("the event at position {position} matches");
-            Problem::refused(Refusal::Precondition, what)
-        }
-        Cause::CheckpointMoved { recorded } => {
-            let recorded = recorded.map_or("none".to_owned(), |position| position.to_string());
-            let what = format!("the recorded position is {recorded}");
-            Problem::refused(Refusal::Precondition, what)
-        }
-        Cause::UnknownTransaction => {
-            let what = "there is no such open transaction; it may have ended by an error or by its idle time";
-            Problem::new(Code::NotFound, what)
-        }
+    let Report { error, kind, statement } = Report::new(cause, service.database().engine().dir());
+    let problem = match kind {
+        ReportKind::Code => Problem::from(error),
+        ReportKind::PreconditionFailed => Problem::refused(Refusal::Precondition, error.message),
+        ReportKind::ValidationFailed => Problem::refused(Refusal::Unfit, error.message),
+        ReportKind::QuotaExceeded => Problem::refused(Refusal::Quota, error.message),
+    };
+    match statement {
+        None => problem,
+        Some(statement) => problem.of_statement(statement.sqlstate, statement.constraint, statement.hint),
     }
 }
