@@ -89,6 +89,7 @@ fn encode(event: &EventType, codec: &Path) -> TokenStream {
         #path { #(#fields: #variables,)* } => {
             #[derive(::serde::Serialize)]
             #(#attributes)*
+            #[allow(dead_code)]
             struct __EventData #lifetime { #(#borrowed)* }
             let __data = #codec::to_vec(&__EventData { #(#fields: #variables,)* })?;
             #[allow(unused_mut)]
@@ -143,6 +144,7 @@ fn decode(event: &EventType, codec: &Path) -> TokenStream {
             #version => {
                 #[derive(::serde::Deserialize)]
                 #(#attributes)*
+                #[allow(dead_code)]
                 struct __EventData { #(#owned)* }
                 let __data: __EventData = #codec::from_slice(__event.data())?;
                 ::core::result::Result::Ok(#path { #(#fields: __data.#fields,)* })

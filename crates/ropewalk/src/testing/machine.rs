@@ -20,7 +20,7 @@ const DIRECTORY: &str = "/db";
 ///
 /// The same seed and the same calls give the same run. The disk loses, in a power cut, data that was not
 /// synced. The clock moves only when a test advances it, or when a thread sleeps. There are no background
-/// threads: flushes run in the thread of the commit that needs them.
+/// threads: flushes and merges run when the test calls [`Database::checkpoint`] or [`Database::compact`].
 ///
 /// ```
 /// use ropewalk::Event;
