@@ -90,8 +90,9 @@ const ROWS: &[Row] = &[
     row("ropewalk-series", Role::Embedded, UNDER_SERIES),
     row("ropewalk-tables", Role::Embedded, UNDER_MODELS),
     row("ropewalk-promql", Role::Embedded, &["ropewalk-base", "ropewalk-labels"]),
+    row("ropewalk-derive", Role::Embedded, &[]),
     row("ropewalk", Role::Embedded, &[
-        "ropewalk-base", "ropewalk-vfs", "ropewalk-log", "ropewalk-store", "ropewalk-engine", "ropewalk-events",
+        "ropewalk-base", "ropewalk-derive", "ropewalk-vfs", "ropewalk-log", "ropewalk-store", "ropewalk-engine", "ropewalk-events",
         "ropewalk-documents", "ropewalk-labels", "ropewalk-series", "ropewalk-tables", "ropewalk-promql",
     ]),
     row("ropewalk-sql", Role::Embedded, &["ropewalk"]),

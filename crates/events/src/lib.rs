@@ -20,7 +20,8 @@ pub use append::{AppendOperation, AppendOptions, Appended};
 pub use error::{ApplyError, EventsError};
 pub use event::batch::EventBatch;
 pub use event::codec::{AppendSection, BodyRef, SequencedEvent, SequencedEventRef};
-pub use event::typed::{FromEvent, Recorded, ToEvent, to_events};
+pub use event::personal::{PersonalData, Redacted};
+pub use event::typed::{FromEvent, Recorded, ToEvent, VERSION_KEY, event_version, to_events};
 pub use event::types::{
     AppendCondition, Event, NAME_BYTES_MAX, QUERY_TERMS_MAX, Query, QueryItem, ReadOptions, TEXT_BYTES_MAX,
     Tracking,

@@ -35,20 +35,91 @@ pub use database::transaction::Transaction;
 pub use database::{Database, Snapshot};
 pub use error::{Class, Error};
 pub use ropewalk_base::{Position, Seq};
+#[cfg(feature = "derive")]
+pub use ropewalk_derive::Event;
 pub use ropewalk_engine::{Durability, Isolation};
 pub use ropewalk_events::{AppendCondition, AppendOptions, Event, EventStore, Query};
 
 /// The event store: queries, reads, subscriptions, decisions, typed events.
+///
+/// `#[derive(Event)]`, of the feature `derive` (a default), makes Rust types events: a struct is one type of
+/// events, an enum one for each variant. The crate of the types needs `serde` and `serde_json`. The macro's
+/// documentation lists all keys.
+///
+/// ```
+/// use ropewalk::events::{FromEvent, PersonalData, ReadOptions, to_events};
+/// use ropewalk::{Database, Event};
+///
+/// #[derive(Debug, PartialEq, Event)]
+/// enum Shop {
+///     // Type `OrderPlaced`, tags `order:o1` and `sku:rope`, data {"order":"o1","sku":"rope",...}.
+///     #[event(version = 2, upcast_from(1) = without_email)]
+///     OrderPlaced {
+///         #[event(tag)]
+///         order: String,
+///         #[event(tag = "sku", each)]
+///         products: Vec<String>,
+///         #[event(personal)]
+///         email: Option<String>,
+///     },
+///     OrderPaid {
+///         #[event(tag)]
+///         order: String,
+///     },
+/// }
+///
+/// /// The data of `OrderPlaced` in version 1.
+/// #[derive(serde::Deserialize)]
+/// struct OrderPlaced1 {
+///     order: String,
+///     product: String,
+/// }
+///
+/// fn without_email(old: OrderPlaced1) -> Shop {
+///     Shop::OrderPlaced { order: old.order, products: vec![old.product], email: None }
+/// }
+///
+/// # fn main() -> Result<(), ropewalk::Error> {
+/// let db = Database::in_memory()?;
+/// let store = db.events("shop")?;
+/// // An event that an earlier version of the program has appended.
+/// let old = Event::new("OrderPlaced").tag("order:o1").data(r#"{"order":"o1","product":"rope"}"#);
+/// store.append(&[old], None)?;
+/// store.append(&to_events(&[Shop::OrderPaid { order: "o1".into() }])?, None)?;
+///
+/// let found = store.read(&Shop::tagged(["order:o1"]), ReadOptions::default())?.decoded::<Shop>();
+/// let found = found.collect::<Result<Vec<_>, _>>()?;
+/// let placed = Shop::OrderPlaced { order: "o1".into(), products: vec!["rope".into()], email: None };
+/// assert_eq!(found[0].1, placed);
+/// assert_eq!(found[1].1, Shop::OrderPaid { order: "o1".into() });
+///
+/// let shown = placed.redacted().to_string();
+/// assert_eq!(shown, r#"OrderPlaced { order: "o1", products: ["rope"], email: [personal] }"#);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A wrong key is an error at the key:
+///
+/// ```compile_fail
+/// #[derive(ropewalk::Event)]
+/// struct OrderPaid {
+///     #[event(tags)] // unknown key `tags`; a field has `tag`, `each` and `personal`
+///     order: String,
+/// }
+/// ```
 pub mod events {
     pub use ropewalk_events::{
         Appended, ApplyError, Decision, DecisionError, Delivery, EventBatch, EventReader, EventsError,
-        FromEvent, PendingAppend, Projection, QueryItem, ReadOptions, Recorded, RetryPolicy, Scan,
-        SequencedEvent, SequencedEventRef, Subscription, ToEvent, Tracking, any, counter, projection,
-        to_events, try_projection, typed_projection,
+        FromEvent, PendingAppend, PersonalData, Projection, QueryItem, ReadOptions, Recorded, Redacted,
+        RetryPolicy, Scan, SequencedEvent, SequencedEventRef, Subscription, ToEvent, Tracking, VERSION_KEY,
+        any, counter, event_version, projection, to_events, try_projection, typed_projection,
     };
 }
-/// Results of commits, and handles on events and samples appended in a transaction.
+/// Options, results and observed steps of transactions.
 pub mod transaction {
+    pub use crate::database::observer::Step;
+    pub use crate::database::run::{RunOptions, RunResult};
     pub use crate::database::transaction::{AppendedEvents, AppendedSamples, Committed, PendingCommit};
 }
 /// The change feed over all models, and stored positions of its consumers.
@@ -228,6 +299,9 @@ mod guides {
 
     #[doc = include_str!("../../../docs/guides/projections-and-consumers.md")]
     struct ProjectionsAndConsumers;
+
+    #[doc = include_str!("../../../docs/guides/order-service.md")]
+    struct OrderService;
 
     #[doc = include_str!("../../../docs/guides/embedding-in-async-programs.md")]
     struct EmbeddingInAsyncPrograms;

@@ -124,6 +124,18 @@ pub trait FromEvent: Sized {
     }
 }
 
+/// Metadata key of the version of an event's data.
+pub const VERSION_KEY: &str = "event_version";
+
+/// The version of a stored event's data: that of [`VERSION_KEY`], 1 without it.
+///
+/// # Errors
+/// The metadata entry is not a version.
+pub fn event_version(event: &impl Recorded) -> Result<u32, ApplyError> {
+    let Some((_, version)) = event.metadata().find(|(key, _)| *key == VERSION_KEY) else { return Ok(1) };
+    version.parse().map_err(|_| format!("metadata {VERSION_KEY:?} is {version:?}, not a number").into())
+}
+
 /// The events of a list of typed ones, to be appended by any call that takes events.
 ///
 /// # Errors

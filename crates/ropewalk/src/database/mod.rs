@@ -1,8 +1,10 @@
 //! The database handle, snapshots and the change feed.
 
 pub(crate) mod metrics;
+pub(crate) mod observer;
 pub(crate) mod options;
 pub(crate) mod retry;
+pub(crate) mod run;
 pub(crate) mod transaction;
 mod wait;
 
@@ -24,6 +26,7 @@ use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
 use ropewalk_tables::{TABLES, Table, Tables, TablesAt, TablesModel};
 use ropewalk_vfs::Env;
 
+use crate::database::observer::Observer;
 use crate::database::options::Options;
 use crate::database::retry::Backoff;
 use crate::database::transaction::{Committed, Transaction};
@@ -46,6 +49,7 @@ pub struct Database {
     pub(crate) tables: Tables,
     pub(crate) series: Arc<SeriesModel>,
     pub(crate) documents: Documents,
+    pub(crate) observer: Option<Observer>,
     companions: Arc<Companions>,
 }
 
@@ -99,7 +103,8 @@ impl Database {
         let tables = Tables::new(engine.clone(), tables);
         tables.recover()?;
         let documents = Documents::new(engine.clone(), documents);
-        Ok(Self { engine, events, tables, series, documents, companions: Arc::default() })
+        let observer = options.observer;
+        Ok(Self { engine, events, tables, series, documents, observer, companions: Arc::default() })
     }
 
     /// Returns the extension value of type `T`, created on first use and shared by all clones.
@@ -266,8 +271,9 @@ impl Database {
 
     /// Runs `work` in a transaction, commits it, and retries after conflicts.
     ///
-    /// Each retry runs `work` again on the newest state, at most `attempts` times in all. `work` must have no
-    /// effects outside the transaction.
+    /// [`Database::run`] is the same with default options, and returns the commit. Each retry runs `work` again
+    /// on the newest state, at most `attempts` times in all. `work` must have no effects outside the
+    /// transaction.
     ///
     /// `E` is the application's error type: an error of `work` is returned at once and nothing is written.
     /// Read the events that `work` decides on with [`Transaction::decision`], so that a retry reads them
@@ -346,15 +352,17 @@ impl Database {
         let mut backoff = Backoff::new(self, attempts);
         loop {
             let mut transaction = self.begin_with(isolation);
+            let number = transaction.number();
             match work(&mut transaction) {
                 Ok(result) => match transaction.commit_with(durability) {
                     Ok(committed) => return Ok((result, committed)),
-                    Err(error) if backoff.retries(&error) => {}
+                    Err(error) if backoff.retries(number, &error) => {}
                     Err(error) => return Err(error.into()),
                 },
                 Err(error) => {
+                    drop(transaction);
                     let own = (&error as &dyn Any).downcast_ref::<Error>();
-                    if !own.is_some_and(|own| backoff.retries(own)) {
+                    if !own.is_some_and(|own| backoff.retries(number, own)) {
                         return Err(error);
                     }
                 }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::database::Database;
+use crate::database::observer::Step;
 use crate::error::Error;
 
 /// Longest wait for the conflicting commit to become visible.
@@ -26,11 +27,26 @@ impl<'d> Backoff<'d> {
     }
 
     /// Waits before the next attempt; false if `error` is not a conflict or no attempt is left.
-    pub(crate) fn retries(&mut self, error: &Error) -> bool {
+    ///
+    /// `transaction` is the number of the attempt that failed, if it is observed.
+    pub(crate) fn retries(&mut self, transaction: Option<u64>, error: &Error) -> bool {
         if self.left == 0 || !error.is_conflict() {
             return false;
         }
         self.left -= 1;
+        let db = self.db;
+        let (observer, clock) = (db.observer.as_ref().zip(transaction), &db.engine.env().clock);
+        let since = observer.map(|_| clock.monotonic_nanos());
+        self.wait(error);
+        if let Some(((observer, transaction), since)) = observer.zip(since) {
+            let pause = Duration::from_nanos(clock.monotonic_nanos().saturating_sub(since));
+            observer.report(transaction, &Step::Retry { error, attempts_left: self.left, pause });
+        }
+        true
+    }
+
+    /// Waits for the conflicting commit, and pauses.
+    fn wait(&mut self, error: &Error) {
         // The conflicting commit may not be visible yet; until then the next attempt would meet it again.
         if let Some(seq) = error.conflict_seq().filter(|&seq| seq > self.db.seq()) {
             self.db.engine.wait_visible(seq, VISIBLE_WAIT);
@@ -43,6 +59,5 @@ impl<'d> Backoff<'d> {
             env.clock.sleep(Duration::from_nanos(half + env.random.next_u64() % half.max(1)));
         }
         self.pause = Some(self.pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE)));
-        true
     }
 }

@@ -12,7 +12,7 @@ use ropewalk_base::Position;
 use ropewalk_engine::{EngineError, Isolation, Operation, TRANSACTION_BYTES_MAX};
 use ropewalk_events::{
     AppendCondition, AppendOptions, Event, EventReader, EventReads, EventStore, EventsError, Projection,
-    Query, ReadOptions, SequencedEvent, Tracking,
+    Query, ReadOptions, SequencedEvent, ToEvent, Tracking, to_events,
 };
 
 use super::Transaction;
@@ -161,6 +161,24 @@ impl Transaction {
         }
         self.events.appends.push(Append { store: store.clone(), events: events.to_vec(), options, bytes });
         Ok(())
+    }
+
+    /// Appends typed events when the transaction commits.
+    ///
+    /// The decisions of this transaction are their condition. A list without events appends nothing.
+    ///
+    /// # Errors
+    /// [`EventsError::Unencoded`] for the first event that does not encode; as [`Transaction::append`].
+    pub fn publish<'e, E: ToEvent + 'e>(
+        &mut self,
+        store: &EventStore,
+        typed: impl IntoIterator<Item = &'e E>,
+    ) -> Result<(), Error> {
+        let events = to_events(typed)?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.append(store, &events, AppendOptions::default())
     }
 
     /// Number of appends that the commit will apply.

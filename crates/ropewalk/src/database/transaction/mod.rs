@@ -25,6 +25,7 @@ pub use committed::{AppendedEvents, AppendedSamples, Committed};
 use self::committed::Written;
 use self::events::EventsState;
 use self::samples::SamplesRead;
+use crate::database::observer::Span;
 use crate::database::{Database, Snapshot};
 use crate::error::Error;
 use crate::keyspace::Keyspace;
@@ -41,6 +42,8 @@ pub struct Transaction {
     savepoints: Vec<Savepoint>,
     /// Start of the current locking statement.
     statement: Option<Savepoint>,
+    /// Reports the steps, if the database has an observer.
+    span: Option<Span>,
 }
 
 /// A mark to roll back to: the sizes of all buffers.
@@ -54,6 +57,7 @@ pub(crate) struct Savepoint {
 impl Transaction {
     pub(crate) fn new(db: Database, isolation: Isolation) -> Self {
         let kv = KvTransaction::new(db.engine.clone(), isolation);
+        let span = Span::begin(&db, isolation);
         let (tables, documents) = (TablesState::default(), DocumentsState::default());
         let (samples, savepoints) = (Vec::new(), Vec::new());
         Self {
@@ -66,7 +70,13 @@ impl Transaction {
             samples_read: SamplesRead::default(),
             savepoints,
             statement: None,
+            span,
         }
+    }
+
+    /// The number that an observer sees.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.span.as_ref().map(Span::transaction)
     }
 
     /// Returns the snapshot that the transaction reads.
@@ -294,7 +304,15 @@ impl Transaction {
     /// # Errors
     /// [`crate::Class::Conflict`] if a key, range, condition or sample read no longer holds; nothing was
     /// written.
-    pub fn commit_with(self, durability: Durability) -> Result<Option<Committed>, Error> {
+    pub fn commit_with(mut self, durability: Durability) -> Result<Option<Committed>, Error> {
+        let Some(mut span) = self.span.take() else { return self.commit_unobserved(durability) };
+        span.submit();
+        let committed = self.commit_unobserved(durability);
+        span.end(&committed, |committed| committed.as_ref().map(|committed| committed.seq));
+        committed
+    }
+
+    fn commit_unobserved(self, durability: Durability) -> Result<Option<Committed>, Error> {
         let has_loaded = self.tables.has_loaded();
         let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
         let committed = db.engine.commit(operations, durability);
@@ -314,10 +332,22 @@ impl Transaction {
     ///
     /// # Errors
     /// Errors known before the commit is validated; [`crate::Class::Busy`] if too many commits are queued.
-    pub fn submit_with(self, durability: Durability) -> Result<Option<PendingCommit>, Error> {
+    pub fn submit_with(mut self, durability: Durability) -> Result<Option<PendingCommit>, Error> {
+        let Some(mut span) = self.span.take() else { return self.submit_unobserved(durability) };
+        span.submit();
+        match self.submit_unobserved(durability) {
+            Ok(Some(pending)) => Ok(Some(PendingCommit { span: Some(span), ..pending })),
+            ended => {
+                span.end(&ended, |_| None);
+                ended
+            }
+        }
+    }
+
+    fn submit_unobserved(self, durability: Durability) -> Result<Option<PendingCommit>, Error> {
         let Some(Ready { db, operations, written }) = self.into_ready()? else { return Ok(None) };
         match db.engine.try_submit(operations, durability) {
-            Ok(handle) => Ok(Some(PendingCommit { db, handle, written: Some(written) })),
+            Ok(handle) => Ok(Some(PendingCommit { db, handle, written: Some(written), span: None })),
             Err(error) => Err(explained(&db, error)),
         }
     }
@@ -368,11 +398,15 @@ fn explained(db: &Database, error: CommitError) -> Error {
 /// The result of a submitted commit, with the names of its stores.
 fn outcome(
     db: &Database,
-    written: Option<Written>,
+    (written, span): (Option<Written>, Option<Span>),
     committed: Result<ropewalk_engine::Committed, CommitError>,
 ) -> Result<Committed, Error> {
-    let committed = committed.map_err(|error| explained(db, error))?;
-    Ok(written.unwrap_or_default().named(committed))
+    let committed = committed.map_err(|error| explained(db, error));
+    let committed = committed.map(|committed| written.unwrap_or_default().named(committed));
+    if let Some(span) = span {
+        span.end(&committed, |committed| Some(committed.seq));
+    }
+    committed
 }
 
 /// A submitted commit, to wait on or await. Dropping it does not cancel the commit.
@@ -381,8 +415,9 @@ fn outcome(
 pub struct PendingCommit {
     db: Database,
     handle: CommitHandle,
-    /// Taken when the outcome is returned.
+    /// Taken when the outcome is returned, as is `span`.
     written: Option<Written>,
+    span: Option<Span>,
 }
 
 impl PendingCommit {
@@ -391,8 +426,8 @@ impl PendingCommit {
     /// # Errors
     /// As [`Transaction::commit_with`].
     pub fn wait(mut self) -> Result<Committed, Error> {
-        let written = self.written.take();
-        outcome(&self.db, written, self.handle.wait())
+        let end = (self.written.take(), self.span.take());
+        outcome(&self.db, end, self.handle.wait())
     }
 }
 
@@ -411,7 +446,7 @@ impl Future for PendingCommit {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let committed = std::task::ready!(Pin::new(&mut self.handle).poll(context));
-        let written = self.written.take();
-        Poll::Ready(outcome(&self.db, written, committed))
+        let end = (self.written.take(), self.span.take());
+        Poll::Ready(outcome(&self.db, end, committed))
     }
 }
