@@ -56,8 +56,9 @@ impl Place {
     /// All places that were in use when so many versions exist.
     pub(super) fn all(versions: Version) -> impl Iterator<Item = Self> {
         let numbers = 0..((Self::round(versions) + 1) * PLACES).cast_signed();
-        let kinds = [Self::Row, Self::Rows, Self::Document, Self::Events, Self::Samples];
-        numbers.flat_map(move |number| kinds.map(|kind: fn(i64) -> Self| kind(number)))
+        let kinds: [fn(i64) -> Self; 5] =
+            [Self::Row, Self::Rows, Self::Document, Self::Events, Self::Samples];
+        numbers.flat_map(move |number| kinds.map(|kind| kind(number)))
     }
 
     fn round(versions: Version) -> u64 {
