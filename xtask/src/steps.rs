@@ -80,6 +80,8 @@ pub(crate) const STEPS: &[Step] = &[
     step(Test, Whole, Plain, "simulation of documents, 100 seeds", "target/debug/sim --documents --seeds 100"),
     step(Test, Whole, Plain, "simulation of series, 200 seeds", "target/debug/sim --series --seeds 200"),
     step(Test, Whole, Plain, "simulation of consumers, 100 seeds", "target/debug/sim --consumers --seeds 100"),
+    step(Test, Whole, Plain, "simulation of all four models, 100 seeds", "target/debug/sim --audit --seeds 100"),
+    step(Test, Whole, Plain, "histories over all four models, 100 seeds", "target/debug/sim --mixed --seeds 100"),
     step(Test, Whole, Plain, "kill -9 loop, 10 rounds", "target/debug/kill --rounds 10"),
     step(Test, Whole, Plain, "kill -9 loop over documents, 20 rounds", "target/debug/kill --documents --rounds 20"),
     step(Test, Whole, Plain, "demo", "target/debug/ropewalk demo --once"),

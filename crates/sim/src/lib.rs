@@ -7,8 +7,9 @@
 //! failure is repeated by its number. Read `oracle` for the model, `world` for durability promises and
 //! restarts, `nemesis` for faults, `actors`, `transactions` and `readers` for the workload, `backups` for
 //! copies, `exhaust` for crashes at every point. `tables`, `documents`, `series` and `consumers` are separate
-//! scenarios, for rows and documents under rules, for samples, and for groups and projections; `boots` is
-//! their common part.
+//! scenarios, for rows and documents under rules, for samples, and for groups and projections. `audit` and
+//! `mixed` are about transactions over all models: a bank with auditors, and histories that the independent
+//! [`checker`] judges. `restarts` is their common part.
 //!
 //! Checked: acknowledged commits survive, each completely or not at all; the order is total and positions
 //! have no gaps; conditions, tracking and idempotency keys hold; transactions equal a serial run; snapshots
@@ -18,6 +19,7 @@
 //! stay bounded.
 //! Source: deterministic simulation as in FoundationDB (Zhou et al., SIGMOD 2021) and TigerBeetle.
 
+pub mod checker;
 mod events;
 mod models;
 mod runs;
@@ -26,8 +28,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use events::scenario::Counts;
 use events::scenario::{Bug, Check, End, World};
+pub use models::audit::{Plant, exhaust_audit, run_audit};
 pub use models::consumers::run_consumers;
 pub use models::documents::{exhaust_documents, run_documents};
+pub use models::mixed::{race, run_mixed};
 pub use models::series::run_series;
 pub use models::tables::run_tables;
 pub use runs::crash_everywhere::{Exhausted, exhaust};

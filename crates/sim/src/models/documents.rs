@@ -386,9 +386,7 @@ impl DocumentsWorld {
             }
             match self.statement(&db, &mut session) {
                 Ok(()) => {}
-                Err(Trouble::Bug(bug)) => return Err(bug),
-                // A caller would not continue with a transaction after a failed read.
-                Err(Trouble::Disk(error)) => return self.boots.excuse("statement", &error),
+                Err(trouble) => return trouble.excuse(&mut self.boots),
             }
             if taken_back {
                 ensure!(session.transaction.rollback_to_savepoint(), "the savepoint is gone");

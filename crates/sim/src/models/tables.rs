@@ -262,9 +262,7 @@ impl TablesWorld {
             }
             match self.statement(&db, &mut session) {
                 Ok(()) => {}
-                Err(Trouble::Bug(bug)) => return Err(bug),
-                // A caller would not continue with a transaction after a failed read.
-                Err(Trouble::Disk(error)) => return self.boots.excuse("statement", &error),
+                Err(trouble) => return trouble.excuse(&mut self.boots),
             }
         }
         self.sessions.push(session);

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use ropewalk::engine::Env;
 use ropewalk::{Class, Database, Durability, Error};
+use ropewalk_sql::{SqlError, state};
 use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, SeededRandom};
 
 use crate::events::backups::{TARGET, take_copy};
@@ -40,6 +41,8 @@ pub(crate) struct Boots {
     written: u64,
     full: bool,
     sync_failed: bool,
+    /// In every boot one sync returns Ok and does nothing.
+    lies: bool,
     /// How the process ends when the disk goes off.
     cut: End,
     faults_before: u64,
@@ -89,10 +92,16 @@ impl Boots {
             written: 0,
             full: false,
             sync_failed: false,
+            lies: false,
             cut: End::PowerCut,
             faults_before: 0,
             trace: Vec::new(),
         }
+    }
+
+    /// Plants a bug: one sync of every boot does nothing.
+    pub(crate) fn plant_lost_sync(&mut self) {
+        self.lies = true;
     }
 
     pub(crate) fn note(&mut self, line: impl Into<String>) {
@@ -105,11 +114,21 @@ impl Boots {
 
     /// A failure, which the disk must explain.
     pub(crate) fn excuse(&mut self, what: &str, error: &Error) -> Check {
-        self.note(format!("{what}: {error}"));
         let typed = matches!(error.class(), Class::Io | Class::Busy | Class::Internal);
+        self.excuse_typed(what, typed, &format!("{error} ({:?})", error.class()))
+    }
+
+    /// A failure of a SQL statement, which the disk must explain.
+    pub(crate) fn excuse_sql(&mut self, error: &SqlError) -> Check {
+        let of_disk = [state::IO_ERROR, state::DISK_FULL, state::LOCK_NOT_AVAILABLE, state::INTERNAL_ERROR];
+        self.excuse_typed("statement", of_disk.contains(&error.state), &format!("{error} ({})", error.state))
+    }
+
+    fn excuse_typed(&mut self, what: &str, typed: bool, error: &str) -> Check {
+        self.note(format!("{what}: {error}"));
         let reason =
             self.vfs.is_off() || self.full || self.stopped() || self.vfs.injected() > self.faults_before;
-        ensure!(typed && reason, "{what} failed without a reason: {error} ({:?})", error.class());
+        ensure!(typed && reason, "{what} failed without a reason: {error}");
         Ok(())
     }
 
@@ -181,6 +200,9 @@ impl Boots {
             }
             5 => self.vfs.set_copies_on_write(true),
             _ => {}
+        }
+        if self.lies {
+            self.vfs.lie_about_sync(self.later.below(12));
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use ropewalk::{Database, Durability, Error};
+use ropewalk_sql::SqlError;
 
 use crate::events::scenario::{Bug, Check, ensure};
 use crate::runs::restarts::Boots;
@@ -33,6 +34,15 @@ impl<S: Debug + PartialEq> States<S> {
         self.at(u64::MAX)
     }
 
+    /// True if a commit after `seq` is known, or one without a response may exist.
+    pub(crate) fn may_exceed(&self, seq: u64) -> bool {
+        self.last() > seq || !self.doubts.is_empty()
+    }
+
+    fn last(&self) -> u64 {
+        self.committed.last().map_or(0, |(seq, _)| *seq)
+    }
+
     /// Records an acknowledged commit.
     pub(crate) fn commit(&mut self, boots: &mut Boots, seq: u64, durability: Durability, state: S) {
         boots.acknowledged(seq, durability);
@@ -52,7 +62,7 @@ impl<S: Debug + PartialEq> States<S> {
 
     /// After opening at commit `seq`: forgets lost commits, and decides about those without a response.
     pub(crate) fn reopen(&mut self, seq: u64, state: S) {
-        let last = self.committed.last().map_or(0, |(seq, _)| *seq);
+        let last = self.last();
         self.committed.retain(|(of, _)| *of <= seq);
         if seq > last && self.doubts.contains(&state) {
             self.committed.push((seq, state));
@@ -91,6 +101,18 @@ pub(crate) fn set<V: Clone>(map: &mut BTreeMap<i64, V>, key: i64, value: Option<
 pub(crate) enum Trouble {
     Bug(Bug),
     Disk(Error),
+    Sql(SqlError),
+}
+
+impl Trouble {
+    /// Ends the step: the disk must explain a failure. A caller would not continue with the transaction.
+    pub(crate) fn excuse(self, boots: &mut Boots) -> Check {
+        match self {
+            Self::Bug(bug) => Err(bug),
+            Self::Disk(error) => boots.excuse("statement", &error),
+            Self::Sql(error) => boots.excuse_sql(&error),
+        }
+    }
 }
 
 impl From<Bug> for Trouble {
