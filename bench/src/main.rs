@@ -23,7 +23,9 @@ use ropewalk_bench::workloads::events::{plan as events_plan, wire_plan};
 use ropewalk_bench::workloads::kernel::plan as kernel_plan;
 use ropewalk_bench::workloads::mytsdb::plan as mytsdb_plan;
 use ropewalk_bench::workloads::omendb::plan as omendb_plan;
+use ropewalk_bench::workloads::one_tx::plan as one_tx_plan;
 use ropewalk_bench::workloads::opossum::plan as opossum_plan;
+use ropewalk_bench::workloads::projections::plan as projections_plan;
 use ropewalk_bench::workloads::series::plan as series_plan;
 use ropewalk_bench::workloads::sql::{copy_plan, sql_analytic_plan, sql_point_plan};
 use ropewalk_bench::workloads::tpcb::plan as tpcb_plan;
@@ -108,7 +110,9 @@ enum Name {
     EventsWire,
     Mytsdb,
     Omendb,
+    OneTx,
     Opossum,
+    Projections,
     SeriesEmbedded,
     SqlAnalytic,
     SqlPoint,
@@ -127,7 +131,9 @@ impl Name {
             Name::EventsWire => wire_plan::plan(quick),
             Name::Mytsdb => mytsdb_plan::plan(quick),
             Name::Omendb => omendb_plan::plan(quick),
+            Name::OneTx => one_tx_plan::plan(quick),
             Name::Opossum => opossum_plan::plan(quick),
+            Name::Projections => projections_plan::plan(quick),
             Name::SeriesEmbedded => series_plan::plan(quick),
             Name::SqlAnalytic => sql_analytic_plan::plan(quick),
             Name::SqlPoint => sql_point_plan::plan(quick),
@@ -147,6 +153,7 @@ impl Name {
             Name::SeriesEmbedded => Some(series_plan::MACHINE),
             Name::Kernel | Name::EventsEmbedded | Name::EventsWire => None,
             Name::Copy | Name::SqlAnalytic | Name::SqlPoint => None,
+            Name::OneTx | Name::Projections => None,
             Name::TpcbEmbedded | Name::Ycsb => None,
         }
     }

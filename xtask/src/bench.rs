@@ -7,11 +7,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::peers::{
-    DUCKDB, K6, POSTGRES, PROMETHEUS, Peer, ROCKSDB_LIBRARY, UMADB, VICTORIA_METRICS, execute,
+    DUCKDB, K6, MONGODB, POSTGRES, PROMETHEUS, Peer, ROCKSDB_LIBRARY, UMADB, VICTORIA_METRICS, execute,
 };
 use crate::runner::{ROOT, say, search_path, target};
 
-const NAMES: &str = "kernel, events-embedded, events-wire, bundoc, crablet, mytsdb, opossum, omendb, series-embedded, ycsb, tpcb-embedded, mongo-wire, sql-point, sql-analytic or copy";
+const NAMES: &str = "kernel, events-embedded, events-wire, bundoc, crablet, mytsdb, opossum, omendb, series-embedded, ycsb, tpcb-embedded, mongo-wire, sql-point, sql-analytic, copy, one-tx or projections";
 
 /// Parts of a benchmark that are built or installed before it runs.
 struct Parts {
@@ -29,7 +29,8 @@ const BOTH: &[&str] = &["-p", "ropewalk-bench", "-p", "ropewalk-cli"];
 
 const RIVALS: Peer = Peer::Built(&["-p", "ropewalk-rivals"]);
 const RIVALS_AND_ROCKSDB: Peer = Peer::Built(&["-p", "ropewalk-rivals", "--features", "rocksdb"]);
-const CRABLET: Peer = Peer::Built(&["-p", "ropewalk-crablet-sql"]);
+/// Thin servers over PostgreSQL.
+const SQL_SERVERS: Peer = Peer::Built(&["-p", "ropewalk-crablet-sql"]);
 
 #[rustfmt::skip]
 fn parts(name: &str) -> Parts {
@@ -40,7 +41,9 @@ fn parts(name: &str) -> Parts {
         // pgbench and psql also drive our server.
         "sql-point" | "copy" => Parts { packages: BOTH, tools: &[POSTGRES], peers: &[RIVALS] },
         "sql-analytic" => Parts { packages: HARNESS, tools: &[], peers: &[DUCKDB] },
-        "crablet" => Parts { packages: BOTH, tools: &[K6], peers: &[POSTGRES, CRABLET] },
+        "crablet" => Parts { packages: BOTH, tools: &[K6], peers: &[POSTGRES, SQL_SERVERS] },
+        "one-tx" => Parts { packages: BOTH, tools: &[], peers: &[POSTGRES, SQL_SERVERS, PROMETHEUS, MONGODB] },
+        "projections" => Parts { packages: HARNESS, tools: &[], peers: &[] },
         _ => Parts { packages: HARNESS, tools: &[], peers: &[ROCKSDB_LIBRARY, RIVALS_AND_ROCKSDB] },
     }
 }

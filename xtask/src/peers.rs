@@ -24,6 +24,8 @@ pub(crate) enum Peer {
     Wheel { name: &'static str, version: &'static str, program: &'static str },
     /// Programs compiled from a module of Go.
     Go(&'static GoModule),
+    /// A program that no package registry has: it is used if it is in the search path.
+    Absent { program: &'static str },
 }
 
 /// A module of Go, and the programs that are compiled from it.
@@ -43,6 +45,7 @@ pub(crate) struct GoModule {
 pub(crate) const UMADB: Peer = Peer::Wheel { name: "umadb", version: "0.7.8", program: "umadb" };
 pub(crate) const DUCKDB: Peer = Peer::Wheel { name: "duckdb", version: "1.5.6", program: "python" };
 
+pub(crate) const MONGODB: Peer = Peer::Absent { program: "mongod" };
 pub(crate) const POSTGRES: Peer = Peer::Debian("postgres");
 pub(crate) const ROCKSDB_LIBRARY: Peer = Peer::Debian("rocksdb");
 pub(crate) const VICTORIA_METRICS: Peer =
@@ -81,6 +84,14 @@ impl Peer {
             Self::Unpacked { package, file } => unpacked(package, file),
             Self::Wheel { name, version, program } => wheel(name, version, program),
             Self::Go(module) => module.build(),
+            Self::Absent { program } => {
+                if find(program).is_none() {
+                    println!(
+                        "--- {program} is not installed and is in no package registry: its column stays empty"
+                    );
+                }
+                Ok(())
+            }
         }
     }
 }

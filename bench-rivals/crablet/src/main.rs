@@ -11,8 +11,6 @@
 //! advisory locks, can only make it faster.
 #![allow(clippy::print_stdout, reason = "a program for the terminal")]
 
-mod pool;
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,16 +18,15 @@ use std::time::Instant;
 
 use anyhow::Result;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use clap::Parser;
+use ropewalk_crablet_sql::failed::Failed;
+use ropewalk_crablet_sql::pool::Pool;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-
-use pool::Pool;
 
 const CONNECTIONS: usize = 20;
 
@@ -103,21 +100,6 @@ struct Counted {
     number_of_matching_events: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_event_id: Option<String>,
-}
-
-/// An error becomes a 500 with the reason.
-struct Failed(anyhow::Error);
-
-impl<E: Into<anyhow::Error>> From<E> for Failed {
-    fn from(error: E) -> Self {
-        Self(error.into())
-    }
-}
-
-impl IntoResponse for Failed {
-    fn into_response(self) -> Response {
-        (StatusCode::INTERNAL_SERVER_ERROR, format!("{:#}", self.0)).into_response()
-    }
 }
 
 #[tokio::main]

@@ -10,26 +10,26 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
 /// All connections, opened at the start.
-pub(crate) struct Pool {
+pub struct Pool {
     free: Mutex<Vec<Connection>>,
     permits: Semaphore,
 }
 
 /// A pooled connection.
-pub(crate) struct Connection {
-    pub(crate) client: Client,
+pub struct Connection {
+    pub client: Client,
     statements: HashMap<String, Statement>,
 }
 
 /// A borrowed connection, returned to the pool on drop.
-pub(crate) struct Loan<'a> {
+pub struct Loan<'a> {
     pool: &'a Pool,
     connection: Option<Connection>,
     _permit: SemaphorePermit<'a>,
 }
 
 impl Pool {
-    pub(crate) async fn connect(socket: &Path, connections: usize) -> Result<Self> {
+    pub async fn connect(socket: &Path, connections: usize) -> Result<Self> {
         let mut free = Vec::with_capacity(connections);
         for _ in 0..connections {
             let mut config = Config::new();
@@ -42,7 +42,7 @@ impl Pool {
     }
 
     /// Waits for a free connection.
-    pub(crate) async fn get(&self) -> Result<Loan<'_>> {
+    pub async fn get(&self) -> Result<Loan<'_>> {
         let permit = self.permits.acquire().await?;
         let connection = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         Ok(Loan { pool: self, connection, _permit: permit })
@@ -51,7 +51,7 @@ impl Pool {
 
 impl Connection {
     /// Prepares a statement unless this connection has it already.
-    pub(crate) async fn statement(&mut self, text: &str) -> Result<Statement> {
+    pub async fn statement(&mut self, text: &str) -> Result<Statement> {
         if let Some(statement) = self.statements.get(text) {
             return Ok(statement.clone());
         }

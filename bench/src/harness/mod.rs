@@ -166,10 +166,14 @@ impl Harness {
             run::score(&mut figures);
         }
         let fdatasync_per_s = median(&mut probes);
-        report.rows.extend(step.rows.iter().map(|row| RowResult {
-            fdatasync_per_s: row.durability.and(fdatasync_per_s),
-            ..RowResult::new(row, &figures, answers_equal, machine)
-        }));
+        for row in &step.rows {
+            let result = RowResult {
+                fdatasync_per_s: row.durability.and(fdatasync_per_s),
+                ..RowResult::new(row, &figures, answers_equal, machine)
+            };
+            report.notes.extend(row.judge(result.ours));
+            report.rows.push(result);
+        }
         Ok(())
     }
 

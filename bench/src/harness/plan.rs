@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::harness::table::number;
 use crate::harness::worker::Task;
 
 /// Peers that are not databases: they show the machine's limits, and no ratio is computed for them.
@@ -58,6 +59,8 @@ pub struct Row {
     pub durability: Option<&'static str>,
     /// The figure in a predecessor's report, in the row's unit.
     pub report: Option<f64>,
+    /// The value to reach, in the row's unit: at least for rates, at most for times and sizes.
+    pub goal: Option<f64>,
 }
 
 impl Row {
@@ -77,6 +80,7 @@ impl Row {
             figure: figure.into(),
             durability: None,
             report: None,
+            goal: None,
         }
     }
 
@@ -90,6 +94,24 @@ impl Row {
     pub fn reported(mut self, value: f64) -> Self {
         self.report = Some(value);
         self
+    }
+
+    /// The same row with a value to reach.
+    pub fn with_goal(mut self, value: f64) -> Self {
+        self.goal = Some(value);
+        self
+    }
+
+    /// States the goal and whether `reached` meets it; `None` without a goal.
+    pub fn judge(&self, reached: Option<f64>) -> Option<String> {
+        let (goal, reached) = (self.goal?, reached?);
+        let (bound, is_met) = match self.better {
+            Better::Higher => ("at least", reached >= goal),
+            Better::Lower => ("at most", reached <= goal),
+        };
+        let [shown, goal] = [reached, goal].map(|value| number(Some(value)));
+        let verdict = if is_met { "met" } else { "missed" };
+        Some(format!("goal of {}: {bound} {goal} {}, {verdict} with {shown}", self.id, self.unit))
     }
 }
 
@@ -134,6 +156,18 @@ mod tests {
         assert_eq!(ids, ["tag/100", "tag/100@100K"]);
         plan.retain("nothing");
         assert!(plan.steps.is_empty());
+    }
+
+    #[test]
+    fn goal_is_a_floor_for_rates_and_a_ceiling_for_times() {
+        let row = |better| Row::new("id", "", "x", better, "");
+        let judged = |better, reached| row(better).with_goal(2.0).judge(Some(reached)).unwrap();
+        assert!(judged(Better::Higher, 2.5).contains("at least 2.00 x, met with 2.50"));
+        assert!(judged(Better::Higher, 1.5).contains("missed"));
+        assert!(judged(Better::Lower, 1.5).contains("at most 2.00 x, met with 1.50"));
+        assert!(judged(Better::Lower, 2.5).contains("missed"));
+        assert_eq!(row(Better::Lower).judge(Some(1.0)), None);
+        assert_eq!(row(Better::Lower).with_goal(1.0).judge(None), None);
     }
 
     #[test]

@@ -101,6 +101,16 @@ pub enum Group {
     CrabletConcurrencyBusy,
     /// Remote write of `--rows` series by `--threads` writers, `--lookups` requests each, and the report's queries.
     MytsdbHonest,
+    /// Transactions over four models, and over one model with the same bytes, by `--threads` threads.
+    OneTx,
+    /// The same over HTTP by `--threads` clients.
+    OneTxHttp,
+    /// Orders over HTTP by `--threads` clients, each until the read model has it.
+    Orders,
+    /// Catch-up and rebuild of a projection in Rust over `--rows` events, during commits.
+    ProjectionRust,
+    /// The same for a declared projection: the statement with the number `--batch`.
+    ProjectionSql,
 }
 
 impl Group {
@@ -110,7 +120,7 @@ impl Group {
         matches!(self, WireAppend | WireConditional | WireDecide | WireQueries | WireSubscribe | WireIdle)
             || self == Group::MytsdbHonest
             || self.is_of_k6()
-            || matches!(self, Group::Pgbench | Group::CopyWire)
+            || matches!(self, Group::Pgbench | Group::CopyWire | Group::OneTxHttp | Group::Orders)
     }
 
     /// True when `ropewalk-bench` measures the peers, too.

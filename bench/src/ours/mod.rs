@@ -5,6 +5,8 @@ mod bundoc;
 mod busy;
 mod events;
 mod omendb;
+mod one_tx;
+mod projections;
 mod rows;
 mod series;
 mod shared;
@@ -50,6 +52,9 @@ pub(crate) fn measure(task: &Task) -> Result<Outcome> {
         Group::SqlUpdate => ropewalk_bench::workloads::tpcb::accounts::update::<sql::Bank>(task),
         Group::CopyEmbedded => ropewalk_bench::workloads::sql::copying::run::<sql::Lines>(task),
         Group::Analytic => sql::analytic(task),
+        Group::OneTx => one_tx::run(task),
+        Group::ProjectionRust => projections::rust(task),
+        Group::ProjectionSql => projections::declared(task),
         group => bail!("{group:?} measures a server"),
     }
 }

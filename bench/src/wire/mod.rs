@@ -4,11 +4,13 @@
 //!                             ▲ gRPC: client (tokio, 2 workers) ─▶ figures, digests     `events-wire`
 //!                             ▲ HTTP: k6, our scripts           ─▶ figures              `crablet`
 //!                             ▲ HTTP: http, a thread for each client ─▶ figures, digests `mytsdb`
+//!                             ▲ HTTP: calls, a task for each client  ─▶ figures, digests `one-tx`
 //!                             ▲ PostgreSQL: pgbench             ─▶ figures, balances    `sql-point`, `copy`
 //!                                                                                   Python: DuckDB, SQLite  `sql-analytic`
 
 mod analytic;
 mod appends;
+mod calls;
 mod client;
 mod copies;
 mod crablet;
@@ -16,6 +18,9 @@ mod follow;
 mod http;
 mod mytsdb;
 mod mytsdb_answers;
+mod one_tx;
+mod order_peers;
+mod orders;
 mod pgbench;
 mod postgres;
 mod reads;
@@ -47,6 +52,7 @@ pub(crate) fn peers() -> Vec<&'static str> {
     if postgres::is_there() {
         peers.push(pgbench::POSTGRES);
     }
+    peers.extend(order_peers::installed());
     if analytic::python().is_ok() {
         peers.extend([analytic::DUCKDB, analytic::SQLITE]);
     }
@@ -60,6 +66,12 @@ pub(crate) fn measure(system: &str, task: &Task) -> Result<Outcome> {
     }
     if task.group == Group::MytsdbHonest {
         return mytsdb::run(system, task);
+    }
+    if task.group == Group::OneTxHttp {
+        return one_tx::run(system, task);
+    }
+    if task.group == Group::Orders {
+        return orders::run(system, task);
     }
     if task.group == Group::Pgbench {
         return pgbench::run(system, task);

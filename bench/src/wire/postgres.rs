@@ -75,6 +75,11 @@ impl Cluster {
         wait(&mut cluster.process, dir, || ready(&cluster.socket, port).then_some(()))?;
         Ok(cluster)
     }
+
+    /// Directory of its socket.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
 }
 
 impl Crablet {

@@ -14,13 +14,15 @@ use std::thread::{JoinHandle, Thread};
 
 use parking_lot::Mutex;
 use ropewalk::projections::{ProjectionError, ProjectionOptions, Projections, RebuildMode, Rebuilt};
-use ropewalk::{Database, Durability, Error, Isolation};
+use ropewalk::{Database, Durability, Error, EventStore, Isolation, Position};
 use ropewalk_sql::{ParkedEvent, SqlError, StoredProjection, stored_projections};
 
 use crate::declared::Declared;
 
 /// Pause after an error that is not about an event.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Pause after a commit while there are no projections, so that not every commit wakes the thread.
+const IDLE_PAUSE: Duration = Duration::from_millis(20);
 /// Most attempts of a transaction that conflicts with other commits.
 const ATTEMPTS: usize = 1_000;
 
@@ -77,6 +79,9 @@ struct Active {
     stored: StoredProjection,
     declared: Arc<Declared>,
     projections: Projections,
+    events: EventStore,
+    /// The last event when all were applied: until there is another one, there is nothing to do.
+    applied_to: Option<Position>,
     rebuild: Option<JoinHandle<Result<Option<Rebuilt>, Error>>>,
     /// A rebuild may be interrupted.
     may_resume: bool,
@@ -174,7 +179,13 @@ impl Runner {
                     std::thread::park_timeout(RETRY_PAUSE);
                     Ok(())
                 }
-                Ok(false) => self.db.wait_beyond(seen, &wake.is_woken).map_err(SqlError::from),
+                Ok(false) => {
+                    let waited = self.db.wait_beyond(seen, &wake.is_woken);
+                    if self.active.is_empty() && waited.is_ok() {
+                        std::thread::park_timeout(IDLE_PAUSE);
+                    }
+                    waited.map_err(SqlError::from)
+                }
                 Err(error) => Err(error),
             };
             if let Err(error) = done {
@@ -204,9 +215,12 @@ impl Runner {
                     active.may_retry = true;
                 }
             }
-            if !active.has_failed {
+            if !active.has_failed && active.has_new_events() {
                 match active.projections.apply_batch(&active.stored.name) {
-                    Ok(progress) => is_busy |= !progress.is_at_head,
+                    Ok(progress) => {
+                        is_busy |= !progress.is_at_head;
+                        active.applied_to = progress.is_at_head.then_some(progress.checkpoint);
+                    }
                     Err(error) => active.failed(&self.db, &self.options, &error),
                 }
             }
@@ -251,6 +265,7 @@ impl Runner {
                     projections
                 }
             };
+            let events = self.db.events(&stored.store)?;
             let declared = Arc::new(Declared::new(self.db.clone(), &stored)?);
             projections.register(&stored.name, declared.clone())?;
             let name = stored.name.clone();
@@ -258,6 +273,8 @@ impl Runner {
                 stored,
                 declared,
                 projections,
+                events,
+                applied_to: None,
                 rebuild: None,
                 may_resume: true,
                 has_failed: false,
@@ -291,6 +308,15 @@ impl Active {
         self.projections.unregister(&self.stored.name);
     }
 
+    /// False if the last event was applied: commits of other models wake the runner, too.
+    fn has_new_events(&self) -> bool {
+        match self.events.head() {
+            Ok(Some(head)) => self.applied_to != Some(head),
+            // The batch reports the error.
+            Ok(None) | Err(_) => true,
+        }
+    }
+
     /// True while it waits after an error.
     fn rests(&mut self, db: &Database) -> bool {
         let rests = self.rests_until > db.engine().env().clock.monotonic_nanos();
@@ -306,6 +332,7 @@ impl Active {
     }
 
     fn failed(&mut self, db: &Database, options: &RunnerOptions, error: &Error) {
+        self.applied_to = None;
         match error {
             Error::Projection(ProjectionError::Failed { .. }) => {
                 self.has_failed = true;

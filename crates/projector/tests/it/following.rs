@@ -48,6 +48,36 @@ fn events_are_applied_in_batches_then_live() {
 }
 
 #[test]
+fn events_between_commits_of_other_models_are_applied() {
+    let mut shop = Shop::counting();
+    shop.run("CREATE TABLE other (k int PRIMARY KEY)");
+    let running = Runner::new(shop.db.clone(), RunnerOptions::default()).start().unwrap();
+    for round in 1..=5 {
+        shop.append(&[placed("a")]).unwrap();
+        shop.run(&format!("INSERT INTO other VALUES ({round})"));
+        let count = round.to_string();
+        eventually(&mut shop, "SELECT n FROM counts", &[&count]);
+        shop.run(&format!("INSERT INTO other VALUES (-{round})"));
+    }
+    running.stop();
+}
+
+#[test]
+fn projection_without_others_starts_soon_after_its_declaration() {
+    let mut shop = Shop::counting();
+    shop.run("DROP PROJECTION counting");
+    let running = Runner::new(shop.db.clone(), RunnerOptions::default()).start().unwrap();
+    for _ in 0..100 {
+        shop.append(&[placed("a")]).unwrap();
+    }
+    shop.run(crate::COUNTING);
+    eventually(&mut shop, "SELECT n FROM counts", &["100"]);
+    let begin = Instant::now();
+    running.stop();
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn statements_read_all_columns_of_an_event() {
     let mut shop = Shop::counting();
     shop.run("DROP PROJECTION counting");

@@ -1,11 +1,10 @@
 //! Declared projections: exactly once across crashes, rebuilds, failures, changes of their declaration.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::print_stdout)] // helpers outside of test functions
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod changes;
 mod crashes;
 mod failures;
 mod following;
-mod speed;
 
 use ropewalk::engine::{Background, Env};
 use ropewalk::{Database, Error, Event, Options};

@@ -16,6 +16,7 @@ pub(crate) mod cursor;
 pub(crate) mod event_statement;
 pub(crate) mod explain;
 pub(crate) mod notify;
+pub(crate) mod parsed;
 pub(crate) mod prepared;
 pub(crate) mod projections;
 pub(crate) mod rights;
@@ -221,8 +222,9 @@ impl Session {
     /// # Errors
     /// As [`Session::prepare`].
     pub fn prepare_typed(&mut self, sql: &str, types: &[Option<Type>]) -> Result<Prepared> {
-        let statement = self.failing(parse::one(sql))?;
-        self.prepare_statement(Arc::new(statement), types)
+        let statement = parsed::parsed(&self.db, sql);
+        let statement = self.failing(statement)?;
+        self.prepare_statement(statement, types)
     }
 
     pub(crate) fn prepare_statement(

@@ -31,7 +31,9 @@ pub struct TablesState {
     /// Tables whose definitions are guarded.
     guarded: BTreeSet<u32>,
     pub(super) schemas: BTreeMap<u32, Arc<Schema>>,
-    /// The commit at which they were read.
+    /// Numbers of tables by name, as committed; their reads are recorded.
+    names: BTreeMap<String, Option<u32>>,
+    /// The commit at which schemas and names were read.
     schemas_at: Seq,
     /// Objects that it loaded, bypassing the log.
     pub(crate) loaded: Vec<Loaded>,
@@ -85,12 +87,29 @@ impl<'a> TablesTx<'a> {
     /// The number of the table `name`.
     pub(crate) fn find(&mut self, name: &str) -> Result<Option<u32>, TablesError> {
         let catalog = self.spaces().catalog;
+        self.forget_older();
         if !self.kv.wrote(catalog, &name_key(name)) {
+            // A projection asks for its table at each event: one recorded read is enough.
+            if let Some(found) = self.state.names.get(name) {
+                return Ok(*found);
+            }
             let found = find(&self.tables.model, self.kv.snapshot().reading().view(), name)?;
             self.kv.note_read(catalog, &name_key(name));
+            self.state.names.insert(name.to_owned(), found);
             return Ok(found);
         }
         Ok(self.kv.get(catalog, &name_key(name))?.as_deref().and_then(number))
+    }
+
+    /// Forgets definitions that were read at an earlier snapshot.
+    fn forget_older(&mut self) {
+        let at = self.kv.snapshot().seq();
+        if self.state.schemas_at != at {
+            // Another transaction's change may be visible by now; own ones are found in the own writes.
+            self.state.schemas.clear();
+            self.state.names.clear();
+            self.state.schemas_at = at;
+        }
     }
 
     pub(crate) fn schema_by_id(&mut self, id: u32) -> Result<Arc<Schema>, TablesError> {
@@ -175,12 +194,7 @@ impl Sealed for TablesTx<'_> {}
 impl TablesRead for TablesTx<'_> {
     fn begin(&mut self) {
         self.kv.begin_statement();
-        let at = self.kv.snapshot().seq();
-        if self.state.schemas_at != at {
-            // Another transaction's change may be visible by now; own ones are found in the own writes.
-            self.state.schemas.clear();
-            self.state.schemas_at = at;
-        }
+        self.forget_older();
     }
 
     #[allow(private_interfaces)] // the trait is sealed

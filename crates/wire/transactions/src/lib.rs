@@ -6,10 +6,10 @@
 //!                 └─ token of an open transaction: several requests, one commit, no second attempt
 //! ```
 //! `operation` has the operations and results, `running` the transaction in which they run, `request` a
-//! transaction in one request, `idempotency` the stored result of a key, `open` transactions over several
-//! requests, `failure` errors, `report` errors as clients see them, `memory` the memory of results. `sql`,
-//! `sql_json` and `sql_error` have parameters, results and errors of SQL statements, which `ropewalk-postgres`
-//! and `ropewalk-mongo` also use.
+//! transaction in one request, `brief` decides whether it may run on the thread that received it,
+//! `idempotency` the stored result of a key, `open` transactions over several requests, `failure` errors,
+//! `report` errors as clients see them, `memory` the memory of results. `sql`, `sql_json` and `sql_error` have
+//! parameters, results and errors of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
 //!
 //! Not here: requests and encoding of results (`ropewalk-http`, `ropewalk-grpc`), and the transactions of
 //! MongoDB's sessions (`ropewalk-mongo`).
@@ -20,6 +20,7 @@
 //! 3. The result of an idempotency key is part of the commit that it describes.
 #![deny(missing_docs)]
 
+mod brief;
 mod failure;
 mod idempotency;
 mod memory;

@@ -8,6 +8,7 @@ use ropewalk_auth::Caller;
 use ropewalk_sql::Canceller;
 use ropewalk_wire::{Bounds, Code, Service, WireError, committed};
 
+use crate::brief;
 use crate::failure::{Cause, Failure};
 use crate::idempotency::{IdempotencyKey, Records, Stored};
 use crate::operation::{Appended, Done, Operation};
@@ -99,13 +100,23 @@ pub async fn transact(
         None => None,
     };
     let has_sql = request.operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
+    let mut is_brief = brief::are_brief(service, &request.operations);
     let mut attempt = 1;
     let mut may_be_repetition = request.key.is_some();
     loop {
-        let work = || bounds.run(|| run(service, caller, request, bounds, records.as_ref(), encode));
-        let ran = if has_sql { service.in_statement(work).await } else { service.in_turn(work).await };
+        let work =
+            || bounds.run(|| run(service, caller, request, bounds, (records.as_ref(), is_brief), encode));
+        let ran = match (is_brief, has_sql) {
+            (true, _) => work(),
+            (false, true) => service.in_statement(work).await,
+            (false, false) => service.in_turn(work).await,
+        };
         let (failure, at_commit) = match ran? {
             Ran::Repeated(answer) => return Ok(answer),
+            Ran::Long => {
+                is_brief = false;
+                continue;
+            }
             Ran::Failed { failure, at_commit } => (failure, at_commit),
             Ran::Submitted { snapshot, commit: None, results } => {
                 return Ok(answer(snapshot, results, None));
@@ -164,6 +175,8 @@ pub(crate) fn events_of(results: &[Stored]) -> u64 {
 
 enum Ran {
     Repeated(Answer),
+    /// A statement may take long: nothing was written, and the transaction has to run as blocking work.
+    Long,
     /// It may run again after a conflict, or, with a key, after a failed commit.
     Failed {
         failure: Failure,
@@ -176,13 +189,13 @@ enum Ran {
     },
 }
 
-/// Runs all operations once, and submits the commit.
+/// Runs all operations once, and submits the commit. `is_brief`: on a thread that must not block.
 fn run(
     service: &Service,
     caller: &Caller,
     request: &Request,
     bounds: &Bounds,
-    records: Option<&Records>,
+    (records, is_brief): (Option<&Records>, bool),
     encode: &dyn Encode,
 ) -> Result<Ran, Failure> {
     encode.restart();
@@ -201,9 +214,16 @@ fn run(
         return Ok(Ran::Repeated(answer));
     }
     let has_sql = request.operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
-    let _deadline = has_sql.then(|| Deadline::new(service, running.canceller(), bounds));
+    let _deadline = (has_sql && !is_brief).then(|| Deadline::new(service, running.canceller(), bounds));
     let mut results = Vec::with_capacity(request.operations.len());
     for (place, operation) in request.operations.iter().enumerate() {
+        if let (Operation::Sql(statement), true) = (operation, is_brief) {
+            match running.prepare(statement).map_err(Failure::at(place)) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Ran::Long),
+                Err(failure) => return Ok(Ran::Failed { failure, at_commit: false }),
+            }
+        }
         let result = running.apply(caller, operation, bounds).and_then(|done| encoded(place, done, encode));
         match result.map_err(Failure::at(place)) {
             Ok(result) => results.push(result),

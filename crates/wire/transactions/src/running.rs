@@ -5,7 +5,7 @@ use ropewalk::documents::{Caller as RulesCaller, DocumentsError, DocumentsTx};
 use ropewalk::transaction::PendingCommit;
 use ropewalk::{Durability, Error, Isolation, Position, Seq, Transaction};
 use ropewalk_auth::{Caller, Right};
-use ropewalk_sql::{Canceller, Rights, Session, Settings};
+use ropewalk_sql::{Canceller, Prepared, Rights, Session, Settings};
 use ropewalk_wire::{Bounds, Service, WireError};
 
 use crate::failure::Cause;
@@ -52,6 +52,8 @@ pub(crate) struct Running {
     snapshot: Seq,
     /// Rights that its SQL statements needed.
     sql_rights: Rights,
+    /// The plan of the next operation.
+    prepared: Option<Prepared>,
 }
 
 impl Running {
@@ -67,8 +69,8 @@ impl Running {
         let mut session = Session::with_settings(service.database().clone(), settings);
         act_for(&mut session, caller);
         session.begin_implicit();
-        let mut running =
-            Self { service: service.clone(), session, snapshot: Seq::ZERO, sql_rights: Rights::NONE };
+        let (service, snapshot) = (service.clone(), Seq::ZERO);
+        let mut running = Self { service, session, snapshot, sql_rights: Rights::NONE, prepared: None };
         let snapshot = running.within(|tx| Ok(tx.snapshot().seq()));
         running.snapshot = snapshot.expect("a transaction that has just begun accepts work");
         running
@@ -129,7 +131,11 @@ impl Running {
             Operation::EventsUnchanged(unchanged) => self.check_events(unchanged),
             Operation::Documents(documents) => self.documents(caller, documents, bounds),
             Operation::Sql(statement) => {
-                let (outcome, needed) = sql::run(&mut self.session, statement)?;
+                let prepared = match self.prepared.take() {
+                    Some(prepared) => prepared,
+                    None => sql::prepare(&mut self.session, statement)?,
+                };
+                let (outcome, needed) = sql::run(&mut self.session, prepared, statement)?;
                 let held = self.sql_rights;
                 self.sql_rights = Rights {
                     read: held.read || needed.read,
@@ -158,6 +164,17 @@ impl Running {
                 })
             }
         }
+    }
+
+    /// Plans the statement that [`Running::apply`] runs next; false if it may take long.
+    ///
+    /// # Errors
+    /// As [`Running::apply`].
+    pub(crate) fn prepare(&mut self, statement: &Statement) -> Result<bool, Cause> {
+        let prepared = sql::prepare(&mut self.session, statement)?;
+        let is_brief = prepared.is_brief();
+        self.prepared = Some(prepared);
+        Ok(is_brief)
     }
 
     fn check_events(&mut self, unchanged: &EventsUnchanged) -> Result<Done, Cause> {

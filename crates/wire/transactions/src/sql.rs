@@ -7,17 +7,16 @@ use ropewalk_sql::{
     Outcome, Prepared, Rights, Session, SqlError, StatementKind, from_text, state, to_text, type_name,
 };
 
+use crate::brief;
 use crate::operation::{Parameter, Statement};
 
-/// Runs a statement in the session's open transaction.
+/// Plans a statement in the session's open transaction.
 ///
 /// # Errors
 /// Those of the statement; a statement that begins or ends transactions, or needs a connection.
-///
-/// Returns the result, and the rights that the statement needs.
-pub(crate) fn run(session: &mut Session, statement: &Statement) -> Result<(Outcome, Rights), SqlError> {
+pub(crate) fn prepare(session: &mut Session, statement: &Statement) -> Result<Prepared, SqlError> {
     let located = |error: SqlError| error.located_in(&statement.text);
-    let mut prepared = session.prepare(&statement.text).map_err(located)?;
+    let prepared = session.prepare(&statement.text).map_err(located)?;
     if let Some(kind) = prepared.kind()
         && !(may_be_part(kind) && (kind == StatementKind::Query || !statement.is_check))
     {
@@ -25,8 +24,24 @@ pub(crate) fn run(session: &mut Session, statement: &Statement) -> Result<(Outco
         let hint = "the request begins and ends the transaction";
         return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(hint));
     }
+    brief::note(session.database(), &statement.text, prepared.is_brief());
+    Ok(prepared)
+}
+
+/// Runs a planned statement in the session's open transaction.
+///
+/// # Errors
+/// Those of the statement.
+///
+/// Returns the result, and the rights that the statement needs.
+pub(crate) fn run(
+    session: &mut Session,
+    mut prepared: Prepared,
+    statement: &Statement,
+) -> Result<(Outcome, Rights), SqlError> {
     let values = parameters(&prepared, &statement.parameters)?;
-    let outcome = session.run(&mut prepared, &values).map_err(located)?;
+    let outcome = session.run(&mut prepared, &values);
+    let outcome = outcome.map_err(|error| error.located_in(&statement.text))?;
     if !session.is_implicit() {
         return Err(SqlError::new(state::INTERNAL_ERROR, "a statement ended the transaction of the request"));
     }

@@ -172,6 +172,12 @@ impl Update {
         matches!(self.kind, Kind::Replacement(_))
     }
 
+    /// True when the update is an array of stages.
+    #[must_use]
+    pub fn is_pipeline(&self) -> bool {
+        matches!(self.kind, Kind::Pipeline(_))
+    }
+
     /// Applies the update.
     ///
     /// # Errors

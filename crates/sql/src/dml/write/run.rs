@@ -212,7 +212,19 @@ impl Insert {
         })
     }
 
+    /// The values of a row that has one for each column, in order; `None` for another row.
+    fn complete<'r>(&self, record: &'r Proposed) -> Option<Vec<Value<'r>>> {
+        let in_order = self.places.iter().copied().eq(0..self.schema.columns().len());
+        let values = || -> Option<Vec<Value<'r>>> {
+            record.iter().map(|value| value.as_ref().map(Value::borrowed)).collect()
+        };
+        (in_order && self.places.len() == record.len() && self.overriding.is_none()).then(values).flatten()
+    }
+
     fn insert_row(&self, access: &mut Access<'_>, record: &Proposed) -> Result<OwnedRow> {
+        if let Some(values) = self.complete(record) {
+            return Ok(access.transaction()?.tables().insert_row(&self.table, &values)?);
+        }
         let row = self.insert_rows(access, &[&self.named(record)?])?;
         row.ok_or_else(|| bug("a row that was inserted"))
     }

@@ -16,7 +16,7 @@ use ropewalk::documents::lang::SharedMemory;
 use ropewalk::engine::EngineStats;
 use ropewalk::events::{Appended, EventsError, QueryItem, ReadOptions, SequencedEvent};
 use ropewalk::hooks::Room;
-use ropewalk::{AppendOptions, Database, Event, EventStore, Position, Query};
+use ropewalk::{AppendCondition, AppendOptions, Database, Event, EventStore, Position, Query};
 use ropewalk_auth::{Access, Caller, Needs, Right};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -270,11 +270,7 @@ impl Service {
         let _in_flight = self.enter_append(bytes)?;
         self.room().await?;
         let store = self.0.db.events(store)?;
-        let mut long = false;
-        for condition in &options.conditions {
-            long |= may_be_long(&store, &condition.fail_if_events_match, condition.after)?;
-        }
-        let pending = if long {
+        let pending = if self.may_be_long(&store, &options.conditions)? {
             off_thread(&self.0.long_reads, || store.try_submit(events, options)).await?
         } else {
             store.try_submit(events, options)?
@@ -282,6 +278,18 @@ impl Service {
         let appended = committed(pending).await?;
         self.0.metrics.events_appended.fetch_add(events.len() as u64, Relaxed);
         Ok(appended)
+    }
+
+    /// True if a check of the conditions may take long: then the append is blocking work.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn may_be_long(&self, store: &EventStore, conditions: &[AppendCondition]) -> Result<bool, WireError> {
+        let mut long = false;
+        for condition in conditions {
+            long |= may_be_long(store, &condition.fail_if_events_match, condition.after)?;
+        }
+        Ok(long)
     }
 
     /// Admits a write of about `bytes` to `store`: checks the caller's right, the limit of unfinished writes,

@@ -236,6 +236,34 @@ async fn concurrent_transactions_are_serializable_and_retried() {
 }
 
 #[tokio::test]
+async fn statement_that_is_no_longer_brief_has_the_same_result() {
+    let server = shop().await;
+    let change = json!({ "operations": [
+        { "append": { "store": "shop", "events": [{ "type": "Bought" }] } },
+        { "sql": { "sql": "UPDATE stock SET n = n + $1 WHERE sku = $2", "params": [1, "rope"], "expect": 1 } },
+    ]});
+    for _ in 0..3 {
+        run(&server, change.clone()).await.ok();
+    }
+    // The same text then reads all rows.
+    for statement in [
+        "DROP TABLE stock",
+        "CREATE TABLE stock (id int PRIMARY KEY, sku text, n int)",
+        "INSERT INTO stock VALUES (1, 'rope', 3), (2, 'tar', 5)",
+    ] {
+        run(&server, json!({ "operations": [{ "sql": { "sql": statement } }] })).await.ok();
+    }
+    for _ in 0..2 {
+        run(&server, change.clone()).await.ok();
+    }
+    let read = json!({ "operations": [{ "sql": { "sql": "SELECT n, (SELECT count(*) FROM events.shop) FROM stock ORDER BY id" } }] });
+    assert_eq!(run(&server, read).await.ok()["results"][0]["rows"], json!([[5, 5], [5, 5]]));
+    run(&server, json!({ "operations": [{ "sql": { "sql": "DROP TABLE stock" } }] })).await.ok();
+    let refused = run(&server, change).await;
+    assert_eq!(refused.json()["operation"], 1, "{}", refused.text());
+}
+
+#[tokio::test]
 async fn checkpoint_fences_a_second_worker() {
     let server = shop().await;
     server.append("shop", json!([{ "type": "A" }, { "type": "B" }])).await;

@@ -1,0 +1,3 @@
+//! Catch-up and rebuild of projections.
+
+pub mod plan;
