@@ -105,7 +105,7 @@ impl Clients {
             true => (
                 "UmaDB's client",
                 format!(
-                    "{python} -c \"import umadb; print(sum(1 for event in umadb.Client('http://{}').read()))\"",
+                    "{python} -c \"import umadb; client = umadb.Client('http://{}'); print(sum(1 for event in client.read()))\"",
                     at.shop
                 ),
             ),

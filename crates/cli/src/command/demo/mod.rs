@@ -288,8 +288,7 @@ impl Stage {
 
     /// Waits until the declared projections have applied every event.
     fn settle(&self) -> Result {
-        let late =
-            "SELECT name, state, lag, error FROM ropewalk_projections WHERE lag > 0 OR lag IS NULL";
+        let late = "SELECT name, state, lag, error FROM ropewalk_projections WHERE lag > 0 OR lag IS NULL";
         self.wait_for(late, |rows| rows == 0)
     }
 
