@@ -336,6 +336,21 @@ def python_client(python, binary):
     return suite("order service in Python", python, ["test_orders"], example, env) and good
 
 
+def demo(python, binary):
+    """The demo with the Python clients, without which the step "demo" of `./run test` runs."""
+    name = "demo with pymongo and umadb"
+    print(f"\n==> {name}", flush=True)
+    command = [binary, "demo", "--once", "--python", python]
+    run = subprocess.run(
+        command, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE
+    )
+    bad = int(run.returncode != 0 or not all(f"import {client}" in run.stdout for client in ("pymongo", "umadb")))
+    if bad:
+        print(run.stdout, flush=True)
+    print(f"test result: {'FAILED' if bad else 'ok'}. {1 - bad} passed; {bad} failed; 0 ignored; {name}", flush=True)
+    return not bad
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", type=Path, default=TARGET / "debug" / "ropewalk")
@@ -394,6 +409,7 @@ def main():
     results.append(python_client(python, binary))
     results.append(suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own))
     results.append(openapi(python, binary))
+    results.append(demo(python, binary))
     sys.exit(0 if all(results) else 1)
 
 

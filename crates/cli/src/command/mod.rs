@@ -119,9 +119,6 @@ enum Command {
     Man(Man),
     /// Print the completions for a shell
     Completions(Completions),
-    /// Load for the demo, which kills it: appends and prints each acknowledged position
-    #[command(hide = true)]
-    DemoWriter(demo::Writer),
 }
 
 /// Runs the parsed command.
@@ -156,7 +153,6 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         Command::Demo(demo) => demo::demo(global.at, &demo),
         Command::Man(man) => manual::man(&man, Arguments::command()),
         Command::Completions(completions) => manual::completions(&completions, Arguments::command()),
-        Command::DemoWriter(writer) => demo::writer(&context, &writer),
     }
 }
 

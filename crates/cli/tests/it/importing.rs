@@ -28,7 +28,7 @@ fn commit(dir: &Path, message: &str) {
 const ODD_NAME: &str = "we\tird\n\"name\" ü";
 
 /// Six commits: files added, an empty commit, a rename, a change on a branch, a removal, a merge.
-fn repository(place: &Place) -> PathBuf {
+pub(crate) fn repository(place: &Place) -> PathBuf {
     let dir = place.path().join("repo");
     std::fs::create_dir(&dir).unwrap();
     git(&dir, &["init", "-q", "-b", "trunk"]);

@@ -1,27 +1,24 @@
-//! Output of the demo: chapters, checks, results.
+//! Output of the demo: chapters, commands, checks.
 
 use std::io::{self, IsTerminal, Write};
 
 use crate::output::cell::printable;
-use crate::output::failure::Result;
+use crate::output::failure::{Exit, Failure, Result};
 use crate::output::report;
 
 /// Line width if there is no terminal.
 const WIDTH: usize = 105;
 
-/// Prints the demo to standard output, and collects its results and failed checks.
+/// Prints the demo to standard output.
 pub(super) struct Story {
     colour: bool,
     chapter: u32,
-    figures: Vec<(String, String)>,
-    failed: Vec<String>,
 }
 
 impl Story {
     pub(super) fn new() -> Self {
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let colour = io::stdout().is_terminal() && !plain;
-        Self { colour, chapter: 0, figures: Vec::new(), failed: Vec::new() }
+        Self { colour: io::stdout().is_terminal() && !plain, chapter: 0 }
     }
 
     fn styled(&self, code: &str, text: &str) -> String {
@@ -46,49 +43,41 @@ impl Story {
 
     /// Prints wrapped text.
     pub(super) fn say(&mut self, text: &str) -> Result {
-        for line in wrapped(&printable(text), WIDTH) {
-            self.line(&line)?;
-        }
-        Ok(())
+        wrapped(text, WIDTH).iter().try_for_each(|line| self.line(line))
     }
 
-    /// Prints the result of a check.
+    /// Prints a command. Its further lines are not indented, so that they can be copied.
+    pub(super) fn command(&mut self, command: &str) -> Result {
+        let lines: Vec<_> = command.lines().map(|line| self.styled("36", &printable(line))).collect();
+        Ok(writeln!(io::stdout(), "$ {}", lines.join("\n"))?)
+    }
+
+    /// Prints the output of a command.
+    pub(super) fn output(&mut self, text: &str) -> Result {
+        text.lines().try_for_each(|line| self.line(line))
+    }
+
+    /// Prints the result of a check, and ends the demo if it failed.
     pub(super) fn check(&mut self, holds: bool, what: &str) -> Result {
         let mark = if holds { self.styled("32", "ok") } else { self.styled("1;31", "FAILED") };
-        if !holds {
-            self.failed.push(what.to_owned());
+        writeln!(io::stdout(), "   [{mark}] {}", printable(what))?;
+        match holds {
+            true => Ok(()),
+            false => Err(Failure::new(
+                Exit::Internal,
+                format!("a check of the demo failed: {what}"),
+                "Please report this",
+            )),
         }
-        Ok(writeln!(io::stdout(), "   [{mark}] {}", printable(what))?)
     }
 
-    /// Records a result for the summary.
-    pub(super) fn figure(&mut self, name: &str, value: impl Into<String>) {
-        self.figures.push((name.to_owned(), value.into()));
-    }
-
-    pub(super) fn table(&mut self, header: &[&str], rows: &[Vec<String>]) -> Result {
+    pub(super) fn table<const N: usize>(&mut self, header: &[&str; N], rows: &[[String; N]]) -> Result {
         let mut table = report::table(Some(WIDTH as u16));
         table.set_header(header.iter().copied());
         for row in rows {
             table.add_row(row.iter().map(|cell| printable(cell)));
         }
-        for line in table.to_string().lines() {
-            writeln!(io::stdout(), "   {line}")?;
-        }
-        Ok(())
-    }
-
-    /// Prints the results and returns the failed checks.
-    pub(super) fn end(&mut self) -> Result<Vec<String>> {
-        self.chapter("Results")?;
-        let rows: Vec<_> = self.figures.drain(..).map(|(name, value)| vec![name, value]).collect();
-        self.table(&["what", "measured"], &rows)?;
-        let end = match self.failed.len() {
-            0 => self.styled("32", "Every check held."),
-            n => self.styled("1;31", &format!("{n} checks FAILED.")),
-        };
-        writeln!(io::stdout(), "   {end}")?;
-        Ok(std::mem::take(&mut self.failed))
+        self.output(&table.to_string())
     }
 }
 

@@ -41,10 +41,8 @@ pub(crate) struct Repository {
     git_dir: String,
     /// The commit of the reference at the start.
     tip: String,
-    /// Name of the repository directory.
-    pub(crate) name: String,
     /// Tracking source in the store.
-    pub(crate) source: String,
+    pub(super) source: String,
 }
 
 impl Repository {
@@ -57,12 +55,6 @@ impl Repository {
         command.arg("-C").arg(path).args(["rev-parse", "--absolute-git-dir"]);
         let git_dir = line(command)?;
         let mut command = Command::new("git");
-        command.arg("-C").arg(path).args(["rev-parse", "--show-toplevel"]);
-        // A bare repository has no work tree and is named after itself.
-        let top = line(command).unwrap_or_else(|_| git_dir.clone());
-        let name =
-            Path::new(&top).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let mut command = Command::new("git");
         let commit = format!("{reference}^{{commit}}");
         command.arg("--git-dir").arg(&git_dir).args(["rev-parse", "--verify", "--end-of-options", &commit]);
         let tip = line(command)?;
@@ -73,7 +65,7 @@ impl Repository {
             .find(|at| *at >= tail_at)
             .and_then(|at| git_dir.get(at..));
         let source = format!("git:{}", tail.unwrap_or_default()).replace(char::is_control, "?");
-        Ok(Self { git_dir, tip, name, source })
+        Ok(Self { git_dir, tip, source })
     }
 
     fn git(&self, arguments: &[&str]) -> Command {
@@ -187,7 +179,7 @@ fn lossy(bytes: &[u8]) -> String {
 }
 
 /// Imports the commits that the store does not have yet.
-pub(crate) fn import(store: &Store, repository: &Repository, progress: &Progress) -> Result<Imported> {
+pub(super) fn import(store: &Store, repository: &Repository, progress: &Progress) -> Result<Imported> {
     let mut imported = Imported::default();
     let mut missing = repository.commits()?;
     let all = missing.len() as u64;

@@ -14,8 +14,8 @@ use crate::database::context::Context;
 use crate::output::cell::Cell;
 use crate::output::failure::Result;
 
-pub(crate) use git::{Repository, import as import_repository};
-pub(crate) use progress::Progress;
+pub(crate) use git::Repository;
+use progress::Progress;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Import {

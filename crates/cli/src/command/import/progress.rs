@@ -18,16 +18,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn stderr() -> Self {
-        Self::new(io::stderr().is_terminal())
-    }
-
-    /// Displays nothing, but measures the time.
-    pub(crate) fn hidden() -> Self {
-        Self::new(false)
-    }
-
-    fn new(visible: bool) -> Self {
-        Self { started: Instant::now(), visible, bar: OnceLock::new() }
+        Self { started: Instant::now(), visible: io::stderr().is_terminal(), bar: OnceLock::new() }
     }
 
     /// Reports that `done` of `total` are done; `unit` is one word.

@@ -21,6 +21,7 @@ use crate::output::failure::{Exit, Failure, Result};
 /// Most time to open a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 const JSON: &str = "application/json";
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// NDJSON with all payloads in base64, which preserves every byte.
 const NDJSON: &str = "application/x-ndjson; payload=base64";
 
@@ -74,7 +75,18 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<A> {
-        let answer = self.send(method, path, body, JSON)?;
+        self.ask_once(method, path, body, None)
+    }
+
+    /// Sends a request that the server runs once for each key, and decodes its JSON response.
+    pub(crate) fn ask_once<A: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+        key: Option<&str>,
+    ) -> Result<A> {
+        let answer = self.send(method, path, body, JSON, key)?;
         let mut bytes = Vec::new();
         Body::new(self, answer).read_to_end(&mut bytes).map_err(|error| self.endpoint.unreachable(&error))?;
         serde_json::from_slice(&bytes).map_err(|error| self.strange(&error))
@@ -82,7 +94,7 @@ impl Client {
 
     /// Sends a request whose response has no content.
     pub(crate) fn act(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result {
-        let answer = self.send(method, path, body, JSON)?;
+        let answer = self.send(method, path, body, JSON, None)?;
         let drained = io::copy(&mut Body::new(self, answer), &mut io::sink());
         drained.map(drop).map_err(|error| self.endpoint.unreachable(&error))
     }
@@ -95,7 +107,7 @@ impl Client {
         body: Option<&impl Serialize>,
         mut visit: impl FnMut(T) -> Result,
     ) -> Result {
-        let answer = self.send(method, path, body, NDJSON)?;
+        let answer = self.send(method, path, body, NDJSON, None)?;
         let mut body = Body::new(self, answer);
         let mut line = Vec::new();
         loop {
@@ -125,6 +137,7 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
         accept: &str,
+        key: Option<&str>,
     ) -> Result<Response<Incoming>> {
         let json = body.map(serde_json::to_vec).transpose();
         let json = json.map_err(|error| Failure::invalid(error.to_string()))?;
@@ -132,6 +145,9 @@ impl Client {
         request = request.header(ACCEPT, accept);
         if json.is_some() {
             request = request.header(CONTENT_TYPE, JSON);
+        }
+        if let Some(key) = key {
+            request = request.header(IDEMPOTENCY_KEY, key);
         }
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);

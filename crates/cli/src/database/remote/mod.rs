@@ -15,6 +15,7 @@ use ropewalk::events::{Appended, ReadOptions, SequencedEvent};
 use ropewalk::groups::GroupSettings;
 use ropewalk::{AppendOptions, Event, Position, Query, Seq};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use self::client::Client;
 pub(crate) use self::endpoint::{Endpoint, Secrets, Url, is_served};
@@ -25,7 +26,7 @@ use self::shape::{
 };
 pub(crate) use self::shape::{BackupAnswer, StatsAnswer};
 use crate::database::listed::{ListedCommit, ListedGroup, ListedParked, ListedStore};
-use crate::output::failure::Result;
+use crate::output::failure::{Failure, Result};
 
 /// No body.
 const NOTHING: Option<&()> = None;
@@ -43,6 +44,14 @@ impl Remote {
     /// Runs SQL statements.
     pub(crate) fn sql<A: DeserializeOwned>(&self, text: &str) -> Result<A> {
         self.client.ask(Method::POST, "/v1/sql", Some(&serde_json::json!({ "sql": text })))
+    }
+
+    /// Runs a transaction over all models, whose JSON is `body`. With a key it takes effect once.
+    pub(crate) fn transact(&self, key: Option<&str>, body: &str) -> Result<serde_json::Value> {
+        // As it is: a repeated request has the same bytes.
+        let body: &RawValue =
+            serde_json::from_str(body).map_err(|error| Failure::invalid(error.to_string()))?;
+        self.client.ask_once(Method::POST, "/v1/transactions", Some(&body), key)
     }
 
     pub(crate) fn append(&self, store: &str, events: &[Event], options: &AppendOptions) -> Result<Appended> {
