@@ -134,7 +134,7 @@ impl<'h> Facts<'h> {
         uses
     }
 
-    fn versions_of(&self, number: usize, key: &str) -> &[Version] {
+    fn versions_of<'a>(&'a self, number: usize, key: &'a str) -> &'a [Version] {
         self.written.get(&(number, key)).map_or(&[], Vec::as_slice)
     }
 

@@ -106,6 +106,13 @@ pub(super) struct Books {
     pub(super) audits: u64,
 }
 
+impl Books {
+    /// The same books with another number of audits.
+    pub(super) fn with_audits(self, audits: u64) -> Self {
+        Self { audits, ..self }
+    }
+}
+
 impl Default for Books {
     /// The books before the first transfer.
     fn default() -> Self {

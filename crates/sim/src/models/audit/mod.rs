@@ -326,11 +326,11 @@ impl AuditWorld {
         let durability = self.boots.durability();
         self.boots.note(format!("commit the {isolation:?} audit of {since}, {durability:?}"));
         let before = self.states.latest()?.clone();
-        let after = Books { audits: before.audits + 1, ..before.clone() };
+        let after = before.clone().with_audits(before.audits + 1);
         match transaction.commit_with(durability) {
             Ok(None) => return Err(Bug("an audit answers that it recorded nothing".to_owned())),
             Ok(Some(done)) => {
-                let now = Books { audits: found.audits, ..before };
+                let now = before.with_audits(found.audits);
                 let is_valid = isolation != Isolation::Serializable || now == found;
                 ensure!(is_valid, "an audit of {since} was recorded although the books are {now:?}");
                 self.states.commit(&mut self.boots, done.seq.0, durability, after);
