@@ -16,6 +16,7 @@ use crate::access::projections::{ParkedEvent, StoredProjection, all, find};
 use crate::access::row_source::Access;
 use crate::access::schemas;
 use crate::access::standing::Standing;
+use crate::ddl::read_only::check_no_definitions;
 use crate::error::{Result, SqlError, state};
 use crate::session::prepared::{Plan, Prepared};
 use crate::session::{Session, read_only};
@@ -330,6 +331,7 @@ fn checked(db: &Database, tx: &mut Transaction, text: &str) -> Result<String> {
 fn table_meant(db: &Database, tx: &mut Transaction, reference: &str) -> Result<String> {
     let mut access = Access::Transaction(db, tx);
     let (kept, _) = schemas::relation(&mut access, &Settings::default(), &[], reference)?;
+    check_no_definitions(&kept)?;
     access.table(&kept).map(|_| kept)
 }
 
