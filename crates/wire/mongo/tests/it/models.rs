@@ -259,6 +259,21 @@ async fn repeated_commands_return_the_stored_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn repeatable_command_that_only_reads_stores_nothing() {
+    let server = Server::new();
+    define(&server, "CREATE TABLE counters (id int PRIMARY KEY, n int)");
+    let mut client = server.connect();
+    let before = server.service.database().seq();
+    for text in ["SELECT repeat('x', 1000000)", "UPDATE counters SET n = n + 1 RETURNING n"] {
+        let mut command = sql(text);
+        command.extend(doc! { "lsid": lsid(1), "txnNumber": 1_i64 });
+        client.ok(command.clone()).await;
+        client.ok(command).await;
+    }
+    assert_eq!(server.service.database().seq(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn invalid_fields_are_rejected() {
     let mut client = Server::new().connect();
     for (command, code) in [
