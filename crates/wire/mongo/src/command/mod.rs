@@ -190,6 +190,7 @@ async fn checked(
         return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
     }
     rights::check(&call, command.name)?;
+    let _turn = call.turn().await?;
     match command.run {
         Run::Quick(run) => in_budget(&mut call, run),
         Run::Read(run) if read::is_point(&call) => in_budget(&mut call, run),
