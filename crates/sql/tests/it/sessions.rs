@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use ropewalk::Database;
 use ropewalk::tables::{Type, Value};
+use ropewalk::{Database, Isolation};
 use ropewalk_sql::{Session, Settings, Status, TempFileLimits};
 
 use crate::golden::shown;
@@ -18,6 +18,33 @@ fn rows(session: &mut Session, sql: &str, params: &[Value<'_>]) -> Vec<String> {
 
 fn code(session: &mut Session, sql: &str, params: &[Value<'_>]) -> &'static str {
     session.execute(sql, params).unwrap_err().state.0
+}
+
+#[test]
+fn row_locks_are_rejected_where_neither_locks_nor_reads_hold() {
+    let db = Database::in_memory().unwrap();
+    let mut s = Session::new(db.clone());
+    s.execute_all("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1), (2, 2)").unwrap();
+    for sql in [
+        "SELECT v FROM t WHERE id = 1 FOR UPDATE",
+        "UPDATE t SET v = 0 WHERE id = (SELECT id FROM t ORDER BY id LIMIT 1 FOR UPDATE)",
+        "WITH first AS (SELECT id FROM t ORDER BY id LIMIT 1 FOR UPDATE) SELECT * FROM first",
+        "SELECT * FROM (SELECT id FROM t FOR SHARE) AS s",
+    ] {
+        s.execute("BEGIN ISOLATION LEVEL REPEATABLE READ", &[]).unwrap();
+        assert_eq!(code(&mut s, sql, &[]), "0A000", "{sql}");
+        s.execute("ROLLBACK", &[]).unwrap();
+        for (isolation, expected) in [
+            (Isolation::Serializable, None),
+            (Isolation::Snapshot, Some("0A000")),
+            (Isolation::ReadCommitted, Some("0A000")),
+        ] {
+            let mut transaction = db.begin_with(isolation);
+            let mut prepared = s.prepare(sql).unwrap();
+            let done = s.execute_in(&mut transaction, &mut prepared, &[]);
+            assert_eq!(done.err().map(|error| error.state.0), expected, "{isolation:?} {sql}");
+        }
+    }
 }
 
 #[test]

@@ -68,6 +68,11 @@ impl Transaction {
         }
     }
 
+    /// Returns the isolation level.
+    pub fn isolation(&self) -> Isolation {
+        self.kv.isolation()
+    }
+
     /// Returns the snapshot that the transaction reads.
     ///
     /// With [`Isolation::ReadCommitted`] each statement reads the newest commit. Reads through the snapshot

@@ -146,6 +146,13 @@ impl Prepared {
         self.locks_within
     }
 
+    /// True if a subquery or a query of WITH has FOR UPDATE.
+    pub(crate) fn locks_in_parts(&self) -> bool {
+        self.locks_within
+            || self.subqueries.iter().any(|subquery| subquery.locking.is_some())
+            || matches!(&self.plan, Plan::Chain(chain) if chain.locks())
+    }
+
     /// The declared parameter types.
     pub(crate) fn declared(&self) -> &[Option<Type>] {
         &self.declared
