@@ -21,7 +21,7 @@ use sqlparser::ast;
 use crate::access::row_source::Access;
 use crate::dml::write::Source;
 use crate::error::{Result, SqlError, state};
-use crate::expr::{Context, Expr, Record};
+use crate::expr::{Context, Record};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
 use crate::syntax::names::{folded, parts};
@@ -181,10 +181,14 @@ impl Append {
         Ok(Self { source, arguments, columns })
     }
 
-    /// True for one row of arguments that take little time to compute.
+    /// True for one row of arguments.
     pub(crate) fn is_brief(&self) -> bool {
-        let Source::Select(select) = &self.source else { return false };
-        select.levels.is_empty() && !select.output.iter().any(Expr::sleeps)
+        matches!(&self.source, Source::Select(select) if select.levels.is_empty())
+    }
+
+    /// True if an argument may wait.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.source.sleeps()
     }
 
     /// Appends the events; returns the number of rows.

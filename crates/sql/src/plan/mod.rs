@@ -84,7 +84,34 @@ pub(crate) struct Select {
     pub(crate) offset: Option<Expr>,
 }
 
+impl Groups {
+    fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        let arguments = self.aggregates.iter().flat_map(|aggregate| {
+            let orders = aggregate.order.iter().map(|order| &order.expr);
+            aggregate.arguments.iter().chain(&aggregate.filter).chain(orders)
+        });
+        self.keys.iter().chain(arguments).chain(&self.having)
+    }
+}
+
 impl Select {
+    /// True if an expression may wait, such as for an advisory lock. Keys of paths never do.
+    pub(crate) fn sleeps(&self) -> bool {
+        let filters = self.levels.iter().flat_map(|level| level.filter.iter().chain(&level.after));
+        let values = self.values.iter().flatten().flatten();
+        let groups = self.groups.iter().flat_map(Groups::exprs);
+        let orders = self.order.iter().map(|order| &order.expr);
+        let mut exprs = filters
+            .chain(&self.constant)
+            .chain(values)
+            .chain(groups)
+            .chain(&self.output)
+            .chain(orders)
+            .chain(&self.limit)
+            .chain(&self.offset);
+        exprs.any(Expr::sleeps)
+    }
+
     /// True if it filters, joins, groups or sorts complete tables, which the query engine does faster if they
     /// are large.
     pub(crate) fn works_on_whole_tables(&self) -> bool {

@@ -150,6 +150,11 @@ impl NotifyCall {
         Ok(Self { channel, payload })
     }
 
+    /// True if an argument may wait.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.channel.sleeps() || self.payload.sleeps()
+    }
+
     /// Evaluates the call.
     pub(crate) fn said(&self, cx: &Context<'_>) -> Result<Announcement> {
         let text = |expr: &Expr| -> Result<String> {

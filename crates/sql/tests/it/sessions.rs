@@ -21,6 +21,45 @@ fn code(session: &mut Session, sql: &str, params: &[Value<'_>]) -> &'static str 
 }
 
 #[test]
+fn statement_that_may_wait_is_not_brief() {
+    let mut s = session();
+    s.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", &[]).unwrap();
+    for sql in [
+        "SELECT v FROM t WHERE id = 1",
+        "INSERT INTO t VALUES (1, 'a') ON CONFLICT (id) DO UPDATE SET v = 'b'",
+        "UPDATE t SET v = 'a' WHERE id = 1",
+        "DELETE FROM t WHERE id = 1 RETURNING v",
+        "INSERT INTO shop.c (doc) VALUES ('{}')",
+        "INSERT INTO events (type) VALUES ('A')",
+        "SELECT append_event('A', ARRAY['a'], '')",
+        "SELECT pg_notify('c', 'x')",
+    ] {
+        assert!(s.prepare(sql).unwrap().is_brief(), "{sql}");
+    }
+    for sql in [
+        "SELECT pg_sleep(1)",
+        "SELECT 1 WHERE pg_sleep(1) = ''",
+        "SELECT v FROM t WHERE id = 1 AND pg_sleep(1) = ''",
+        "SELECT v FROM t WHERE id = 1 LIMIT length(pg_sleep(1))",
+        "SELECT max(pg_sleep(1)) FROM t WHERE id = 1",
+        "INSERT INTO t VALUES (1, pg_sleep(1))",
+        "INSERT INTO t VALUES (1, 'a') RETURNING pg_sleep(1)",
+        "INSERT INTO t VALUES (1, 'a') ON CONFLICT (id) DO UPDATE SET v = pg_sleep(1)",
+        "UPDATE t SET v = pg_sleep(1) WHERE id = 1",
+        "UPDATE t SET v = 'a' WHERE id = 1 RETURNING pg_advisory_lock(1)",
+        "DELETE FROM t WHERE id = 1 AND pg_advisory_lock(1) = ''",
+        "INSERT INTO metrics.load (value, host) VALUES (1, pg_sleep(1))",
+        "INSERT INTO shop.c (_id, doc) VALUES (pg_sleep(1), '{}')",
+        "INSERT INTO shop.c (_id, doc) VALUES ('a', '{}') RETURNING pg_sleep(1)",
+        "INSERT INTO events (type) VALUES (pg_sleep(1))",
+        "SELECT append_event('A', ARRAY['a'], '') WHERE pg_sleep(1) = ''",
+        "SELECT pg_notify('c', pg_sleep(1))",
+    ] {
+        assert!(!s.prepare(sql).unwrap().is_brief(), "{sql}");
+    }
+}
+
+#[test]
 fn row_locks_are_rejected_where_neither_locks_nor_reads_hold() {
     let db = Database::in_memory().unwrap();
     let mut s = Session::new(db.clone());

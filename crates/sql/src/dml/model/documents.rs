@@ -47,6 +47,15 @@ pub(super) struct OnConflict {
     update: Option<(Expr, Option<Expr>)>,
 }
 
+impl OnConflict {
+    /// True if an expression may wait.
+    pub(super) fn sleeps(&self) -> bool {
+        self.update
+            .as_ref()
+            .is_some_and(|(doc, filter)| doc.sleeps() || filter.as_ref().is_some_and(Expr::sleeps))
+    }
+}
+
 /// UPDATE or DELETE of the documents that a query finds.
 pub(crate) struct Change {
     relation: ModelRelation,

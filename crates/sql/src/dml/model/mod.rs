@@ -242,7 +242,15 @@ impl ModelWrite {
 
     /// True for an INSERT of at most `rows_max` rows of VALUES.
     pub(crate) fn is_brief(&self, rows_max: usize) -> bool {
-        matches!(self, Self::Insert(ModelInsert { source: Source::Values(rows), .. }) if rows.len() <= rows_max)
+        matches!(self, Self::Insert(insert) if insert.source.is_brief(rows_max))
+    }
+
+    /// True for an INSERT of which an expression may wait. An UPDATE or DELETE is never brief.
+    pub(crate) fn sleeps(&self) -> bool {
+        let Self::Insert(insert) = self else { return false };
+        insert.source.sleeps()
+            || insert.on_conflict.as_ref().is_some_and(documents::OnConflict::sleeps)
+            || insert.returning.as_ref().is_some_and(Returning::sleeps)
     }
 
     /// Runs the statement; returns its command, too.

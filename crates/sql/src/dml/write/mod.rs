@@ -11,6 +11,7 @@
 mod chain;
 mod plan;
 mod run;
+mod waiting;
 
 use std::sync::Arc;
 

@@ -128,6 +128,7 @@ impl Prepared {
         };
         let declared = declared.to_vec();
         let locking = Self::locking(&statement, &plan);
+        let sleeps = plan.sleeps();
         let locks =
             locks_within || locking.is_some() || subqueries.iter().any(|query| query.locking.is_some());
         let needs = Rights {
@@ -158,6 +159,7 @@ impl Prepared {
             sets,
             draws,
             locks_within,
+            sleeps,
         })
     }
 
@@ -460,6 +462,7 @@ impl Prepared {
             sets: query.sets.clone(),
             draws: query.draws,
             locks_within: query.locks_within,
+            sleeps: query.sleeps,
             needs: query.needs,
             room: None,
             plan: Plan::Declare(Box::new((declare, query))),
