@@ -5,6 +5,7 @@ mod changes;
 mod crashes;
 mod failures;
 mod following;
+mod limits;
 mod speed;
 
 use ropewalk::engine::{Background, Env};

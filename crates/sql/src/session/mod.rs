@@ -133,6 +133,11 @@ impl Session {
         self.canceller.clone()
     }
 
+    /// Replaces the canceller of the session, so that several sessions may share one.
+    pub fn use_canceller(&mut self, canceller: Canceller) {
+        self.canceller = canceller;
+    }
+
     pub(crate) fn interrupt(&self) -> Interrupt {
         Interrupt::begin(&self.canceller, self.settings.statement_millis, self.db.engine().env())
     }
