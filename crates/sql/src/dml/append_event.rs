@@ -21,7 +21,7 @@ use sqlparser::ast;
 use crate::access::row_source::Access;
 use crate::dml::write::Source;
 use crate::error::{Result, SqlError, state};
-use crate::expr::{Context, Record};
+use crate::expr::{Context, Expr, Record};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
 use crate::syntax::names::{folded, parts};
@@ -186,9 +186,8 @@ impl Append {
         matches!(&self.source, Source::Select(select) if select.levels.is_empty())
     }
 
-    /// True if an argument may wait.
-    pub(crate) fn sleeps(&self) -> bool {
-        self.source.sleeps()
+    pub(crate) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        self.source.each_expr(each);
     }
 
     /// Appends the events; returns the number of rows.

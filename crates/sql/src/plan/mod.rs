@@ -85,31 +85,26 @@ pub(crate) struct Select {
 }
 
 impl Groups {
-    fn exprs(&self) -> impl Iterator<Item = &Expr> {
-        let arguments = self.aggregates.iter().flat_map(|aggregate| {
+    fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        self.keys.iter().chain(&self.having).for_each(&mut *each);
+        for aggregate in &self.aggregates {
             let orders = aggregate.order.iter().map(|order| &order.expr);
-            aggregate.arguments.iter().chain(&aggregate.filter).chain(orders)
-        });
-        self.keys.iter().chain(arguments).chain(&self.having)
+            aggregate.arguments.iter().chain(&aggregate.filter).chain(orders).for_each(&mut *each);
+        }
     }
 }
 
 impl Select {
-    /// True if an expression may wait, such as for an advisory lock. Keys of paths never do.
-    pub(crate) fn sleeps(&self) -> bool {
-        let filters = self.levels.iter().flat_map(|level| level.filter.iter().chain(&level.after));
+    /// Calls `each` for every expression, except the keys of paths: conditions have them, too.
+    pub(crate) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        for level in &self.levels {
+            level.filter.iter().chain(&level.after).for_each(&mut *each);
+        }
+        self.groups.iter().for_each(|groups| groups.each_expr(each));
         let values = self.values.iter().flatten().flatten();
-        let groups = self.groups.iter().flat_map(Groups::exprs);
         let orders = self.order.iter().map(|order| &order.expr);
-        let mut exprs = filters
-            .chain(&self.constant)
-            .chain(values)
-            .chain(groups)
-            .chain(&self.output)
-            .chain(orders)
-            .chain(&self.limit)
-            .chain(&self.offset);
-        exprs.any(Expr::sleeps)
+        let others = self.constant.iter().chain(&self.output).chain(&self.limit).chain(&self.offset);
+        values.chain(orders).chain(others).for_each(each);
     }
 
     /// True if it filters, joins, groups or sorts complete tables, which the query engine does faster if they

@@ -150,9 +150,8 @@ impl NotifyCall {
         Ok(Self { channel, payload })
     }
 
-    /// True if an argument may wait.
-    pub(crate) fn sleeps(&self) -> bool {
-        self.channel.sleeps() || self.payload.sleeps()
+    pub(crate) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        [&self.channel, &self.payload].into_iter().for_each(each);
     }
 
     /// Evaluates the call.

@@ -60,6 +60,23 @@ fn statement_that_may_wait_is_not_brief() {
 }
 
 #[test]
+fn statement_with_large_values_is_not_brief() {
+    let mut s = session();
+    s.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", &[]).unwrap();
+    let large = "x".repeat(100_000);
+    for sql in [
+        format!("INSERT INTO t VALUES (1, '{large}')"),
+        format!("UPDATE t SET v = lower('{large}') WHERE id = 1"),
+        format!("INSERT INTO shop.c (doc) VALUES ('[\"{large}\"]')"),
+    ] {
+        assert!(!s.prepare(&sql).unwrap().is_brief());
+    }
+    let insert = s.prepare("INSERT INTO shop.c (_id, doc) VALUES ($1, '{}')").unwrap();
+    assert!(insert.is_brief_with(&[Value::text("a")]));
+    assert!(!insert.is_brief_with(&[Value::text(large)]));
+}
+
+#[test]
 fn row_locks_are_rejected_where_neither_locks_nor_reads_hold() {
     let db = Database::in_memory().unwrap();
     let mut s = Session::new(db.clone());

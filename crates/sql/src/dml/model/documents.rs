@@ -48,11 +48,11 @@ pub(super) struct OnConflict {
 }
 
 impl OnConflict {
-    /// True if an expression may wait.
-    pub(super) fn sleeps(&self) -> bool {
-        self.update
-            .as_ref()
-            .is_some_and(|(doc, filter)| doc.sleeps() || filter.as_ref().is_some_and(Expr::sleeps))
+    pub(super) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        if let Some((doc, filter)) = &self.update {
+            each(doc);
+            filter.iter().for_each(each);
+        }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::access::row_source::Access;
 use crate::dml::write::{Given, Proposed, Returning, Source, Targets, Written, nothing_but_an_insert};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::{ModelKind, ModelRelation, Rows as _};
-use crate::expr::{Context, bug};
+use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
 use crate::plan::bind::scope::Scope;
@@ -245,12 +245,12 @@ impl ModelWrite {
         matches!(self, Self::Insert(insert) if insert.source.is_brief(rows_max))
     }
 
-    /// True for an INSERT of which an expression may wait. An UPDATE or DELETE is never brief.
-    pub(crate) fn sleeps(&self) -> bool {
-        let Self::Insert(insert) = self else { return false };
-        insert.source.sleeps()
-            || insert.on_conflict.as_ref().is_some_and(documents::OnConflict::sleeps)
-            || insert.returning.as_ref().is_some_and(Returning::sleeps)
+    /// Calls `each` for every expression of an INSERT. An UPDATE or DELETE is never brief.
+    pub(crate) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        let Self::Insert(insert) = self else { return };
+        insert.source.each_expr(each);
+        insert.on_conflict.iter().for_each(|on| on.each_expr(each));
+        insert.returning.iter().for_each(|returning| returning.each_expr(each));
     }
 
     /// Runs the statement; returns its command, too.

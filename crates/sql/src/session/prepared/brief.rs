@@ -1,24 +1,29 @@
 //! Statements that take so little time that they may run on a thread that serves other clients, too.
 
+use ropewalk::tables::Value;
 use sqlparser::ast;
 
 use super::{Plan, Prepared};
+use crate::expr::Expr;
+use crate::limits::budget::row_bytes;
 
 /// Number of rows that an INSERT writes in a fraction of a millisecond.
 const BRIEF_ROWS_MAX: usize = 16;
+/// Bytes of constants, and of parameters, that take about as long to process: JSON is scanned once for each level.
+const BRIEF_BYTES_MAX: usize = 64 << 10;
 
 impl Plan {
-    /// True if an expression may wait, such as for an advisory lock. False for plans that are never brief.
-    pub(super) fn sleeps(&self) -> bool {
+    /// Calls `each` for every expression of a plan that may be brief.
+    fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
         match self {
-            Self::Select(select) => select.sleeps(),
-            Self::Insert(insert) => insert.sleeps(),
-            Self::Update(update) => update.sleeps(),
-            Self::Delete(delete) => delete.sleeps(),
-            Self::Model(write) => write.sleeps(),
-            Self::Append(append) => append.sleeps(),
-            Self::Notify(call) => call.sleeps(),
-            Self::Declare(declared) => declared.1.sleeps,
+            Self::Select(select) => select.each_expr(each),
+            Self::Insert(insert) => insert.each_expr(each),
+            Self::Update(update) => update.each_expr(each),
+            Self::Delete(delete) => delete.each_expr(each),
+            Self::Model(write) => write.each_expr(each),
+            Self::Append(append) => append.each_expr(each),
+            Self::Notify(call) => call.each_expr(each),
+            Self::Declare(declared) => declared.1.plan.each_expr(each),
             Self::Whole(_)
             | Self::Small(_)
             | Self::Keyed(_)
@@ -27,16 +32,32 @@ impl Plan {
             | Self::Analyze(..)
             | Self::Explain(_)
             | Self::Copy(_)
-            | Self::Other => false,
+            | Self::Other => {}
         }
+    }
+
+    /// True if no expression waits, as for an advisory lock, and all constants are small.
+    pub(super) fn is_light(&self) -> bool {
+        let (mut waits, mut bytes) = (false, 0);
+        self.each_expr(&mut |expr| {
+            waits |= expr.sleeps();
+            bytes += expr.constant_bytes();
+        });
+        !waits && bytes <= BRIEF_BYTES_MAX
     }
 }
 
 impl Prepared {
-    /// True if a run reads only a few keys and does not wait, so that it may run on a thread that must not block.
+    /// True if a run with these parameters reads only a few keys and does not wait, so that it may run on a thread
+    /// that must not block.
+    pub fn is_brief_with(&self, params: &[Value<'_>]) -> bool {
+        self.is_brief() && row_bytes(params) <= BRIEF_BYTES_MAX
+    }
+
+    /// The same with small parameters.
     pub fn is_brief(&self) -> bool {
         use ast::Statement as S;
-        if self.sleeps || !self.subqueries.is_empty() {
+        if !self.is_light || !self.subqueries.is_empty() {
             return false;
         }
         let found = |found: &crate::dml::write::Found| found.path.is_point;

@@ -120,8 +120,8 @@ pub struct Prepared {
     draws: bool,
     /// A subquery has FOR UPDATE.
     locks_within: bool,
-    /// It may wait, such as for an advisory lock.
-    sleeps: bool,
+    /// No expression waits, and all constants are small.
+    is_light: bool,
     /// The rights that the statement needs.
     needs: Rights,
     /// Its share of the session's quota of prepared statements.
