@@ -85,6 +85,10 @@ impl Session {
         let now = env.clock.wall_micros();
         let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt, nested: None };
         let budget = Budget::new(self.settings.memory_bytes_max);
-        prepared.run(&mut Access::Transaction(&self.db, transaction), &cx, &budget)
+        // The statement acts for the caller of the session, what follows for that of the transaction.
+        let caller = transaction.documents().acting();
+        let outcome = prepared.run(&mut Access::Transaction(&self.db, transaction), &cx, &budget);
+        transaction.documents().act_for(caller);
+        outcome
     }
 }
