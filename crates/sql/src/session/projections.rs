@@ -141,7 +141,19 @@ fn tidied(mut def: ProjectionDef) -> Result<ProjectionDef> {
             return Err(invalid(format!("there is no statement for events {:?}", rule.types)));
         }
     }
+    // Before its statements are planned.
+    stored_text(&def)?;
     Ok(def)
+}
+
+/// The text that is stored.
+fn stored_text(def: &ProjectionDef) -> Result<String> {
+    let text = def.to_string();
+    if text.len() > TEXT_BYTES_MAX {
+        let message = format!("a projection of {} bytes exceeds the limit of {TEXT_BYTES_MAX}", text.len());
+        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+    }
+    Ok(text)
 }
 
 fn create(db: &Database, tx: &mut Transaction, mut def: ProjectionDef, or_replace: bool) -> Result<bool> {
@@ -167,11 +179,7 @@ fn create(db: &Database, tx: &mut Transaction, mut def: ProjectionDef, or_replac
                 .hint("a table is written by one projection"));
         }
     }
-    let text = def.to_string();
-    if text.len() > TEXT_BYTES_MAX {
-        let message = format!("a projection of {} bytes exceeds the limit of {TEXT_BYTES_MAX}", text.len());
-        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
-    }
+    let text = stored_text(&def)?;
     let known = find(&mut Access::Transaction(db, tx), &def.name)?;
     let projections = db.projections(&def.store)?;
     let generation = projections.status_at(&tx.snapshot(), &def.name, &def.query())?.generation;
