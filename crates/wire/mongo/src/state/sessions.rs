@@ -161,7 +161,7 @@ impl State {
     /// Takes the open transaction of this number out for a command, which returns it by [`State::check_in`].
     ///
     /// # Errors
-    /// There is none, or another command uses it.
+    /// No open transaction has this number, or another command uses it.
     pub(crate) fn check_out(&mut self, number: i64) -> Outcome<CheckedOut> {
         if self.number != number {
             return Err(no_transaction(number));
