@@ -3,23 +3,41 @@
 //! Invariants
 //! 1. A batch reads the row of the declaration in its transaction, so a change of it conflicts with the batch.
 //! 2. A generation is built by one text. A rebuild plans the statements on the tables that it fills.
+//! 3. A statement has a limit of time, and ends when the runner stops, which is no failure of the event.
+//! 4. The parked events of a generation have a limit in number, and their texts one in bytes.
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use ropewalk::engine::{EngineError, TRANSACTION_BYTES_MAX};
 use ropewalk::events::{ReadOptions, SequencedEvent};
-use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun};
+use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionRun};
 use ropewalk::tables::TablesError;
 use ropewalk::{Database, Error, Position, Query, Transaction};
 use ropewalk_sql::{
-    EventStatement, OnError, ParkedEvent, ProjectionDef, Session, Settings, SqlError, StoredProjection, state,
+    Canceller, EventStatement, OnError, PARKED_MAX, ParkedEvent, ProjectionDef, Session, Settings, SqlError,
+    StoredProjection, parked_count, state,
 };
+
+/// Most bytes of the statement, and of the message, of a parked event.
+const PARKED_BYTES_MAX: usize = 4_096;
+
+/// Limits of the statements of a runner.
+#[derive(Clone)]
+pub(crate) struct Limits {
+    /// Cancels every statement once the runner stops.
+    pub(crate) stop: Canceller,
+    /// Most time of one statement.
+    pub(crate) statement_time: Duration,
+}
 
 /// A declared projection.
 pub(crate) struct Declared {
     db: Database,
     name: String,
+    limits: Limits,
     outputs: Vec<String>,
     query: Query,
     live: Mutex<Option<Build>>,
@@ -33,6 +51,8 @@ struct Build {
     on_error: OnError,
     session: Session,
     statements: HashMap<String, Vec<Step>>,
+    /// Number of its parked events, in a batch that has parked one.
+    parked_events: Option<u64>,
 }
 
 /// A statement, planned on first use, so that an error belongs to an event.
@@ -59,17 +79,38 @@ impl std::error::Error for Refused {}
 
 impl Refused {
     /// The error of the database that this is, if it does not concern the event.
-    fn passing(&self, db: &Database, tx: &Transaction) -> Option<Error> {
+    fn passing(&self, declared: &Declared, tx: &Transaction) -> Option<Error> {
+        if self.error.state == state::QUERY_CANCELED && declared.limits.stop.is_cancelled() {
+            return Some(ProjectionError::Interrupted { name: declared.name.clone() }.into());
+        }
         if self.error.is_retryable() {
             let (what, seq) = (self.error.message.clone(), tx.snapshot().seq());
             return Some(TablesError::Conflict { what, seq }.into());
         }
-        db.stopped().filter(|_| self.error.state == state::IO_ERROR)
+        declared.db.stopped().filter(|_| self.error.state == state::IO_ERROR)
     }
 }
 
+/// The error that ends a batch before an event, which the next batch begins with, if a statement exceeded a limit
+/// after the batch had applied events: they may have used it up.
+fn full(error: &SqlError, applied: usize, tx: &Transaction) -> Option<ApplyError> {
+    let is_full = applied > 0 && error.state == state::PROGRAM_LIMIT_EXCEEDED;
+    let (bytes, max) = (tx.write_bytes() as u64, TRANSACTION_BYTES_MAX);
+    is_full.then(|| Error::from(EngineError::TooLarge { bytes, max }).into())
+}
+
+/// The beginning of a text that is stored with a parked event.
+fn cut(mut text: String) -> String {
+    let mut end = text.len().min(PARKED_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text
+}
+
 impl Build {
-    fn new(db: &Database, generation: u64, text: &str, settings: Settings) -> Result<Self, SqlError> {
+    fn new(declared: &Declared, generation: u64, text: &str, settings: Settings) -> Result<Self, SqlError> {
         let def = StoredProjection::parse(text)?;
         let mut statements: HashMap<String, Vec<Step>> = HashMap::new();
         for rule in &def.rules {
@@ -78,8 +119,14 @@ impl Build {
                 statements.entry(name.clone()).or_default().extend(steps);
             }
         }
-        let session = Session::with_settings(db.clone(), settings);
-        Ok(Self { generation, text: text.to_owned(), on_error: def.on_error, session, statements })
+        let Limits { stop, statement_time } = declared.limits.clone();
+        // Zero milliseconds would be no limit.
+        let statement_millis = u64::try_from(statement_time.as_millis()).unwrap_or(u64::MAX).max(1);
+        let settings = Settings { statement_millis, ..settings };
+        let mut session = Session::with_settings(declared.db.clone(), settings);
+        session.use_canceller(stop);
+        let (text, on_error) = (text.to_owned(), def.on_error);
+        Ok(Self { generation, text, on_error, session, statements, parked_events: None })
     }
 
     /// Runs the statements of an event. After an error, the transaction must be rolled back to its start.
@@ -93,18 +140,40 @@ impl Build {
     }
 
     /// The event, parked because of `refused`.
-    fn parked(&self, db: &Database, name: &str, event: &SequencedEvent, refused: Refused) -> ParkedEvent {
+    fn parked(&self, declared: &Declared, event: &SequencedEvent, refused: Refused) -> ParkedEvent {
         ParkedEvent {
-            projection: name.to_owned(),
+            projection: declared.name.clone(),
             generation: self.generation,
             position: event.position.0,
             event_type: event.event_type().to_owned(),
-            statement: refused.statement,
+            statement: cut(refused.statement),
             sqlstate: refused.error.state.to_string(),
-            message: refused.error.message,
-            parked_at: db.engine().env().clock.wall_micros(),
+            message: cut(refused.error.message),
+            parked_at: declared.db.engine().env().clock.wall_micros(),
             wants_retry: false,
         }
+    }
+
+    /// Parks an event, if there is room.
+    fn park(
+        &mut self,
+        declared: &Declared,
+        tx: &mut Transaction,
+        event: &SequencedEvent,
+        (refused, applied): (Refused, usize),
+    ) -> Result<(), ApplyError> {
+        let known = match self.parked_events {
+            Some(known) => known,
+            None => parked_count(&declared.db, &tx.snapshot(), &declared.name, self.generation)?,
+        };
+        if known >= PARKED_MAX {
+            return Err(format!("{PARKED_MAX} events are parked, which is the limit; {refused}").into());
+        }
+        if let Err(error) = self.parked(declared, event, refused).put_in(tx) {
+            return Err(full(&error, applied, tx).unwrap_or_else(|| error.into()));
+        }
+        self.parked_events = Some(known + 1);
+        Ok(())
     }
 }
 
@@ -132,7 +201,7 @@ impl Step {
 }
 
 impl Declared {
-    pub(crate) fn new(db: Database, stored: &StoredProjection) -> Result<Self, SqlError> {
+    pub(crate) fn new(db: Database, stored: &StoredProjection, limits: Limits) -> Result<Self, SqlError> {
         let def = StoredProjection::parse(&stored.text)?;
         let before = stored.before.as_deref().map(StoredProjection::parse).transpose()?;
         let mut types: Vec<&str> = before.iter().chain([&def]).flat_map(ProjectionDef::types).collect();
@@ -141,6 +210,7 @@ impl Declared {
         Ok(Self {
             db,
             name: stored.name.clone(),
+            limits,
             query: Query::from_types(types),
             outputs: def.outputs.clone(),
             live: Mutex::new(None),
@@ -153,7 +223,7 @@ impl Declared {
         stored.ok_or_else(|| "the projection was dropped".into())
     }
 
-    /// Prepares the statements of a generation, unless they are prepared.
+    /// Prepares the statements of a generation for a batch, unless they are prepared.
     fn settle(
         &self,
         slot: &mut Option<Build>,
@@ -161,9 +231,11 @@ impl Declared {
         text: &str,
         settings: Settings,
     ) -> Result<(), SqlError> {
-        let is_same = slot.as_ref().is_some_and(|build| build.generation == generation && build.text == text);
-        if !is_same {
-            *slot = Some(Build::new(&self.db, generation, text, settings)?);
+        match slot {
+            Some(build) if build.generation == generation && build.text == text => {
+                build.parked_events = None;
+            }
+            _ => *slot = Some(Build::new(self, generation, text, settings)?),
         }
         Ok(())
     }
@@ -171,7 +243,12 @@ impl Declared {
     /// Applies a parked event again: it is no longer parked, or it stays with its new error.
     pub(crate) fn retry(&self, tx: &mut Transaction, parked: &ParkedEvent) -> Result<(), ApplyError> {
         let stored = self.stored(tx)?;
-        if !ParkedEvent::all_in(&self.db, tx, &self.name)?.contains(parked) {
+        if !parked.is_stored_in(&self.db, tx)? {
+            return Ok(());
+        }
+        // A rebuild that has replaced the generation has applied the event, or parked it under its number.
+        let live = self.db.projections(&stored.store)?.generation_in(tx, &self.name)?;
+        if live.is_none_or(|live| parked.generation != live) {
             return Ok(());
         }
         let mut slot = self.live.lock();
@@ -191,10 +268,10 @@ impl Declared {
         match (done, &event) {
             (Err(refused), Some(event)) => {
                 tx.rollback_to_savepoint();
-                if let Some(error) = refused.passing(&self.db, tx) {
+                if let Some(error) = refused.passing(self, tx) {
                     return Err(error.into());
                 }
-                build.parked(&self.db, &self.name, event, *refused).put_in(tx)?;
+                build.parked(self, event, *refused).put_in(tx)?;
             }
             _ => {
                 parked.remove_in(tx)?;
@@ -251,20 +328,24 @@ impl MaterializedProjection for Declared {
     fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
         let mut slot = if run.is_replay() { self.rebuild.lock() } else { self.live.lock() };
         let build = slot.as_mut().ok_or("no statements")?;
+        let (applied, parks) = (run.applied(), build.on_error == OnError::Park);
         let tx = run.tx();
-        let parks = build.on_error == OnError::Park;
         if parks {
             tx.savepoint();
         }
         let Err(refused) = build.apply(tx, event) else { return Ok(()) };
-        if let Some(error) = refused.passing(&self.db, tx) {
+        if let Some(error) = refused.passing(self, tx) {
             return Err(error.into());
         }
-        if !parks {
-            return Err(refused.into());
+        if parks {
+            tx.rollback_to_savepoint();
         }
-        tx.rollback_to_savepoint();
-        build.parked(&self.db, &self.name, event, *refused).put_in(tx)?;
-        Ok(())
+        if let Some(error) = full(&refused.error, applied, tx) {
+            return Err(error);
+        }
+        match parks {
+            true => build.park(self, tx, event, (*refused, applied)),
+            false => Err(refused.into()),
+        }
     }
 }

@@ -33,7 +33,10 @@
 //! [`ropewalk::projections`]. Not here: the statements about projections, HTTP.
 #![deny(missing_docs)]
 
+mod active;
 mod declared;
+mod options;
 mod runner;
 
-pub use runner::{Report, Runner, RunnerOptions, RunningProjections};
+pub use options::{Report, RunnerOptions};
+pub use runner::{Runner, RunningProjections};

@@ -57,8 +57,8 @@ mod types;
 
 pub use access::peers::{Activity, Doing, Peers};
 pub use access::projections::{
-    ParkedEvent, ProjectionInfo, StoredProjection, parked_at, projection_at, projections_at,
-    stored_projections,
+    PARKED_MAX, ParkedEvent, ProjectionInfo, StoredProjection, parked_at, parked_count, projection_at,
+    projections_at, stored_projections,
 };
 pub use access::rights::Rights;
 pub use error::{About, Location, SqlError, SqlState, state};

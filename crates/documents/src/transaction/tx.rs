@@ -123,6 +123,11 @@ impl<'a> DocumentsTx<'a> {
         self.state.caller = caller.map(Arc::new);
     }
 
+    /// The caller for whom the rules of collections are applied.
+    pub fn acting(&self) -> Option<Caller> {
+        self.state.caller.as_deref().cloned()
+    }
+
     /// Applies the rules of a collection.
     pub(crate) fn check_access(
         &self,

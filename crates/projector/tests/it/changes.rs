@@ -97,6 +97,9 @@ fn declarations_with_mistakes_are_refused() {
     assert_eq!(refused(""), "42601");
     // The other projection writes the table.
     assert_eq!(refused("DELETE FROM counts"), "55000");
+    // The size is checked before the statements are planned.
+    let large = format!("DELETE FROM nothing WHERE kind = '{}'", "x".repeat(1 << 20));
+    assert_eq!(refused(&large), "54000");
     let into = "CREATE PROJECTION p FROM EVENTS shop INTO other ON 'Placed' DO (DELETE FROM counts)";
     shop.run("CREATE TABLE other (a int)");
     assert_eq!(shop.refused(into), "22023");

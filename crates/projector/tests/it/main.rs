@@ -5,6 +5,7 @@ mod changes;
 mod crashes;
 mod failures;
 mod following;
+mod limits;
 
 use ropewalk::engine::{Background, Env};
 use ropewalk::{Database, Error, Event, Options};

@@ -65,6 +65,12 @@ pub enum ProjectionError {
         /// The event store.
         store: String,
     },
+    /// The handler was interrupted; the event is applied later.
+    #[error("projection {name:?} was interrupted")]
+    Interrupted {
+        /// The projection.
+        name: String,
+    },
     /// No projection is registered under this name.
     #[error("there is no projection {name:?}")]
     Unknown {
@@ -103,6 +109,7 @@ impl ProjectionError {
         match self {
             Self::Unknown { .. } => Class::NotFound,
             Self::Damaged { .. } => Class::Corrupt,
+            Self::Interrupted { .. } => Class::Busy,
             _ => Class::Invalid,
         }
     }

@@ -21,6 +21,8 @@ use ropewalk_events::ApplyError;
 
 /// Most bytes of events read for one batch.
 const BATCH_BYTES: usize = 4 << 20;
+/// A batch ends with the event that it applies after this time: others wait for it.
+const BATCH_TIME: Duration = Duration::from_secs(5);
 /// After this many events that do not match, the checkpoint is stored although nothing was applied.
 const IDLE_POSITIONS: u64 = 10_000;
 /// Pause after a transient failure.
@@ -240,8 +242,10 @@ impl Inner {
         if !events.is_empty() {
             run.begin(one)?;
         }
-        let (applied, failed) = run.apply(one, &events)?;
-        let ended = read_to.is_some() && failed.is_none();
+        let clock = &self.db.engine().env().clock;
+        let end = clock.deadline(BATCH_TIME);
+        let (applied, failed) = run.apply(one, &events, &|| clock.monotonic_nanos() > end)?;
+        let ended = read_to.is_some() && failed.is_none() && applied == events.len();
         let last = applied.checked_sub(1).and_then(|last| events.get(last)).map(|event| event.position.0);
         let reached = read_to.filter(|_| ended).or(last).unwrap_or(record.checkpoint);
         record.checkpoint = reached.max(record.checkpoint);

@@ -87,7 +87,8 @@ pub trait MaterializedProjection: Send + Sync {
     /// # Errors
     /// Any error that prevents the event from being applied. The projection stops at the event; earlier
     /// results are preserved. Conflicts and failures of the machine, returned unchanged, are retried or
-    /// reported but do not count as failures of the event.
+    /// reported but do not count as failures of the event; nor does `EngineError::TooLarge`, which ends the
+    /// batch before the event, unless it is the first of the batch.
     fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError>;
 }
 

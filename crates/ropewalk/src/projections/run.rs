@@ -3,6 +3,7 @@
 use core::fmt;
 
 use ropewalk_documents::{Collection, DocumentsError};
+use ropewalk_engine::EngineError;
 use ropewalk_events::SequencedEvent;
 use ropewalk_tables::{Table, TablesError};
 
@@ -62,6 +63,7 @@ pub struct ProjectionRun<'a> {
     outputs: Vec<Output>,
     generation: u64,
     replay: bool,
+    applied: usize,
     effects: Vec<Effect>,
 }
 
@@ -71,7 +73,7 @@ impl<'a> ProjectionRun<'a> {
             tx.mark_replay();
         }
         let (projection, outputs) = (&one.name, one.handler.outputs());
-        Self { tx, projection, outputs, generation, replay, effects: Vec::new() }
+        Self { tx, projection, outputs, generation, replay, applied: 0, effects: Vec::new() }
     }
 
     /// The transaction of this batch.
@@ -84,6 +86,11 @@ impl<'a> ProjectionRun<'a> {
     /// The generation of the outputs that is written, from 1.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The number of events that this batch has applied.
+    pub fn applied(&self) -> usize {
+        self.applied
     }
 
     /// True while a rebuild applies events again: skip effects that must happen only once.
@@ -186,12 +193,20 @@ impl<'a> ProjectionRun<'a> {
     }
 
     /// Applies `events`; returns how many were applied and the error of the next one, which is rolled back.
+    ///
+    /// The batch ends before an event that exceeds the limits of a transaction, unless it is the first, and
+    /// when `is_over`.
     pub(super) fn apply(
         &mut self,
         one: &Registered,
         events: &[SequencedEvent],
+        is_over: &dyn Fn() -> bool,
     ) -> Result<(usize, Option<ApplyError>), Error> {
         for (applied, event) in events.iter().enumerate() {
+            if applied > 0 && is_over() {
+                return Ok((applied, None));
+            }
+            self.applied = applied;
             let (place, effects) = (self.tx.place(), self.effects.len());
             let Err(error) = one.handler.apply(self, event) else { continue };
             let source = match passing(error) {
@@ -200,7 +215,12 @@ impl<'a> ProjectionRun<'a> {
             };
             self.tx.back_to(&place);
             self.effects.truncate(effects);
-            return Ok((applied, Some(source)));
+            let is_full = applied > 0
+                && matches!(
+                    source.downcast_ref::<Error>(),
+                    Some(Error::Engine(EngineError::TooLarge { .. }))
+                );
+            return Ok((applied, Some(source).filter(|_| !is_full)));
         }
         Ok((events.len(), None))
     }

@@ -29,6 +29,15 @@ impl Projections {
         self.resolve(tx, name, true)
     }
 
+    /// Returns the live generation of a projection; a rebuild that replaces it conflicts with the transaction.
+    ///
+    /// # Errors
+    /// Stored data is corrupt.
+    pub fn generation_in(&self, tx: &mut Transaction, name: &str) -> Result<Option<u64>, Error> {
+        let live = self.0.records(name).get(tx, Kind::Live)?;
+        Ok(live.map(|record| record.generation))
+    }
+
     fn resolve(&self, tx: &mut Transaction, name: &str, skips: bool) -> Result<Option<Position>, Error> {
         let records = self.0.records(name);
         let mut position = None;

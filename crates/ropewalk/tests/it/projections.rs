@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bson::doc;
 use ropewalk::documents::Find;
@@ -645,4 +646,73 @@ fn collection_handle_follows_the_name_after_rebuild() {
     bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap();
     // A handle refers to the name, so it reads the new generation.
     assert!(payments.get(Bson::Int64(1)).unwrap().is_some());
+}
+
+/// A table with one row for each event.
+struct Copies {
+    clock: Arc<ManualClock>,
+    /// Bytes of a row.
+    bytes: usize,
+    /// Time that an event takes.
+    time: Duration,
+}
+
+impl MaterializedProjection for Copies {
+    fn query(&self) -> Query {
+        Query::from_types(["Paid"])
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::table("copies")]
+    }
+
+    fn prepare(&self, run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
+        let table = TableDef::new(run.name("copies")?)
+            .column(ColumnDef::new("position", Type::INT8))
+            .column(ColumnDef::new("body", Type::TEXT))
+            .primary_key(["position"]);
+        run.tx().tables().create_table(table)?;
+        Ok(())
+    }
+
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+        self.clock.advance(self.time);
+        let (table, body) = (run.table("copies")?, "x".repeat(self.bytes));
+        let row = [("position", Value::Int8(event.position.0 as i64)), ("body", Value::text(body))];
+        run.tx().tables().insert(&table, &row)?;
+        Ok(())
+    }
+}
+
+/// A bank whose seven payments are copied in batches of at most eight.
+fn copied(bytes: usize, time: Duration) -> Bank {
+    let clock = Arc::new(ManualClock::default());
+    let bank = Bank::open(&Env { clock: clock.clone(), ..Env::memory() }, 8).unwrap();
+    bank.projections.register("copies", Arc::new(Copies { clock, bytes, time })).unwrap();
+    bank.events.append(&(0..7).map(|n| paid(n, 1)).collect::<Vec<_>>(), None).unwrap();
+    bank
+}
+
+#[test]
+fn batch_ends_before_the_event_that_exceeds_a_transaction() {
+    let bank = copied(12 << 20, Duration::ZERO);
+    let first = bank.projections.apply_batch("copies").unwrap();
+    assert_eq!((first.applied, first.checkpoint, first.is_at_head), (5, Position(5), false));
+    let second = bank.projections.apply_batch("copies").unwrap();
+    assert_eq!((second.applied, second.checkpoint, second.is_at_head), (2, Position(7), true));
+    assert_eq!(bank.projections.status("copies").unwrap().failure, None);
+    // A row that no batch can hold is a failure of its event.
+    let bank = copied(17 << 20, Duration::ZERO);
+    let failed = bank.projections.apply_batch("copies").unwrap_err();
+    assert_eq!(failed_at(&failed).map(|(position, _)| position), Some(1), "{failed}");
+}
+
+#[test]
+fn batch_ends_when_its_time_is_over() {
+    let bank = copied(1, Duration::from_secs(2));
+    for (applied, is_at_head) in [(3, false), (3, false), (1, true)] {
+        let batch = bank.projections.apply_batch("copies").unwrap();
+        assert_eq!((batch.applied, batch.is_at_head), (applied, is_at_head));
+    }
+    assert_eq!(bank.projections.status("copies").unwrap().lag, 0);
 }

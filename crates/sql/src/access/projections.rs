@@ -22,6 +22,8 @@ use crate::syntax::statements::Utility;
 pub(crate) const DEFINITIONS: &str = "ropewalk_projection_definitions";
 /// The table that holds parked events.
 pub(crate) const PARKED: &str = "ropewalk_projection_parked";
+/// Most parked events of a generation. A projection that cannot park an event stops at it.
+pub const PARKED_MAX: u64 = 10_000;
 /// A projection with more pending events is catching up.
 const LIVE_LAG_MAX: u64 = 1_000;
 
@@ -64,7 +66,10 @@ impl ProjectionInfo {
         let def = StoredProjection::parse(&stored.text)?;
         let projections = db.projections(&stored.store)?;
         let status = projections.status_at(snapshot, &stored.name, &def.query())?;
-        let parked = parked_at(db, snapshot, &stored.name, status.generation)?.len() as u64;
+        let parked = match status.generation {
+            Some(generation) => parked_count(db, snapshot, &stored.name, generation)?,
+            None => 0,
+        };
         Ok(Self { stored, def, status, parked })
     }
 
@@ -287,7 +292,30 @@ pub fn parked_at(
     rows.iter().map(|row| ParkedEvent::of_row(row)).collect()
 }
 
+/// Returns the number of parked events of a generation. Cost: that of reading them.
+///
+/// # Errors
+/// Stored data is corrupt.
+pub fn parked_count(db: &Database, snapshot: &Snapshot, name: &str, generation: u64) -> Result<u64> {
+    let mut access = Access::Snapshot(db, snapshot);
+    match access.table(PARKED) {
+        Ok((table, _)) => access.count(&table, &KeyRange::prefix([Value::text(name), number(generation)])),
+        Err(error) if error.state == state::UNDEFINED_TABLE => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
 impl ParkedEvent {
+    /// Returns whether the event is parked as it is here, with its error and request.
+    ///
+    /// # Errors
+    /// Stored data is corrupt.
+    pub fn is_stored_in(&self, db: &Database, tx: &mut Transaction) -> Result<bool> {
+        let key = [Value::text(self.projection.as_str()), number(self.generation), number(self.position)];
+        let stored = rows(&mut Access::Transaction(db, tx), PARKED, &KeyRange::prefix(key))?;
+        Ok(stored.first().map(|row| Self::of_row(row)).transpose()?.as_ref() == Some(self))
+    }
+
     /// Returns the parked events of all generations.
     ///
     /// # Errors

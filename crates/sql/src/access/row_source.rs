@@ -179,6 +179,16 @@ impl Access<'_> {
         Ok(rows)
     }
 
+    /// Number of rows of a range.
+    pub(crate) fn count(&mut self, table: &Table, range: &KeyRange<'_>) -> Result<u64> {
+        let mut count = 0;
+        self.scan(table, None, range, false, &mut |_| {
+            count += 1;
+            Ok(true)
+        })?;
+        Ok(count)
+    }
+
     /// The first key column of the first and of the last row; `None` for an empty table or one without a key.
     pub(crate) fn ends(&mut self, table: &Table) -> Result<Option<(Value<'static>, Value<'static>)>> {
         let schema = self.schema(table)?;

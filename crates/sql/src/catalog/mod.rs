@@ -189,7 +189,7 @@ impl IndexOf<'_> {
 }
 
 /// True for the tables in which this crate stores its metadata.
-fn is_of_ours(table: &str) -> bool {
+pub(crate) fn is_of_ours(table: &str) -> bool {
     [crate::access::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE, DEFINITIONS, PARKED].contains(&table)
 }
 

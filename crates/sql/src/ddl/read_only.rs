@@ -1,5 +1,5 @@
-//! Relations that a statement cannot write: views, sequences, catalogs, and those of other models where only a
-//! table is possible. Errors name the alternative.
+//! Relations that a statement cannot write: views, sequences, catalogs, tables of definitions, and those of other
+//! models where only a table is possible. Errors name the alternative.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use sqlparser::ast;
 
 use crate::access::rights::Acting;
 use crate::access::row_source::Access;
+use crate::catalog;
 use crate::ddl::Ddl;
 use crate::error::{Result, SqlError, state};
 use crate::exec::relations::models::ModelRelation;
@@ -18,13 +19,17 @@ impl Planner<'_> {
     /// The target table of a writing statement.
     ///
     /// # Errors
-    /// 0A000 for a relation that is no table.
+    /// 0A000 for a relation that is no table; 42501 for a table of definitions.
     pub(crate) fn target_table(&mut self, name: &ast::ObjectName) -> Result<(Table, Arc<Schema>)> {
         match self.table(name) {
             Err(error) if error.state == state::UNDEFINED_TABLE => {
                 Err(self.why_not_written(name)?.unwrap_or(error))
             }
-            found => found,
+            Ok((table, schema)) => {
+                check_no_definitions(schema.name())?;
+                Ok((table, schema))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -67,6 +72,18 @@ impl Ddl<'_> {
         }
         error
     }
+}
+
+/// Rejects writes to a table of definitions, by its stored name. Views and projections run what it says.
+///
+/// # Errors
+/// 42501, whatever rights the caller has.
+pub(crate) fn check_no_definitions(kept: &str) -> Result<()> {
+    if !catalog::is_of_ours(kept) {
+        return Ok(());
+    }
+    let message = format!("permission denied: table \"{kept}\" stores definitions");
+    Err(SqlError::new(state::INSUFFICIENT_PRIVILEGE, message).hint("use CREATE, ALTER, DROP and COMMENT ON"))
 }
 
 fn why_no_table(parts: &[String], access: &mut Access<'_>) -> Result<Option<SqlError>> {

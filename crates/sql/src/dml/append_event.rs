@@ -181,10 +181,13 @@ impl Append {
         Ok(Self { source, arguments, columns })
     }
 
-    /// True for one row of arguments that take little time to compute.
+    /// True for one row of arguments.
     pub(crate) fn is_brief(&self) -> bool {
-        let Source::Select(select) = &self.source else { return false };
-        select.levels.is_empty() && !select.output.iter().any(Expr::sleeps)
+        matches!(&self.source, Source::Select(select) if select.levels.is_empty())
+    }
+
+    pub(crate) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        self.source.each_expr(each);
     }
 
     /// Appends the events; returns the number of rows.

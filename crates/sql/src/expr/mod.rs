@@ -772,6 +772,16 @@ impl Expr {
         found
     }
 
+    /// Approximate memory of its constants.
+    pub(crate) fn constant_bytes(&self) -> usize {
+        let mut bytes = match self {
+            Self::Const(value) => value_bytes(value),
+            _ => 0,
+        };
+        self.for_parts(&mut |part| bytes += part.constant_bytes());
+        bytes
+    }
+
     /// True when it builds arrays whose size is not evident from its text.
     pub(crate) fn fills_arrays(&self) -> bool {
         use Function as F;

@@ -84,7 +84,29 @@ pub(crate) struct Select {
     pub(crate) offset: Option<Expr>,
 }
 
+impl Groups {
+    fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        self.keys.iter().chain(&self.having).for_each(&mut *each);
+        for aggregate in &self.aggregates {
+            let orders = aggregate.order.iter().map(|order| &order.expr);
+            aggregate.arguments.iter().chain(&aggregate.filter).chain(orders).for_each(&mut *each);
+        }
+    }
+}
+
 impl Select {
+    /// Calls `each` for every expression, except the keys of paths: conditions have them, too.
+    pub(crate) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        for level in &self.levels {
+            level.filter.iter().chain(&level.after).for_each(&mut *each);
+        }
+        self.groups.iter().for_each(|groups| groups.each_expr(each));
+        let values = self.values.iter().flatten().flatten();
+        let orders = self.order.iter().map(|order| &order.expr);
+        let others = self.constant.iter().chain(&self.output).chain(&self.limit).chain(&self.offset);
+        values.chain(orders).chain(others).for_each(each);
+    }
+
     /// True if it filters, joins, groups or sorts complete tables, which the query engine does faster if they
     /// are large.
     pub(crate) fn works_on_whole_tables(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Statements in a transaction that the session does not own.
 
-use ropewalk::Transaction;
 use ropewalk::tables::Value;
+use ropewalk::{Isolation, Transaction};
 
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
@@ -10,6 +10,7 @@ use crate::limits::budget::Budget;
 use crate::session::Session;
 use crate::session::prepared::{Plan, Prepared};
 use crate::types::outcome::Outcome;
+use crate::types::settings::isolation_name;
 
 impl Session {
     /// Runs a prepared statement in `transaction`, which the caller commits.
@@ -41,7 +42,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::run`]; 25001 in a transaction of the session; 0A000 for statements that change the session
-    /// or definitions.
+    /// or definitions, and for FOR UPDATE in a transaction that is not serializable.
     pub fn execute_in(
         &mut self,
         transaction: &mut Transaction,
@@ -62,6 +63,17 @@ impl Session {
             ));
         }
         self.acting.check(prepared.needs())?;
+        if (prepared.locks() || prepared.locks_in_parts())
+            && transaction.isolation() != Isolation::Serializable
+        {
+            return Err(SqlError::unsupported(
+                format!(
+                    "FOR UPDATE at {} in a transaction of the caller",
+                    isolation_name(transaction.isolation())
+                ),
+                "a serializable transaction validates its reads at commit",
+            ));
+        }
         if prepared.is_fleeting() || !prepared.is_of(&self.settings) {
             prepared.stand_in(self.standing());
         }
@@ -73,6 +85,10 @@ impl Session {
         let now = env.clock.wall_micros();
         let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt, nested: None };
         let budget = Budget::new(self.settings.memory_bytes_max);
-        prepared.run(&mut Access::Transaction(&self.db, transaction), &cx, &budget)
+        // The statement acts for the caller of the session, what follows for that of the transaction.
+        let caller = transaction.documents().acting();
+        let outcome = prepared.run(&mut Access::Transaction(&self.db, transaction), &cx, &budget);
+        transaction.documents().act_for(caller);
+        outcome
     }
 }

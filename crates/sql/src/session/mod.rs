@@ -134,6 +134,11 @@ impl Session {
         self.canceller.clone()
     }
 
+    /// Replaces the canceller of the session, so that several sessions may share one.
+    pub fn use_canceller(&mut self, canceller: Canceller) {
+        self.canceller = canceller;
+    }
+
     pub(crate) fn interrupt(&self) -> Interrupt {
         Interrupt::begin(&self.canceller, self.settings.statement_millis, self.db.engine().env())
     }
@@ -331,13 +336,17 @@ impl Session {
         if prepared.locks_within() && isolation == Isolation::ReadCommitted {
             self.lift_locks(prepared);
         }
+        // Only a serializable transaction validates its reads, and only read committed locks rows.
+        let is_unlocked = match isolation {
+            Isolation::Serializable => false,
+            Isolation::Snapshot => prepared.locks_in_parts(),
+            Isolation::ReadCommitted => prepared.locks_within(),
+        };
         let outcome = match (&prepared.plan, self.open.is_some()) {
-            _ if prepared.locks_within() && isolation != Isolation::Serializable => {
-                Err(SqlError::unsupported(
-                    format!("FOR UPDATE within another query at {}", isolation_name(isolation)),
-                    "lock rows by a separate SELECT; in a serializable transaction all rows read are checked at commit",
-                ))
-            }
+            _ if is_unlocked => Err(SqlError::unsupported(
+                format!("FOR UPDATE within another query at {}", isolation_name(isolation)),
+                "lock rows by a separate SELECT; in a serializable transaction all rows read are checked at commit",
+            )),
             (Plan::Notify(_), _) => self.notify(prepared, params),
             (Plan::Declare(_), _) => self.declare(prepared, params),
             (Plan::Other, _) => self.other(&prepared.statement.clone(), params),

@@ -150,6 +150,10 @@ impl NotifyCall {
         Ok(Self { channel, payload })
     }
 
+    pub(crate) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        [&self.channel, &self.payload].into_iter().for_each(each);
+    }
+
     /// Evaluates the call.
     pub(crate) fn said(&self, cx: &Context<'_>) -> Result<Announcement> {
         let text = |expr: &Expr| -> Result<String> {

@@ -16,6 +16,7 @@ use crate::access::projections::{ParkedEvent, StoredProjection, all, find};
 use crate::access::row_source::Access;
 use crate::access::schemas;
 use crate::access::standing::Standing;
+use crate::ddl::read_only::check_no_definitions;
 use crate::error::{Result, SqlError, state};
 use crate::session::prepared::{Plan, Prepared};
 use crate::session::{Session, read_only};
@@ -140,7 +141,19 @@ fn tidied(mut def: ProjectionDef) -> Result<ProjectionDef> {
             return Err(invalid(format!("there is no statement for events {:?}", rule.types)));
         }
     }
+    // Before its statements are planned.
+    stored_text(&def)?;
     Ok(def)
+}
+
+/// The text that is stored.
+fn stored_text(def: &ProjectionDef) -> Result<String> {
+    let text = def.to_string();
+    if text.len() > TEXT_BYTES_MAX {
+        let message = format!("a projection of {} bytes exceeds the limit of {TEXT_BYTES_MAX}", text.len());
+        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
+    }
+    Ok(text)
 }
 
 fn create(db: &Database, tx: &mut Transaction, mut def: ProjectionDef, or_replace: bool) -> Result<bool> {
@@ -166,11 +179,7 @@ fn create(db: &Database, tx: &mut Transaction, mut def: ProjectionDef, or_replac
                 .hint("a table is written by one projection"));
         }
     }
-    let text = def.to_string();
-    if text.len() > TEXT_BYTES_MAX {
-        let message = format!("a projection of {} bytes exceeds the limit of {TEXT_BYTES_MAX}", text.len());
-        return Err(SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, message));
-    }
+    let text = stored_text(&def)?;
     let known = find(&mut Access::Transaction(db, tx), &def.name)?;
     let projections = db.projections(&def.store)?;
     let generation = projections.status_at(&tx.snapshot(), &def.name, &def.query())?.generation;
@@ -330,6 +339,7 @@ fn checked(db: &Database, tx: &mut Transaction, text: &str) -> Result<String> {
 fn table_meant(db: &Database, tx: &mut Transaction, reference: &str) -> Result<String> {
     let mut access = Access::Transaction(db, tx);
     let (kept, _) = schemas::relation(&mut access, &Settings::default(), &[], reference)?;
+    check_no_definitions(&kept)?;
     access.table(&kept).map(|_| kept)
 }
 

@@ -1,7 +1,9 @@
 //! SQL writes documents, samples and events: rules of the models, types, and one commit.
 
 use ropewalk::documents::lang::{DocBuf, Value as Bson, Writer};
-use ropewalk::documents::{Collection, CollectionOptions, IndexDef, OnDelete, Reference};
+use ropewalk::documents::{
+    Caller, Collection, CollectionOptions, DocumentsError, IndexDef, OnDelete, Reference,
+};
 use ropewalk::tables::{Type, Value};
 use ropewalk::{Database, Durability};
 use ropewalk_sql::{Rights, Session, SqlError};
@@ -130,6 +132,29 @@ fn rules_of_collections_hold_for_writes() {
     session.act_for(Rights::ADMIN, "root");
     assert_eq!(rows(&mut session, "SELECT count(*) FROM shop.notes"), ["3"]);
     assert_eq!(session.execute("DELETE FROM shop.notes", &[]).unwrap().count, Some(3));
+}
+
+#[test]
+fn statement_in_a_transaction_of_the_caller_leaves_its_rules_in_force() {
+    let db = Database::in_memory().unwrap();
+    let notes = collection(&db, "notes");
+    let rules = object(&[("create", Bson::String("request.resource.owner == request.auth.uid"))]);
+    notes.create(CollectionOptions { rules: Some(rules), ..Default::default() }).unwrap();
+    let mut session = Session::new(db.clone());
+    let mut transaction = db.begin();
+    let ann = object(&[("uid", Bson::String("ann"))]);
+    transaction.documents().act_for(Some(Caller { auth: Some(ann) }));
+    for sql in [
+        r#"INSERT INTO shop.notes (doc) VALUES ('{"owner": "bob"}')"#,
+        "SELECT doc FROM shop.notes",
+        "DELETE FROM shop.notes",
+    ] {
+        let mut prepared = session.prepare(sql).unwrap();
+        session.execute_in(&mut transaction, &mut prepared, &[]).unwrap();
+        let bob = object(&[("owner", Bson::String("bob"))]);
+        let refused = transaction.documents().insert_one(&notes, bob.bytes()).unwrap_err();
+        assert!(matches!(refused, DocumentsError::Denied { .. }), "{sql}: {refused}");
+    }
 }
 
 #[test]

@@ -319,6 +319,38 @@ fn l2_names_are_looked_up_after_rights() {
 }
 
 #[test]
+fn tables_of_definitions_accept_no_rows() {
+    let mut session = Session::new(database());
+    let declared = "CREATE PROJECTION p FROM EVENTS s ON 'A' DO (INSERT INTO t VALUES (event.position, 1))";
+    session.execute(declared, &[]).unwrap();
+    let before = session.execute("SELECT * FROM ropewalk_projection_definitions", &[]).unwrap().rows;
+    assert_eq!(before.len(), 1);
+    for held in [Rights::READ_APPEND, Rights::ADMIN] {
+        session.act_for(held, "ann");
+        for sql in [
+            "UPDATE ropewalk_projection_definitions SET definition = 'x'",
+            "UPDATE ropewalk_projection_definitions SET paused = true WHERE name = 'p'",
+            "UPDATE ropewalk_projection_definitions AS d SET store = t.v::text FROM t",
+            "DELETE FROM public.ropewalk_projection_definitions",
+            "INSERT INTO ropewalk_views SELECT * FROM ropewalk_views",
+            "WITH gone AS (DELETE FROM ropewalk_sequences RETURNING name) SELECT * FROM gone",
+            "MERGE INTO ropewalk_projection_definitions d USING t ON d.requests = t.v \
+             WHEN MATCHED THEN DELETE",
+            "COPY ropewalk_views FROM STDIN",
+        ] {
+            assert_eq!(session.prepare(sql).unwrap_err().state.0, "42501", "{held:?} {sql}");
+        }
+    }
+    for statement in ["DELETE FROM ropewalk_views", "UPDATE ropewalk_projection_definitions SET requests = 0"]
+    {
+        let sql = format!("CREATE PROJECTION q FROM EVENTS s ON 'A' DO ({statement})");
+        assert_eq!(session.execute(&sql, &[]).unwrap_err().state.0, "42501", "{sql}");
+    }
+    let after = session.execute("SELECT * FROM ropewalk_projection_definitions", &[]).unwrap().rows;
+    assert_eq!(after, before);
+}
+
+#[test]
 fn h1_rules_of_collections_hold_in_every_executor() {
     let db = database();
     let docs = db.documents().collection("shop", "docs").unwrap();

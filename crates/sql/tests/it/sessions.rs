@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use ropewalk::Database;
 use ropewalk::tables::{Type, Value};
+use ropewalk::{Database, Isolation};
 use ropewalk_sql::{Session, Settings, Status, TempFileLimits};
 
 use crate::golden::shown;
@@ -18,6 +18,89 @@ fn rows(session: &mut Session, sql: &str, params: &[Value<'_>]) -> Vec<String> {
 
 fn code(session: &mut Session, sql: &str, params: &[Value<'_>]) -> &'static str {
     session.execute(sql, params).unwrap_err().state.0
+}
+
+#[test]
+fn statement_that_may_wait_is_not_brief() {
+    let mut s = session();
+    s.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", &[]).unwrap();
+    for sql in [
+        "SELECT v FROM t WHERE id = 1",
+        "INSERT INTO t VALUES (1, 'a') ON CONFLICT (id) DO UPDATE SET v = 'b'",
+        "UPDATE t SET v = 'a' WHERE id = 1",
+        "DELETE FROM t WHERE id = 1 RETURNING v",
+        "INSERT INTO shop.c (doc) VALUES ('{}')",
+        "INSERT INTO events (type) VALUES ('A')",
+        "SELECT append_event('A', ARRAY['a'], '')",
+        "SELECT pg_notify('c', 'x')",
+    ] {
+        assert!(s.prepare(sql).unwrap().is_brief(), "{sql}");
+    }
+    for sql in [
+        "SELECT pg_sleep(1)",
+        "SELECT 1 WHERE pg_sleep(1) = ''",
+        "SELECT v FROM t WHERE id = 1 AND pg_sleep(1) = ''",
+        "SELECT v FROM t WHERE id = 1 LIMIT length(pg_sleep(1))",
+        "SELECT max(pg_sleep(1)) FROM t WHERE id = 1",
+        "INSERT INTO t VALUES (1, pg_sleep(1))",
+        "INSERT INTO t VALUES (1, 'a') RETURNING pg_sleep(1)",
+        "INSERT INTO t VALUES (1, 'a') ON CONFLICT (id) DO UPDATE SET v = pg_sleep(1)",
+        "UPDATE t SET v = pg_sleep(1) WHERE id = 1",
+        "UPDATE t SET v = 'a' WHERE id = 1 RETURNING pg_advisory_lock(1)",
+        "DELETE FROM t WHERE id = 1 AND pg_advisory_lock(1) = ''",
+        "INSERT INTO metrics.load (value, host) VALUES (1, pg_sleep(1))",
+        "INSERT INTO shop.c (_id, doc) VALUES (pg_sleep(1), '{}')",
+        "INSERT INTO shop.c (_id, doc) VALUES ('a', '{}') RETURNING pg_sleep(1)",
+        "INSERT INTO events (type) VALUES (pg_sleep(1))",
+        "SELECT append_event('A', ARRAY['a'], '') WHERE pg_sleep(1) = ''",
+        "SELECT pg_notify('c', pg_sleep(1))",
+    ] {
+        assert!(!s.prepare(sql).unwrap().is_brief(), "{sql}");
+    }
+}
+
+#[test]
+fn statement_with_large_values_is_not_brief() {
+    let mut s = session();
+    s.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", &[]).unwrap();
+    let large = "x".repeat(100_000);
+    for sql in [
+        format!("INSERT INTO t VALUES (1, '{large}')"),
+        format!("UPDATE t SET v = lower('{large}') WHERE id = 1"),
+        format!("INSERT INTO shop.c (doc) VALUES ('[\"{large}\"]')"),
+    ] {
+        assert!(!s.prepare(&sql).unwrap().is_brief());
+    }
+    let insert = s.prepare("INSERT INTO shop.c (_id, doc) VALUES ($1, '{}')").unwrap();
+    assert!(insert.is_brief_with(&[Value::text("a")]));
+    assert!(!insert.is_brief_with(&[Value::text(large)]));
+}
+
+#[test]
+fn row_locks_are_rejected_where_neither_locks_nor_reads_hold() {
+    let db = Database::in_memory().unwrap();
+    let mut s = Session::new(db.clone());
+    s.execute_all("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1), (2, 2)").unwrap();
+    for sql in [
+        "SELECT v FROM t WHERE id = 1 FOR UPDATE",
+        "UPDATE t SET v = 0 WHERE id = (SELECT id FROM t ORDER BY id LIMIT 1 FOR UPDATE)",
+        "WITH first AS (SELECT id FROM t ORDER BY id LIMIT 1 FOR UPDATE) SELECT * FROM first",
+        "SELECT * FROM (SELECT id FROM t FOR SHARE) AS s",
+    ] {
+        s.execute("BEGIN ISOLATION LEVEL REPEATABLE READ", &[]).unwrap();
+        assert_eq!(code(&mut s, sql, &[]), "0A000", "{sql}");
+        s.execute("ROLLBACK", &[]).unwrap();
+        for (isolation, expected) in [
+            (Isolation::Serializable, None),
+            (Isolation::Snapshot, Some("0A000")),
+            (Isolation::ReadCommitted, Some("0A000")),
+        ] {
+            let mut transaction = db.begin_with(isolation);
+            let mut prepared = s.prepare(sql).unwrap();
+            let done = s.execute_in(&mut transaction, &mut prepared, &[]);
+            assert_eq!(done.err().map(|error| error.state.0), expected, "{isolation:?} {sql}");
+        }
+    }
 }
 
 #[test]

@@ -680,7 +680,8 @@ where
         if let Some(shape) = copy {
             return self.copy(statement, shape).await;
         }
-        let is_brief = lock(statement).prepared.as_ref().is_none_or(Prepared::is_brief);
+        let is_brief =
+            lock(statement).prepared.as_ref().is_none_or(|prepared| prepared.is_brief_with(params));
         if !is_brief {
             // Earlier results need not wait for this statement.
             self.channel.send(&mut self.desk.out).await?;

@@ -24,7 +24,7 @@ pub use committed::{AppendedEvents, AppendedSamples, Committed};
 
 use self::committed::Written;
 use self::events::EventsState;
-use self::samples::SamplesRead;
+use self::samples::{SamplesAppended, SamplesRead};
 use crate::database::observer::Span;
 use crate::database::{Database, Snapshot};
 use crate::error::Error;
@@ -37,7 +37,7 @@ pub struct Transaction {
     tables: TablesState,
     documents: DocumentsState,
     events: EventsState,
-    samples: Vec<(SeriesStore, SampleBatch)>,
+    samples: SamplesAppended,
     samples_read: SamplesRead,
     savepoints: Vec<Savepoint>,
     /// Start of the current locking statement.
@@ -59,16 +59,15 @@ impl Transaction {
         let kv = KvTransaction::new(db.engine.clone(), isolation);
         let span = Span::begin(&db, isolation);
         let (tables, documents) = (TablesState::default(), DocumentsState::default());
-        let (samples, savepoints) = (Vec::new(), Vec::new());
         Self {
             db,
             kv,
             tables,
             documents,
             events: EventsState::default(),
-            samples,
+            samples: SamplesAppended::default(),
             samples_read: SamplesRead::default(),
-            savepoints,
+            savepoints: Vec::new(),
             statement: None,
             span,
         }
@@ -77,6 +76,11 @@ impl Transaction {
     /// The number that an observer sees.
     pub(crate) fn number(&self) -> Option<u64> {
         self.span.as_ref().map(Span::transaction)
+    }
+
+    /// Returns the isolation level.
+    pub fn isolation(&self) -> Isolation {
+        self.kv.isolation()
     }
 
     /// Returns the snapshot that the transaction reads.
@@ -193,8 +197,7 @@ impl Transaction {
 
     /// Approximate memory of the buffered writes of all models, bytes.
     pub fn write_bytes(&self) -> usize {
-        let samples: usize = self.samples.iter().map(|(_, batch)| batch.bytes()).sum();
-        self.kv.bytes() + self.events.bytes() + samples
+        self.kv.bytes() + self.events.bytes() + self.samples.bytes()
     }
 
     /// The tables within this transaction: rows and definitions, to read and write.
@@ -213,29 +216,13 @@ impl Transaction {
     /// rejects reads of the store, since they would miss these samples.
     ///
     /// # Errors
-    /// Labels over the limits; unknown series; samples older than the retention of the store.
+    /// Labels over the limits; unknown series; samples older than the retention of the store; samples of more
+    /// than 256 MiB in memory in one transaction.
     pub fn append_samples(&mut self, store: &SeriesStore, batch: &SampleBatch) -> Result<(), Error> {
         // Prepared here only to check it. Commit prepares it again, together with other appends to the same
         // store.
         store.operation(batch)?;
-        self.samples.push((store.clone(), batch.clone()));
-        Ok(())
-    }
-
-    /// The sample appends of the commit: one operation per store, with the name of the store.
-    fn sample_operations(&self) -> Result<Vec<(String, Box<dyn Operation>)>, Error> {
-        let mut stores: Vec<(&SeriesStore, SampleBatch)> = Vec::new();
-        for (store, batch) in &self.samples {
-            match stores.iter_mut().find(|(other, _)| other.name() == store.name()) {
-                Some((_, all)) => all.extend(batch),
-                None => stores.push((store, batch.clone())),
-            }
-        }
-        let mut operations: Vec<(String, Box<dyn Operation>)> = Vec::new();
-        for (store, batch) in stores {
-            operations.push((store.name().to_owned(), Box::new(store.operation(&batch)?)));
-        }
-        Ok(operations)
+        self.samples.push(store, batch)
     }
 
     /// Sets a savepoint. Savepoints nest.
@@ -355,7 +342,7 @@ impl Transaction {
     /// The operations of the commit; `None` for a transaction without writes.
     fn into_ready(self) -> Result<Option<Ready>, Error> {
         let mut operations = self.events.append_operations()?;
-        let (samples, sample_operations): (Vec<_>, Vec<_>) = self.sample_operations()?.into_iter().unzip();
+        let (samples, sample_operations): (Vec<_>, Vec<_>) = self.samples.operations()?.into_iter().unzip();
         operations.extend(sample_operations);
         let written = Written { events: self.events.stores().map(str::to_owned).collect(), samples };
         let guards = self.events.guards()?;

@@ -1,12 +1,76 @@
-//! Series reads of a transaction: at its snapshot, recorded for validation at commit.
+//! Samples of a transaction: its appends, and its reads at its snapshot, recorded for validation at commit.
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{Isolation, Operation};
-use ropewalk_series::{SeriesAt, SeriesError, SeriesReads, SeriesStore};
+use ropewalk_engine::{EngineError, Isolation, Operation, TRANSACTION_BYTES_MAX};
+use ropewalk_series::{SampleBatch, SeriesAt, SeriesError, SeriesReads, SeriesStore};
 
 use super::Transaction;
 use crate::database::metrics::Metrics;
 use crate::error::Error;
+
+/// Most memory of the samples that one transaction appends. The record of its commit has them compressed.
+const APPENDS_BYTES_MAX: u64 = 4 * TRANSACTION_BYTES_MAX;
+/// Memory of one append in addition to its labels and samples.
+const APPEND_OVERHEAD: usize = 512;
+
+/// Samples to append at commit.
+struct Appended {
+    store: SeriesStore,
+    batch: SampleBatch,
+    /// Memory of this append and the earlier ones.
+    bytes: usize,
+}
+
+/// The appends of samples, in order.
+#[derive(Default)]
+pub(super) struct SamplesAppended(Vec<Appended>);
+
+impl SamplesAppended {
+    /// Number of appends, for [`Self::truncate`].
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Removes the appends after the first `len`.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+
+    /// Approximate memory, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.last().map_or(0, |appended| appended.bytes)
+    }
+
+    fn has(&self, store: &SeriesStore) -> bool {
+        self.0.iter().any(|appended| appended.store.name() == store.name())
+    }
+
+    /// Adds an append, if it fits the limit.
+    pub(super) fn push(&mut self, store: &SeriesStore, batch: &SampleBatch) -> Result<(), Error> {
+        let bytes = self.bytes() + batch.bytes() + APPEND_OVERHEAD;
+        if bytes as u64 > APPENDS_BYTES_MAX {
+            return Err(EngineError::TooLarge { bytes: bytes as u64, max: APPENDS_BYTES_MAX }.into());
+        }
+        self.0.push(Appended { store: store.clone(), batch: batch.clone(), bytes });
+        Ok(())
+    }
+
+    /// The operations of the commit: one for each store, with its name.
+    pub(super) fn operations(&self) -> Result<Vec<(String, Box<dyn Operation>)>, Error> {
+        let mut stores: Vec<(&SeriesStore, SampleBatch)> = Vec::new();
+        for Appended { store, batch, .. } in &self.0 {
+            match stores.iter_mut().find(|(other, _)| other.name() == store.name()) {
+                Some((_, all)) => all.extend(batch),
+                None => stores.push((store, batch.clone())),
+            }
+        }
+        let mut operations: Vec<(String, Box<dyn Operation>)> = Vec::new();
+        for (store, batch) in stores {
+            operations.push((store.name().to_owned(), Box::new(store.operation(&batch)?)));
+        }
+        Ok(operations)
+    }
+}
 
 /// The recorded reads, by series store.
 #[derive(Default)]
@@ -61,7 +125,7 @@ impl Transaction {
     /// [`SeriesError::OwnSamples`] if this transaction has appended to the store: read first.
     pub fn series(&mut self, store: &SeriesStore) -> Result<SeriesAt<'_>, Error> {
         self.kv.begin_statement();
-        if self.samples.iter().any(|(other, _)| other.name() == store.name()) {
+        if self.samples.has(store) {
             return Err(SeriesError::OwnSamples { store: store.name().to_owned() }.into());
         }
         let snapshot = self.kv.snapshot();
@@ -78,5 +142,36 @@ impl Transaction {
     /// As [`Transaction::series`].
     pub fn metrics(&mut self, store: &SeriesStore) -> Result<Metrics<'_>, Error> {
         Ok(Metrics::new(self.series(store)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk_labels::Labels;
+
+    use super::*;
+    use crate::database::Database;
+
+    #[test]
+    fn appended_samples_are_bounded_until_they_are_rolled_back() {
+        let db = Database::in_memory().unwrap();
+        let store = db.series("default").unwrap();
+        let mut batch = SampleBatch::new();
+        batch.push(&Labels::new([("__name__", "a")]).unwrap(), 1, 1.0);
+        let mut tx = db.begin();
+        tx.savepoint();
+        tx.append_samples(&store, &batch).unwrap();
+        let one = tx.write_bytes();
+        assert!(one > APPEND_OVERHEAD, "{one}");
+        // As if many samples had been appended.
+        let bytes = APPENDS_BYTES_MAX as usize - one;
+        tx.samples.0.push(Appended { store: store.clone(), batch: batch.clone(), bytes });
+        tx.append_samples(&store, &batch).unwrap();
+        let refused = tx.append_samples(&store, &batch).unwrap_err();
+        assert!(matches!(refused, Error::Engine(EngineError::TooLarge { .. })), "{refused}");
+        assert!(tx.rollback_to_savepoint());
+        assert_eq!(tx.write_bytes(), 0);
+        tx.append_samples(&store, &batch).unwrap();
+        tx.commit().unwrap();
     }
 }

@@ -49,6 +49,15 @@ pub(super) struct OnConflict {
     update: Option<(Expr, Option<Expr>)>,
 }
 
+impl OnConflict {
+    pub(super) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        if let Some((doc, filter)) = &self.update {
+            each(doc);
+            filter.iter().for_each(each);
+        }
+    }
+}
+
 /// UPDATE or DELETE of the documents that a query finds.
 pub(crate) struct Change {
     relation: ModelRelation,

@@ -24,7 +24,7 @@ use crate::dml::write::{Given, Proposed, Returning, Source, Targets, Written, no
 use crate::error::{Result, SqlError, state};
 use crate::exec::relations::Rows as _;
 use crate::exec::relations::models::{Kind as ModelKind, ModelRelation};
-use crate::expr::{Context, bug};
+use crate::expr::{Context, Expr, bug};
 use crate::limits::budget::Budget;
 use crate::plan::Planner;
 use crate::plan::bind::scope::Scope;
@@ -243,7 +243,15 @@ impl ModelWrite {
 
     /// True for an INSERT of at most `rows_max` rows of VALUES.
     pub(crate) fn is_brief(&self, rows_max: usize) -> bool {
-        matches!(self, Self::Insert(ModelInsert { source: Source::Values(rows), .. }) if rows.len() <= rows_max)
+        matches!(self, Self::Insert(insert) if insert.source.is_brief(rows_max))
+    }
+
+    /// Calls `each` for every expression of an INSERT. An UPDATE or DELETE is never brief.
+    pub(crate) fn each_expr(&self, each: &mut dyn FnMut(&Expr)) {
+        let Self::Insert(insert) = self else { return };
+        insert.source.each_expr(each);
+        insert.on_conflict.iter().for_each(|on| on.each_expr(each));
+        insert.returning.iter().for_each(|returning| returning.each_expr(each));
     }
 
     /// Runs the statement; returns its command, too.

@@ -373,6 +373,11 @@ fn untouched(rows: Vec<OwnedRow>, touched: &mut Touched) -> Vec<OwnedRow> {
 }
 
 impl Chain {
+    /// True if a query of WITH locks the rows that it reads.
+    pub(crate) fn locks(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part.step, Step::Lock(_)))
+    }
+
     /// The lines of EXPLAIN.
     pub(crate) fn lines(&self) -> Vec<String> {
         let line = |step: &Step| format!("{} within WITH", step.command());

@@ -9,6 +9,7 @@
 //! 2. A condition that cannot be planned is an error. A statement never runs without its WHERE.
 
 mod chain;
+mod exprs;
 mod plan;
 mod run;
 

@@ -3,6 +3,7 @@
 //! The plan depends on definitions. Their versions are compared before each run; if one has changed, the
 //! statement is planned again. A SELECT of one row by its primary key skips the executor.
 
+mod brief;
 mod plan;
 
 pub(crate) use plan::{has_writers, is_written_by};
@@ -23,7 +24,7 @@ use crate::dml::append_event::Append;
 use crate::dml::keyed::Keyed;
 use crate::dml::merge::Merge;
 use crate::dml::model::ModelWrite;
-use crate::dml::write::{Chain, Delete, Insert, Source, Update};
+use crate::dml::write::{Chain, Delete, Insert, Update};
 use crate::error::{Result, SqlError, state};
 use crate::exec::analytic::WholeQuery;
 use crate::exec::nested_loop::Node;
@@ -47,9 +48,6 @@ use crate::types::outcome::{Outcome, ResultColumn};
 use crate::types::settings::Settings;
 use crate::types::text_format::from_text_in;
 use crate::types::zone::Zone;
-
-/// Number of rows that an INSERT writes in a fraction of a millisecond.
-const BRIEF_ROWS_MAX: usize = 16;
 
 pub(crate) enum Plan {
     Select(Select),
@@ -122,6 +120,8 @@ pub struct Prepared {
     draws: bool,
     /// A subquery has FOR UPDATE.
     locks_within: bool,
+    /// No expression waits, and all constants are small.
+    is_light: bool,
     /// The rights that the statement needs.
     needs: Rights,
     /// Its share of the session's quota of prepared statements.
@@ -144,6 +144,13 @@ impl Prepared {
     /// reads at commit.
     pub(crate) fn locks_within(&self) -> bool {
         self.locks_within
+    }
+
+    /// True if a subquery or a query of WITH has FOR UPDATE.
+    pub(crate) fn locks_in_parts(&self) -> bool {
+        self.locks_within
+            || self.subqueries.iter().any(|subquery| subquery.locking.is_some())
+            || matches!(&self.plan, Plan::Chain(chain) if chain.locks())
     }
 
     /// The declared parameter types.
@@ -203,55 +210,6 @@ impl Prepared {
     /// The result columns; `None` when the statement returns no rows.
     pub fn columns(&self) -> Option<&[ResultColumn]> {
         self.columns.as_deref()
-    }
-
-    /// True if a run reads only a few keys, so that it may run on a thread that must not block.
-    pub fn is_brief(&self) -> bool {
-        use ast::Statement as S;
-        let found = |found: &crate::dml::write::Found| found.path.is_point;
-        match &self.plan {
-            _ if !self.subqueries.is_empty() => false,
-            Plan::Select(select) if select.output.iter().any(Expr::sleeps) => false,
-            Plan::Select(select) => match select.levels.as_slice() {
-                [] => select.values.is_none(),
-                [level] => level.path.is_point,
-                _ => false,
-            },
-            Plan::Insert(insert) => {
-                matches!(&insert.source, Source::Values(rows) if rows.len() <= BRIEF_ROWS_MAX)
-            }
-            Plan::Model(write) => write.is_brief(BRIEF_ROWS_MAX),
-            Plan::Update(update) => found(&update.found),
-            Plan::Delete(delete) => found(&delete.found),
-            Plan::Explain(_) | Plan::Notify(_) => true,
-            Plan::Append(append) => append.is_brief(),
-            Plan::Declare(declared) => declared.1.is_brief(),
-            Plan::Whole(_)
-            | Plan::Small(_)
-            | Plan::Keyed(_)
-            | Plan::Merge(_)
-            | Plan::Chain(_)
-            | Plan::Analyze(..)
-            | Plan::Copy(_) => false,
-            Plan::Other => matches!(
-                self.statement.sql(),
-                Some(
-                    S::StartTransaction { .. }
-                        | S::Commit { .. }
-                        | S::Rollback { .. }
-                        | S::Savepoint { .. }
-                        | S::ReleaseSavepoint { .. }
-                        | S::Set(_)
-                        | S::Reset(_)
-                        | S::ShowVariable { .. }
-                        | S::Prepare { .. }
-                        | S::Deallocate { .. }
-                        | S::LISTEN { .. }
-                        | S::UNLISTEN { .. }
-                        | S::NOTIFY { .. }
-                )
-            ),
-        }
     }
 
     /// The rights that the statement needs.

@@ -130,6 +130,7 @@ impl Prepared {
         };
         let declared = declared.to_vec();
         let locking = Self::locking(&statement, &plan);
+        let is_light = plan.is_light();
         let locks =
             locks_within || locking.is_some() || subqueries.iter().any(|query| query.locking.is_some());
         let needs = Rights {
@@ -160,6 +161,7 @@ impl Prepared {
             sets,
             draws,
             locks_within,
+            is_light,
         })
     }
 
@@ -462,6 +464,7 @@ impl Prepared {
             sets: query.sets.clone(),
             draws: query.draws,
             locks_within: query.locks_within,
+            is_light: query.is_light,
             needs: query.needs,
             room: None,
             plan: Plan::Declare(Box::new((declare, query))),

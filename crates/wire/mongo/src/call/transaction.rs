@@ -1,14 +1,19 @@
 //! The transaction or retryable write that a command is part of.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropewalk::documents::{DocumentsTx, Retry};
 use ropewalk::{Isolation, Transaction};
+use tokio::sync::OwnedMutexGuard;
 
 use crate::call::Call;
 use crate::protocol::failure::{Code, Failure, Outcome};
-use crate::state::sessions::{self, Phase, State, no_transaction, too_old};
+use crate::state::sessions::{self, Phase, State, in_use, no_transaction, too_old};
+
+/// Interval at which a waiting command checks whether it must end.
+const LOOK: Duration = Duration::from_millis(100);
 
 impl<'a> Call<'a> {
     /// Key under which a retryable write stores its result.
@@ -34,6 +39,29 @@ impl<'a> Call<'a> {
         Ok(Some(Retry { session: session.clone(), number, statement }))
     }
 
+    /// Waits until no other command of the transaction runs; the returned value is held while this one runs.
+    /// An abort does not wait.
+    ///
+    /// # Errors
+    /// The command must end, or there are too many sessions.
+    pub(crate) async fn turn(&self) -> Outcome<Option<OwnedMutexGuard<()>>> {
+        let (Some(id), true) = (&self.session, self.in_transaction) else { return Ok(None) };
+        let session = match self.starts {
+            true => Some(self.shared.sessions.enter(id)?),
+            false => self.shared.sessions.find(id),
+        };
+        let Some(session) = session.filter(|_| self.args.name != "abortTransaction") else { return Ok(None) };
+        let turn = sessions::lock(&session).turn.clone();
+        let mut turn = pin!(turn.lock_owned());
+        loop {
+            tokio::select! {
+                biased;
+                turn = &mut turn => return Ok(Some(turn)),
+                () = tokio::time::sleep(LOOK) => self.may_go_on()?,
+            }
+        }
+    }
+
     /// The transaction that the command belongs to; `None` outside of one.
     ///
     /// # Errors
@@ -57,7 +85,7 @@ impl<'a> Call<'a> {
             state.number = number;
             state.phase = Phase::Open { transaction, since: Instant::now(), wrote: false };
             drop(state);
-            return Ok(Some(InTransaction { session, call: self }));
+            return Ok(Some(InTransaction { session, number, call: self }));
         }
         let session = self.shared.sessions.find(id).ok_or_else(|| no_transaction(number))?;
         {
@@ -68,6 +96,7 @@ impl<'a> Call<'a> {
             }
             match state.phase {
                 Phase::Open { .. } if number == state.number => {}
+                Phase::Busy { .. } if number == state.number => return Err(in_use(number)),
                 Phase::Committed if number == state.number => {
                     let message = format!("Transaction with {{ txnNumber: {number} }} has been committed.");
                     return Err(Failure::new(Code::TransactionCommitted, message));
@@ -75,13 +104,14 @@ impl<'a> Call<'a> {
                 _ => return Err(no_transaction(number)),
             }
         }
-        Ok(Some(InTransaction { session, call: self }))
+        Ok(Some(InTransaction { session, number, call: self }))
     }
 }
 
 /// A transaction in progress.
 pub(crate) struct InTransaction<'c, 'a> {
     session: Arc<Mutex<State>>,
+    number: i64,
     call: &'c Call<'a>,
 }
 
@@ -130,24 +160,22 @@ impl InTransaction<'_, '_> {
         })
     }
 
-    /// Runs `work` with the transaction and its flag of writes; any failure ends the transaction.
+    /// Runs `work` with the transaction and its flag of writes; any failure ends the transaction. The session is
+    /// not locked meanwhile.
     fn within<R>(&self, work: impl FnOnce(&mut Transaction, &mut bool) -> Outcome<R>) -> Outcome<R> {
-        let mut state = self.state();
-        let number = state.number;
-        let Phase::Open { transaction, wrote, .. } = &mut state.phase else {
-            return Err(no_transaction(number));
-        };
-        let result = work(transaction, wrote);
-        if result.is_err() {
-            state.phase = Phase::Aborted;
+        let mut out = self.state().check_out(self.number)?;
+        let result = work(&mut out.transaction, &mut out.wrote);
+        let is_open = self.state().check_in(out, result.is_err());
+        match result {
+            Ok(_) if !is_open => Err(no_transaction(self.number)),
+            result => result,
         }
-        result
     }
 
     /// Ends the transaction after a failure outside of [`InTransaction::run`].
     pub(crate) fn abort(&self) {
         let mut state = self.state();
-        if matches!(state.phase, Phase::Open { .. }) {
+        if state.number == self.number && matches!(state.phase, Phase::Open { .. } | Phase::Busy { .. }) {
             state.phase = Phase::Aborted;
         }
     }

@@ -189,26 +189,43 @@ async fn checked(
         }
         return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
     }
-    rights::check(&call, command.name)?;
+    let outcome = executed(&mut call, command).await;
+    // The client must not commit the rest. Statements end their transaction themselves; invalid arguments are
+    // found before that.
+    if outcome.is_err()
+        && call.in_transaction
+        && !matches!(command.name, "commitTransaction" | "abortTransaction")
+        && let Ok(Some(transaction)) = call.transaction()
+    {
+        transaction.abort();
+    }
+    outcome
+}
+
+/// Executes a command if the caller has the rights that it needs.
+async fn executed(call: &mut Call<'_>, command: &'static Command) -> Outcome<Writer> {
+    let shared = call.shared;
+    rights::check(call, command.name)?;
+    let _turn = call.turn().await?;
     match command.run {
-        Run::Quick(run) => in_budget(&mut call, run),
-        Run::Read(run) if read::is_point(&call) => in_budget(&mut call, run),
+        Run::Quick(run) => in_budget(call, run),
+        Run::Read(run) if read::is_point(call) => in_budget(call, run),
         Run::Read(run) | Run::Write(run) => {
             // Never closed; if it were, running without a permit would still be correct.
-            let _turn = shared.writes.acquire().await.ok();
-            blocking(|| in_budget(&mut call, run))
+            let _permit = shared.writes.acquire().await.ok();
+            blocking(|| in_budget(call, run))
         }
         Run::Change(prepare) => {
-            let change = in_budget(&mut call, prepare)?;
-            write::commit(&call, change).await
+            let change = in_budget(call, prepare)?;
+            write::commit(call, change).await
         }
         Run::Models(prepare) => {
-            let change = in_budget(&mut call, prepare)?;
-            change::commit(&call, change).await
+            let change = in_budget(call, prepare)?;
+            change::commit(call, change).await
         }
-        Run::Commit => transaction::commit(&call).await,
-        Run::GetMore => change_streams::get_more(&mut call).await,
-        Run::Users => users::change(&mut call).await,
+        Run::Commit => transaction::commit(call).await,
+        Run::GetMore => change_streams::get_more(call).await,
+        Run::Users => users::change(call).await,
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::call::Call;
 use crate::protocol::failure::{Code, Failure, Outcome, TRANSIENT, UNKNOWN_COMMIT};
-use crate::state::sessions::{self, Phase, SessionId, State, no_transaction, too_old};
+use crate::state::sessions::{self, Phase, SessionId, State, in_use, no_transaction, too_old};
 
 /// Statement number of a commit's record; statements of writes count from zero.
 const COMMITTED: i32 = -1;
@@ -88,6 +88,7 @@ fn next_step(session: &Mutex<State>, number: i64) -> Outcome<Step> {
     match &state.phase {
         Phase::Committed => return Ok(Step::Done),
         Phase::Committing(settled) => return Ok(Step::Wait(settled.clone().notified_owned())),
+        Phase::Busy { .. } => return Err(in_use(number)),
         _ => {}
     }
     let (transaction, wrote) = state.take_open().ok_or_else(|| no_transaction(number))?;
@@ -158,7 +159,8 @@ pub(crate) fn abort(call: &mut Call<'_>) -> Outcome<Writer> {
     let mut state = sessions::lock(&session);
     state.touch();
     match state.phase {
-        Phase::Open { .. } if number == state.number => {
+        // A running command of the transaction finds out when it ends.
+        Phase::Open { .. } | Phase::Busy { .. } if number == state.number => {
             state.phase = Phase::Aborted;
             Ok(Writer::new())
         }

@@ -2,8 +2,12 @@
 //!
 //! ```text
 //! startTransaction ─▶ Open ─▶ commitTransaction ─▶ Committing ─▶ Committed      numbers rise: a higher one ends what was open,
-//!                       └───▶ abortTransaction, any failure, 60 s ─▶ Aborted      a lower one is refused
+//!                     ↑  └──▶ abortTransaction, any failure, 60 s ─▶ Aborted      a lower one is refused
+//!      a command ─▶ Busy
 //! ```
+//! A command takes the transaction out while it runs, which may last minutes; others of the transaction await their
+//! turn. The lock of a session is held for moments only, so that no thread waits for a command of another client.
+//!
 //! A session without a transaction has no state here; the results of its retryable writes are in the
 //! database.
 
@@ -43,6 +47,11 @@ pub(crate) enum Phase {
         /// It wrote something.
         wrote: bool,
     },
+    /// In progress, and in use by a command, which has the transaction.
+    Busy {
+        /// Since when.
+        since: Instant,
+    },
     /// Being made durable; other requests wait until it is.
     Committing(Arc<Notify>),
     /// Committed.
@@ -51,12 +60,17 @@ pub(crate) enum Phase {
     Aborted,
 }
 
+/// The commands of a transaction run one at a time.
+pub(crate) type Turn = tokio::sync::Mutex<()>;
+
 /// One session.
 pub(crate) struct State {
     /// The newest number seen.
     pub(crate) number: i64,
     /// The transaction of that number.
     pub(crate) phase: Phase,
+    /// Held by the running command of the transaction.
+    pub(crate) turn: Arc<Turn>,
     used: Instant,
 }
 
@@ -81,7 +95,8 @@ impl Sessions {
         if all.len() >= SESSIONS_MAX {
             return Err(Failure::new(Code::TooManyLogicalSessions, "too many sessions have transactions"));
         }
-        let state = State { number: i64::MIN, phase: Phase::None, used: Instant::now() };
+        let (phase, turn) = (Phase::None, Arc::default());
+        let state = State { number: i64::MIN, phase, turn, used: Instant::now() };
         let session = Arc::new(Mutex::new(state));
         all.insert(id.clone(), session.clone());
         Ok(session)
@@ -114,7 +129,9 @@ impl Sessions {
         let all = self.all();
         let open = all.values().filter(|session| {
             // A session in use is locked.
-            session.try_lock().map_or(true, |state| matches!(state.phase, Phase::Open { .. }))
+            session
+                .try_lock()
+                .map_or(true, |state| matches!(state.phase, Phase::Open { .. } | Phase::Busy { .. }))
         });
         (all.len(), open.count())
     }
@@ -125,7 +142,7 @@ impl Sessions {
         self.all().retain(|_, session| {
             // A session in use is checked later.
             let Ok(mut state) = session.try_lock() else { return true };
-            if let Phase::Open { since, .. } = &state.phase
+            if let Phase::Open { since, .. } | Phase::Busy { since } = &state.phase
                 && since.elapsed() > TRANSACTION_TIME
             {
                 state.phase = Phase::Aborted;
@@ -141,6 +158,38 @@ impl State {
         self.used = Instant::now();
     }
 
+    /// Takes the open transaction of this number out for a command, which returns it by [`State::check_in`].
+    ///
+    /// # Errors
+    /// No open transaction has this number, or another command uses it.
+    pub(crate) fn check_out(&mut self, number: i64) -> Outcome<CheckedOut> {
+        if self.number != number {
+            return Err(no_transaction(number));
+        }
+        match std::mem::take(&mut self.phase) {
+            Phase::Open { transaction, since, wrote } => {
+                self.phase = Phase::Busy { since };
+                Ok(CheckedOut { transaction, wrote, number, since })
+            }
+            other => {
+                let is_busy = matches!(other, Phase::Busy { .. });
+                self.phase = other;
+                Err(if is_busy { in_use(number) } else { no_transaction(number) })
+            }
+        }
+    }
+
+    /// Takes a transaction back after a command, and ends it if the command failed. False if it has ended
+    /// meanwhile: it was aborted, became too old, or a higher number ended it.
+    pub(crate) fn check_in(&mut self, out: CheckedOut, failed: bool) -> bool {
+        let CheckedOut { transaction, wrote, number, since } = out;
+        if self.number != number || !matches!(self.phase, Phase::Busy { .. }) {
+            return false;
+        }
+        self.phase = if failed { Phase::Aborted } else { Phase::Open { transaction, since, wrote } };
+        true
+    }
+
     /// Takes the open transaction out, and whether it wrote something.
     pub(crate) fn take_open(&mut self) -> Option<(Box<Transaction>, bool)> {
         match std::mem::take(&mut self.phase) {
@@ -151,6 +200,16 @@ impl State {
             }
         }
     }
+}
+
+/// The transaction of a session while a command uses it.
+pub(crate) struct CheckedOut {
+    /// Its reads and writes.
+    pub(crate) transaction: Box<Transaction>,
+    /// It wrote something.
+    pub(crate) wrote: bool,
+    number: i64,
+    since: Instant,
 }
 
 /// Locks the state of a session; a command that panicked has left it unchanged.
@@ -164,6 +223,12 @@ pub(crate) fn too_old(number: i64, newest: i64) -> Failure {
         "Cannot start transaction {number} on session because a newer transaction {newest} has already started."
     );
     Failure::new(Code::TransactionTooOld, message)
+}
+
+/// Another command of the transaction is running.
+pub(crate) fn in_use(number: i64) -> Failure {
+    let message = format!("another command of transaction {number} is running");
+    Failure::new(Code::ConflictingOperationInProgress, message)
 }
 
 /// No transaction in progress has that number.

@@ -259,6 +259,44 @@ async fn repeated_commands_return_the_stored_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn invalid_arguments_end_the_transaction() {
+    let mut client = Server::new().connect();
+    let series = doc! { "labels": { "__name__": "sold" }, "samples": [["now", 1]] };
+    let invalid = [
+        doc! { "ropewalkAppend": "orders", "events": [{ "tags": ["a"] }] },
+        doc! { "ropewalkSql": 1 },
+        doc! { "ropewalkSamples": "default", "series": [series] },
+        doc! { "insert": "receipts", "documents": 1 },
+        doc! { "find": "receipts", "filter": { "$fly": 1 } },
+    ];
+    for (number, command) in (1..).zip(invalid) {
+        let receipt = doc! { "insert": "receipts", "documents": [{ "_id": 1 }] };
+        client.ok(part(receipt, 1, number, true)).await;
+        client.refused(part(command.clone(), 1, number, false)).await;
+        assert_eq!(client.refused(end("commitTransaction", 1, number)).await.0, 251, "{command}");
+    }
+    // Also if it is the first command.
+    client.refused(part(doc! { "ropewalkSql": 1 }, 1, 9, true)).await;
+    assert_eq!(client.refused(end("commitTransaction", 1, 9)).await.0, 251);
+    assert!(client.find("receipts", doc! {}).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeatable_command_that_only_reads_stores_nothing() {
+    let server = Server::new();
+    define(&server, "CREATE TABLE counters (id int PRIMARY KEY, n int)");
+    let mut client = server.connect();
+    let before = server.service.database().seq();
+    for text in ["SELECT repeat('x', 1000000)", "UPDATE counters SET n = n + 1 RETURNING n"] {
+        let mut command = sql(text);
+        command.extend(doc! { "lsid": lsid(1), "txnNumber": 1_i64 });
+        client.ok(command.clone()).await;
+        client.ok(command).await;
+    }
+    assert_eq!(server.service.database().seq(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn invalid_fields_are_rejected() {
     let mut client = Server::new().connect();
     for (command, code) in [

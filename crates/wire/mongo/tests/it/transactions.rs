@@ -1,6 +1,6 @@
 //! Transactions, retryable writes, sessions.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
 use ropewalk::engine::EngineError;
@@ -80,6 +80,43 @@ async fn failure_ends_the_transaction() {
     client.ok(part(insert(1), 1, 2, true)).await;
     assert_eq!(client.refused(part(doc! { "find": "c", "filter": { "$fly": 1 } }, 1, 2, false)).await.0, 2);
     assert_eq!(count(&mut client).await, 1);
+}
+
+fn sleep(seconds: u32) -> Document {
+    doc! { "ropewalkSql": format!("SELECT pg_sleep({seconds})") }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn command_that_awaits_its_turn_in_a_transaction_blocks_no_thread() {
+    let server = Server::new();
+    let (mut ann, mut bob, mut carl) = (server.connect(), server.connect(), server.connect());
+    ann.ok(part(insert(1), 1, 1, true)).await;
+    let begun = Instant::now();
+    let slow = tokio::spawn(async move { ann.ok(part(sleep(3), 1, 1, false)).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let next = tokio::spawn(async move { bob.ok(part(insert(2), 1, 1, false)).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    carl.ok(doc! { "ping": 1 }).await;
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    slow.await.unwrap();
+    next.await.unwrap();
+    carl.ok(end("commitTransaction", 1, 1)).await;
+    assert_eq!(count(&mut carl).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abort_ends_a_transaction_with_a_running_command() {
+    let server = Server::new();
+    let (mut ann, mut bob) = (server.connect(), server.connect());
+    ann.ok(part(insert(1), 1, 1, true)).await;
+    let begun = Instant::now();
+    let slow = tokio::spawn(async move { ann.refused(part(sleep(3), 1, 1, false)).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    bob.ok(end("abortTransaction", 1, 1)).await;
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(slow.await.unwrap(), (251, vec!["TransientTransactionError".to_owned()]));
+    assert_eq!(bob.refused(end("commitTransaction", 1, 1)).await.0, 251);
+    assert_eq!(count(&mut bob).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
