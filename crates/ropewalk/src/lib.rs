@@ -61,7 +61,7 @@ pub mod engine {
     pub use ropewalk_base::Lsn;
     pub use ropewalk_engine::{
         Background, Backup, Compression, Damage as LogDamage, EngineError, EngineReport, EngineStats,
-        FilterPolicy, KeyspaceOptions, Value,
+        FilterPolicy, KeyspaceOptions, NotNewest, Value,
     };
     pub use ropewalk_vfs::{Env, process_memory};
 
