@@ -60,6 +60,7 @@ pub use access::projections::{
 pub use access::rights::Rights;
 pub use error::{About, Location, SqlError, SqlState, state};
 pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns, share_promql_memory};
+pub use expr::advisory::AdvisoryLimit;
 pub use limits::interrupt::Canceller;
 pub use limits::quota::Hold;
 pub use limits::temp_files::{TempFileLimits, limit_temp_files};

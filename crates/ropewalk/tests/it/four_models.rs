@@ -9,8 +9,8 @@ use ropewalk::engine::{Background, Env};
 use ropewalk::series::{Labels, SampleBatch, Samples, SeriesStore};
 use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, Type};
 use ropewalk::{
-    AppendCondition, AppendOptions, Class, Database, Error, Event, EventStore, Isolation, Options, Query, Seq,
-    Snapshot,
+    AppendCondition, AppendOptions, Class, Database, Error, Event, EventStore, Isolation, Options, Query,
+    Seq, Snapshot,
 };
 use ropewalk_vfs::{FaultyVfs, ManualClock, SeededRandom};
 
