@@ -60,6 +60,11 @@ impl AdvisoryLimit {
         Self(Arc::new(LimitState { most, held: AtomicUsize::new(0) }))
     }
 
+    /// True while a session or a lock also has it.
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     fn count(&self) -> Result<Counted> {
         let LimitState { most, held } = &*self.0;
         // Dropped when there is no room.

@@ -6,9 +6,9 @@
 //!                 └─ token of an open transaction: several requests, one commit, no second attempt
 //! ```
 //! `operation` has the operations and results, `running` the transaction in which they run, `request` a
-//! transaction in one request, `idempotency` the stored result of a key, `open` transactions over several
-//! requests, `failure` errors. `sql`, `sql_json` and `sql_error` have parameters, results and errors of SQL
-//! statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
+//! transaction in one request, `idempotency` the stored result of a key and `key_usage` the number of keys of
+//! a caller, `open` transactions over several requests, `failure` errors. `sql`, `sql_json` and `sql_error` have
+//! parameters, results and errors of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
 //!
 //! Not here: bodies of requests and encoding of results (`ropewalk-http`), and the transactions of MongoDB's
 //! sessions (`ropewalk-mongo`).
@@ -17,10 +17,14 @@
 //! 1. Each operation needs the same rights as in a separate request; they are checked before it runs.
 //! 2. All operations of a transaction are one commit; an error rolls the whole transaction back.
 //! 3. The result of an idempotency key is part of the commit that it describes.
+//! 4. Each caller has a share of what lasts longer than a request: keys, open transactions, advisory locks.
 #![deny(missing_docs)]
 
+mod advisory;
 mod failure;
 mod idempotency;
+mod key_usage;
+mod limits;
 mod open;
 mod operation;
 mod request;
@@ -30,8 +34,9 @@ mod sql_error;
 mod sql_json;
 
 pub use failure::{Cause, Failure};
-pub use idempotency::{IdempotencyKey, KEY_BYTES_MAX, RETENTION};
-pub use open::{IDLE_MAX, OPEN_MAX, OPEN_PER_CALLER_MAX, OpenTransactions, TransactionId};
+pub use idempotency::IdempotencyKey;
+pub use limits::{KEY_BYTES_MAX, RETENTION};
+pub use open::{OpenTransactions, TransactionId};
 pub use operation::{
     Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples, Statement, Store,
 };

@@ -7,6 +7,8 @@
 //! All evaluation of a request happens within [`Bounds::run`], so that filters, expressions, updates and
 //! pipelines count in one budget and end with the request's time or with the server.
 
+use core::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -25,6 +27,7 @@ struct Time {
     service: Service,
     /// When evaluation began: the body has a deadline before that.
     began: OnceLock<Instant>,
+    is_cancelled: AtomicBool,
 }
 
 impl Time {
@@ -32,19 +35,28 @@ impl Time {
         if self.service.stop().stopping() {
             return Err(LangError::new(Code::InterruptedAtShutdown, "the server is shutting down"));
         }
-        let limit = self.service.limits().request_time;
-        if self.began.get_or_init(Instant::now).elapsed() >= limit {
-            let what = format!("the request took longer than {limit:?}");
+        if self.is_cancelled.load(Ordering::Relaxed) {
+            return Err(LangError::new(Code::Interrupted, "the request was cancelled"));
+        }
+        if self.left().is_zero() {
+            let limit = self.service.limits().request_time;
+            let what = format!("the request took longer than {limit:?}, the setting limits.request_time");
             return Err(LangError::new(Code::MaxTimeMSExpired, what));
         }
         Ok(())
+    }
+
+    fn left(&self) -> Duration {
+        let limit = self.service.limits().request_time;
+        limit.saturating_sub(self.began.get_or_init(Instant::now).elapsed())
     }
 }
 
 impl Bounds {
     /// The bounds of a request that begins to evaluate later.
     pub fn new(service: &Service) -> Self {
-        let time = Arc::new(Time { service: service.clone(), began: OnceLock::new() });
+        let (began, is_cancelled) = (OnceLock::new(), AtomicBool::new(false));
+        let time = Arc::new(Time { service: service.clone(), began, is_cancelled });
         let look = time.clone();
         let shared = Some(service.commands().clone());
         Self { budget: Budget::new(COMMAND_BYTES_MAX, shared, move || look.look()), time }
@@ -62,6 +74,16 @@ impl Bounds {
     /// [`DocumentsError::Interrupted`]: its time is over, or the server stops.
     pub fn look(&self) -> Result<(), DocumentsError> {
         self.time.look().map_err(DocumentsError::Interrupted)
+    }
+
+    /// Ends the request at its next check, from any task.
+    pub fn cancel(&self) {
+        self.time.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// The time that the request has left. Starts the clock.
+    pub fn time_left(&self) -> Duration {
+        self.time.left()
     }
 
     /// Regular expressions whose compilation ends with the request's time.

@@ -8,7 +8,7 @@ use ropewalk::documents::lang::extjson::Form;
 use ropewalk::events::EventReader;
 use ropewalk::{Position, Seq};
 use ropewalk_transactions::{
-    Answer, Appended, Cause, Done, Encode, Failure, IDLE_MAX, TransactionId, code_of, put_outcome, told,
+    Answer, Appended, Cause, Done, Encode, Failure, TransactionId, code_of, put_outcome, told,
 };
 use ropewalk_wire::{Code, Service, WireError};
 use serde::Serialize;
@@ -18,9 +18,6 @@ use super::requests::Places;
 use crate::documents::{self, queries, responses};
 use crate::kit::encode::put_event;
 use crate::kit::problem::{Problem, Refusal};
-
-/// Most bytes of the results of one request.
-const RESULTS_BYTES_MAX: usize = 64 << 20;
 
 /// A committed transaction. Only its schema is used: the results are written by hand.
 #[derive(Serialize, ToSchema)]
@@ -61,8 +58,9 @@ pub(crate) struct BegunOut {
 }
 
 impl BegunOut {
-    pub(crate) fn new(id: TransactionId, snapshot: Seq) -> Self {
-        let idle_ms = u64::try_from(IDLE_MAX.as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn new(service: &Service, id: TransactionId, snapshot: Seq) -> Self {
+        let idle_time = service.limits().transactions.idle_time;
+        let idle_ms = u64::try_from(idle_time.as_millis()).unwrap_or(u64::MAX);
         Self { transaction: id.to_string(), snapshot: snapshot.0, idle_ms }
     }
 }
@@ -106,13 +104,16 @@ fn shown(position: Position) -> Option<u64> {
 /// Encodes results within the memory for responses.
 pub(crate) struct Encoder {
     forms: Vec<Form>,
+    /// Most bytes of the results of one request.
+    bytes_max: usize,
     /// Bytes of the results so far, and their memory.
     memory: Mutex<(usize, responses::Memory)>,
 }
 
 impl Encoder {
     pub(crate) fn new(service: &Service, forms: Vec<Form>) -> Self {
-        Self { forms, memory: Mutex::new((0, responses::Memory::new(service))) }
+        let bytes_max = service.limits().transactions.result_bytes;
+        Self { forms, bytes_max, memory: Mutex::new((0, responses::Memory::new(service))) }
     }
 
     fn json(&self, place: usize, done: Done) -> Result<Vec<u8>, WireError> {
@@ -173,8 +174,8 @@ impl Encoder {
     fn cover(&self, bytes: usize) -> Result<(), WireError> {
         let mut held = self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let bytes = held.0 + bytes;
-        if bytes > RESULTS_BYTES_MAX {
-            return Err(WireError::too_large("bytes of results", bytes, RESULTS_BYTES_MAX));
+        if bytes > self.bytes_max {
+            return Err(WireError::too_large("bytes of results", bytes, self.bytes_max));
         }
         held.1.try_cover(bytes)
     }
@@ -272,8 +273,24 @@ pub(crate) fn problem(service: &Service, cause: Cause) -> Problem {
             let what = format!("the recorded position is {recorded}");
             Problem::refused(Refusal::Precondition, what)
         }
+        Cause::NotNewest { expected, newest } => {
+            let what = format!("the newest commit is {newest}, {expected} is expected");
+            Problem::refused(Refusal::Precondition, what)
+        }
+        Cause::Unreadable { asked, oldest, newest } => {
+            let what = format!(
+                "commit {asked} cannot be read any more: every commit from {oldest} to {newest} can, and an older \
+                 one while a transaction that reads it is open"
+            );
+            Problem::refused(Refusal::Gone, what).with_oldest_readable(oldest.0)
+        }
         Cause::UnknownTransaction => {
-            let what = "there is no such open transaction; it may have ended by an error or by its idle time";
+            let limits = &service.limits().transactions;
+            let what = format!(
+                "there is no such open transaction; it ends by its commit or rollback, by an error, {:?} after its \
+                 last request, and {:?} after its begin",
+                limits.idle_time, limits.lifetime
+            );
             Problem::new(Code::NotFound, what)
         }
     }
