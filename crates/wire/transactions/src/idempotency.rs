@@ -367,3 +367,100 @@ fn damaged() -> Cause {
     let what = "stored data is corrupt: the record of an idempotency key";
     WireError::new(Code::Corrupt, what).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ropewalk::Options;
+    use ropewalk::engine::Env;
+    use ropewalk::testing::{ManualClock, MemoryVfs, SeededRandom};
+
+    use super::*;
+
+    const RESULTS: &[Stored] = &[];
+
+    struct Store {
+        clock: Arc<ManualClock>,
+        env: Env,
+        records: Records,
+    }
+
+    fn opened(env: &Env) -> Records {
+        Records::new(&Options::new().env(env.clone()).open("/db").unwrap()).unwrap()
+    }
+
+    impl Store {
+        fn new() -> Self {
+            let clock = Arc::new(ManualClock::default());
+            let (vfs, random) = (Arc::new(MemoryVfs::default()), Arc::new(SeededRandom::new(1)));
+            let env = Env { vfs, clock: clock.clone(), random };
+            let records = opened(&env);
+            while records.count_earlier().unwrap() {}
+            Self { clock, records, env }
+        }
+
+        /// Stores the key of a caller at the limit of two keys.
+        fn put(&self, key: &str) -> Result<(), Cause> {
+            let limits = TransactionLimits { keys_per_caller: 2, ..TransactionLimits::default() };
+            let key = IdempotencyKey::new(&Caller::everybody(), key, b"request").unwrap();
+            let mut tx = self.records.db.begin();
+            if self.records.find(&mut tx, &key)?.is_none() {
+                let _ = self.records.put(&mut tx, &key, RESULTS, &limits)?;
+            }
+            tx.commit()?;
+            Ok(())
+        }
+
+        fn is_full(&self) -> bool {
+            let refused = self.put("more").err();
+            refused.is_some_and(
+                |cause| matches!(cause, Cause::Wire(error) if error.code == Code::ResourceExhausted),
+            )
+        }
+    }
+
+    #[test]
+    fn expired_keys_are_deleted_and_make_room() {
+        let store = Store::new();
+        store.put("a").unwrap();
+        store.clock.advance(RETENTION / 2);
+        store.put("b").unwrap();
+        store.put("b").unwrap();
+        assert!(store.is_full());
+        assert!(!store.records.delete_expired().unwrap());
+        assert!(store.is_full());
+        store.clock.advance(RETENTION / 2 + Duration::from_secs(1));
+        store.records.delete_expired().unwrap();
+        store.put("c").unwrap();
+        assert!(store.is_full());
+    }
+
+    #[test]
+    fn expired_key_that_is_used_again_counts_once() {
+        let store = Store::new();
+        store.put("a").unwrap();
+        store.put("b").unwrap();
+        store.clock.advance(RETENTION + Duration::from_secs(1));
+        store.put("a").unwrap();
+        assert!(store.is_full());
+        store.records.delete_expired().unwrap();
+        store.put("c").unwrap();
+        assert!(store.is_full());
+    }
+
+    #[test]
+    fn stored_keys_are_counted_after_opening() {
+        let Store { clock, env, records } = Store::new();
+        let store = Store { clock: clock.clone(), env: env.clone(), records };
+        store.put("a").unwrap();
+        store.put("b").unwrap();
+        drop(store);
+        clock.advance(Duration::from_secs(1));
+        let records = opened(&env);
+        let store = Store { clock, env, records };
+        assert!(!store.records.usage().is_counted());
+        while store.records.count_earlier().unwrap() {}
+        assert!(store.records.usage().is_counted() && store.is_full());
+    }
+}
