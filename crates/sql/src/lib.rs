@@ -58,6 +58,7 @@ pub use access::projections::{
     stored_projections,
 };
 pub use access::rights::Rights;
+pub use catalog::is_system_table;
 pub use error::{About, Location, SqlError, SqlState, state};
 pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns, share_promql_memory};
 pub use expr::advisory::AdvisoryLimit;

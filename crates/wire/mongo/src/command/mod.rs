@@ -10,12 +10,12 @@ use ropewalk_auth::Caller;
 use ropewalk_wire::{Code as WireCode, blocking};
 
 use crate::auth::users;
-use crate::call::Call;
 use crate::call::client::{Client, Line};
 use crate::call::concerns::unsatisfied;
-use crate::command::table::{API_VERSION_1, Command, Run, SNAPSHOT_READS, TAKES_SEQUENCES};
+use crate::call::{Call, RESERVED};
+use crate::command::table::{API_VERSION_1, Command, OF_DATABASES, Run, SNAPSHOT_READS, TAKES_SEQUENCES};
 use crate::crud::{change_streams, read, write};
-use crate::models::change;
+use crate::models::{change, collections};
 use crate::protocol::failure::{
     self, Code, Failure, NOT_RESUMABLE, Outcome, RESUMABLE, RETRYABLE, TRANSIENT, is_retriable, is_transient,
     shutting_down,
@@ -189,6 +189,9 @@ async fn checked(
         }
         return Err(Failure::new(Code::OperationNotSupportedInTransaction, message));
     }
+    if call.database == RESERVED && OF_DATABASES.contains(&command.name) {
+        return on_reserved(shared, &mut call, command.name).await;
+    }
     rights::check(&call, command.name)?;
     match command.run {
         Run::Quick(run) => in_budget(&mut call, run),
@@ -210,6 +213,25 @@ async fn checked(
         Run::GetMore => change_streams::get_more(&mut call).await,
         Run::Users => users::change(&mut call).await,
     }
+}
+
+/// Runs a command on the database of events and tables.
+async fn on_reserved(shared: &Shared, call: &mut Call<'_>, command: &str) -> Outcome<Writer> {
+    if let Err(failure) = rights::check_reserved(call, command) {
+        if let Ok(Some(transaction)) = call.transaction() {
+            transaction.abort();
+        }
+        return Err(failure);
+    }
+    if command == "insert" {
+        let change = in_budget(call, collections::insert)?;
+        return change::commit(call, change).await;
+    }
+    let run: fn(&mut Call<'_>) -> Outcome<Writer> =
+        if command == "find" { collections::find } else { collections::list };
+    // Never closed; if it were, running without a permit would still be correct.
+    let _turn = shared.writes.acquire().await.ok();
+    blocking(|| in_budget(call, run))
 }
 
 /// Runs a part of a command within its budget.
