@@ -477,12 +477,7 @@ fn put_index(index: Option<&Index>) -> DocBuf {
 }
 
 /// Returns a list as a cursor. `needs`: the right to read its further batches.
-pub(crate) fn listed(
-    call: &Call<'_>,
-    needs: Needs,
-    namespace: String,
-    list: Vec<DocBuf>,
-) -> Outcome<Writer> {
+pub(crate) fn listed(call: &Call<'_>, needs: Needs, namespace: String, list: Vec<DocBuf>) -> Outcome<Writer> {
     let size = match call.args.document("cursor")? {
         Some(cursor) => Args::statement("cursor", cursor, &["batchSize"])?.count("batchSize")?,
         None => None,

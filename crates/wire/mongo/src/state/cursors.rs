@@ -48,7 +48,8 @@ impl Source {
         match self {
             Self::Ready(_, bytes) => *bytes,
             Self::Find(cursor) => cursor.held_bytes(),
-            Self::Changes(_) | Self::Tail(..) | Self::Made(_) => 0,
+            Self::Made(made) => made.held_bytes(),
+            Self::Changes(_) | Self::Tail(..) => 0,
         }
     }
 }

@@ -75,6 +75,11 @@ impl Made {
         Self { feed, chosen, held: None, has_more: true }
     }
 
+    /// Bytes of the document that waits for the next batch.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.as_ref().map_or(0, |document| document.bytes().len())
+    }
+
     /// True once every document was returned.
     pub(crate) fn is_done(&self) -> bool {
         self.held.is_none() && (!self.has_more || self.chosen.left == 0)

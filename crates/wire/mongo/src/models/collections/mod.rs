@@ -239,7 +239,7 @@ pub(crate) fn insert<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     let documents = documents.into_iter().map(Doc::check).collect::<Result<Vec<_>, _>>()?;
     match named {
         Named::Events(store) => events::insert(call, store, &documents),
-        Named::Table(table) => rows::insert(table, documents),
+        Named::Table(table) => Ok(rows::insert(table, documents)),
     }
 }
 
