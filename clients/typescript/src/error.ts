@@ -2,7 +2,7 @@
 export type ErrorCode =
   | "invalid_argument" | "unauthenticated" | "permission_denied" | "foreign_origin" | "not_found" | "no_such_route"
   | "no_such_lease" | "method_not_allowed" | "not_acceptable" | "request_timeout" | "condition_failed"
-  | "tracking_conflict" | "already_exists" | "key_conflict" | "precondition_failed" | "too_large"
+  | "tracking_conflict" | "already_exists" | "key_conflict" | "precondition_failed" | "commit_unreadable" | "too_large"
   | "unsupported_media_type" | "unknown_host" | "validation_failed" | "quota_exceeded" | "idempotency_mismatch"
   | "resource_exhausted" | "headers_too_large" | "internal" | "io" | "corrupt" | "stopping" | "timeout"
   /** No complete response: the connection failed, broke, or took longer than `timeoutMs`. */

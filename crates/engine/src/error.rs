@@ -96,6 +96,18 @@ pub enum EngineError {
         /// First commit that the log still holds.
         oldest: Seq,
     },
+    /// The state of the database at a commit is not available.
+    #[error(
+        "commit {asked} cannot be read: commits {oldest} to {newest} can, and an older one while a snapshot of it is open"
+    )]
+    Unreadable {
+        /// The requested commit.
+        asked: Seq,
+        /// The oldest commit from which on every commit can be read.
+        oldest: Seq,
+        /// The newest visible commit.
+        newest: Seq,
+    },
     /// A model found its own data damaged.
     #[error("{model}: {what}")]
     Damaged {

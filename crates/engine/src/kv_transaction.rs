@@ -145,6 +145,15 @@ impl KvTransaction {
     /// Begins at the newest visible commit.
     pub fn new(engine: Arc<Engine>, isolation: Isolation) -> Self {
         let snapshot = engine.snapshot();
+        Self::over(engine, isolation, snapshot)
+    }
+
+    /// Begins at `snapshot`, which all of its statements read. Its commit is validated since then.
+    pub fn at(engine: Arc<Engine>, isolation: Isolation, snapshot: Snapshot) -> Self {
+        Self { stays: true, ..Self::over(engine, isolation, snapshot) }
+    }
+
+    fn over(engine: Arc<Engine>, isolation: Isolation, snapshot: Snapshot) -> Self {
         Self {
             engine,
             snapshot,

@@ -17,6 +17,7 @@ mod model;
 mod options;
 
 pub use commit::Committed;
+pub use commit::follows::{FollowsCommit, NotNewest};
 pub use commit::locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, Nudge};
 pub use commit::record::RecordBody;
 pub use engine::backup::Backup;

@@ -61,10 +61,12 @@ pub use access::projections::{
     projections_at, stored_projections,
 };
 pub use access::rights::Rights;
+pub use catalog::is_system_table;
 pub use error::{About, Location, SqlError, SqlState, state};
 #[cfg(feature = "analytic")]
 pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns};
 pub use exec::relations::promql::share_promql_memory;
+pub use expr::advisory::AdvisoryLimit;
 pub use limits::interrupt::Canceller;
 pub use limits::quota::Hold;
 pub use limits::temp_files::{TempFileLimits, limit_temp_files};

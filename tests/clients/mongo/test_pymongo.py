@@ -229,6 +229,26 @@ class Transactions(Case):
             self.db.command({"ropewalkSql": "SELECT 1 / 0"})
         self.assertEqual((refused.exception.code, refused.exception.details["sqlstate"]), (125, "22012"))
 
+    def test_events_are_a_collection_also_in_a_transaction(self):
+        events = self.client.ropewalk[f"events.{self._testMethodName}"]
+
+        def sell(session):
+            self.c.insert_one({"_id": 7, "item": "pen"}, session=session)
+            events.insert_many([{"type": "Sold", "tags": ["order:7"]}, {"type": "Packed"}], session=session)
+            self.assertEqual(len(list(events.find({"tags": "order:7"}, session=session))), 1)
+            self.assertIsNone(events.find_one())
+
+        with self.client.start_session() as session:
+            session.with_transaction(sell)
+        self.assertEqual([event["type"] for event in events.find().sort("_id", -1)], ["Packed", "Sold"])
+        self.assertEqual(len(list(events.find(batch_size=1))), 2)
+        self.assertEqual(events.find_one({"type": "Sold"})["_id"], 1)
+        self.assertIn(events.name, self.client.ropewalk.list_collection_names())
+        self.assertIsNotNone(self.c.find_one({"_id": 7}))
+        with self.assertRaises(OperationFailure) as refused:
+            events.delete_many({})
+        self.assertEqual(refused.exception.code, 115)
+
     def test_many_threads_that_transfer_lose_nothing(self):
         self.c.insert_many([{"_id": n, "money": 100} for n in range(4)])
 

@@ -14,6 +14,7 @@
 //! 4. Only the sequencer appends: an append is refused when the log's tail is not where the sequencer left
 //!    it.
 
+pub(crate) mod follows;
 pub(crate) mod locks;
 pub(crate) mod pipeline;
 pub(crate) mod record;
@@ -30,6 +31,7 @@ use ropewalk_log::{CommitLog, Record};
 use ropewalk_store::Store;
 use ropewalk_vfs::Env;
 
+use crate::commit::follows::NotNewest;
 use crate::commit::locks::Locks;
 use crate::commit::pipeline::Stage;
 use crate::commit::watch::Watch;
@@ -299,7 +301,11 @@ impl Commits {
         request: &mut Request,
     ) -> Result<Committed, CommitError> {
         let latest = ReadView::new(version, Seq::MAX);
+        let newest = sequencer.last;
         for (index, operation) in request.operations.iter_mut().enumerate() {
+            if let Some(expected) = operation.follows().filter(|expected| *expected != newest) {
+                return Err(CommitError::Rejected(Box::new(NotNewest { expected, newest })));
+            }
             match operation.validate(latest).map_err(CommitError::Rejected)? {
                 Verdict::Write => {}
                 Verdict::Done(outcome) => {

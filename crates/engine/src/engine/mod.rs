@@ -277,6 +277,16 @@ impl Engine {
         self.core.versions.snapshot()
     }
 
+    /// The database as of commit `seq`: while a live snapshot holds it, and otherwise as long as no later
+    /// commit was frozen for a flush.
+    ///
+    /// # Errors
+    /// [`EngineError::Unreadable`]: it is not visible yet, or its state is gone.
+    pub fn snapshot_at(&self, seq: Seq) -> Result<Snapshot, EngineError> {
+        let found = self.core.versions.snapshot_at(seq);
+        found.map_err(|(oldest, newest)| EngineError::Unreadable { asked: seq, oldest, newest })
+    }
+
     /// The database as of the newest commit in the log, visible or not. Do not return results read from it
     /// before that commit is visible: a crash may undo it and every later one.
     pub(crate) fn snapshot_ahead(&self) -> Snapshot {

@@ -153,6 +153,10 @@ pub trait Operation: Send {
     fn is_awaited(&self) -> bool {
         false
     }
+    /// The commit that this one has to follow directly; `None`: any.
+    fn follows(&self) -> Option<Seq> {
+        None
+    }
     /// Decides, in commit order, against the newest state, which includes commits that are not durable yet. Must not
     /// change anything: a later part of the transaction may still be refused.
     ///

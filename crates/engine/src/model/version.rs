@@ -315,6 +315,8 @@ pub(crate) struct Versions {
     /// that is sequenced meanwhile cannot overwrite each other's figure.
     frozen_bytes: AtomicU64,
     live: [Live; LIVE_SHARDS],
+    /// The newest commit when the engine was opened: replay need not preserve older states.
+    opened: Seq,
 }
 
 /// Live snapshots are counted in several places, so that readers on several processors do not wait for each other.
@@ -347,6 +349,7 @@ impl Versions {
             visible: AtomicU64::new(visible.0),
             ordered: AtomicU64::new(visible.0),
             live: Default::default(),
+            opened: visible,
         }
     }
 
@@ -458,9 +461,48 @@ impl Versions {
             *live.entry(seq).or_insert(0) += 1;
             seq
         };
+        self.registered(seq, shard)
+    }
+
+    /// A snapshot that is counted already.
+    fn registered(self: &Arc<Self>, seq: Seq, shard: usize) -> Snapshot {
         // A version is loaded when it is first read, after `visible`, so it holds every commit up to `seq`; entries of later
         // commits and the garbage collection between the two are harmless because `seq` is registered.
         Snapshot { seq, pinned: OnceLock::new(), versions: self.clone(), shard }
+    }
+
+    /// A snapshot of the visible commit `seq`, if its state still exists: a live snapshot holds it, or
+    /// everything written after it is in the active generation, which has all versions. Otherwise the first
+    /// and the last commit of the second kind.
+    pub(crate) fn snapshot_at(self: &Arc<Self>, seq: Seq) -> Result<Snapshot, (Seq, Seq)> {
+        if seq <= self.visible() {
+            for place in 0..LIVE_SHARDS {
+                // A snapshot in this shard keeps the commit alive until this one is counted, too.
+                if let Some(count) = self.count(place).get_mut(&seq) {
+                    *count += 1;
+                    return Ok(self.registered(seq, place));
+                }
+            }
+        }
+        let shard = shard();
+        // Counted under the lock that covers the check: no other caller finds a commit that is refused here, and
+        // a flush of the active generation, which begins after it was frozen, finds the commit in `live`.
+        let mut live = self.count(shard);
+        let (oldest, newest) = (self.oldest_unflushed(), self.visible());
+        if seq != newest && !(oldest..=newest).contains(&seq) {
+            return Err((oldest.min(newest), newest));
+        }
+        *live.entry(seq).or_insert(0) += 1;
+        drop(live);
+        Ok(self.registered(seq, shard))
+    }
+
+    /// The newest commit before the active generation. Flushes and merges in progress concern commits up to
+    /// it, and retain the newest version of each key, so every state from it on can be read.
+    fn oldest_unflushed(&self) -> Seq {
+        let version = self.current();
+        let frozen = version.frozen.first().and_then(|generation| generation.end.get());
+        frozen.map_or(version.flushed, |end| end.seq).max(self.opened)
     }
 
     fn count(&self, shard: usize) -> MutexGuard<'_, BTreeMap<Seq, usize>> {

@@ -4,7 +4,10 @@ use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk_base::DecodeError;
-use ropewalk_engine::{Apply, Isolation, KvTransaction, Memory, Model, ModelId, NewRun, ReadView, Snapshot};
+use ropewalk_engine::{
+    Apply, FollowsCommit, Isolation, KvTransaction, Memory, Model, ModelId, NewRun, NotNewest, Operation,
+    ReadView, Snapshot,
+};
 
 use super::*;
 
@@ -241,4 +244,114 @@ fn values_read_in_place_stay_valid_while_generations_are_flushed() {
         assert!(in_place.iter().all(|byte| *byte == 1));
         stop.store(true, Ordering::SeqCst);
     });
+}
+
+fn value_at(engine: &Engine, keys: Keyspace, seq: Seq) -> Result<u64, EngineError> {
+    let snapshot = engine.snapshot_at(seq)?;
+    assert_eq!(snapshot.seq(), seq);
+    let value = snapshot.read().get(keys, b"k")?.expect("the key exists since the first commit");
+    Ok(u64::from_le_bytes(<[u8; 8]>::try_from(&*value).unwrap()))
+}
+
+/// Writes the number of its commit; returns that commit.
+fn write_number(engine: &Engine, keys: Keyspace) -> Seq {
+    let next = engine.seq().next();
+    assert_eq!(put(engine, keys, b"k", &next.0.to_le_bytes(), Durability::Buffered).unwrap(), next);
+    next
+}
+
+#[test]
+fn earlier_commit_is_readable_until_a_flush_unless_a_snapshot_holds_it() {
+    let env = Env::memory();
+    let engine = open(&env, manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let commits: Vec<Seq> = (0..4).map(|_| write_number(&engine, keys)).collect();
+    let [first, second, third, fourth] = commits[..] else { panic!("{commits:?}") };
+    for seq in &commits {
+        assert_eq!(value_at(&engine, keys, *seq).unwrap(), seq.0);
+    }
+    let held = engine.snapshot_at(second).unwrap();
+    engine.checkpoint().unwrap();
+    for seq in [first, third] {
+        let refused = value_at(&engine, keys, seq).unwrap_err();
+        let EngineError::Unreadable { asked, oldest, newest } = refused else { panic!("{refused}") };
+        assert_eq!((asked, oldest, newest), (seq, fourth, fourth));
+    }
+    let fifth = write_number(&engine, keys);
+    engine.compact().unwrap();
+    for seq in [second, fifth] {
+        assert_eq!(value_at(&engine, keys, seq).unwrap(), seq.0);
+    }
+    drop(held);
+    for seq in [second, fifth.next()] {
+        assert!(matches!(value_at(&engine, keys, seq), Err(EngineError::Unreadable { .. })), "{seq}");
+    }
+    engine.close().unwrap();
+    drop(engine);
+    let engine = open(&env, manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    assert!(value_at(&engine, keys, fourth).is_err());
+    assert_eq!(value_at(&engine, keys, fifth).unwrap(), fifth.0);
+}
+
+#[test]
+fn snapshot_of_an_earlier_commit_is_exact_or_refused_during_flushes_and_merges() {
+    let options = EngineOptions { background: Background::Threads, ..manual() };
+    let engine = open(&Env::memory(), options).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    write_number(&engine, keys);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let found = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for back in [0, 1, 3, 20] {
+            let (engine, stop, found) = (&engine, &stop, &found);
+            scope.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    let seq = Seq(engine.seq().0.saturating_sub(back).max(1));
+                    match engine.snapshot_at(seq) {
+                        Ok(snapshot) => {
+                            std::thread::yield_now();
+                            // Reads the runs that were written since then, too.
+                            let value = snapshot.read().get(keys, b"k").unwrap().unwrap().to_vec();
+                            assert_eq!(value, seq.0.to_le_bytes());
+                            found.fetch_add(1, Ordering::SeqCst);
+                        }
+                        Err(error) => assert!(matches!(error, EngineError::Unreadable { .. }), "{error}"),
+                    }
+                }
+            });
+        }
+        for round in 0..400 {
+            write_number(&engine, keys);
+            match round % 20 {
+                7 => engine.checkpoint().unwrap(),
+                19 => engine.compact().unwrap(),
+                _ => {}
+            }
+        }
+        while found.load(Ordering::SeqCst) < 10 {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn commit_that_has_to_follow_another_is_refused_after_a_third() {
+    let engine = open(&Env::memory(), manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let seen = write_number(&engine, keys);
+    let follow = |seq: Seq| {
+        let mut batch = KvBatch::new();
+        batch.put(keys, b"next", b"1");
+        let operations: Vec<Box<dyn Operation>> = vec![Box::new(batch), Box::new(FollowsCommit(seq))];
+        engine.commit(operations, Durability::Buffered)
+    };
+    let next = follow(seen).unwrap().seq;
+    assert_eq!(next, seen.next());
+    for seq in [seen, next.next()] {
+        let Err(CommitError::Rejected(reason)) = follow(seq) else { panic!("commit {seq} was followed") };
+        assert_eq!(*reason.downcast::<NotNewest>().unwrap(), NotNewest { expected: seq, newest: next });
+    }
+    assert_eq!(engine.seq(), next);
 }

@@ -269,6 +269,14 @@ impl Database {
         Transaction::new(self.clone(), isolation)
     }
 
+    /// Begins a transaction that reads `snapshot`, at every level of isolation.
+    ///
+    /// Its commit is validated since then. To only read, [`Isolation::Snapshot`](crate::Isolation::Snapshot)
+    /// costs least.
+    pub fn begin_at(&self, snapshot: &Snapshot, isolation: engine::Isolation) -> Transaction {
+        Transaction::at(self.clone(), isolation, snapshot.inner.clone())
+    }
+
     /// Runs `work` in a transaction, commits it, and retries after conflicts.
     ///
     /// [`Database::run`] is the same with default options, and returns the commit. Each retry runs `work` again
@@ -410,6 +418,33 @@ impl Database {
     /// The snapshot retains the versions that it reads until it is dropped.
     pub fn snapshot(&self) -> Snapshot {
         self.at(self.engine.snapshot())
+    }
+
+    /// Takes a snapshot of all models as of commit `seq`, if its state still exists.
+    ///
+    /// It exists while a snapshot or transaction of that commit is open, and otherwise for as long as
+    /// everything written after it is unflushed.
+    ///
+    /// ```
+    /// use ropewalk::{Database, Durability, Error};
+    /// use ropewalk::engine::KeyspaceOptions;
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// let db = Database::in_memory()?;
+    /// let keys = db.keyspace("k", KeyspaceOptions::default())?;
+    /// let first = db.put(keys, b"k", b"1", Durability::Sync)?;
+    /// db.put(keys, b"k", b"2", Durability::Sync)?;
+    /// let earlier = db.snapshot_at(first)?;
+    /// assert_eq!(earlier.get(keys, b"k")?.as_deref(), Some(b"1".as_slice()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`EngineError::Unreadable`](crate::engine::EngineError::Unreadable), with the commits that can be
+    /// read.
+    pub fn snapshot_at(&self, seq: Seq) -> Result<Snapshot, Error> {
+        Ok(self.at(self.engine.snapshot_at(seq)?))
     }
 
     pub(crate) fn at(&self, inner: engine::Snapshot) -> Snapshot {

@@ -3,7 +3,7 @@ pub(crate) mod projection;
 
 use ropewalk_base::Seq;
 use ropewalk_documents::DocumentsError;
-use ropewalk_engine::{CommitError, EngineError, KeyConflict, LockError, LogError, StoreError};
+use ropewalk_engine::{CommitError, EngineError, KeyConflict, LockError, LogError, NotNewest, StoreError};
 use ropewalk_events::EventsError;
 use ropewalk_labels::LabelError;
 use ropewalk_series::SeriesError;
@@ -49,6 +49,11 @@ pub enum Error {
     /// Another commit changed a key that the transaction read or wrote.
     #[error(transparent)]
     KeyConflict(KeyConflict),
+    /// Another commit came before that of a transaction with [`require_newest`].
+    ///
+    /// [`require_newest`]: crate::Transaction::require_newest
+    #[error(transparent)]
+    NotNewest(NotNewest),
     /// An error of the documents.
     #[error(transparent)]
     Documents(DocumentsError),
@@ -138,7 +143,10 @@ impl From<CommitError> for Error {
                         Ok(error) => (*error).into(),
                         Err(reason) => match reason.downcast::<EngineError>() {
                             Ok(engine) => Self::Engine(*engine),
-                            Err(other) => Self::Invalid(other.to_string()),
+                            Err(reason) => match reason.downcast::<NotNewest>() {
+                                Ok(error) => Self::NotNewest(*error),
+                                Err(other) => Self::Invalid(other.to_string()),
+                            },
                         },
                     },
                 },
@@ -153,6 +161,7 @@ impl Error {
         match self {
             Self::Invalid(_) => Class::Invalid,
             Self::KeyConflict(_) => Class::Conflict,
+            Self::NotNewest(_) => Class::Refused,
             Self::Projection(error) => error.class(),
             Self::Group(error) => error.class(),
             Self::Events(error) => match error {
@@ -240,7 +249,7 @@ fn engine_class(error: &EngineError) -> Class {
             Class::Corrupt
         }
         EngineError::TooLarge { .. } | EngineError::BackupTarget { .. } => Class::Invalid,
-        EngineError::FeedTrimmed { .. } => Class::NotFound,
+        EngineError::FeedTrimmed { .. } | EngineError::Unreadable { .. } => Class::NotFound,
         _ => Class::Internal,
     }
 }

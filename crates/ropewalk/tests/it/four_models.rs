@@ -10,7 +10,7 @@ use ropewalk::series::{Labels, SampleBatch, Samples, SeriesStore};
 use ropewalk::tables::{ColumnDef, OwnedRow, Table, TableDef, Type};
 use ropewalk::{
     AppendCondition, AppendOptions, Class, Database, Error, Event, EventStore, Isolation, Options, Query,
-    Snapshot,
+    Seq, Snapshot,
 };
 use ropewalk_vfs::{FaultyVfs, ManualClock, SeededRandom};
 
@@ -132,6 +132,29 @@ fn sale_commits_in_all_models_or_none() {
     let shop = Shop::open(Options::new().env(env)).unwrap();
     assert_eq!(shop.now(), expected.map(|n| n + 1));
     assert!(shop.db.verify().unwrap().violations.is_empty());
+}
+
+#[test]
+fn earlier_commit_is_read_in_all_models_while_memory_or_a_snapshot_holds_it() {
+    let shop = Shop::open(Options::new().env(Env::memory())).unwrap();
+    let sale = |order| {
+        shop.sell(order).unwrap();
+        shop.db.seq()
+    };
+    let sales: Vec<Seq> = (1..=4).map(sale).collect();
+    let sold_at = |seq| shop.db.snapshot_at(seq).map(|snapshot| shop.sold(&snapshot));
+    for (before, seq) in sales.iter().enumerate() {
+        assert_eq!(sold_at(*seq).unwrap(), [before as i64 + 1; 4]);
+    }
+    let held = shop.db.begin_at(&shop.db.snapshot_at(sales[1]).unwrap(), Isolation::Snapshot);
+    shop.db.checkpoint().unwrap();
+    sale(5);
+    assert_eq!(sold_at(sales[0]).unwrap_err().class(), Class::NotFound);
+    assert_eq!(sold_at(sales[1]).unwrap(), [2; 4]);
+    assert_eq!(held.snapshot().seq(), sales[1]);
+    drop(held);
+    assert_eq!(sold_at(sales[1]).unwrap_err().class(), Class::NotFound);
+    assert_eq!(shop.now(), [5; 4]);
 }
 
 #[test]

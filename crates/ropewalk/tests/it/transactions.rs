@@ -3,7 +3,7 @@
 
 use ropewalk::engine::{Keyspace, KeyspaceOptions};
 use ropewalk::{
-    AppendCondition, AppendOptions, Class, Database, Durability, Event, Isolation, Position, Query,
+    AppendCondition, AppendOptions, Class, Database, Durability, Error, Event, Isolation, Position, Query,
 };
 
 fn open() -> (Database, Keyspace) {
@@ -121,6 +121,30 @@ fn a_transaction_that_only_read_touches_no_log() {
     // The durability mark for the commits of `open` may still be written: 32 bytes, once.
     let grown = db.stats().log.appended_bytes - before;
     assert!(grown <= 32, "100 transactions that only read took {grown} bytes of log");
+}
+
+#[test]
+fn transaction_that_requires_the_newest_commit_is_refused_after_another() {
+    let (db, keys) = open();
+    let seen = db.seq();
+    let begin = |seen| {
+        let mut tx = db.begin();
+        tx.require_newest(seen).map(|()| {
+            tx.put(keys, b"a", b"1");
+            tx
+        })
+    };
+    let done = begin(seen).unwrap().commit().unwrap().unwrap();
+    assert_eq!(done.seq, seen.next());
+    for wrong in [seen, done.seq.next()] {
+        let refused = begin(wrong).err().expect("another commit is the newest");
+        assert_eq!(refused.class(), Class::Refused, "{refused}");
+    }
+    let late = begin(done.seq).unwrap();
+    db.put(keys, b"x", b"other", Durability::Sync).unwrap();
+    let refused = late.commit().unwrap_err();
+    assert!(matches!(refused, Error::NotNewest(_)), "{refused}");
+    assert_eq!(refused.to_string(), format!("the newest commit is {}, {} is expected", db.seq(), done.seq));
 }
 
 #[test]

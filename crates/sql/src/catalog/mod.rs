@@ -188,8 +188,8 @@ impl IndexOf<'_> {
     }
 }
 
-/// True for the tables in which this crate stores its metadata.
-pub(crate) fn is_of_ours(table: &str) -> bool {
+/// True for the tables in which this crate stores its metadata, by their stored names.
+pub fn is_system_table(table: &str) -> bool {
     [crate::access::views::VIEWS, SEQUENCES, COMMENTS, SCHEMA_TABLE, DEFINITIONS, PARKED].contains(&table)
 }
 
@@ -288,7 +288,7 @@ impl Catalog {
         names.sort();
         names.dedup();
         let mut tables = Vec::with_capacity(names.len());
-        for name in names.into_iter().filter(|name| !is_of_ours(name)) {
+        for name in names.into_iter().filter(|name| !is_system_table(name)) {
             match access.table(&name) {
                 Ok((_, schema)) if schema.name() == name => tables.push(schema),
                 // Renamed or dropped, by this transaction or concurrently.

@@ -79,7 +79,7 @@ impl Ddl<'_> {
 /// # Errors
 /// 42501, whatever rights the caller has.
 pub(crate) fn check_no_definitions(kept: &str) -> Result<()> {
-    if !catalog::is_of_ours(kept) {
+    if !catalog::is_system_table(kept) {
         return Ok(());
     }
     let message = format!("permission denied: table \"{kept}\" stores definitions");

@@ -3,17 +3,18 @@
 //!
 //! All sessions of a database in this process share them. A lock is held by its session until that releases
 //! it or ends, or by its transaction. A waiting session polls every few milliseconds, and can be cancelled
-//! like a query; deadlocks among advisory locks are not detected.
+//! like a query; deadlocks among advisory locks are not detected. Sessions of one caller may share a limit of
+//! the locks that they hold together.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use ropewalk::Database;
 use ropewalk::tables::{Type, Value};
 
-use crate::error::Result;
+use crate::error::{Result, SqlError, state};
 use crate::expr::{Context, bug};
 
 /// Interval between two polls.
@@ -23,12 +24,58 @@ const LOOK: Duration = Duration::from_millis(10);
 type Key = (usize, bool, i64);
 
 /// Holder of a lock, and its lock count.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Holder {
     session: u64,
     is_shared: bool,
     in_transaction: bool,
     count: u64,
+    /// Its part of the limit of the session.
+    _counted: Option<Counted>,
+}
+
+/// A limit of the advisory locks that several sessions hold together. Clones are the same limit.
+#[derive(Debug, Clone)]
+pub struct AdvisoryLimit(Arc<LimitState>);
+
+#[derive(Debug)]
+struct LimitState {
+    most: usize,
+    held: AtomicUsize,
+}
+
+/// A lock that counts for a limit until it is dropped.
+#[derive(Debug)]
+struct Counted(AdvisoryLimit);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl AdvisoryLimit {
+    /// At most so many locks.
+    pub fn new(most: usize) -> Self {
+        Self(Arc::new(LimitState { most, held: AtomicUsize::new(0) }))
+    }
+
+    /// True while a session or a lock also has it.
+    pub fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    fn count(&self) -> Result<Counted> {
+        let LimitState { most, held } = &*self.0;
+        // Dropped when there is no room.
+        let counted = Counted(self.clone());
+        if held.fetch_add(1, Ordering::Relaxed) < *most {
+            return Ok(counted);
+        }
+        let message = format!("the caller holds {most} advisory locks, the limit");
+        let hint = "release locks with pg_advisory_unlock, or end transactions that hold some";
+        Err(SqlError::new(state::OUT_OF_MEMORY, message).hint(hint))
+    }
 }
 
 static LOCKS: LazyLock<Mutex<HashMap<Key, Vec<Holder>>>> = LazyLock::new(Mutex::default);
@@ -48,6 +95,7 @@ struct Session {
     database: usize,
     /// False if it certainly holds none.
     holds: AtomicBool,
+    limit: OnceLock<AdvisoryLimit>,
 }
 
 impl Drop for Session {
@@ -70,7 +118,13 @@ impl Held {
     pub(crate) fn of(db: &Database) -> Self {
         let database = Arc::as_ptr(db.engine()) as usize;
         let number = SESSIONS.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Session { number, database, holds: AtomicBool::new(false) }))
+        let (holds, limit) = (AtomicBool::new(false), OnceLock::new());
+        Self(Arc::new(Session { number, database, holds, limit }))
+    }
+
+    /// Counts the session's locks from here on, unless it has a limit already.
+    pub(crate) fn limit(&self, limit: AdvisoryLimit) {
+        let _ = self.0.limit.set(limit);
     }
 
     /// Releases the locks of an ended transaction.
@@ -87,22 +141,29 @@ impl Held {
         }
     }
 
-    fn take(&self, key: Key, is_shared: bool, in_transaction: bool) -> bool {
+    /// Takes a lock, unless another session holds it.
+    ///
+    /// # Errors
+    /// 53200: the limit.
+    fn take(&self, key: Key, is_shared: bool, in_transaction: bool) -> Result<bool> {
         let mut locks = locks();
-        let holders = locks.entry(key).or_default();
         let session = self.0.number;
-        if holders.iter().any(|holder| holder.session != session && !(is_shared && holder.is_shared)) {
-            return false;
+        let conflicts = |holder: &Holder| holder.session != session && !(is_shared && holder.is_shared);
+        if locks.get(&key).is_some_and(|holders| holders.iter().any(conflicts)) {
+            return Ok(false);
         }
-        self.0.holds.store(true, Ordering::Relaxed);
         let is_same = |holder: &&mut Holder| {
             (holder.session, holder.is_shared, holder.in_transaction) == (session, is_shared, in_transaction)
         };
-        match holders.iter_mut().find(is_same) {
-            Some(holder) => holder.count += 1,
-            None => holders.push(Holder { session, is_shared, in_transaction, count: 1 }),
+        if let Some(holder) = locks.get_mut(&key).and_then(|holders| holders.iter_mut().find(is_same)) {
+            holder.count += 1;
+            return Ok(true);
         }
-        true
+        let counted = self.0.limit.get().map(AdvisoryLimit::count).transpose()?;
+        self.0.holds.store(true, Ordering::Relaxed);
+        let holder = Holder { session, is_shared, in_transaction, count: 1, _counted: counted };
+        locks.entry(key).or_default().push(holder);
+        Ok(true)
     }
 
     fn give_back(&self, key: Key, is_shared: bool) -> bool {
@@ -195,9 +256,9 @@ impl AdvisoryCall {
         match self.asks {
             Asks::UnlockAll => Err(bug("a number that is not given back")),
             Asks::Unlock => Ok(Value::Bool(self.held.give_back(key, self.is_shared))),
-            Asks::Try => Ok(Value::Bool(self.held.take(key, self.is_shared, self.in_transaction))),
+            Asks::Try => Ok(Value::Bool(self.held.take(key, self.is_shared, self.in_transaction)?)),
             Asks::Lock => {
-                while !self.held.take(key, self.is_shared, self.in_transaction) {
+                while !self.held.take(key, self.is_shared, self.in_transaction)? {
                     cx.interrupt.check_now(cx.env)?;
                     cx.env.clock.sleep(LOOK);
                 }

@@ -13,6 +13,7 @@ use sqlparser::ast;
 use crate::access::rights::Rights;
 use crate::dml::append_event::Append;
 use crate::error::Result;
+use crate::expr::advisory::AdvisoryLimit;
 use crate::limits::budget::MEMORY_BYTES_MAX;
 use crate::session::Session;
 use crate::session::notify::NotifyCall;
@@ -227,6 +228,11 @@ impl Session {
     /// 42501.
     pub fn check_rights(&self, needed: Rights) -> Result<()> {
         self.acting.check(needed)
+    }
+
+    /// Limits the advisory locks of this session together with those of all sessions of the same limit.
+    pub fn limit_advisory_locks(&self, limit: AdvisoryLimit) {
+        self.advisory.limit(limit);
     }
 
     /// Runs further statements for the user `name` with these rights. A new session has every right. Unless

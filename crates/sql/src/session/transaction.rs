@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ropewalk::transaction::PendingCommit;
-use ropewalk::{Durability, Isolation, Transaction};
+use ropewalk::{Durability, Isolation, Snapshot, Transaction};
 use sqlparser::ast;
 
 use crate::error::{Result, SqlError, state};
@@ -34,8 +34,26 @@ pub(crate) struct Open {
 
 impl Session {
     pub(crate) fn begin(&mut self, isolation: Isolation, read_only: bool, is_implicit: bool) {
+        self.open_as(self.db.begin_with(isolation), isolation, read_only, is_implicit);
+    }
+
+    /// Begins an implicit READ ONLY transaction that reads `snapshot`. A transaction that is open is rolled
+    /// back.
+    pub fn begin_at(&mut self, snapshot: &Snapshot) {
+        self.end();
+        let isolation = Isolation::Snapshot;
+        self.open_as(self.db.begin_at(snapshot, isolation), isolation, true, true);
+    }
+
+    fn open_as(
+        &mut self,
+        transaction: Transaction,
+        isolation: Isolation,
+        read_only: bool,
+        is_implicit: bool,
+    ) {
         self.open = Some(Box::new(Open {
-            transaction: self.db.begin_with(isolation),
+            transaction,
             isolation,
             read_only,
             now: self.db.engine().env().clock.wall_micros(),
@@ -153,18 +171,41 @@ impl Session {
         &mut self,
         work: impl FnOnce(&mut Transaction) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
+        self.within("with_transaction", false, work)
+    }
+
+    /// As [`Session::with_transaction`], also in a READ ONLY transaction, where `work` may only read.
+    ///
+    /// # Errors
+    /// As [`Session::with_transaction`]; 25006 after a write.
+    pub fn with_reads<R, E: From<SqlError>>(
+        &mut self,
+        work: impl FnOnce(&mut Transaction) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        self.within("with_reads", true, work)
+    }
+
+    fn within<R, E: From<SqlError>>(
+        &mut self,
+        what: &str,
+        only_reads: bool,
+        work: impl FnOnce(&mut Transaction) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
         if self.has_failed {
             return Err(failed().into());
         }
-        let what = "with_transaction";
+        let written = |transaction: &Transaction| transaction.write_bytes() + transaction.pending_appends();
         let done = match self.inside(what) {
             Err(error) => Err(error.hint("run BEGIN first").into()),
-            Ok(open) if open.read_only => Err(read_only(what).into()),
+            Ok(open) if open.read_only && !only_reads => Err(read_only(what).into()),
             Ok(open) => {
                 open.has_run = true;
                 open.transaction.begin_statement();
                 open.transaction.documents().act_for(None);
-                let done = work(&mut open.transaction);
+                let done = match work(&mut open.transaction) {
+                    Ok(_) if open.read_only && written(&open.transaction) > 0 => Err(read_only(what).into()),
+                    done => done,
+                };
                 open.savepoints.resize(open.transaction.savepoints(), None);
                 let (depth, seq) = (open.savepoints.len(), open.transaction.rests_on());
                 self.announcements.back_to(depth);

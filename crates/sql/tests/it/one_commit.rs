@@ -4,7 +4,7 @@ use ropewalk::documents::lang::{Value as Bson, Writer};
 use ropewalk::documents::{Collection, DocumentsError, IndexDef};
 use ropewalk::series::{Labels, SampleBatch, SeriesStore};
 use ropewalk::{AppendOptions, Database, Error, Event, EventStore, Transaction};
-use ropewalk_sql::{Rights, Session, SqlError, Status};
+use ropewalk_sql::{AdvisoryLimit, Rights, Session, SqlError, Status};
 
 use crate::golden::shown;
 
@@ -201,4 +201,70 @@ fn d1_10_conflict_of_the_work_is_reported_by_commit() {
     orders.append(&sequence("Other"), None).unwrap();
     assert!(seq(&mut shop) > before);
     shop.run("COMMIT");
+}
+
+#[test]
+fn transaction_at_an_earlier_commit_reads_all_models_there_and_rejects_writes() {
+    let mut shop = Shop::open();
+    let sell = |shop: &mut Shop, number| {
+        shop.run("BEGIN");
+        shop.sell(number).unwrap();
+        shop.run("COMMIT");
+    };
+    sell(&mut shop, 1);
+    let seq = shop.session.database().seq();
+    sell(&mut shop, 2);
+    let earlier = shop.session.database().snapshot_at(seq).unwrap();
+    let read = |shop: &mut Shop| {
+        shop.session.begin_at(&earlier);
+        assert_eq!(shop.counts(), "4|1|1|1");
+        let orders = shop.orders.clone();
+        let options = ropewalk::events::ReadOptions::default();
+        let found = shop.session.with_reads(|tx| {
+            let events = tx.read_events(&orders, &ropewalk::Query::all(), options)?;
+            Ok::<_, SqlError>((tx.snapshot().seq(), events.count()))
+        });
+        assert_eq!(found.unwrap(), (seq, 1));
+    };
+    read(&mut shop);
+    assert!(shop.session.submit_commit().unwrap().is_none());
+    for write in ["UPDATE stock SET pieces = 1", "CREATE TABLE t (id int)", "SELECT pg_advisory_lock(1)"] {
+        read(&mut shop);
+        assert_eq!(shop.state(write), "25006", "{write}");
+    }
+    read(&mut shop);
+    let orders = shop.orders.clone();
+    let append = |tx: &mut Transaction| -> Result<(), SqlError> {
+        Ok(tx.append(&orders, &[Event::new("Sold")], AppendOptions::default())?)
+    };
+    assert_eq!(shop.session.with_transaction(append).unwrap_err().state.0, "25006");
+    read(&mut shop);
+    assert_eq!(shop.session.with_reads(append).unwrap_err().state.0, "25006");
+    assert!(shop.session.submit_commit().unwrap().is_none());
+    assert_eq!(shop.counts(), "3|2|2|2");
+}
+
+#[test]
+fn advisory_locks_over_the_shared_limit_of_sessions_are_rejected() {
+    let db = Database::in_memory().unwrap();
+    let limit = AdvisoryLimit::new(2);
+    let session = || {
+        let session = Session::new(db.clone());
+        session.limit_advisory_locks(limit.clone());
+        session
+    };
+    let state = |session: &mut Session, sql: &str| session.execute(sql, &[]).err().map(|error| error.state.0);
+    let (mut first, mut second) = (session(), session());
+    assert_eq!(state(&mut first, "SELECT pg_advisory_lock(1)"), None);
+    assert_eq!(state(&mut first, "SELECT pg_advisory_lock(1)"), None, "the same lock counts once");
+    assert_eq!(state(&mut second, "SELECT pg_advisory_lock(2)"), None);
+    for sql in ["SELECT pg_advisory_lock(3)", "SELECT pg_try_advisory_xact_lock(3)"] {
+        assert_eq!(state(&mut second, sql), Some("53200"), "{sql}");
+    }
+    // Sessions without the limit are not affected, and the rejected lock is free.
+    assert_eq!(state(&mut Session::new(db.clone()), "SELECT pg_advisory_lock(3)"), None);
+    drop(first);
+    assert_eq!(state(&mut second, "SELECT pg_advisory_lock(3)"), None);
+    assert_eq!(state(&mut second, "SELECT pg_advisory_unlock_all()"), None);
+    assert_eq!(state(&mut second, "SELECT pg_advisory_lock(4), pg_advisory_lock(5)"), None);
 }

@@ -27,6 +27,6 @@ pub use error::{Code, Conflict, WireError};
 pub use live::follow::{EncodedBatch, Followed, Following, Frame};
 pub use metrics::{Gauge, Metrics, RequestTimer, Requests};
 pub use request::bounds::Bounds;
-pub use request::limits::{Limits, ServiceSettings};
+pub use request::limits::{Limits, ServiceSettings, TransactionLimits};
 pub use request::memory::{ConnectionMemory, RequestMemory, Reservation};
 pub use request::stop::Stop;

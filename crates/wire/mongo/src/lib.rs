@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `connection` | the life of one client |
 //! | `command` | the table of commands, their rights, and how each is run |
-//! | `models` | commands on events, rows and samples |
+//! | `models` | commands on events, rows and samples; event stores and tables as collections |
 //! | `crud` | reads, writes, change streams; collections and indexes |
 //! | `session` | commands of sessions and transactions |
 //! | `server` | the handshake, the server's status, running operations |

@@ -9,7 +9,7 @@ use std::sync::{PoisonError, RwLock};
 use ropewalk::{Database, EventStore};
 use ropewalk_wire::{Service, WireError};
 
-use crate::operation::{Documents, DocumentsWork, Operation};
+use crate::operation::{Documents, DocumentsWork, Operation, Parameter};
 
 /// Most operations.
 const OPERATIONS_MAX: usize = 16;
@@ -49,10 +49,22 @@ fn is_known(db: &Database, text: &str) -> bool {
 
 /// True if all operations are brief, as far as is known. Operations that will fail count as long.
 pub(crate) fn are_brief(service: &Service, operations: &[Operation]) -> bool {
-    let bytes: usize = operations.iter().map(Operation::bytes).sum();
+    let bytes: usize =
+        operations.iter().map(|operation| operation.bytes() + parameter_bytes(operation)).sum();
     operations.len() <= OPERATIONS_MAX
         && bytes <= BYTES_MAX
         && operations.iter().all(|operation| is_brief(service, operation))
+}
+
+/// Bytes of the parameters of a statement: large ones take long to parse.
+fn parameter_bytes(operation: &Operation) -> usize {
+    let Operation::Sql(statement) = operation else { return 0 };
+    let bytes = |parameter: &Parameter| match parameter {
+        Parameter::Text(text) => text.len(),
+        Parameter::Bytes(bytes) => bytes.len(),
+        Parameter::Null | Parameter::Bool(_) | Parameter::Integer(_) | Parameter::Float(_) => 8,
+    };
+    statement.parameters.iter().map(bytes).sum()
 }
 
 fn is_brief(service: &Service, operation: &Operation) -> bool {
@@ -73,14 +85,34 @@ fn is_brief(service: &Service, operation: &Operation) -> bool {
         },
         Operation::Sql(statement) => is_known(db, &statement.text),
         Operation::Samples(samples) => samples.batch.len() <= ITEMS_MAX,
-        Operation::Checkpoint { .. } => true,
+        Operation::Checkpoint { .. } | Operation::Newest(_) => true,
         Operation::ReadEvents { .. } | Operation::EventsUnchanged(_) => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ropewalk::Seq;
+    use ropewalk_wire::ServiceSettings;
+
     use super::*;
+    use crate::operation::Statement;
+
+    #[test]
+    fn transaction_with_large_parameters_is_not_brief() {
+        let service = Service::new(Database::in_memory().unwrap(), ServiceSettings::default()).unwrap();
+        note(service.database(), "INSERT INTO t VALUES ($1)", true);
+        let insert = |bytes: usize| {
+            let parameters = vec![Parameter::Text("a".repeat(bytes))];
+            let text = "INSERT INTO t VALUES ($1)".to_owned();
+            [
+                Operation::Newest(Seq(1)),
+                Operation::Sql(Statement { text, parameters, expected: None, is_check: false }),
+            ]
+        };
+        assert!(are_brief(&service, &insert(BYTES_MAX)));
+        assert!(!are_brief(&service, &insert(BYTES_MAX + 1)));
+    }
 
     #[test]
     fn texts_are_remembered_by_their_last_plan_and_bounded() {

@@ -1,7 +1,8 @@
 //! Why a transaction failed, and at which operation.
 
 use ropewalk::documents::DocumentsError;
-use ropewalk::{Error, Position};
+use ropewalk::engine::{EngineError, NotNewest};
+use ropewalk::{Error, Position, Seq};
 use ropewalk_sql::{SqlError, state};
 use ropewalk_wire::{Code, WireError};
 
@@ -32,6 +33,22 @@ pub enum Cause {
     CheckpointMoved {
         /// The recorded position; `None` without a checkpoint.
         recorded: Option<Position>,
+    },
+    /// Another commit is the newest than the precondition expects.
+    NotNewest {
+        /// The expected commit.
+        expected: Seq,
+        /// The newest commit.
+        newest: Seq,
+    },
+    /// The commit to read cannot be read any more.
+    Unreadable {
+        /// The requested commit.
+        asked: Seq,
+        /// The oldest commit from which on every commit can be read.
+        oldest: Seq,
+        /// The newest visible commit.
+        newest: Seq,
     },
     /// The transaction does not exist: its token is unknown, or it ended.
     UnknownTransaction,
@@ -92,6 +109,10 @@ impl From<Error> for Cause {
     fn from(error: Error) -> Self {
         match error {
             Error::Documents(error) => Self::Documents(error),
+            Error::NotNewest(NotNewest { expected, newest }) => Self::NotNewest { expected, newest },
+            Error::Engine(EngineError::Unreadable { asked, oldest, newest }) => {
+                Self::Unreadable { asked, oldest, newest }
+            }
             Error::Tables(_) => Self::Sql(Box::new(error.into())),
             error => Self::Wire(error.into()),
         }

@@ -4,36 +4,38 @@
 //!
 //! ```text
 //! sys.transactions   r caller 0 key    version 1 | microseconds since 1970 i64 | SHA-256 of the request | results | commit u64
-//!                    a time u64, big endian, then the key above   orders the records by age
+//!                    a time u64, big endian, then the key above   bytes of the record u32; orders them by age
 //! results            n u32 | n times: 0, length u32, bytes of the protocol; or 1, length u32, store, events u64,
 //!                    events before it in the commit u64 (an append)
 //! ```
 //! The record is part of the commit that it describes, so it exists exactly if the transaction was committed,
 //! also after a crash. The engine adds the number of the commit; positions of appended events follow from it.
 //! Two copies of a request that run concurrently conflict on the key: the second to commit runs again, and finds
-//! the result of the first. A record is valid for 24 hours, and then deleted.
+//! the result of the first. A record is valid for 24 hours, and then deleted. `key_usage` limits the records
+//! of a caller.
 
 use core::time::Duration;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use ropewalk::engine::{Keyspace, KeyspaceOptions};
 use ropewalk::events::ReadOptions;
 use ropewalk::{Database, Durability, Error, Isolation, Position, Query, Seq, Transaction};
 use ropewalk_auth::Caller;
-use ropewalk_wire::{Code, WireError};
+use ropewalk_wire::{Code, TransactionLimits, WireError};
 use sha2::{Digest, Sha256};
 
 use crate::failure::Cause;
+use crate::key_usage::{ByCaller, KeyUsage, Reserved, Usage};
+use crate::limits::{KEY_BYTES_MAX, RETENTION};
 use crate::operation::Appended;
 
-/// Longest key, bytes.
-pub const KEY_BYTES_MAX: usize = 255;
-/// Time for which the result of a key is stored.
-pub const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// Most bytes of the results of a transaction with a key.
 const RESULTS_BYTES_MAX: usize = 1 << 20;
 /// Records deleted in one commit.
 const DELETED_MAX: usize = 1_000;
+/// Records counted at a time: some milliseconds.
+const COUNTED_MAX: usize = 10_000;
 const KEYSPACE: &str = "sys.transactions";
 const VERSION: u8 = 1;
 /// Most attempts to delete old records.
@@ -85,11 +87,20 @@ pub(crate) struct Recorded {
 pub(crate) struct Records {
     db: Database,
     keyspace: Keyspace,
+    usage: Arc<KeyUsage>,
 }
 
 impl Records {
     pub(crate) fn new(db: &Database) -> Result<Self, Error> {
-        Ok(Self { db: db.clone(), keyspace: db.keyspace(KEYSPACE, KeyspaceOptions::default())? })
+        let keyspace = db.keyspace(KEYSPACE, KeyspaceOptions::default())?;
+        let usage = db.companion::<KeyUsage>();
+        usage.since_micros(db.engine().env().clock.wall_micros());
+        Ok(Self { db: db.clone(), keyspace, usage })
+    }
+
+    /// The number and bytes of the records of each caller.
+    pub(crate) fn usage(&self) -> &KeyUsage {
+        &self.usage
     }
 
     /// The result of an earlier transaction with the key.
@@ -111,29 +122,68 @@ impl Records {
         Ok(Some(recorded))
     }
 
-    /// Records the results in the transaction that they are of.
+    /// Records the results in the transaction that they are of. Release the reservation if it is rejected.
     ///
     /// # Errors
-    /// The results are too large.
+    /// The results are too large; the caller has too many keys.
     pub(crate) fn put(
         &self,
         tx: &mut Transaction,
         key: &IdempotencyKey,
         results: &[Stored],
-    ) -> Result<(), Cause> {
+        limits: &TransactionLimits,
+    ) -> Result<Reserved, Cause> {
         let now = self.db.engine().env().clock.wall_micros();
         let value = encode(now, &key.hash, results);
         if value.len() > RESULTS_BYTES_MAX {
             let what = "bytes of results of a transaction with an idempotency key";
             return Err(WireError::too_large(what, value.len(), RESULTS_BYTES_MAX).into());
         }
+        let bytes = u32::try_from(value.len() + key.key.len()).unwrap_or(u32::MAX);
+        // One that is still there has expired.
+        let mut replaced = None;
+        if let Some(stored) = tx.get(self.keyspace, &key.key)?
+            && let Some(record) = decode(&stored)
+        {
+            let age = age_key(record.time_micros, &key.key);
+            replaced = tx.get(self.keyspace, &age)?.map(|stored| recorded_bytes(&stored));
+            tx.delete(self.keyspace, &age);
+        }
+        let reserved = self.usage.reserve(caller_of(&key.key), u64::from(bytes), replaced, limits)?;
         tx.put_stamped(self.keyspace, &key.key, &value);
-        tx.put(self.keyspace, &age_key(now, &key.key), &[]);
-        Ok(())
+        tx.put(self.keyspace, &age_key(now, &key.key), &bytes.to_le_bytes());
+        Ok(reserved)
+    }
+
+    /// Counts some of the records that were stored before this process; returns whether there are more.
+    pub(crate) fn count_earlier(&self) -> Result<bool, Error> {
+        let since = self.usage.since_micros(i64::MAX);
+        self.usage.count(|count| {
+            let until = age_key(since, &[]);
+            if count.next.is_empty() {
+                count.next.push(AGES);
+            }
+            let snapshot = self.db.snapshot();
+            let mut cursor = snapshot.cursor(self.keyspace);
+            cursor.seek(&count.next)?;
+            for _ in 0..COUNTED_MAX {
+                if !cursor.valid() || cursor.key() >= until.as_slice() {
+                    return Ok(false);
+                }
+                note(&mut count.found, cursor.key(), cursor.value());
+                cursor.next()?;
+            }
+            if !cursor.valid() {
+                return Ok(false);
+            }
+            count.next = cursor.key().to_vec();
+            Ok(true)
+        })
     }
 
     /// Deletes at most a thousand records older than [`RETENTION`]; returns whether there may be more.
     pub(crate) fn delete_expired(&self) -> Result<bool, Error> {
+        let mut usage = ByCaller::new();
         let retention = i64::try_from(RETENTION.as_micros()).unwrap_or(i64::MAX);
         let until = age_key(self.db.engine().env().clock.wall_micros().saturating_sub(retention), &[]);
         let snapshot = self.db.snapshot();
@@ -142,6 +192,7 @@ impl Records {
         cursor.seek(&[AGES])?;
         while cursor.valid() && cursor.key() < until.as_slice() && expired.len() < DELETED_MAX {
             expired.push(cursor.key().to_vec());
+            note(&mut usage, cursor.key(), cursor.value());
             cursor.next()?;
         }
         if expired.is_empty() {
@@ -162,6 +213,7 @@ impl Records {
             }
             Ok::<_, Error>(())
         })?;
+        self.usage.subtract(usage);
         Ok(expired.len() == DELETED_MAX)
     }
 
@@ -213,6 +265,25 @@ impl Records {
         }
         Ok((seq_at(low)? == Some(seq)).then_some(Position(low)))
     }
+}
+
+/// Adds the record of an age to the usage of its caller.
+fn note(usage: &mut ByCaller, age: &[u8], value: &[u8]) {
+    let caller = age.get(AGE_BYTES..).map_or("", caller_of);
+    let one = Usage { keys: 1, bytes: recorded_bytes(value) };
+    usage.entry(caller.to_owned()).or_default().add(one);
+}
+
+/// The bytes of the record of an age.
+fn recorded_bytes(value: &[u8]) -> u64 {
+    <[u8; 4]>::try_from(value).map_or(0, |bytes| u64::from(u32::from_le_bytes(bytes)))
+}
+
+/// The caller in the key of a record.
+fn caller_of(record: &[u8]) -> &str {
+    let named = record.strip_prefix(&[PREFIX]).unwrap_or_default();
+    let caller = named.split(|byte| *byte == 0).next().unwrap_or_default();
+    std::str::from_utf8(caller).unwrap_or_default()
 }
 
 /// The key that orders a record by its age.
@@ -295,4 +366,101 @@ fn decode(mut stored: &[u8]) -> Option<Record> {
 fn damaged() -> Cause {
     let what = "stored data is corrupt: the record of an idempotency key";
     WireError::new(Code::Corrupt, what).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ropewalk::Options;
+    use ropewalk::engine::Env;
+    use ropewalk::testing::{ManualClock, MemoryVfs, SeededRandom};
+
+    use super::*;
+
+    const RESULTS: &[Stored] = &[];
+
+    struct Store {
+        clock: Arc<ManualClock>,
+        env: Env,
+        records: Records,
+    }
+
+    fn opened(env: &Env) -> Records {
+        Records::new(&Options::new().env(env.clone()).open("/db").unwrap()).unwrap()
+    }
+
+    impl Store {
+        fn new() -> Self {
+            let clock = Arc::new(ManualClock::default());
+            let (vfs, random) = (Arc::new(MemoryVfs::default()), Arc::new(SeededRandom::new(1)));
+            let env = Env { vfs, clock: clock.clone(), random };
+            let records = opened(&env);
+            while records.count_earlier().unwrap() {}
+            Self { clock, records, env }
+        }
+
+        /// Stores the key of a caller at the limit of two keys.
+        fn put(&self, key: &str) -> Result<(), Cause> {
+            let limits = TransactionLimits { keys_per_caller: 2, ..TransactionLimits::default() };
+            let key = IdempotencyKey::new(&Caller::everybody(), key, b"request").unwrap();
+            let mut tx = self.records.db.begin();
+            if self.records.find(&mut tx, &key)?.is_none() {
+                let _ = self.records.put(&mut tx, &key, RESULTS, &limits)?;
+            }
+            tx.commit()?;
+            Ok(())
+        }
+
+        fn is_full(&self) -> bool {
+            let refused = self.put("more").err();
+            refused.is_some_and(
+                |cause| matches!(cause, Cause::Wire(error) if error.code == Code::ResourceExhausted),
+            )
+        }
+    }
+
+    #[test]
+    fn expired_keys_are_deleted_and_make_room() {
+        let store = Store::new();
+        store.put("a").unwrap();
+        store.clock.advance(RETENTION / 2);
+        store.put("b").unwrap();
+        store.put("b").unwrap();
+        assert!(store.is_full());
+        assert!(!store.records.delete_expired().unwrap());
+        assert!(store.is_full());
+        store.clock.advance(RETENTION / 2 + Duration::from_secs(1));
+        store.records.delete_expired().unwrap();
+        store.put("c").unwrap();
+        assert!(store.is_full());
+    }
+
+    #[test]
+    fn expired_key_that_is_used_again_counts_once() {
+        let store = Store::new();
+        store.put("a").unwrap();
+        store.put("b").unwrap();
+        store.clock.advance(RETENTION + Duration::from_secs(1));
+        store.put("a").unwrap();
+        assert!(store.is_full());
+        store.records.delete_expired().unwrap();
+        store.put("c").unwrap();
+        assert!(store.is_full());
+    }
+
+    #[test]
+    fn stored_keys_are_counted_after_opening() {
+        let Store { clock, env, records } = Store::new();
+        let store = Store { clock: clock.clone(), env: env.clone(), records };
+        store.put("a").unwrap();
+        store.put("b").unwrap();
+        drop(store);
+        clock.advance(Duration::from_secs(1));
+        let records = opened(&env);
+        let store = Store { clock, env, records };
+        assert!(!store.records.usage().is_counted());
+        while store.records.count_earlier().unwrap() {}
+        assert!(store.records.usage().is_counted() && store.is_full());
+    }
 }

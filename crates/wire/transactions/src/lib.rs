@@ -7,9 +7,10 @@
 //! ```
 //! `operation` has the operations and results, `running` the transaction in which they run, `request` a
 //! transaction in one request, `brief` decides whether it may run on the thread that received it,
-//! `idempotency` the stored result of a key, `open` transactions over several requests, `failure` errors,
-//! `report` errors as clients see them, `memory` the memory of results. `sql`, `sql_json` and `sql_error` have
-//! parameters, results and errors of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
+//! `idempotency` the stored result of a key and `key_usage` the number of keys of a caller, `open` transactions
+//! over several requests, `advisory` and `limits` their limits, `failure` errors, `report` errors as clients see
+//! them, `memory` the memory of results. `sql`, `sql_json` and `sql_error` have parameters, results and errors
+//! of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
 //!
 //! Not here: requests and encoding of results (`ropewalk-http`, `ropewalk-grpc`), and the transactions of
 //! MongoDB's sessions (`ropewalk-mongo`).
@@ -18,11 +19,15 @@
 //! 1. Each operation needs the same rights as in a separate request; they are checked before it runs.
 //! 2. All operations of a transaction are one commit; an error rolls the whole transaction back.
 //! 3. The result of an idempotency key is part of the commit that it describes.
+//! 4. Each caller has a share of what lasts longer than a request: keys, open transactions, advisory locks.
 #![deny(missing_docs)]
 
+mod advisory;
 mod brief;
 mod failure;
 mod idempotency;
+mod key_usage;
+mod limits;
 mod memory;
 mod open;
 mod operation;
@@ -34,9 +39,10 @@ mod sql_error;
 mod sql_json;
 
 pub use failure::{Cause, Failure};
-pub use idempotency::{IdempotencyKey, KEY_BYTES_MAX, RETENTION};
+pub use idempotency::IdempotencyKey;
+pub use limits::{KEY_BYTES_MAX, RETENTION};
 pub use memory::ResultMemory;
-pub use open::{IDLE_MAX, OPEN_MAX, OPEN_PER_CALLER_MAX, OpenTransactions, TransactionId};
+pub use open::{OpenTransactions, TransactionId};
 pub use operation::{
     Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Parameter, Samples, Statement,
     Store,

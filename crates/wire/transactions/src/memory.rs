@@ -4,11 +4,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ropewalk_wire::{Reservation, Service, WireError};
 
-/// Most bytes of the results of one request.
-const RESULTS_BYTES_MAX: usize = 64 << 20;
-
 /// The memory of results while they are encoded, within `limits.answer_memory`.
-pub struct ResultMemory(Mutex<Held>);
+pub struct ResultMemory {
+    /// Most bytes of the results of one request.
+    bytes_max: usize,
+    held: Mutex<Held>,
+}
 
 struct Held {
     /// Bytes of the complete results.
@@ -20,23 +21,24 @@ impl ResultMemory {
     /// No results yet.
     pub fn new(service: &Service) -> Self {
         let reservation = service.answer_memory().connection().reservation();
-        Self(Mutex::new(Held { bytes: 0, reservation }))
+        let bytes_max = service.limits().transactions.result_bytes;
+        Self { bytes_max, held: Mutex::new(Held { bytes: 0, reservation }) }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
         // A number and permits: a panic leaves them consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves memory for so many bytes of the next result, beyond the complete ones.
     ///
     /// # Errors
-    /// More than 64 MiB; the responses of the server hold too much.
+    /// More than the limit of results; the responses of the server hold too much.
     pub fn cover(&self, bytes: usize) -> Result<(), WireError> {
         let mut held = self.held();
         let bytes = held.bytes + bytes;
-        if bytes > RESULTS_BYTES_MAX {
-            return Err(WireError::too_large("bytes of results", bytes, RESULTS_BYTES_MAX));
+        if bytes > self.bytes_max {
+            return Err(WireError::too_large("bytes of results", bytes, self.bytes_max));
         }
         held.reservation.try_cover(bytes)
     }
@@ -62,7 +64,7 @@ impl ResultMemory {
     /// # Errors
     /// The responses of the server hold too much.
     pub fn finish(self, response_bytes: usize) -> Result<Reservation, WireError> {
-        let Held { mut reservation, .. } = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Held { mut reservation, .. } = self.held.into_inner().unwrap_or_else(PoisonError::into_inner);
         reservation.try_cover(response_bytes)?;
         reservation.shrink_to(response_bytes);
         Ok(reservation)

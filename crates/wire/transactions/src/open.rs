@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! begin ─▶ token ─▶ operations … ─▶ commit
-//!                       └ an error, 30 s without a request, 10 min in all, the end of the server: rolled back
+//!                       └ an error, DELETE, its idle time, its lifetime, the end of the server: rolled back
 //! ```
 //! A transaction belongs to the caller that began it, and runs one request at a time. The rights of
-//! its caller are checked again at each request.
+//! its caller are checked again at each request. A rollback by its client does not wait for a running request:
+//! it cancels the request, which then drops the transaction.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -17,33 +18,21 @@ use std::time::Instant;
 
 use ropewalk::Seq;
 use ropewalk_auth::{Caller, Right};
-use ropewalk_wire::{Bounds, Service, Stop, WireError, blocking, committed};
+use ropewalk_sql::Canceller;
+use ropewalk_wire::{Bounds, Service, Stop, TransactionLimits, WireError, blocking, committed};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 
 use crate::failure::{Cause, Failure};
 use crate::idempotency::{Records, Stored};
+use crate::limits::KEYS_INTERVAL;
 use crate::operation::{Appended, Operation, Store};
-use crate::request::{Answer, Deadline, Encode, answer, encoded, events_of};
+use crate::request::{Answer, Deadline, Encode, answer, encoded, events_of, wait_for};
 use crate::running::{Modes, Running};
 
-/// Longest time between two requests of a transaction.
-pub const IDLE_MAX: Duration = Duration::from_secs(30);
-/// Longest time between the begin of a transaction and the begin of its last request.
-const LIFETIME_MAX: Duration = Duration::from_secs(600);
-/// Most memory of the changes of open transactions.
-const BYTES_MAX: usize = 256 << 20;
-/// Most memory of the changes of one caller's open transactions: the largest transaction fits.
-const BYTES_PER_CALLER_MAX: usize = 96 << 20;
 /// Requests of open transactions that run at the same time.
 const TURNS: usize = 64;
-/// Most open transactions.
-pub const OPEN_MAX: usize = 1_024;
-/// Most open transactions of one caller.
-pub const OPEN_PER_CALLER_MAX: usize = 256;
 /// Interval of the checks for idle transactions.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of the deletion of old idempotency keys.
-const KEYS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The token of an open transaction: 128 random bits, as hexadecimal text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -74,6 +63,18 @@ struct Open {
     /// Taken by the request that runs in it; `None` once it has ended.
     running: Arc<AsyncMutex<Option<OpenState>>>,
     used: Instant,
+    /// Cancels its SQL statement.
+    canceller: Canceller,
+    /// The bounds of the request that runs in it.
+    request: Option<Bounds>,
+}
+
+impl Open {
+    /// True after its lifetime, or its idle time. One that runs a request is not idle.
+    fn is_over(&self, limits: &TransactionLimits) -> bool {
+        let is_idle = self.used.elapsed() >= limits.idle_time && self.running.try_lock().is_ok();
+        is_idle || self.began.elapsed() >= limits.lifetime
+    }
 }
 
 struct OpenState {
@@ -112,30 +113,49 @@ impl OpenTransactions {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn limits(&self) -> &TransactionLimits {
+        &self.0.service.limits().transactions
+    }
+
     /// Begins a transaction of the caller.
     ///
     /// # Errors
-    /// [`ropewalk_wire::Code::ResourceExhausted`] at the limits; the server is stopping.
-    pub fn begin(&self, caller: &Caller, modes: Modes) -> Result<(TransactionId, Seq), Failure> {
+    /// [`ropewalk_wire::Code::ResourceExhausted`] at the limits; the server is stopping; the commit to read is
+    /// not visible in time, or cannot be read any more.
+    pub async fn begin(&self, caller: &Caller, modes: Modes) -> Result<(TransactionId, Seq), Failure> {
         modes.check()?;
         if self.0.service.stop().stopping() {
             return Err(WireError::stopping().into());
         }
         self.start_sweep();
+        if let Some(seq) = modes.at {
+            wait_for(&self.0.service, "at", seq).await?;
+        }
+        self.insert(caller, modes)
+    }
+
+    fn insert(&self, caller: &Caller, modes: Modes) -> Result<(TransactionId, Seq), Failure> {
+        let limits = self.limits();
         let mut open = self.open();
         let own = open.values().filter(|open| open.caller.is_same(caller)).count();
         // A caller without any right can run nothing in it that needs one.
-        let most = if caller.has_any_right() { OPEN_PER_CALLER_MAX } else { 1 };
-        if open.len() >= OPEN_MAX || own >= most {
-            return Err(WireError::exhausted("too many transactions are open").into());
+        let most = if caller.has_any_right() { limits.open_per_caller } else { 1 };
+        if own >= most {
+            let what = format!("{own} transactions of this caller are open, the limit");
+            return Err(WireError::exhausted(what).into());
+        }
+        if open.len() >= limits.open {
+            let what = format!("{} transactions are open, the limit of the server", open.len());
+            return Err(WireError::exhausted(what).into());
         }
         let id = TransactionId(random()?);
-        let running = Running::begin(&self.0.service, caller, modes);
-        let snapshot = running.snapshot();
+        let running = Running::begin(&self.0.service, caller, modes)?;
+        let (snapshot, canceller) = (running.snapshot(), running.canceller());
         let state = OpenState { running, appends: Vec::new(), needs: Vec::new() };
         let running = Arc::new(AsyncMutex::new(Some(state)));
-        let now = Instant::now();
-        open.insert(id, Open { caller: caller.clone(), began: now, bytes: 0, running, used: now });
+        let (caller, now) = (caller.clone(), Instant::now());
+        let begun = Open { caller, began: now, bytes: 0, running, used: now, canceller, request: None };
+        open.insert(id, begun);
         Ok((id, snapshot))
     }
 
@@ -144,9 +164,19 @@ impl OpenTransactions {
         let mut open = self.open();
         // A foreign token is as unknown as a wrong one.
         let found = open.get_mut(&id).filter(|open| open.caller.is_same(caller));
-        let found = found.ok_or(Cause::UnknownTransaction)?;
+        let found = found.filter(|open| !open.is_over(self.limits())).ok_or(Cause::UnknownTransaction)?;
         found.used = Instant::now();
         Ok(found.running.clone())
+    }
+
+    /// Notes the request that runs in the transaction, or its end; false when the transaction was rolled back.
+    fn note_request(&self, id: TransactionId, request: Option<&Bounds>) -> bool {
+        let mut open = self.open();
+        let Some(found) = open.get_mut(&id) else { return false };
+        // The time of the request does not count as idle.
+        found.used = Instant::now();
+        found.request = request.cloned();
+        true
     }
 
     /// Runs operations in the transaction. Positions of appends are known after the commit.
@@ -165,6 +195,9 @@ impl OpenTransactions {
         let mut held = place.lock().await;
         // Its statements may wait for locks that other open transactions release: separate turns.
         let turn = self.0.turns.acquire().await.ok();
+        if !self.note_request(id, Some(bounds)) {
+            return Err(Cause::UnknownTransaction.into());
+        }
         // Taken out after the last wait, so that a client that disconnects before does not end the transaction.
         let mut state = held.take().ok_or(Cause::UnknownTransaction)?;
         let ran = blocking(|| {
@@ -175,12 +208,13 @@ impl OpenTransactions {
             })
         });
         drop(turn);
+        if !self.note_request(id, None) {
+            return Err(Cause::UnknownTransaction.into());
+        }
         match ran {
             Ok(results) => {
                 let answer = answer(state.running.snapshot(), results, None);
                 *held = Some(state);
-                // The time of the request does not count as idle.
-                let _ = self.find(caller, id);
                 Ok(answer)
             }
             Err(failure) => {
@@ -218,12 +252,20 @@ impl OpenTransactions {
         }
     }
 
-    /// Rolls the transaction back; its token is unknown afterwards.
+    /// Rolls the transaction back; its token is unknown afterwards. A request that runs in it is cancelled, and
+    /// fails with [`Cause::UnknownTransaction`].
     ///
     /// # Errors
     /// [`Cause::UnknownTransaction`].
-    pub async fn roll_back(&self, caller: &Caller, id: TransactionId) -> Result<(), Failure> {
-        Ok(self.take(caller, id).await.map(drop)?)
+    pub fn roll_back(&self, caller: &Caller, id: TransactionId) -> Result<(), Failure> {
+        self.find(caller, id)?;
+        // Dropped after the lock is released: a large transaction takes a while.
+        let ended = self.open().remove(&id);
+        if let Some(Open { canceller, request: Some(request), .. }) = &ended {
+            request.cancel();
+            canceller.cancel();
+        }
+        Ok(())
     }
 
     /// Records the memory of a transaction.
@@ -237,9 +279,16 @@ impl OpenTransactions {
         let all: usize = open.values().map(|open| open.bytes).sum();
         let of_caller = open.values().filter(|open| open.caller.is_same(caller));
         let of_caller: usize = of_caller.map(|open| open.bytes).sum();
-        if all > BYTES_MAX || of_caller > BYTES_PER_CALLER_MAX {
-            let what = format!("{of_caller} bytes of unwritten changes in open transactions");
-            return Err(WireError::exhausted(what));
+        let limits = self.limits();
+        for (whose, bytes, most) in
+            [("this caller's", of_caller, limits.open_bytes_per_caller), ("all", all, limits.open_bytes)]
+        {
+            if bytes > most {
+                let what = format!(
+                    "{bytes} bytes of unwritten changes in {whose} open transactions; at most {most} are allowed"
+                );
+                return Err(WireError::exhausted(what));
+            }
         }
         Ok(())
     }
@@ -265,15 +314,31 @@ impl OpenTransactions {
         }
     }
 
-    /// Rolls back the transactions that are idle for too long. One that runs a request is not idle.
-    fn roll_back_idle(&self) {
-        let is_over = |open: &Open| {
-            let is_late = open.used.elapsed() >= IDLE_MAX || open.began.elapsed() >= LIFETIME_MAX;
-            is_late && open.running.try_lock().is_ok()
-        };
+    /// Rolls back the transactions that are over. One whose last request runs lasts as long as that.
+    fn roll_back_over(&self) {
+        let limits = self.limits();
+        let is_over = |open: &Open| open.is_over(limits) && open.running.try_lock().is_ok();
         // Dropped after the lock is released: a large transaction takes a while.
         let ended: Vec<_> = self.open().extract_if(|_, open| is_over(open)).collect();
         drop(ended);
+    }
+
+    /// Counts the idempotency keys of earlier processes; true once that is complete.
+    async fn count_keys(&self) -> bool {
+        let step = || {
+            let records = Records::new(self.0.service.database())?;
+            Ok::<_, ropewalk::Error>((records.count_earlier()?, records.usage().is_counted()))
+        };
+        loop {
+            match self.0.service.in_turn(step).await {
+                Ok((true, _)) => {}
+                Ok((false, is_counted)) => return is_counted,
+                Err(error) => {
+                    tracing::warn!(%error, "stored idempotency keys could not be counted");
+                    return false;
+                }
+            }
+        }
     }
 
     async fn delete_keys(&self) {
@@ -293,6 +358,7 @@ impl OpenTransactions {
 
 async fn sweep(transactions: Weak<Inner>, stop: Stop) {
     let mut keys_deleted = Instant::now();
+    let mut are_counted = false;
     loop {
         tokio::select! {
             () = tokio::time::sleep(SWEEP_INTERVAL) => {}
@@ -300,8 +366,12 @@ async fn sweep(transactions: Weak<Inner>, stop: Stop) {
         }
         let Some(inner) = transactions.upgrade() else { return };
         let transactions = OpenTransactions(inner);
-        transactions.roll_back_idle();
-        if keys_deleted.elapsed() >= KEYS_INTERVAL {
+        transactions.roll_back_over();
+        if !are_counted {
+            are_counted = transactions.count_keys().await;
+        }
+        // Before they are counted, a deletion would subtract keys that are then counted.
+        if are_counted && keys_deleted.elapsed() >= KEYS_INTERVAL {
             keys_deleted = Instant::now();
             transactions.delete_keys().await;
         }

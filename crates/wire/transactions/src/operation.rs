@@ -4,7 +4,7 @@ use ropewalk::documents::lang::{DocBuf, Owned};
 use ropewalk::documents::{Find, UpdateSpec, Updated};
 use ropewalk::events::EventReader;
 use ropewalk::series::SampleBatch;
-use ropewalk::{AppendOptions, Event, Position, Query};
+use ropewalk::{AppendOptions, Event, Position, Query, Seq};
 use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::Outcome;
 use ropewalk_wire::WireError;
@@ -31,6 +31,8 @@ pub enum Operation {
     },
     /// Requires that no event matches.
     EventsUnchanged(EventsUnchanged),
+    /// Requires that this commit is the newest one, also when the transaction commits.
+    Newest(Seq),
     /// Reads or writes documents of one collection.
     Documents(Documents),
     /// Runs an SQL statement.
@@ -141,7 +143,7 @@ pub struct Store<'a> {
 
 impl Operation {
     /// The store that the operation names, with the rights that it needs there; `None` for SQL, whose
-    /// statements are checked by the session.
+    /// statements are checked by the session, and for a number of a commit, which every response has.
     pub fn needs(&self) -> Option<Store<'_>> {
         const READ: &[Right] = &[Right::Read];
         const APPEND: &[Right] = &[Right::Append];
@@ -162,9 +164,21 @@ impl Operation {
                 };
                 (&documents.database, rights)
             }
-            Self::Sql(_) => return None,
+            Self::Sql(_) | Self::Newest(_) => return None,
         };
         Some(Store { name, rights })
+    }
+
+    /// True unless it writes. SQL statements are checked when they run.
+    pub(crate) fn only_reads(&self) -> bool {
+        match self {
+            Self::Append { .. } | Self::Samples(_) | Self::Checkpoint { .. } => false,
+            Self::ReadEvents { .. } | Self::EventsUnchanged(_) | Self::Newest(_) | Self::Sql(_) => true,
+            Self::Documents(documents) => match documents.work {
+                DocumentsWork::Get(_) | DocumentsWork::Find(_) | DocumentsWork::Count(_) => true,
+                DocumentsWork::Insert(_) | DocumentsWork::Update { .. } | DocumentsWork::Delete(_) => false,
+            },
+        }
     }
 
     /// Rejects a caller without the rights.

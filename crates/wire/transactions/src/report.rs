@@ -1,9 +1,8 @@
 //! The error of a transaction, as every protocol reports it to its clients.
 
-use std::path::Path;
-
+use ropewalk::Seq;
 use ropewalk::documents::DocumentsError;
-use ropewalk_wire::{Code, WireError};
+use ropewalk_wire::{Code, Service, WireError};
 
 use crate::failure::Cause;
 use crate::sql_error::{code_of, told};
@@ -17,6 +16,8 @@ pub struct Report {
     pub kind: ReportKind,
     /// With an error of an SQL statement.
     pub statement: Option<StatementReport>,
+    /// With [`ReportKind::CommitUnreadable`]: the oldest commit from which on every commit can be read.
+    pub oldest_readable: Option<Seq>,
 }
 
 /// Kinds of errors that a code does not distinguish.
@@ -30,6 +31,8 @@ pub enum ReportKind {
     ValidationFailed,
     /// The database of documents is as large as it may be.
     QuotaExceeded,
+    /// The commit to read cannot be read any more.
+    CommitUnreadable,
 }
 
 /// Further parts of an error of an SQL statement.
@@ -44,12 +47,11 @@ pub struct StatementReport {
 }
 
 impl Report {
-    /// The report of a cause. `database`: the directory, which messages do not show.
-    pub fn new(cause: Cause, database: &Path) -> Self {
-        let unmet = |what: String| Self {
-            kind: ReportKind::PreconditionFailed,
-            ..Self::from(WireError::new(Code::InvalidArgument, what))
-        };
+    /// The report of a cause. Messages do not show the directory of the database.
+    pub fn new(cause: Cause, service: &Service) -> Self {
+        let report =
+            |kind, what: String| Self { kind, ..Self::from(WireError::new(Code::InvalidArgument, what)) };
+        let unmet = |what: String| report(ReportKind::PreconditionFailed, what);
         match cause {
             Cause::Wire(error) => error.into(),
             Cause::Documents(error) => {
@@ -63,7 +65,7 @@ impl Report {
                 Self { kind, ..Self::from(WireError::from(error)) }
             }
             Cause::Sql(error) => {
-                let error = told(&error, database);
+                let error = told(&error, service.database().engine().dir());
                 let constraint = error.about.as_ref().and_then(|about| about.constraint.clone());
                 let statement =
                     StatementReport { sqlstate: error.state.0, constraint, hint: error.hint.clone() };
@@ -78,10 +80,25 @@ impl Report {
                 let recorded = recorded.map_or("none".to_owned(), |position| position.to_string());
                 unmet(format!("the recorded position is {recorded}"))
             }
-            Cause::UnknownTransaction => WireError::not_found(
-                "there is no such open transaction; it may have ended by an error or by its idle time",
-            )
-            .into(),
+            Cause::NotNewest { expected, newest } => {
+                unmet(format!("the newest commit is {newest}, {expected} is expected"))
+            }
+            Cause::Unreadable { asked, oldest, newest } => {
+                let what = format!(
+                    "commit {asked} cannot be read any more: every commit from {oldest} to {newest} can, and an \
+                     older one while a transaction that reads it is open"
+                );
+                Self { oldest_readable: Some(oldest), ..report(ReportKind::CommitUnreadable, what) }
+            }
+            Cause::UnknownTransaction => {
+                let limits = &service.limits().transactions;
+                let what = format!(
+                    "there is no such open transaction; it ends by its commit or rollback, by an error, {:?} after \
+                     its last request, and {:?} after its begin",
+                    limits.idle_time, limits.lifetime
+                );
+                WireError::not_found(what).into()
+            }
         }
     }
 
@@ -92,12 +109,13 @@ impl Report {
             ReportKind::PreconditionFailed => "precondition_failed",
             ReportKind::ValidationFailed => "validation_failed",
             ReportKind::QuotaExceeded => "quota_exceeded",
+            ReportKind::CommitUnreadable => "commit_unreadable",
         }
     }
 }
 
 impl From<WireError> for Report {
     fn from(error: WireError) -> Self {
-        Self { error, kind: ReportKind::Code, statement: None }
+        Self { error, kind: ReportKind::Code, statement: None, oldest_readable: None }
     }
 }

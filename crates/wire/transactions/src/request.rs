@@ -11,6 +11,7 @@ use ropewalk_wire::{Bounds, Code, Service, WireError, committed};
 use crate::brief;
 use crate::failure::{Cause, Failure};
 use crate::idempotency::{IdempotencyKey, Records, Stored};
+use crate::key_usage::Reserved;
 use crate::operation::{Appended, Done, Operation};
 use crate::running::{Modes, Running};
 
@@ -20,8 +21,6 @@ pub const OPERATIONS_MAX: usize = 10_000;
 const ATTEMPTS: usize = 1_000;
 /// Longest wait for the conflicting commit.
 const CONFLICT_WAIT: Duration = Duration::from_secs(1);
-/// Longest wait for a commit that the snapshot has to include.
-const INCLUDES_WAIT: Duration = Duration::from_secs(5);
 /// Pause between two cancellations of a statement past its deadline.
 const CANCEL_PAUSE: Duration = Duration::from_millis(50);
 
@@ -37,6 +36,7 @@ pub trait Encode: Sync {
 }
 
 /// A transaction in one request.
+#[derive(Default)]
 pub struct Request {
     /// The operations, in order: each sees the writes of those before it.
     pub operations: Vec<Operation>,
@@ -87,11 +87,14 @@ pub async fn transact(
     encode: &dyn Encode,
 ) -> Result<Answer, Failure> {
     request.modes.check()?;
+    if request.includes.is_some() && request.modes.at.is_some() {
+        return Err(WireError::invalid("includes: the commit of `at` includes all commits before it").into());
+    }
     for (place, operation) in request.operations.iter().enumerate() {
         operation.check(caller).map_err(Cause::from).map_err(Failure::at(place))?;
     }
-    if let Some(seq) = request.includes {
-        wait_for(service, seq).await?;
+    for (field, seq) in request.awaited() {
+        wait_for(service, field, seq).await?;
     }
     let bytes = request.operations.iter().map(Operation::bytes).sum();
     let _in_flight = service.admit_write(bytes).await?;
@@ -100,7 +103,8 @@ pub async fn transact(
         None => None,
     };
     let has_sql = request.operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
-    let mut is_brief = brief::are_brief(service, &request.operations);
+    // The state of an earlier commit may be on disk only.
+    let mut is_brief = request.modes.at.is_none() && brief::are_brief(service, &request.operations);
     let mut attempt = 1;
     let mut may_be_repetition = request.key.is_some();
     loop {
@@ -118,15 +122,20 @@ pub async fn transact(
                 continue;
             }
             Ran::Failed { failure, at_commit } => (failure, at_commit),
-            Ran::Submitted { snapshot, commit: None, results } => {
+            Ran::Submitted { snapshot, commit: None, results, .. } => {
                 return Ok(answer(snapshot, results, None));
             }
-            Ran::Submitted { commit: Some(commit), results, .. } => match committed(commit).await {
+            Ran::Submitted { commit: Some(commit), results, reserved, .. } => match committed(commit).await {
                 Ok(done) => {
                     service.note_appended(events_of(&results));
                     return Ok(answer(done.seq, results, Some(&done)));
                 }
-                Err(error) => (Failure::from(Cause::from(error)), true),
+                Err(error) => {
+                    if let Some((records, reserved)) = records.as_ref().zip(reserved) {
+                        records.usage().release(reserved);
+                    }
+                    (Failure::from(Cause::from(error)), true)
+                }
             },
         };
         // A condition can fail because a concurrent copy of the request was committed: the next run finds
@@ -149,16 +158,42 @@ fn pause(attempt: usize) -> Duration {
     Duration::from_millis(1 << attempt.min(10)).min(CONFLICT_WAIT)
 }
 
-/// Waits until a commit is visible.
-async fn wait_for(service: &Service, Seq(seq): Seq) -> Result<(), WireError> {
+impl Request {
+    /// The commits that have to be visible when it begins, with the names of their fields.
+    fn awaited(&self) -> impl Iterator<Item = (&'static str, Seq)> {
+        let expected = self.operations.iter().filter_map(|operation| match operation {
+            Operation::Newest(seq) => Some(("seq", *seq)),
+            _ => None,
+        });
+        let includes = self.includes.map(|seq| ("includes", seq));
+        includes.into_iter().chain(self.modes.at.map(|seq| ("at", seq))).chain(expected)
+    }
+}
+
+/// Waits until a commit is visible. `field`: the field of the request that names it.
+///
+/// # Errors
+/// [`Code::Timeout`] after the longest wait; the server stops.
+pub(crate) async fn wait_for(service: &Service, field: &str, Seq(seq): Seq) -> Result<(), WireError> {
+    if service.database().seq() >= Seq(seq) {
+        return Ok(());
+    }
+    let limits = service.limits();
+    let most = limits.transactions.visible_time.min(limits.request_time);
     let visible = service.database().visible_beyond(Seq(seq.saturating_sub(1)));
     tokio::select! {
-        waited = tokio::time::timeout(INCLUDES_WAIT, visible) => match waited {
+        waited = tokio::time::timeout(most, visible) => match waited {
             Ok(visible) => {
                 visible.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
                 Ok(())
             }
-            Err(_) => Err(WireError::new(Code::Timeout, format!("commit {seq} is not visible yet"))),
+            Err(_) => {
+                let newest = service.database().seq();
+                let what = format!(
+                    "{field}: commit {seq} is not visible after {most:?}, the longest wait; the newest is {newest}"
+                );
+                Err(WireError::new(Code::Timeout, what))
+            }
         },
         () = service.stop().wait() => Err(WireError::stopping()),
     }
@@ -186,6 +221,8 @@ enum Ran {
         snapshot: Seq,
         commit: Option<ropewalk::transaction::PendingCommit>,
         results: Vec<Stored>,
+        /// The idempotency key that it stores.
+        reserved: Option<Reserved>,
     },
 }
 
@@ -199,7 +236,7 @@ fn run(
     encode: &dyn Encode,
 ) -> Result<Ran, Failure> {
     encode.restart();
-    let mut running = Running::begin(service, caller, request.modes);
+    let mut running = Running::begin(service, caller, request.modes)?;
     let keyed = records.zip(request.key.as_ref());
     if let Some((records, key)) = keyed
         && let Some(recorded) = running.within(|tx| records.find(tx, key))?
@@ -218,7 +255,7 @@ fn run(
     let mut results = Vec::with_capacity(request.operations.len());
     for (place, operation) in request.operations.iter().enumerate() {
         if let (Operation::Sql(statement), true) = (operation, is_brief) {
-            match running.prepare(statement).map_err(Failure::at(place)) {
+            match running.prepare(caller, statement).map_err(Failure::at(place)) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Ran::Long),
                 Err(failure) => return Ok(Ran::Failed { failure, at_commit: false }),
@@ -231,15 +268,22 @@ fn run(
         }
     }
     // A transaction without writes has nothing to repeat.
+    let mut reserved = None;
     if let Some((records, key)) = keyed
         && running.write_bytes()? > 0
     {
-        running.within(|tx| records.put(tx, key, &results))?;
+        let limits = &service.limits().transactions;
+        reserved = Some(running.within(|tx| records.put(tx, key, &results, limits))?);
     }
     let snapshot = running.snapshot();
     match running.commit() {
-        Ok(commit) => Ok(Ran::Submitted { snapshot, commit, results }),
-        Err(cause) => Ok(Ran::Failed { failure: cause.into(), at_commit: true }),
+        Ok(commit) => Ok(Ran::Submitted { snapshot, commit, results, reserved }),
+        Err(cause) => {
+            if let Some((records, reserved)) = records.zip(reserved) {
+                records.usage().release(reserved);
+            }
+            Ok(Ran::Failed { failure: cause.into(), at_commit: true })
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use ropewalk::documents::{Caller as RulesCaller, DocumentsError, DocumentsTx};
 use ropewalk::transaction::PendingCommit;
 use ropewalk::{Durability, Error, Isolation, Position, Seq, Transaction};
 use ropewalk_auth::{Caller, Right};
-use ropewalk_sql::{Canceller, Prepared, Rights, Session, Settings};
+use ropewalk_sql::{Canceller, Outcome, Prepared, Rights, Session, Settings, SqlError, state};
 use ropewalk_wire::{Bounds, Service, WireError};
 
+use crate::advisory::AdvisoryLimits;
 use crate::failure::Cause;
 use crate::operation::{
     Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples, Statement,
@@ -27,6 +28,8 @@ pub struct Modes {
     pub isolation: Isolation,
     /// When the commit is acknowledged.
     pub durability: Durability,
+    /// Reads as of this commit, and writes nothing.
+    pub at: Option<Seq>,
 }
 
 impl Modes {
@@ -48,6 +51,9 @@ impl Modes {
 pub(crate) struct Running {
     service: Service,
     session: Session,
+    only_reads: bool,
+    /// Its advisory locks count for its caller.
+    has_lock_limit: bool,
     /// Snapshot of its reads.
     snapshot: Seq,
     /// Rights that its SQL statements needed.
@@ -58,7 +64,10 @@ pub(crate) struct Running {
 
 impl Running {
     /// Begins a transaction of the caller.
-    pub(crate) fn begin(service: &Service, caller: &Caller, modes: Modes) -> Self {
+    ///
+    /// # Errors
+    /// The commit to read cannot be read any more.
+    pub(crate) fn begin(service: &Service, caller: &Caller, modes: Modes) -> Result<Self, Cause> {
         let settings = Settings {
             user: caller.name().to_owned(),
             isolation: modes.isolation,
@@ -68,12 +77,21 @@ impl Running {
         };
         let mut session = Session::with_settings(service.database().clone(), settings);
         act_for(&mut session, caller);
-        session.begin_implicit();
-        let (service, snapshot) = (service.clone(), Seq::ZERO);
-        let mut running = Self { service, session, snapshot, sql_rights: Rights::NONE, prepared: None };
-        let snapshot = running.within(|tx| Ok(tx.snapshot().seq()));
-        running.snapshot = snapshot.expect("a transaction that has just begun accepts work");
-        running
+        match modes.at {
+            None => session.begin_implicit(),
+            Some(seq) => session.begin_at(&service.database().snapshot_at(seq)?),
+        }
+        let mut running = Self {
+            service: service.clone(),
+            session,
+            only_reads: modes.at.is_some(),
+            has_lock_limit: false,
+            snapshot: Seq::ZERO,
+            sql_rights: Rights::NONE,
+            prepared: None,
+        };
+        running.snapshot = running.within(|tx| Ok(tx.snapshot().seq()))?;
+        Ok(running)
     }
 
     /// The newest commit that the transaction reads.
@@ -102,6 +120,9 @@ impl Running {
         bounds: &Bounds,
     ) -> Result<Done, Cause> {
         operation.check(caller)?;
+        if self.only_reads && !operation.only_reads() {
+            return Err(WireError::invalid("a transaction at a chosen commit only reads").into());
+        }
         bounds.look()?;
         let db = self.service.database().clone();
         match operation {
@@ -129,19 +150,13 @@ impl Running {
                 self.within(|tx| Ok(Done::Events(tx.read_events(&store, query, *options)?)))
             }
             Operation::EventsUnchanged(unchanged) => self.check_events(unchanged),
+            Operation::Newest(seq) => self.within(|tx| {
+                tx.require_newest(*seq)?;
+                Ok(Done::Unchanged)
+            }),
             Operation::Documents(documents) => self.documents(caller, documents, bounds),
             Operation::Sql(statement) => {
-                let prepared = match self.prepared.take() {
-                    Some(prepared) => prepared,
-                    None => sql::prepare(&mut self.session, statement)?,
-                };
-                let (outcome, needed) = sql::run(&mut self.session, prepared, statement)?;
-                let held = self.sql_rights;
-                self.sql_rights = Rights {
-                    read: held.read || needed.read,
-                    append: held.append || needed.append,
-                    admin: held.admin || needed.admin,
-                };
+                let outcome = self.sql(caller, statement, bounds)?;
                 expect("rows", outcome.count.unwrap_or_default(), statement.expected)?;
                 Ok(if statement.is_check { Done::Unchanged } else { Done::Sql(outcome) })
             }
@@ -170,8 +185,9 @@ impl Running {
     ///
     /// # Errors
     /// As [`Running::apply`].
-    pub(crate) fn prepare(&mut self, statement: &Statement) -> Result<bool, Cause> {
-        let prepared = sql::prepare(&mut self.session, statement)?;
+    pub(crate) fn prepare(&mut self, caller: &Caller, statement: &Statement) -> Result<bool, Cause> {
+        self.limit_locks(caller);
+        let prepared = sql::prepare(&mut self.session, statement, self.only_reads)?;
         let is_brief = prepared.is_brief();
         self.prepared = Some(prepared);
         Ok(is_brief)
@@ -200,12 +216,38 @@ impl Running {
         Ok(done)
     }
 
+    fn sql(&mut self, caller: &Caller, statement: &Statement, bounds: &Bounds) -> Result<Outcome, Cause> {
+        self.limit_locks(caller);
+        let prepared = match self.prepared.take() {
+            Some(prepared) => Ok(prepared),
+            None => sql::prepare(&mut self.session, statement, self.only_reads),
+        };
+        let ran = prepared.and_then(|prepared| sql::run(&mut self.session, prepared, statement));
+        let (outcome, needed) = ran.map_err(|error| cancelled(error, bounds))?;
+        let held = self.sql_rights;
+        self.sql_rights = Rights {
+            read: held.read || needed.read,
+            append: held.append || needed.append,
+            admin: held.admin || needed.admin,
+        };
+        Ok(outcome)
+    }
+
+    fn limit_locks(&mut self, caller: &Caller) {
+        if !self.has_lock_limit {
+            self.has_lock_limit = true;
+            let limits = self.service.database().companion::<AdvisoryLimits>();
+            let most = self.service.limits().transactions.advisory_locks_per_caller;
+            self.session.limit_advisory_locks(limits.of(caller, most));
+        }
+    }
+
     /// Runs `work` in the transaction; an error of it ends the transaction.
     pub(crate) fn within<R>(
         &mut self,
         work: impl FnOnce(&mut Transaction) -> Result<R, Cause>,
     ) -> Result<R, Cause> {
-        self.session.with_transaction(work)
+        if self.only_reads { self.session.with_reads(work) } else { self.session.with_transaction(work) }
     }
 
     /// Rejects a caller without the rights of an SQL statement.
@@ -283,6 +325,14 @@ fn run_documents(
             (Done::Unchanged, count)
         }
     })
+}
+
+/// The error of a statement. One that was cancelled reports the deadline, if that has passed.
+fn cancelled(error: SqlError, bounds: &Bounds) -> Cause {
+    match bounds.look() {
+        Err(why) if error.state == state::QUERY_CANCELED => why.into(),
+        _ => error.into(),
+    }
 }
 
 /// Rejects another number than the expected one.

@@ -10,19 +10,29 @@ use ropewalk_sql::{
 use crate::brief;
 use crate::operation::{Parameter, Statement};
 
-/// Plans a statement in the session's open transaction.
+/// Plans a statement in the session's open transaction. `only_queries`: the transaction only reads.
 ///
 /// # Errors
 /// Those of the statement; a statement that begins or ends transactions, or needs a connection.
-pub(crate) fn prepare(session: &mut Session, statement: &Statement) -> Result<Prepared, SqlError> {
+pub(crate) fn prepare(
+    session: &mut Session,
+    statement: &Statement,
+    only_queries: bool,
+) -> Result<Prepared, SqlError> {
     let located = |error: SqlError| error.located_in(&statement.text);
     let prepared = session.prepare(&statement.text).map_err(located)?;
-    if let Some(kind) = prepared.kind()
-        && !(may_be_part(kind) && (kind == StatementKind::Query || !statement.is_check))
-    {
-        let message = format!("not in a transaction of several operations: {}", kind.description());
-        let hint = "the request begins and ends the transaction";
-        return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(hint));
+    if let Some(kind) = prepared.kind() {
+        let (place, hint) = match kind {
+            StatementKind::Query => ("", ""),
+            _ if statement.is_check => ("a precondition", "a precondition is a query"),
+            _ if only_queries => ("a transaction at a chosen commit", "such a transaction runs queries"),
+            kind if may_be_part(kind) => ("", ""),
+            _ => ("a transaction of several operations", "the request begins and ends the transaction"),
+        };
+        if !place.is_empty() {
+            let message = format!("not in {place}: {}", kind.description());
+            return Err(SqlError::new(state::FEATURE_NOT_SUPPORTED, message).hint(hint));
+        }
     }
     brief::note(session.database(), &statement.text, prepared.is_brief());
     Ok(prepared)

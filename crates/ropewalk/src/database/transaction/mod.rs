@@ -15,7 +15,8 @@ use std::task::{Context, Poll};
 use ropewalk_base::Seq;
 use ropewalk_documents::{DocumentsMark, DocumentsState, DocumentsTx};
 use ropewalk_engine::{
-    Blocked, CommitError, CommitHandle, Committing, Durability, Isolation, KvMark, KvTransaction, Operation,
+    Blocked, CommitError, CommitHandle, Committing, Durability, FollowsCommit, Isolation, KvMark,
+    KvTransaction, NotNewest, Operation, Snapshot as EngineSnapshot,
 };
 use ropewalk_series::{SampleBatch, SeriesStore};
 use ropewalk_tables::{TablesState, TablesTx};
@@ -44,6 +45,8 @@ pub struct Transaction {
     statement: Option<Savepoint>,
     /// Reports the steps, if the database has an observer.
     span: Option<Span>,
+    /// The commit that its commit has to follow directly.
+    follows: Option<Seq>,
 }
 
 /// A mark to roll back to: the sizes of all buffers.
@@ -58,6 +61,16 @@ impl Transaction {
     pub(crate) fn new(db: Database, isolation: Isolation) -> Self {
         let kv = KvTransaction::new(db.engine.clone(), isolation);
         let span = Span::begin(&db, isolation);
+        Self::over(db, kv, span)
+    }
+
+    pub(crate) fn at(db: Database, isolation: Isolation, snapshot: EngineSnapshot) -> Self {
+        let kv = KvTransaction::at(db.engine.clone(), isolation, snapshot);
+        let span = Span::begin(&db, isolation);
+        Self::over(db, kv, span)
+    }
+
+    fn over(db: Database, kv: KvTransaction, span: Option<Span>) -> Self {
         let (tables, documents) = (TablesState::default(), DocumentsState::default());
         Self {
             db,
@@ -70,6 +83,7 @@ impl Transaction {
             savepoints: Vec::new(),
             statement: None,
             span,
+            follows: None,
         }
     }
 
@@ -193,6 +207,23 @@ impl Transaction {
     /// Deletes `key`.
     pub fn delete(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.kv.delete(keyspace.0, key);
+    }
+
+    /// Requires that no commit comes between commit `seq` and that of this transaction.
+    ///
+    /// Without writes only the snapshot is checked. Every commit of the database counts, also those of
+    /// background work such as projections; reads of the transaction are a narrower condition.
+    ///
+    /// # Errors
+    /// [`Error::NotNewest`] if the snapshot is of another commit. The commit fails with it if another commit
+    /// has come first.
+    pub fn require_newest(&mut self, seq: Seq) -> Result<(), Error> {
+        let newest = self.kv.snapshot().seq();
+        if newest != seq {
+            return Err(Error::NotNewest(NotNewest { expected: seq, newest }));
+        }
+        self.follows = Some(seq);
+        Ok(())
     }
 
     /// Approximate memory of the buffered writes of all models, bytes.
@@ -346,7 +377,7 @@ impl Transaction {
         operations.extend(sample_operations);
         let written = Written { events: self.events.stores().map(str::to_owned).collect(), samples };
         let guards = self.events.guards()?;
-        let Self { db, kv, mut tables, mut documents, samples_read, .. } = self;
+        let Self { db, kv, mut tables, mut documents, samples_read, follows, .. } = self;
         let serializable = kv.isolation() == Isolation::Serializable;
         if kv.has_writes() || (!operations.is_empty() && serializable) {
             operations.extend(tables.operation());
@@ -358,6 +389,7 @@ impl Transaction {
         }
         operations.extend(guards);
         operations.extend(samples_read.guards());
+        operations.extend(follows.map(|seq| Box::new(FollowsCommit(seq)) as Box<dyn Operation>));
         Ok(Some(Ready { db, operations, written }))
     }
 }

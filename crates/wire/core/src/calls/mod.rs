@@ -386,9 +386,9 @@ impl Service {
                     return Ok(());
                 }
                 Room::Spent if Instant::now() >= until => {
-                    return Err(WireError::exhausted(
-                        "the memory budget is spent and flushing does not keep up",
-                    ));
+                    return Err(WireError::exhausted(format!(
+                        "the memory budget is still spent after {ROOM_WAIT_MAX:?}: flushing does not keep up"
+                    )));
                 }
                 Room::Spent => tokio::time::sleep(ROOM_LOOK).await,
             }

@@ -9,6 +9,7 @@
 //! pipelines count in one budget and end with the request's time or with the server.
 
 use core::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -29,6 +30,7 @@ struct Time {
     began: OnceLock<Instant>,
     /// The deadline that the client has set.
     deadline: Option<Instant>,
+    is_cancelled: AtomicBool,
 }
 
 impl Time {
@@ -36,12 +38,18 @@ impl Time {
         if self.service.stop().stopping() {
             return Err(LangError::new(Code::InterruptedAtShutdown, "the server is shutting down"));
         }
+        if self.is_cancelled.load(Ordering::Relaxed) {
+            return Err(LangError::new(Code::Interrupted, "the request was cancelled"));
+        }
         if self.left().is_zero() {
             let what = match self.deadline {
                 Some(deadline) if deadline <= Instant::now() => {
                     "the deadline of the request has passed".to_owned()
                 }
-                _ => format!("the request took longer than {:?}", self.service.limits().request_time),
+                _ => {
+                    let limit = self.service.limits().request_time;
+                    format!("the request took longer than {limit:?}, the setting limits.request_time")
+                }
             };
             return Err(LangError::new(Code::MaxTimeMSExpired, what));
         }
@@ -71,7 +79,8 @@ impl Bounds {
     }
 
     fn build(service: &Service, deadline: Option<Instant>) -> Self {
-        let time = Arc::new(Time { service: service.clone(), began: OnceLock::new(), deadline });
+        let (began, is_cancelled) = (OnceLock::new(), AtomicBool::new(false));
+        let time = Arc::new(Time { service: service.clone(), began, deadline, is_cancelled });
         let look = time.clone();
         let shared = Some(service.commands().clone());
         Self { budget: Budget::new(COMMAND_BYTES_MAX, shared, move || look.look()), time }
@@ -91,15 +100,20 @@ impl Bounds {
         self.time.look().map_err(DocumentsError::Interrupted)
     }
 
+    /// Ends the request at its next check, from any task.
+    pub fn cancel(&self) {
+        self.time.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Time until the request ends, for work that is cancelled from outside. Starts the clock.
+    pub fn time_left(&self) -> Duration {
+        self.time.left()
+    }
+
     /// Regular expressions whose compilation ends with the request's time.
     pub fn patterns(&self) -> Patterns {
         let time = self.time.clone();
         Patterns::looking(move || time.look())
-    }
-
-    /// Time until the request ends, for work that is cancelled from outside.
-    pub fn time_left(&self) -> Duration {
-        self.time.left()
     }
 
     /// The properties of the request that parsers of filters, updates and projections need.

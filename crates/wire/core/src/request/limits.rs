@@ -25,6 +25,8 @@ pub struct Limits {
     pub long_reads: usize,
     /// Time of one request, streams and subscriptions excepted. Default 30 s.
     pub request_time: Duration,
+    /// Limits of transactions over all models.
+    pub transactions: TransactionLimits,
 }
 
 impl Default for Limits {
@@ -41,6 +43,53 @@ impl Default for Limits {
             reads: 1_024,
             long_reads: 4 * processors,
             request_time: Duration::from_secs(30),
+            transactions: TransactionLimits::default(),
+        }
+    }
+}
+
+/// Limits of transactions over all models: those in one request, and those over several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransactionLimits {
+    /// Open transactions. Default 1,024.
+    pub open: usize,
+    /// Open transactions of one caller. Default 256.
+    pub open_per_caller: usize,
+    /// Bytes of the unwritten changes of open transactions. Default 256 MiB.
+    pub open_bytes: usize,
+    /// Bytes of the unwritten changes of one caller's open transactions. Default 96 MiB: the largest
+    /// transaction fits.
+    pub open_bytes_per_caller: usize,
+    /// Time between two requests of an open transaction. Default 30 s.
+    pub idle_time: Duration,
+    /// Time between the begin of an open transaction and that of its last request. Default 10 minutes.
+    pub lifetime: Duration,
+    /// Wait for a commit that the transaction has to include or to read. Default 5 s.
+    pub visible_time: Duration,
+    /// Bytes of the results of one request. Default 64 MiB.
+    pub result_bytes: usize,
+    /// Stored idempotency keys of one caller. Default 10,000,000.
+    pub keys_per_caller: u64,
+    /// Bytes of the stored results of one caller's idempotency keys. Default 4 GiB.
+    pub key_bytes_per_caller: u64,
+    /// Advisory locks that the SQL statements of one caller's transactions hold. Default 10,000.
+    pub advisory_locks_per_caller: usize,
+}
+
+impl Default for TransactionLimits {
+    fn default() -> Self {
+        Self {
+            open: 1_024,
+            open_per_caller: 256,
+            open_bytes: 256 << 20,
+            open_bytes_per_caller: 96 << 20,
+            idle_time: Duration::from_secs(30),
+            lifetime: Duration::from_secs(600),
+            visible_time: Duration::from_secs(5),
+            result_bytes: 64 << 20,
+            keys_per_caller: 10_000_000,
+            key_bytes_per_caller: 4 << 30,
+            advisory_locks_per_caller: 10_000,
         }
     }
 }

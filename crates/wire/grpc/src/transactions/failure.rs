@@ -21,7 +21,7 @@ impl Failed {
             None => Place::Precondition(status::number(at)),
             Some(at) => Place::Operation(status::number(at)),
         });
-        Self::of_report(Report::new(failure.cause, service.database().engine().dir()), place)
+        Self::of_report(Report::new(failure.cause, service), place)
     }
 
     /// An error in a part of the request.
@@ -31,18 +31,20 @@ impl Failed {
 
     fn of_report(report: Report, place: Option<Place>) -> Self {
         let name = report.name();
-        let Report { mut error, kind, statement } = report;
+        let Report { mut error, kind, statement, oldest_readable } = report;
         let code = match kind {
             ReportKind::Code => status::grpc(error.code),
             ReportKind::PreconditionFailed | ReportKind::ValidationFailed => Grpc::FailedPrecondition,
             ReportKind::QuotaExceeded => Grpc::ResourceExhausted,
+            ReportKind::CommitUnreadable => Grpc::OutOfRange,
         };
         match &place {
             None => {}
             Some(Place::Operation(at)) => error.message.insert_str(0, &format!("operations[{at}]: ")),
             Some(Place::Precondition(at)) => error.message.insert_str(0, &format!("preconditions[{at}]: ")),
         }
-        let mut detail = TransactionError { place, ..TransactionError::default() };
+        let oldest_readable = oldest_readable.map(|seq| seq.0);
+        let mut detail = TransactionError { place, oldest_readable, ..TransactionError::default() };
         if let Some(statement) = statement {
             detail.sqlstate = Some(statement.sqlstate.to_owned());
             detail.constraint = statement.constraint;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use prost::Message as _;
 use ropewalk_auth::Caller;
-use ropewalk_transactions::{Failure, IDLE_MAX, OpenTransactions, TransactionId, transact};
+use ropewalk_transactions::{Failure, OpenTransactions, TransactionId, transact};
 use ropewalk_wire::{Bounds, Code, Service, WireError, blocking};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
@@ -116,13 +116,15 @@ impl Transactions {
         call: Call,
         message: proto::BeginRequest,
     ) -> Result<Response<proto::BeginResponse>, Failed> {
-        let proto::BeginRequest { isolation, durability, async_interval_millis } = message;
-        let modes = requests::modes(isolation, durability, async_interval_millis)?;
-        let (id, snapshot) = self.open.begin(&call.caller, modes).map_err(|failure| self.failed(failure))?;
+        let proto::BeginRequest { isolation, durability, async_interval_millis, at } = message;
+        let modes = requests::modes(isolation, durability, async_interval_millis, at)?;
+        let begun = self.open.begin(&call.caller, modes).await;
+        let (id, snapshot) = begun.map_err(|failure| self.failed(failure))?;
+        let idle_time = self.service.limits().transactions.idle_time;
         Ok(Response::new(proto::BeginResponse {
             transaction: id.to_string(),
             snapshot: snapshot.0,
-            idle_millis: u64::try_from(IDLE_MAX.as_millis()).unwrap_or(u64::MAX),
+            idle_millis: u64::try_from(idle_time.as_millis()).unwrap_or(u64::MAX),
         }))
     }
 
@@ -157,7 +159,7 @@ impl Transactions {
         message: proto::RollbackRequest,
     ) -> Result<Response<proto::RollbackResponse>, Failed> {
         let id = self.id(&message.transaction)?;
-        self.open.roll_back(&call.caller, id).await.map_err(|failure| self.failed(failure))?;
+        self.open.roll_back(&call.caller, id).map_err(|failure| self.failed(failure))?;
         Ok(Response::new(proto::RollbackResponse {}))
     }
 }

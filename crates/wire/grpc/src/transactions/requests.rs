@@ -63,7 +63,7 @@ impl<'a> Parser<'a> {
                 Some(IdempotencyKey::new(caller, key, &content)?)
             }
         };
-        let modes = modes(message.isolation, message.durability, message.async_interval_millis)?;
+        let modes = modes(message.isolation, message.durability, message.async_interval_millis, message.at)?;
         let encoding = encoding(message.document_encoding)?;
         let (includes, preconditions) = (message.includes.map(Seq), message.preconditions.len());
         let operations = self.operations(message.preconditions, message.operations)?;
@@ -96,7 +96,7 @@ impl<'a> Parser<'a> {
     }
 
     fn precondition(&self, precondition: proto::Precondition) -> Result<Operation, WireError> {
-        let missing = || WireError::invalid("one of events, documents and sql is needed");
+        let missing = || WireError::invalid("one of events, documents, sql and seq is needed");
         match precondition.precondition.ok_or_else(missing)? {
             PreconditionIn::Events(events) => Ok(Operation::EventsUnchanged(EventsUnchanged {
                 store: self.store(events.store),
@@ -116,6 +116,7 @@ impl<'a> Parser<'a> {
                 }))
             }
             PreconditionIn::Sql(sql) => Ok(Operation::Sql(statement(sql, true))),
+            PreconditionIn::Seq(seq) => Ok(Operation::Newest(Seq(seq))),
         }
     }
 
@@ -205,17 +206,22 @@ fn samples(samples: proto::AppendSamples) -> Result<Samples, WireError> {
     Ok(Samples { store: or_default(samples.store), batch })
 }
 
-/// Isolation and durability of a transaction.
+/// Isolation and durability of a transaction, and the commit that it reads.
 ///
 /// # Errors
 /// A number of no isolation or durability.
-pub(crate) fn modes(isolation: i32, durability: i32, interval: Option<u32>) -> Result<Modes, WireError> {
+pub(crate) fn modes(
+    isolation: i32,
+    durability: i32,
+    interval: Option<u32>,
+    at: Option<u64>,
+) -> Result<Modes, WireError> {
     let isolation = match proto::Isolation::try_from(isolation) {
         Ok(proto::Isolation::Serializable) => Isolation::Serializable,
         Ok(proto::Isolation::Snapshot) => Isolation::Snapshot,
         Err(_) => return Err(WireError::invalid(format!("isolation {isolation} is not known"))),
     };
-    Ok(Modes { isolation, durability: convert::durability(durability, interval)? })
+    Ok(Modes { isolation, durability: convert::durability(durability, interval)?, at: at.map(Seq) })
 }
 
 /// # Errors

@@ -26,6 +26,7 @@ pub(crate) enum Refusal {
     Host,
     Origin,
     Precondition,
+    Gone,
     Unfit,
     Quota,
 }
@@ -58,6 +59,7 @@ impl Refusal {
             Self::Precondition => {
                 (StatusCode::PRECONDITION_FAILED, "precondition_failed", "It is not as the request expects")
             }
+            Self::Gone => (StatusCode::GONE, "commit_unreadable", "The commit cannot be read any more"),
             Self::Unfit => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "validation_failed",
@@ -129,6 +131,9 @@ pub(crate) struct ProblemBody {
     /// Of a transaction: the failed operation, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     operation: Option<usize>,
+    /// Of a commit that cannot be read any more: the oldest one from which on every commit can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_readable: Option<u64>,
     /// Of an SQL statement: the SQLSTATE.
     #[serde(skip_serializing_if = "Option::is_none")]
     sqlstate: Option<&'static str>,
@@ -175,6 +180,7 @@ impl Problem {
             code,
             conflict,
             operation,
+            oldest_readable: None,
             sqlstate,
             constraint,
             hint,
@@ -197,6 +203,13 @@ impl Problem {
     #[must_use]
     pub(crate) fn of_operation(mut self, operation: usize) -> Self {
         self.body.operation = Some(operation);
+        self
+    }
+
+    /// Adds the oldest commit from which on every commit can be read.
+    #[must_use]
+    pub(crate) fn with_oldest_readable(mut self, seq: u64) -> Self {
+        self.body.oldest_readable = Some(seq);
         self
     }
 

@@ -33,7 +33,10 @@ pub(crate) async fn limit_time(State(app): State<App>, request: Request, next: N
     match tokio::time::timeout(most, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let detail = "the request took too long; if it was an append, it may still have happened";
+            let detail = format!(
+                "the request took longer than {most:?}, twice the setting limits.request_time; if it was an \
+                 append, it may still have happened"
+            );
             Problem::new(Code::Timeout, detail).into_response()
         }
     }

@@ -64,7 +64,7 @@ impl TransactionName {
 /// Each operation sees the writes of those before it. At `serializable`, the default, nothing that the
 /// transaction has read of any model has changed at its commit: the server runs it again when it conflicts
 /// with others. An operation with `expect` fails the transaction when it concerns another number of
-/// documents or rows. With the header `Idempotency-Key` a repetition of the request writes nothing and gets
+/// documents or rows. With `at` the transaction only reads, as of that commit. With the header `Idempotency-Key` a repetition of the request writes nothing and gets
 /// the first results, also after a restart, for 24 hours.
 #[utoipa::path(
     post, path = "/v1/transactions", operation_id = "run_transaction", tag = "transactions",
@@ -73,6 +73,7 @@ impl TransactionName {
     responses(
         (status = 200, description = "Committed. A result for each operation, in order.", body = TransactionOut),
         (status = 409, description = "A condition failed, a value exists already, or other commits conflicted too often. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 410, description = "The commit of `at` cannot be read any more: `oldest_readable` can.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 412, description = "A precondition or an expected number does not hold. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 422, description = "The key was used for another request, or a document breaks a rule. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
     ),
@@ -111,7 +112,10 @@ async fn run(
 #[utoipa::path(
     post, path = "/v1/transactions/begin", operation_id = "begin_transaction", tag = "transactions",
     request_body = BeginIn,
-    responses((status = 201, description = "Begun.", body = BegunOut)),
+    responses(
+        (status = 201, description = "Begun.", body = BegunOut),
+        (status = 410, description = "The commit of `at` cannot be read any more: `oldest_readable` can.", body = ProblemBody, content_type = "application/problem+json"),
+    ),
 )]
 async fn begin(
     State(app): State<App>,
@@ -119,9 +123,9 @@ async fn begin(
     body: JsonText,
 ) -> Result<Response, Problem> {
     let modes = body.parse(|text| Ok(from_json::<BeginIn>(text)?.modes())).await?;
-    let begun = app.transactions.begin(&caller, modes);
+    let begun = app.transactions.begin(&caller, modes).await;
     let (id, snapshot) = begun.map_err(|failure| results::problem(&app.service, failure.cause))?;
-    Ok((StatusCode::CREATED, axum::Json(BegunOut::new(id, snapshot))).into_response())
+    Ok((StatusCode::CREATED, axum::Json(BegunOut::new(&app.service, id, snapshot))).into_response())
 }
 
 /// Runs operations in an open transaction. Positions of appends are null: they are known after the commit.
@@ -171,7 +175,7 @@ async fn commit(
     Ok(axum::Json(CommittedOut::new(&answer)).into_response())
 }
 
-/// Rolls an open transaction back.
+/// Rolls an open transaction back. A request that runs in it is cancelled, and fails with 404.
 #[utoipa::path(
     delete, path = "/v1/transactions/{transaction}", operation_id = "roll_back_transaction", tag = "transactions",
     params(TransactionName),
@@ -182,7 +186,7 @@ async fn roll_back(
     Extension(caller): Extension<Caller>,
     Named(name): Named<TransactionName>,
 ) -> Result<StatusCode, Problem> {
-    let ended = app.transactions.roll_back(&caller, name.id(&app.service)?).await;
+    let ended = app.transactions.roll_back(&caller, name.id(&app.service)?);
     ended.map_err(|failure| results::problem(&app.service, failure.cause))?;
     Ok(StatusCode::NO_CONTENT)
 }

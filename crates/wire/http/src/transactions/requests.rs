@@ -7,7 +7,7 @@ use ropewalk::documents::lang::Options;
 use ropewalk::documents::lang::extjson::Form;
 use ropewalk::events::ReadOptions;
 use ropewalk::series::{Labels, SampleBatch};
-use ropewalk::{Isolation, Position, Query};
+use ropewalk::{Isolation, Position, Query, Seq};
 use ropewalk_transactions::{
     Documents, DocumentsWork, EventsUnchanged, Modes, Operation, Parameter, Samples, Statement,
     check_operations,
@@ -68,6 +68,9 @@ pub(crate) struct TransactionIn<'a> {
     durability: DurabilityIn,
     /// A commit that the snapshot of the transaction has to include, such as the `seq` of an earlier response.
     includes: Option<u64>,
+    /// Reads as of this commit, and writes nothing. The server waits until it is visible; one that cannot be
+    /// read any more is 410 with the oldest that can.
+    at: Option<u64>,
 }
 
 /// Modes of a transaction over several requests.
@@ -82,11 +85,13 @@ pub(crate) struct BeginIn {
     #[serde(default)]
     #[schema(value_type = Option<String>, pattern = "^(sync|buffered|async:[0-9]+)$")]
     durability: DurabilityIn,
+    /// Reads as of this commit, and writes nothing. While it is open, other transactions can read it, too.
+    at: Option<u64>,
 }
 
 impl BeginIn {
     pub(crate) fn modes(&self) -> Modes {
-        Modes { isolation: self.isolation.into(), durability: self.durability.0 }
+        Modes { isolation: self.isolation.into(), durability: self.durability.0, at: self.at.map(Seq) }
     }
 }
 
@@ -101,11 +106,13 @@ pub(crate) struct OperationsIn<'a> {
     operations: Vec<Object<ModelOperationIn<'a>>>,
 }
 
-/// One of `events`, `documents` and `sql`.
+/// One of `seq`, `events`, `documents` and `sql`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = TransactionPrecondition)]
 struct PreconditionIn<'a> {
+    /// This commit is the newest of the database: none comes between it and that of the transaction.
+    seq: Option<u64>,
     /// No event after the position matches.
     #[serde(default)]
     #[schema(value_type = Option<EventsUnchangedIn>)]
@@ -317,8 +324,8 @@ impl Parser {
     /// # Errors
     /// An operation that cannot be parsed, with its place.
     pub(crate) fn transaction(&self, request: TransactionIn<'_>) -> Result<Parsed, Problem> {
-        let TransactionIn { preconditions, operations, isolation, durability, includes } = request;
-        let modes = Modes { isolation: isolation.into(), durability: durability.0 };
+        let TransactionIn { preconditions, operations, isolation, durability, includes, at } = request;
+        let modes = Modes { isolation: isolation.into(), durability: durability.0, at: at.map(Seq) };
         let parsed = self.parse(preconditions, operations)?;
         Ok(Parsed { modes, includes, ..parsed })
     }
@@ -383,14 +390,15 @@ impl Parser {
     }
 
     fn precondition(&self, precondition: PreconditionIn<'_>) -> Result<Operation, Problem> {
-        let PreconditionIn { events, documents, sql } = precondition;
-        match (events, documents, sql) {
-            (Some(Object(events)), None, None) => Ok(Operation::EventsUnchanged(EventsUnchanged {
+        let PreconditionIn { seq, events, documents, sql } = precondition;
+        match (seq, events, documents, sql) {
+            (Some(seq), None, None, None) => Ok(Operation::Newest(Seq(seq))),
+            (None, Some(Object(events)), None, None) => Ok(Operation::EventsUnchanged(EventsUnchanged {
                 store: events.store,
                 query: query(events.query),
                 after: Position(events.after),
             })),
-            (None, Some(Object(documents)), None) => {
+            (None, None, Some(Object(documents)), None) => {
                 let filter = requests::filter(Some(documents.filter.get()), &self.options)?;
                 let count = documents.count.unwrap_or(1);
                 // One more tells that there are too many.
@@ -402,8 +410,8 @@ impl Parser {
                     expected: Some(count),
                 }))
             }
-            (None, None, Some(Object(sql))) => Ok(Operation::Sql(statement(sql, true)?)),
-            _ => Err(Problem::invalid("one of events, documents and sql is needed")),
+            (None, None, None, Some(Object(sql))) => Ok(Operation::Sql(statement(sql, true)?)),
+            _ => Err(Problem::invalid("one of seq, events, documents and sql is needed")),
         }
     }
 

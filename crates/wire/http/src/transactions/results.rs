@@ -7,8 +7,8 @@ use ropewalk::events::EventReader;
 use ropewalk::{Position, Seq};
 use ropewalk_http_kit::response::json;
 use ropewalk_transactions::{
-    Answer, Appended, Cause, Done, Encode, Failure, IDLE_MAX, Report, ReportKind, ResultMemory,
-    TransactionId, put_outcome,
+    Answer, Appended, Cause, Done, Encode, Failure, Report, ReportKind, ResultMemory, TransactionId,
+    put_outcome,
 };
 use ropewalk_wire::{Service, WireError};
 use serde::Serialize;
@@ -58,8 +58,9 @@ pub(crate) struct BegunOut {
 }
 
 impl BegunOut {
-    pub(crate) fn new(id: TransactionId, snapshot: Seq) -> Self {
-        let idle_ms = u64::try_from(IDLE_MAX.as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn new(service: &Service, id: TransactionId, snapshot: Seq) -> Self {
+        let idle_time = service.limits().transactions.idle_time;
+        let idle_ms = u64::try_from(idle_time.as_millis()).unwrap_or(u64::MAX);
         Self { transaction: id.to_string(), snapshot: snapshot.0, idle_ms }
     }
 }
@@ -228,12 +229,17 @@ pub(crate) fn failed(service: &Service, failure: Failure, places: &Places) -> Pr
 
 /// The problem of a cause.
 pub(crate) fn problem(service: &Service, cause: Cause) -> Problem {
-    let Report { error, kind, statement } = Report::new(cause, service.database().engine().dir());
+    let Report { error, kind, statement, oldest_readable } = Report::new(cause, service);
     let problem = match kind {
         ReportKind::Code => Problem::from(error),
         ReportKind::PreconditionFailed => Problem::refused(Refusal::Precondition, error.message),
         ReportKind::ValidationFailed => Problem::refused(Refusal::Unfit, error.message),
         ReportKind::QuotaExceeded => Problem::refused(Refusal::Quota, error.message),
+        ReportKind::CommitUnreadable => Problem::refused(Refusal::Gone, error.message),
+    };
+    let problem = match oldest_readable {
+        None => problem,
+        Some(seq) => problem.with_oldest_readable(seq.0),
     };
     match statement {
         None => problem,

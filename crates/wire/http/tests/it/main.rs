@@ -23,4 +23,6 @@ mod stores;
 mod subscriptions;
 mod surroundings;
 mod transactions;
+mod transactions_at;
+mod transactions_limits;
 mod users;

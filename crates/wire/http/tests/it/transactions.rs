@@ -7,17 +7,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk_auth::{Caller, Right, Roles};
 use ropewalk_http::HttpSettings;
-use ropewalk_wire::{Service, ServiceSettings};
+use ropewalk_wire::{Limits, Service, ServiceSettings};
 use serde_json::{Value, json};
 
 use crate::client::{Reply, Server};
 
-const JSON: (&str, &str) = ("content-type", "application/json");
-const PASSWORD: &str = "secret";
+pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
+pub(crate) const PASSWORD: &str = "secret";
 
 /// A server with a table of stock.
-async fn shop() -> Server {
-    let server = Server::start().await;
+pub(crate) async fn shop() -> Server {
+    shop_with(Limits::default()).await
+}
+
+/// The same with other limits.
+pub(crate) async fn shop_with(limits: Limits) -> Server {
+    let server = Server::with(limits, HttpSettings::default()).await;
     let created = json!({ "operations": [
         { "sql": { "sql": "CREATE TABLE stock (sku text PRIMARY KEY, n int NOT NULL CHECK (n >= 0))" } },
         { "sql": { "sql": "INSERT INTO stock VALUES ('rope', 3)" } },
@@ -28,17 +33,17 @@ async fn shop() -> Server {
     server
 }
 
-async fn run(server: &Server, body: Value) -> Reply {
+pub(crate) async fn run(server: &Server, body: Value) -> Reply {
     server.post("/v1/transactions", body).await
 }
 
-async fn run_with_key(server: &Server, key: &str, body: &Value) -> Reply {
+pub(crate) async fn run_with_key(server: &Server, key: &str, body: &Value) -> Reply {
     let headers = [JSON, ("idempotency-key", key)];
     server.request("POST", "/v1/transactions", &headers, body.to_string().as_bytes()).await
 }
 
 /// The order `id` of one rope: an event, a row, a document and a sample.
-fn order(id: &str) -> Value {
+pub(crate) fn order(id: &str) -> Value {
     let tag = format!("order:{id}");
     json!({ "operations": [
         { "append": { "store": "shop", "events": [{ "type": "OrderPlaced", "tags": [tag], "data": { "n": 1 } }],
@@ -50,7 +55,7 @@ fn order(id: &str) -> Value {
 }
 
 /// Events, documents, samples and the rows' total, by SQL in one snapshot.
-async fn counts(server: &Server) -> Value {
+pub(crate) async fn counts(server: &Server) -> Value {
     let sql = "SELECT (SELECT count(*) FROM events.shop), (SELECT count(*) FROM \"default\".orders), \
                (SELECT count(*) FROM metrics.sold), (SELECT n FROM stock)";
     let read = json!({ "operations": [{ "sql": { "sql": sql } }] });

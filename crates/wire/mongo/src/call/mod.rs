@@ -5,7 +5,7 @@ pub(crate) mod concerns;
 pub(crate) mod transaction;
 
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
 use ropewalk::documents::lang::{
@@ -22,6 +22,9 @@ use crate::state::Shared;
 use crate::state::guard::Reader;
 use crate::state::operations::Running;
 use crate::state::sessions::{SessionId, session_id};
+
+/// The database whose collections are event stores and tables. It has no documents.
+pub(crate) const RESERVED: &str = "ropewalk";
 
 /// A command with its context.
 pub(crate) struct Call<'a> {
@@ -47,6 +50,8 @@ pub(crate) struct Call<'a> {
     pub(crate) starts: bool,
     /// The deadline.
     pub(crate) deadline: Option<Instant>,
+    /// The time until it, and the name of the setting that it comes from.
+    limit: (Duration, &'static str),
     /// Its entry among the running operations.
     pub(crate) running: Running,
     /// Its regular expressions, set with its first parser.
@@ -108,8 +113,11 @@ impl<'a> Call<'a> {
         {
             return Err(Failure::new(Code::APIVersionError, "API version must be \"1\""));
         }
-        let time = args.max_time()?.unwrap_or(shared.settings.command_time);
-        let deadline = Instant::now().checked_add(time);
+        let limit = match args.max_time()? {
+            Some(time) => (time, "maxTimeMS"),
+            None => (shared.settings.command_time, "the setting mongo.command_time"),
+        };
+        let deadline = Instant::now().checked_add(limit.0);
         let call = Self {
             shared,
             client,
@@ -122,6 +130,7 @@ impl<'a> Call<'a> {
             in_transaction,
             starts,
             deadline,
+            limit,
             running,
             patterns: OnceLock::new(),
             budget: OnceLock::new(),
@@ -162,9 +171,9 @@ impl<'a> Call<'a> {
 
     /// Checks whether the command may continue, regardless of its client; for code that outlives this borrow.
     pub(crate) fn stop(&self) -> impl Fn() -> Result<(), LangError> + Send + Sync + 'static {
-        let (deadline, stop) = (self.deadline, self.shared.service.stop().clone());
+        let (deadline, limit, stop) = (self.deadline, self.limit, self.shared.service.stop().clone());
         let is_ended = self.running.watched();
-        move || match reason_to_end(stop.stopping(), is_ended(), deadline) {
+        move || match reason_to_end(stop.stopping(), is_ended(), deadline, limit) {
             Some(why) => Err(why),
             None => Ok(()),
         }
@@ -224,11 +233,18 @@ impl<'a> Call<'a> {
     /// # Errors
     /// Not a string, or not a valid collection name.
     pub(crate) fn collection(&self) -> Outcome<Collection> {
+        Ok(self.documents().collection(self.database, self.collection_name()?)?)
+    }
+
+    /// The name of the collection that the command's first field names.
+    ///
+    /// # Errors
+    /// Not a string.
+    pub(crate) fn collection_name(&self) -> Outcome<&'a str> {
         let name = self.args.text(self.args.doc().first().map_or("", |(name, _)| name))?;
-        let name = name.ok_or_else(|| {
+        name.ok_or_else(|| {
             Failure::new(Code::InvalidNamespace, format!("{} needs the name of a collection", self.args.name))
-        })?;
-        Ok(self.documents().collection(self.database, name)?)
+        })
     }
 
     /// Checks whether a long command may continue: fails when the server stops, the operation was killed, the
@@ -238,7 +254,7 @@ impl<'a> Call<'a> {
     /// The reason.
     pub(crate) fn may_go_on(&self) -> Result<(), DocumentsError> {
         let stopping = self.shared.service.stop().stopping();
-        let why = match reason_to_end(stopping, self.running.is_ended(), self.deadline) {
+        let why = match reason_to_end(stopping, self.running.is_ended(), self.deadline, self.limit) {
             Some(why) => why,
             None if self.line.is_dead() => {
                 LangError::new(lang::Code::ClientDisconnect, "the client has disconnected")
@@ -260,13 +276,19 @@ impl<'a> Call<'a> {
 }
 
 /// Why a command must end, regardless of its client.
-fn reason_to_end(stopping: bool, ended: bool, deadline: Option<Instant>) -> Option<LangError> {
+fn reason_to_end(
+    stopping: bool,
+    ended: bool,
+    deadline: Option<Instant>,
+    (time, setting): (Duration, &str),
+) -> Option<LangError> {
     if stopping {
         Some(LangError::new(lang::Code::InterruptedAtShutdown, "the server is shutting down"))
     } else if ended {
         Some(LangError::new(lang::Code::Interrupted, "operation was interrupted"))
     } else if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-        Some(LangError::new(lang::Code::MaxTimeMSExpired, "operation exceeded time limit"))
+        let what = format!("operation exceeded time limit: {time:?}, {setting}");
+        Some(LangError::new(lang::Code::MaxTimeMSExpired, what))
     } else {
         None
     }

@@ -10,12 +10,12 @@ use ropewalk_auth::Caller;
 use ropewalk_wire::{Code as WireCode, blocking};
 
 use crate::auth::users;
-use crate::call::Call;
 use crate::call::client::{Client, Line};
 use crate::call::concerns::unsatisfied;
-use crate::command::table::{API_VERSION_1, Command, Run, SNAPSHOT_READS, TAKES_SEQUENCES};
+use crate::call::{Call, RESERVED};
+use crate::command::table::{API_VERSION_1, Command, OF_DATABASES, Run, SNAPSHOT_READS, TAKES_SEQUENCES};
 use crate::crud::{change_streams, read, write};
-use crate::models::change;
+use crate::models::{change, collections};
 use crate::protocol::failure::{
     self, Code, Failure, NOT_RESUMABLE, Outcome, RESUMABLE, RETRYABLE, TRANSIENT, is_retriable, is_transient,
     shutting_down,
@@ -205,8 +205,16 @@ async fn checked(
 /// Executes a command if the caller has the rights that it needs.
 async fn executed(call: &mut Call<'_>, command: &'static Command) -> Outcome<Writer> {
     let shared = call.shared;
-    rights::check(call, command.name)?;
+    let is_reserved = call.database == RESERVED && OF_DATABASES.contains(&command.name);
+    if is_reserved {
+        rights::check_reserved(call, command.name)?;
+    } else {
+        rights::check(call, command.name)?;
+    }
     let _turn = call.turn().await?;
+    if is_reserved {
+        return on_reserved(call, command.name).await;
+    }
     match command.run {
         Run::Quick(run) => in_budget(call, run),
         Run::Read(run) if read::is_point(call) => in_budget(call, run),
@@ -227,6 +235,19 @@ async fn executed(call: &mut Call<'_>, command: &'static Command) -> Outcome<Wri
         Run::GetMore => change_streams::get_more(call).await,
         Run::Users => users::change(call).await,
     }
+}
+
+/// Runs a command on the database of events and tables.
+async fn on_reserved(call: &mut Call<'_>, command: &str) -> Outcome<Writer> {
+    if command == "insert" {
+        let change = in_budget(call, collections::insert)?;
+        return change::commit(call, change).await;
+    }
+    let run: fn(&mut Call<'_>) -> Outcome<Writer> =
+        if command == "find" { collections::find } else { collections::list };
+    // Never closed; if it were, running without a permit would still be correct.
+    let _permit = call.shared.writes.acquire().await.ok();
+    blocking(|| in_budget(call, run))
 }
 
 /// Runs a part of a command within its budget.

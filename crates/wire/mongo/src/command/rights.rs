@@ -4,9 +4,9 @@
 
 use ropewalk_auth::{Needs, Operation, Resource};
 
-use crate::call::Call;
+use crate::call::{Call, RESERVED};
 use crate::command::table::COMMANDS;
-use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::failure::{Code, Failure, Outcome, not_on_reserved};
 
 const READ: Needs = Needs::read(Resource::Database);
 const APPEND: Needs = Needs::append(Resource::Database);
@@ -50,31 +50,76 @@ fn needs(command: &str) -> Option<Needs> {
     })
 }
 
+/// Commands on the database of events and tables.
+const ON_RESERVED: &[&str] = &["find", "insert", "listCollections"];
+
+/// The row of a command on the database of events and tables. The others are not supported there.
+fn needs_on_reserved(command: &str) -> Option<Needs> {
+    Some(match command {
+        "find" => Needs::read(Resource::Message).later("tables: `read` on all stores"),
+        "insert" => Needs::append(Resource::Message).later("tables: `append` on all stores"),
+        "listCollections" => Needs::LOGIN.later("collections that the caller may not read are left out"),
+        _ => return None,
+    })
+}
+
 /// Rejects a caller without the rights that the command's row names.
 ///
 /// # Errors
 /// `Unauthorized`.
 pub(crate) fn check(call: &Call<'_>, command: &str) -> Outcome<()> {
-    let refuse = |why: &str| Err(Failure::new(Code::Unauthorized, format!("Command {command} {why}")));
-    let Some(needs) = needs(command) else { return refuse("has no row in the table of rights") };
+    let Some(needs) = needs(command) else {
+        return Err(refusal(command, "has no row in the table of rights"));
+    };
+    check_row(call, command, needs)
+}
+
+/// The same for a command on the database of events and tables.
+///
+/// # Errors
+/// `Unauthorized`; `CommandNotSupported`.
+pub(crate) fn check_reserved(call: &Call<'_>, command: &str) -> Outcome<()> {
+    let needs = needs_on_reserved(command).ok_or_else(|| not_on_reserved(command))?;
+    check_row(call, command, needs)
+}
+
+fn check_row(call: &Call<'_>, command: &str, needs: Needs) -> Outcome<()> {
     if needs.resource == Resource::Public {
         return Ok(());
     }
     match &call.caller {
         Some(caller) => Ok(call.shared.service.authorize(caller, needs, Some(call.database))?),
-        None => refuse("requires authentication"),
+        None => Err(refusal(command, "requires authentication")),
     }
+}
+
+fn refusal(command: &str, why: &str) -> Failure {
+    Failure::new(Code::Unauthorized, format!("Command {command} {why}"))
 }
 
 /// Every command with the rights that it needs.
 pub fn operations() -> Vec<Operation> {
     let row = |name: &str| Some(Operation { name: name.to_owned(), needs: needs(name)? });
-    COMMANDS.iter().filter_map(|command| row(command.name)).collect()
+    let on_reserved = |name: &&str| {
+        Some(Operation { name: format!("{name} ($db: {RESERVED})"), needs: needs_on_reserved(name)? })
+    };
+    let commands = COMMANDS.iter().filter_map(|command| row(command.name));
+    commands.chain(ON_RESERVED.iter().filter_map(on_reserved)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::table::OF_DATABASES;
+
+    #[test]
+    fn rows_on_the_reserved_database_are_of_commands_on_databases() {
+        for command in COMMANDS {
+            let is_row = needs_on_reserved(command.name).is_some();
+            assert_eq!(is_row, ON_RESERVED.contains(&command.name), "{}", command.name);
+            assert!(!is_row || OF_DATABASES.contains(&command.name), "{}", command.name);
+        }
+    }
 
     #[test]
     fn every_command_has_a_row_that_is_public_exactly_before_login() {

@@ -163,6 +163,33 @@ pub(crate) const API_VERSION_1: &[&str] = &[
     "refreshSessions",
     "update",
 ];
+/// Commands on the collections of a database.
+pub(crate) const OF_DATABASES: &[&str] = &[
+    "aggregate",
+    "collMod",
+    "collStats",
+    "convertToCapped",
+    "count",
+    "create",
+    "createIndexes",
+    "dbStats",
+    "dbstats",
+    "delete",
+    "deleteIndexes",
+    "distinct",
+    "drop",
+    "dropDatabase",
+    "dropIndexes",
+    "explain",
+    "find",
+    "findAndModify",
+    "findandmodify",
+    "insert",
+    "listCollections",
+    "listIndexes",
+    "update",
+    "validate",
+];
 /// Commands that accept document sequences next to the body.
 pub(crate) const TAKES_SEQUENCES: &[&str] = &["insert", "update", "delete"];
 /// Commands that may read one snapshot outside of a transaction.

@@ -7,12 +7,12 @@ use ropewalk::documents::{
 };
 use ropewalk_auth::Right;
 
-use crate::call::Call;
+use crate::call::{Call, RESERVED};
 use crate::crud::read::{FIRST_BATCH, first_batch};
 use crate::crud::rules::{may_count, rules_bind};
 use crate::crud::write::int;
 use crate::protocol::args::Args;
-use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::failure::{Code, Failure, Outcome, not_on_reserved};
 use crate::state::cursors::Source;
 use crate::state::guard::{Guard, Needs};
 
@@ -177,6 +177,9 @@ pub(crate) fn rename_collection(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.not_offered(&["stayTemp"])?;
     let from = split(call.args.needed("renameCollection", call.args.text("renameCollection")?)?)?;
     let to = split(call.args.needed("to", call.args.text("to")?)?)?;
+    if [from.0, to.0].contains(&RESERVED) {
+        return Err(not_on_reserved("renameCollection"));
+    }
     // It takes documents and rules from one database and may replace those of another.
     call.may(Right::Admin, Some(from.0))?;
     call.may(Right::Admin, Some(to.0))?;
@@ -473,8 +476,8 @@ fn put_index(index: Option<&Index>) -> DocBuf {
     out.finish()
 }
 
-/// Returns a list as a cursor.
-fn listed(call: &Call<'_>, namespace: String, list: Vec<DocBuf>) -> Outcome<Writer> {
+/// Returns a list as a cursor. `needs`: the right to read its further batches.
+pub(crate) fn listed(call: &Call<'_>, needs: Needs, namespace: String, list: Vec<DocBuf>) -> Outcome<Writer> {
     let size = match call.args.document("cursor")? {
         Some(cursor) => Args::statement("cursor", cursor, &["batchSize"])?.count("batchSize")?,
         None => None,
@@ -482,7 +485,7 @@ fn listed(call: &Call<'_>, namespace: String, list: Vec<DocBuf>) -> Outcome<Writ
     let bytes = list.iter().map(|document| document.bytes().len()).sum();
     first_batch(
         call,
-        Guard::new(call.reader(), Needs::Database, Vec::new())?,
+        Guard::new(call.reader(), needs, Vec::new())?,
         namespace,
         Source::Ready(list.into(), bytes),
         size.unwrap_or(FIRST_BATCH.max(1000)),
@@ -499,12 +502,16 @@ pub(crate) fn list_indexes(call: &mut Call<'_>) -> Outcome<Writer> {
     let definition = existing(&collection)?;
     let ready = definition.indexes().iter().filter(|index| index.is_ready());
     let list = std::iter::once(put_index(None)).chain(ready.map(|index| put_index(Some(index)))).collect();
-    listed(call, namespace(&collection), list)
+    listed(call, Needs::Database, namespace(&collection), list)
 }
+
+/// Fields of `listCollections`.
+pub(crate) const LIST_FIELDS: &[&str] =
+    &["listCollections", "filter", "nameOnly", "authorizedCollections", "cursor"];
 
 /// `listCollections`
 pub(crate) fn list_collections(call: &mut Call<'_>) -> Outcome<Writer> {
-    call.args.only(&["listCollections", "filter", "nameOnly", "authorizedCollections", "cursor"])?;
+    call.args.only(LIST_FIELDS)?;
     call.may(Right::Read, Some(call.database))?;
     let options = call.options(&call.args)?;
     let filter = match call.args.document("filter")? {
@@ -521,7 +528,7 @@ pub(crate) fn list_collections(call: &mut Call<'_>) -> Outcome<Writer> {
             list.push(if name_only { put_collection(&definition, true) } else { whole });
         }
     }
-    listed(call, format!("{}.$cmd.listCollections", call.database), list)
+    listed(call, Needs::Database, format!("{}.$cmd.listCollections", call.database), list)
 }
 
 fn put_collection(definition: &Definition, name_only: bool) -> DocBuf {
@@ -563,7 +570,8 @@ fn put_limits(capped: Capped, out: &mut Writer, bytes: &str, documents: &str) {
 pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(&["listDatabases", "filter", "nameOnly", "authorizedDatabases"])?;
     let mut names = call.documents().databases()?;
-    names.retain(|name| call.may(Right::Read, Some(name)).is_ok());
+    // The reserved one has no documents over this port.
+    names.retain(|name| name != RESERVED && call.may(Right::Read, Some(name)).is_ok());
     let filter = match call.args.document("filter")? {
         // For a caller without rights on any database the filter is not parsed.
         Some(filter) if !names.is_empty() => Filter::parse(filter, &call.options(&call.args)?)?,

@@ -9,11 +9,11 @@ use ropewalk::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead
 use ropewalk::{Seq, Snapshot};
 use ropewalk_auth::Right;
 
-use crate::call::Call;
+use crate::call::{Call, RESERVED};
 use crate::crud::write::{self, hint, int, sort, validates};
 use crate::crud::{change_streams, definitions};
 use crate::protocol::args::Args;
-use crate::protocol::failure::{Code, Failure, Outcome};
+use crate::protocol::failure::{Code, Failure, Outcome, not_on_reserved};
 use crate::protocol::frame::Request;
 use crate::server::current_ops;
 use crate::state::cursors::{Cursor, Source};
@@ -32,7 +32,7 @@ const READY_BYTES_MAX: usize = 64 << 20;
 /// Memory of a pipeline, as in MongoDB.
 const PIPELINE_BYTES_MAX: usize = 100 << 20;
 
-const FIND_FIELDS: &[&str] = &[
+pub(crate) const FIND_FIELDS: &[&str] = &[
     "find",
     "filter",
     "sort",
@@ -166,23 +166,37 @@ fn tails(call: &Call<'_>) -> Outcome<Option<bool>> {
 
 /// Documents computed in memory.
 #[derive(Default)]
-struct Ready {
+pub(crate) struct Ready {
     documents: VecDeque<DocBuf>,
     bytes: usize,
 }
 
 impl Ready {
-    fn push(&mut self, document: DocBuf) -> Result<bool, DocumentsError> {
+    /// Adds a document.
+    ///
+    /// # Errors
+    /// The documents take too much memory.
+    pub(crate) fn push(&mut self, document: DocBuf) -> Result<bool, DocumentsError> {
         let document = document.compact();
-        self.bytes += document.bytes().len() + size_of::<DocBuf>();
+        self.charge(document.bytes().len() + size_of::<DocBuf>())?;
         self.documents.push_back(document);
-        if self.bytes > READY_BYTES_MAX {
-            return Err(DocumentsError::TooLarge { what: "result", bytes: self.bytes, max: READY_BYTES_MAX });
-        }
         Ok(true)
     }
 
-    fn done(self) -> (VecDeque<DocBuf>, usize) {
+    /// Counts memory that is needed for the documents.
+    ///
+    /// # Errors
+    /// The documents take too much memory.
+    pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), DocumentsError> {
+        self.bytes += bytes;
+        if self.bytes > READY_BYTES_MAX {
+            return Err(DocumentsError::TooLarge { what: "result", bytes: self.bytes, max: READY_BYTES_MAX });
+        }
+        Ok(())
+    }
+
+    /// The documents and their bytes.
+    pub(crate) fn done(self) -> (VecDeque<DocBuf>, usize) {
         (self.documents, self.bytes)
     }
 }
@@ -222,6 +236,10 @@ pub(crate) fn take(call: &Call<'_>, source: &mut Source, count: usize) -> Outcom
             *held -= (bytes + batch.len() * size_of::<DocBuf>()).min(*held);
             let more = !documents.is_empty();
             Ok((batch, more))
+        }
+        Source::Made(made) => {
+            let batch = made.next_batch(count, BATCH_BYTES, &look)?;
+            Ok((batch, !made.is_done()))
         }
         Source::Changes(changes) => Ok((changes.take(count, BATCH_BYTES)?, !changes.has_ended())),
         Source::Tail(tail, _) => {
@@ -585,6 +603,9 @@ fn write_output(
         return Err(Failure::new(Code::InvalidOptions, message));
     }
     let database = output.database.as_deref().unwrap_or(call.database);
+    if database == RESERVED {
+        return Err(not_on_reserved(stage));
+    }
     call.may(Right::Append, Some(database))?;
     if stage == "$merge" {
         call.may(Right::Read, Some(database))?;

@@ -83,7 +83,10 @@ pub(crate) fn written(answer: &DocBuf) -> Writer {
 }
 
 /// The statements of a command, from its body or from a document sequence.
-fn statements<'a>(call: &Call<'a>, field: &'static str) -> Outcome<Vec<&'a [u8]>> {
+///
+/// # Errors
+/// Both, neither, or too many.
+pub(crate) fn statements<'a>(call: &Call<'a>, field: &'static str) -> Outcome<Vec<&'a [u8]>> {
     if let Some(name) = call.request.sequence_names().find(|name| *name != field) {
         let message = format!("BSON field '{}.{name}' is an unknown field.", call.args.name);
         return Err(Failure::new(Code::UnknownField, message));

@@ -17,9 +17,9 @@ use crate::protocol::failure::{Code, Failure, Outcome};
 use crate::state::sessions::session_parts;
 
 /// Subtype of binary data that is a UUID.
-const UUID: u8 = 4;
+pub(super) const UUID: u8 = 4;
 /// Bytes of an event in addition to its type and data, approximately.
-const EVENT_BYTES: usize = 64;
+pub(super) const EVENT_BYTES: usize = 64;
 
 /// `ropewalkAppend`
 pub(crate) fn append<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
@@ -60,9 +60,14 @@ fn key(retry: &Retry) -> String {
     format!("mongo:{}:{}:{}", hex(id), retry.number, String::from_utf8_lossy(user))
 }
 
-const EVENT_FIELDS: &[&str] = &["type", "tags", "data", "id", "metadata"];
+/// Fields of an event.
+pub(super) const EVENT_FIELDS: &[&str] = &["type", "tags", "data", "id", "metadata"];
 
-fn event(args: &Args<'_>) -> Outcome<Event> {
+/// The event of these fields.
+///
+/// # Errors
+/// A field of another type.
+pub(super) fn event(args: &Args<'_>) -> Outcome<Event> {
     let mut event = Event::new(args.needed("type", args.text("type")?)?);
     event.tags = args.texts("tags")?.into_iter().map(str::to_owned).collect();
     event.data = match args.get("data") {

@@ -39,7 +39,7 @@ pub(crate) fn run<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
 }
 
 /// A session with the rights of the caller.
-fn session(call: &Call<'_>) -> Session {
+pub(super) fn session(call: &Call<'_>) -> Session {
     let settings = Settings {
         user: call.user().to_owned(),
         memory_bytes_max: STATEMENT_BYTES_MAX,
@@ -71,10 +71,10 @@ fn statement(
 }
 
 /// Cancels the statement when its command must end. Dropped with the command.
-struct Watch(JoinHandle<()>);
+pub(super) struct Watch(JoinHandle<()>);
 
 impl Watch {
-    fn new(call: &Call<'_>, canceller: Canceller) -> Self {
+    pub(super) fn new(call: &Call<'_>, canceller: Canceller) -> Self {
         let stop = call.stop();
         Self(tokio::spawn(async move {
             loop {
@@ -94,7 +94,7 @@ impl Drop for Watch {
 }
 
 /// The failure of a statement, with PostgreSQL's fields.
-fn failed(call: &Call<'_>, error: &SqlError) -> Failure {
+pub(super) fn failed(call: &Call<'_>, error: &SqlError) -> Failure {
     if error.state == state::QUERY_CANCELED
         && let Err(why) = call.may_go_on()
     {
@@ -143,7 +143,7 @@ fn answer(outcome: &SqlOutcome) -> Outcome<DocBuf> {
         out.open_array("rows");
         for row in &outcome.rows {
             out.open_array("");
-            row.iter().for_each(|value| put(&mut out, value));
+            row.iter().for_each(|value| put(&mut out, "", value));
             out.close();
             if out.size() > DOCUMENT_BYTES_MAX {
                 let message =

@@ -35,7 +35,11 @@ pub(super) fn parameters(prepared: &Prepared, given: &[Bson<'_>]) -> Result<Vec<
     given.iter().zip(types).map(|(value, ty)| parameter(*value, *ty)).collect()
 }
 
-fn parameter(value: Bson<'_>, ty: Type) -> Result<Value<'static>, SqlError> {
+/// The value of a parameter of this type.
+///
+/// # Errors
+/// It is not of the type.
+pub(super) fn parameter(value: Bson<'_>, ty: Type) -> Result<Value<'static>, SqlError> {
     Ok(match (value, ty) {
         (Bson::Null | Bson::Undefined, _) => Value::Null,
         (Bson::DateTime(ms), ty) => moment(ms, ty)?,
@@ -88,37 +92,37 @@ fn text(value: Bson<'_>) -> Result<String, SqlError> {
     })
 }
 
-/// Appends a value of a row.
+/// Appends a value of a row; elements of arrays have no name.
 ///
 /// Values without a type in BSON are in PostgreSQL's text format.
-pub(super) fn put(out: &mut Writer, value: &Value<'_>) {
-    let text = |out: &mut Writer| out.put("", Bson::String(&to_text(value).unwrap_or_default()));
+pub(super) fn put(out: &mut Writer, name: &str, value: &Value<'_>) {
+    let text = |out: &mut Writer| out.put(name, Bson::String(&to_text(value).unwrap_or_default()));
     match value {
-        Value::Null => out.put("", Bson::Null),
-        Value::Bool(truth) => out.put("", Bson::Bool(*truth)),
-        Value::Int2(number) => out.put("", Bson::Int32((*number).into())),
-        Value::Int4(number) => out.put("", Bson::Int32(*number)),
-        Value::Int8(number) => out.put("", Bson::Int64(*number)),
-        Value::Float4(number) => out.put("", Bson::Double((*number).into())),
-        Value::Float8(number) => out.put("", Bson::Double(*number)),
+        Value::Null => out.put(name, Bson::Null),
+        Value::Bool(truth) => out.put(name, Bson::Bool(*truth)),
+        Value::Int2(number) => out.put(name, Bson::Int32((*number).into())),
+        Value::Int4(number) => out.put(name, Bson::Int32(*number)),
+        Value::Int8(number) => out.put(name, Bson::Int64(*number)),
+        Value::Float4(number) => out.put(name, Bson::Double((*number).into())),
+        Value::Float8(number) => out.put(name, Bson::Double(*number)),
         Value::Numeric(number) => match decimal(&number.to_string()) {
-            Some(number) => out.put("", Bson::Decimal(number)),
+            Some(number) => out.put(name, Bson::Decimal(number)),
             None => text(out),
         },
-        Value::Text(value) => out.put("", Bson::String(value)),
-        Value::Bytea(bytes) => out.put("", Bson::Binary(0, bytes)),
-        Value::Uuid(id) => out.put("", Bson::Binary(UUID, id)),
+        Value::Text(value) => out.put(name, Bson::String(value)),
+        Value::Bytea(bytes) => out.put(name, Bson::Binary(0, bytes)),
+        Value::Uuid(id) => out.put(name, Bson::Binary(UUID, id)),
         // The least and the greatest number are the infinities.
         Value::Timestamptz(micros) if !matches!(*micros, i64::MIN | i64::MAX) => {
-            out.put("", Bson::DateTime(micros.div_euclid(1_000)));
+            out.put(name, Bson::DateTime(micros.div_euclid(1_000)));
         }
         Value::Json(json) | Value::Jsonb(json) => match extjson_parser::parse_value(json) {
-            Ok(value) => out.put("", value.value()),
-            Err(_) => out.put("", Bson::String(json)),
+            Ok(value) => out.put(name, value.value()),
+            Err(_) => out.put(name, Bson::String(json)),
         },
         Value::Array(array) => {
-            out.open_array("");
-            array.iter().flatten().for_each(|value| put(out, &value));
+            out.open_array(name);
+            array.iter().flatten().for_each(|value| put(out, "", &value));
             out.close();
         }
         Value::Date(_)

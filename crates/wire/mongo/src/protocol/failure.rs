@@ -44,7 +44,7 @@ codes! {
     InternalError = 1, BadValue = 2, NoSuchKey = 4, FailedToParse = 9, UserNotFound = 11, Unauthorized = 13, TypeMismatch = 14,
     InvalidLength = 16, ProtocolError = 17, AuthenticationFailed = 18, IllegalOperation = 20, NamespaceNotFound = 26,
     RoleNotFound = 31,
-    CursorNotFound = 43, MaxTimeMSExpired = 50, CommandNotFound = 59, CannotCreateIndex = 67, InvalidOptions = 72,
+    CursorNotFound = 43, MaxTimeMSExpired = 50, CommandNotSupported = 115, CommandNotFound = 59, CannotCreateIndex = 67, InvalidOptions = 72,
     InvalidNamespace = 73, UnknownReplWriteConcern = 79, ShutdownInProgress = 91, OperationFailed = 96, UnsatisfiableWriteConcern = 100,
     WriteConflict = 112, ConflictingOperationInProgress = 117, CommandFailed = 125, ExceededMemoryLimit = 146,
     TransactionTooOld = 225, NotImplemented = 238, SnapshotTooOld = 239, NoSuchTransaction = 251,
@@ -329,6 +329,15 @@ impl From<AuthError> for Failure {
     fn from(error: AuthError) -> Self {
         WireError::from(error).into()
     }
+}
+
+/// Error of a command or stage that the database of events and tables does not support.
+pub(crate) fn not_on_reserved(what: &str) -> Failure {
+    let message = format!(
+        "{what} is not supported on the database ropewalk, whose collections are event stores and tables; find, \
+         insert and listCollections are"
+    );
+    Failure::new(Code::CommandNotSupported, message)
 }
 
 /// Error of an operation that was killed.

@@ -15,6 +15,7 @@ use ropewalk::documents::{DocumentCursor, Tail};
 use crate::protocol::failure::{Code, Failure, Outcome};
 use crate::state::changes::Changes;
 use crate::state::guard::Guard;
+use crate::state::made::Made;
 use crate::state::sessions::SessionId;
 
 /// An unused cursor is closed after this time.
@@ -34,6 +35,8 @@ pub(crate) enum Source {
     Find(Box<DocumentCursor>),
     /// Computed documents, and their bytes.
     Ready(VecDeque<DocBuf>, usize),
+    /// Documents that are made of events or rows as they are read.
+    Made(Box<Made>),
     /// A change stream.
     Changes(Box<Changes>),
     /// A tailable cursor on a capped collection; true: `getMore` awaits data.
@@ -45,6 +48,7 @@ impl Source {
         match self {
             Self::Ready(_, bytes) => *bytes,
             Self::Find(cursor) => cursor.held_bytes(),
+            Self::Made(made) => made.held_bytes(),
             Self::Changes(_) | Self::Tail(..) => 0,
         }
     }

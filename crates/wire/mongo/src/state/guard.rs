@@ -35,10 +35,14 @@ impl Reader<'_> {
 }
 
 /// The right needed to read a cursor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// To read the database of the command.
     Database,
+    /// To read this event store.
+    Events(String),
+    /// To read the rows of tables.
+    Rows,
     /// To read every database.
     Everything,
     /// To see the operations of every user.
@@ -64,8 +68,8 @@ impl Guard {
     /// # Errors
     /// `Unauthorized`.
     pub(crate) fn new(reader: Reader<'_>, needs: Needs, collections: Vec<Collection>) -> Outcome<Self> {
-        check_right(reader, needs)?;
-        let bound = is_bound(reader, needs);
+        check_right(reader, &needs)?;
+        let bound = is_bound(reader, &needs);
         let mut read = Vec::new();
         for collection in collections.into_iter().filter(|_| bound) {
             let definition = collection.definition()?;
@@ -95,8 +99,8 @@ impl Guard {
     /// # Errors
     /// `Unauthorized`: a right or the rules have changed.
     pub(crate) fn check(&self, reader: Reader<'_>) -> Outcome<()> {
-        check_right(reader, self.needs)?;
-        if !is_bound(reader, self.needs) {
+        check_right(reader, &self.needs)?;
+        if !is_bound(reader, &self.needs) {
             return Ok(());
         }
         if !self.bound {
@@ -124,17 +128,24 @@ impl Guard {
     }
 }
 
-fn check_right(reader: Reader<'_>, needs: Needs) -> Outcome<()> {
+fn check_right(reader: Reader<'_>, needs: &Needs) -> Outcome<()> {
     match needs {
         Needs::Database => reader.may(Right::Read, Some(reader.database)),
+        Needs::Events(store) => reader.may(Right::Read, Some(store)),
+        Needs::Rows => reader.may(Right::Read, None),
         Needs::Everything => reader.may(Right::Read, None),
         Needs::Operations => reader.may(Right::Admin, None),
         Needs::Nothing => Ok(()),
     }
 }
 
-fn is_bound(reader: Reader<'_>, needs: Needs) -> bool {
-    let database = if needs == Needs::Everything { None } else { Some(reader.database) };
+fn is_bound(reader: Reader<'_>, needs: &Needs) -> bool {
+    let database = match needs {
+        // They have no rules, so being bound by rules changes nothing.
+        Needs::Events(_) | Needs::Rows => return true,
+        Needs::Everything => None,
+        _ => Some(reader.database),
+    };
     reader.may(Right::Admin, database).is_err()
 }
 

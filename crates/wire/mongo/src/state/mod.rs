@@ -4,6 +4,7 @@ pub(crate) mod changes;
 pub(crate) mod cursors;
 pub(crate) mod fail_points;
 pub(crate) mod guard;
+pub(crate) mod made;
 pub(crate) mod operations;
 pub(crate) mod sessions;
 pub(crate) mod snapshots;

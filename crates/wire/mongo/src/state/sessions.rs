@@ -233,7 +233,10 @@ pub(crate) fn in_use(number: i64) -> Failure {
 
 /// No transaction in progress has that number.
 pub(crate) fn no_transaction(number: i64) -> Failure {
-    let message = format!("Given transaction number {number} does not match any in-progress transactions.");
+    let message = format!(
+        "Given transaction number {number} does not match any in-progress transactions; one lasts at most \
+         {TRANSACTION_TIME:?}."
+    );
     Failure::new(Code::NoSuchTransaction, message).label(TRANSIENT)
 }
 

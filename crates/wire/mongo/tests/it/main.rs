@@ -5,6 +5,7 @@ mod access;
 mod bytes;
 mod capped;
 mod client;
+mod collections;
 mod commands;
 mod failpoints;
 mod handshake;

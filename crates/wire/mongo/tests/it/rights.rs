@@ -14,6 +14,7 @@ const APPEND: Needs = Needs::append(Resource::Database);
 const READ_AND_APPEND: Needs = Needs::read_and_append(Resource::Database);
 const ADMIN: Needs = Needs::admin(Resource::Database);
 const READ_EVERYWHERE: Needs = Needs::read(Resource::AllStores);
+const APPEND_EVERYWHERE: Needs = Needs::append(Resource::AllStores);
 const ADMIN_EVERYWHERE: Needs = Needs::admin(Resource::AllStores);
 
 /// Commands with all rights that they need: a command without a row fails the test.
@@ -116,13 +117,26 @@ fn rights_of_stages() -> Vec<(Needs, Document)> {
     ]
 }
 
+/// Commands on the database of events and tables.
+fn rights_on_events_and_tables() -> Vec<(Needs, Document)> {
+    let event = format!("events.{STORE}");
+    vec![
+        (READ, doc! { "find": &event, "$db": "ropewalk" }),
+        (READ_EVERYWHERE, doc! { "find": "tables.t", "$db": "ropewalk" }),
+        (APPEND, doc! { "insert": &event, "documents": [{ "type": "Sold" }], "$db": "ropewalk" }),
+        (APPEND_EVERYWHERE, doc! { "insert": "tables.t", "documents": [{ "n": 1 }], "$db": "ropewalk" }),
+        (Needs::LOGIN, doc! { "listCollections": 1, "$db": "ropewalk" }),
+    ]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_is_rejected_exactly_without_its_rights() {
     let server = Server::new();
     matrix::create_users(server.service.access()).await;
     let table = ropewalk_mongo::operations();
     let mut matrix = Matrix::new("mongo");
-    let (stages, commands) = (rights_of_stages(), rights_of_commands());
+    let (mut stages, commands) = (rights_of_stages(), rights_of_commands());
+    stages.extend(rights_on_events_and_tables());
     for caller in matrix::callers() {
         let mut client = server.connect();
         if caller.roles.is_some() {
@@ -131,7 +145,11 @@ async fn every_command_is_rejected_exactly_without_its_rights() {
         for (needs, command) in stages.iter().chain(&commands) {
             let (name, _) = command.iter().next().unwrap();
             let is_allowed = caller.is_allowed(*needs);
-            let row = table.iter().find(|row| row.name == *name).unwrap();
+            let row_name = match command.get_str("$db") {
+                Ok("ropewalk") => format!("{name} ($db: ropewalk)"),
+                _ => name.clone(),
+            };
+            let row = table.iter().find(|row| row.name == row_name).unwrap();
             assert!(!is_allowed || caller.is_allowed(row.needs), "the row of {command} by {}", caller.name);
             let mut asked = command.clone();
             asked.entry("$db".to_owned()).or_insert(STORE.into());

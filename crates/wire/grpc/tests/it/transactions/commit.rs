@@ -224,6 +224,47 @@ async fn repeated_key_returns_the_first_result() {
 }
 
 #[tokio::test]
+async fn newest_commit_is_a_precondition() {
+    let server = shop().await;
+    let seen = server.service.database().seq();
+    let request = |id: &str| {
+        let check = proto::Precondition { precondition: Some(Check::Seq(seen.0)) };
+        CommitRequest { preconditions: vec![check], ..commit(order(id)) }
+    };
+    assert_eq!(run(&server, request("o1")).await.unwrap().seq, seen.0 + 1);
+    let status = run(&server, request("o2")).await.unwrap_err();
+    let (code, name, detail) = refusal(&status);
+    assert_eq!((code, name.as_str()), (Code::FailedPrecondition, "precondition_failed"));
+    assert_eq!(detail.place, Some(Place::Precondition(0)));
+    assert_eq!(counts(&server).await, [1, 1, 1, 2]);
+}
+
+#[tokio::test]
+async fn earlier_commit_is_read_until_it_is_unreadable() {
+    let server = shop().await;
+    let first = run(&server, commit(order("o1"))).await.unwrap().seq;
+    let second = run(&server, commit(order("o2"))).await.unwrap().seq;
+    let read = || CommitRequest { at: Some(first), ..commit(vec![sql("SELECT n FROM stock"), read("shop")]) };
+    let done = run(&server, read()).await.unwrap();
+    assert_eq!(done.seq, first);
+    let results = kinds(done.results);
+    assert_eq!(rows(&results[0]), [[number(2)]]);
+    let Done::Events(found) = &results[1] else { panic!("{:?}", results[1]) };
+    assert_eq!(found.events.len(), 1);
+    let write = CommitRequest { at: Some(first), ..commit(order("o3")) };
+    assert_eq!(refusal(&run(&server, write).await.unwrap_err()).0, Code::InvalidArgument);
+    let both = CommitRequest { includes: Some(first), ..read() };
+    assert_eq!(refusal(&run(&server, both).await.unwrap_err()).0, Code::InvalidArgument);
+
+    server.service.database().checkpoint().unwrap();
+    let third = run(&server, commit(order("o3"))).await.unwrap().seq;
+    let (code, name, detail) = refusal(&run(&server, read()).await.unwrap_err());
+    assert_eq!((code, name.as_str()), (Code::OutOfRange, "commit_unreadable"));
+    let oldest = detail.oldest_readable.unwrap();
+    assert!((second..=third).contains(&oldest), "{oldest}");
+}
+
+#[tokio::test]
 async fn snapshot_includes_a_commit() {
     let server = shop().await;
     let done = run(&server, commit(order("o1"))).await.unwrap();

@@ -5,7 +5,6 @@ use ropewalk_grpc::proto::ropewalk::v1 as proto;
 use ropewalk_grpc::proto::ropewalk::v1::operation_result::Kind as Done;
 use ropewalk_grpc::proto::ropewalk::v1::transaction_error::Place;
 use ropewalk_grpc::proto::ropewalk::v1::transactions_client::TransactionsClient;
-use ropewalk_transactions::OPEN_PER_CALLER_MAX;
 use tonic::{Code, Status};
 
 use super::{appended, by, commit, counts, create_user, kinds, number, order, refusal, rows, run, shop, sql};
@@ -77,6 +76,21 @@ async fn open_transaction_ends_by_rollback_error_and_conflict() {
 }
 
 #[tokio::test]
+async fn open_transaction_at_a_commit_only_reads() {
+    let server = shop().await;
+    let at = server.service.database().seq();
+    run(&server, commit(order("o1"))).await.unwrap();
+    let request = proto::BeginRequest { at: Some(at.0), ..proto::BeginRequest::default() };
+    let begun = within(server.transactions().begin(request)).await.unwrap().into_inner();
+    assert_eq!(begun.snapshot, at.0);
+    let read = execute(&server, &begun.transaction, vec![sql("SELECT n FROM stock")]).await.unwrap();
+    assert_eq!(rows(&read[0]), [[number(3)]]);
+    let status = execute(&server, &begun.transaction, order("o2")).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(counts(&server).await, [1, 1, 1, 2]);
+}
+
+#[tokio::test]
 async fn open_transactions_are_private_and_limited_over_all_ports() {
     let server = shop().await;
     create_user(&server, "ann", "*", Right::Admin).await;
@@ -93,10 +107,11 @@ async fn open_transactions_are_private_and_limited_over_all_ports() {
     assert_eq!(status.code(), Code::NotFound);
     // The token is valid on every port.
     within(other_port.clone().rollback(rollback("ann"))).await.unwrap();
-    for number in 0..OPEN_PER_CALLER_MAX {
+    let most = server.service.limits().transactions.open_per_caller;
+    for number in 0..most {
         begin("ann", number % 2 == 0).await.unwrap();
     }
-    assert_eq!(server.transactions.count(), OPEN_PER_CALLER_MAX);
+    assert_eq!(server.transactions.count(), most);
     for is_on_other_port in [false, true] {
         let status = begin("ann", is_on_other_port).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted);
