@@ -59,7 +59,9 @@ pub use access::projections::{
 };
 pub use access::rights::Rights;
 pub use error::{About, Location, SqlError, SqlState, state};
-pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns, share_promql_memory};
+pub use exec::analytic::{
+    ArrowRows, arrow_rows, column_bytes, default_column_bytes, limit_columns, share_promql_memory,
+};
 pub use limits::interrupt::Canceller;
 pub use limits::quota::Hold;
 pub use limits::temp_files::{TempFileLimits, limit_temp_files};
@@ -80,6 +82,12 @@ pub use types::outcome::{Outcome, ResultColumn};
 pub use types::settings::Settings;
 pub use types::text_format::{from_text, from_text_in, to_text, to_text_in};
 pub use types::zone::Zone;
+
+/// Arrow's columns, and their export by the C stream interface.
+pub mod arrow {
+    pub use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+    pub use arrow_array::{RecordBatch, RecordBatchIterator};
+}
 
 /// Compiles and runs the examples of the guide.
 #[cfg(doctest)]

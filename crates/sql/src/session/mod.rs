@@ -311,6 +311,33 @@ impl Session {
         result
     }
 
+    /// As [`Session::run`]; the rows that the query engine returns remain in columns, see
+    /// [`Outcome::batches`]. Rows of other executors are in [`Outcome::rows`].
+    ///
+    /// ```
+    /// use ropewalk::Database;
+    /// use ropewalk_sql::{Session, arrow_rows};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut session = Session::new(Database::in_memory()?);
+    /// let mut query = session.prepare("SELECT n, n * 2 AS twice FROM generate_series(1, 3) AS g(n)")?;
+    /// let outcome = session.run_columnar(&mut query, &[])?;
+    /// let rows = arrow_rows(&outcome)?;
+    /// assert_eq!(rows.schema.field(1).name(), "twice");
+    /// assert_eq!(rows.batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_columnar(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        prepared.is_columnar = true;
+        let outcome = self.run(prepared, params);
+        prepared.is_columnar = false;
+        outcome
+    }
+
     /// Runs a prepared statement.
     ///
     /// # Errors

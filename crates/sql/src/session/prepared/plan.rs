@@ -139,6 +139,7 @@ impl Prepared {
         Ok(Self {
             needs,
             room: None,
+            is_columnar: false,
             locking,
             statement,
             declared,
@@ -462,6 +463,7 @@ impl Prepared {
             locks_within: query.locks_within,
             needs: query.needs,
             room: None,
+            is_columnar: false,
             plan: Plan::Declare(Box::new((declare, query))),
         }
     }
