@@ -61,6 +61,7 @@ pub use access::rights::Rights;
 pub use error::{About, Location, SqlError, SqlState, state};
 pub use exec::analytic::{
     ArrowRows, arrow_rows, column_bytes, default_column_bytes, limit_columns, share_promql_memory,
+    single_rows,
 };
 pub use limits::interrupt::Canceller;
 pub use limits::quota::Hold;

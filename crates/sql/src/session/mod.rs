@@ -168,13 +168,31 @@ impl Session {
     /// Each has its SQLSTATE. An error in a transaction makes all further statements fail (25P02) until
     /// ROLLBACK.
     pub fn execute(&mut self, sql: &str, params: &[Value<'_>]) -> Result<Outcome> {
+        self.execute_by(sql, params, Self::run)
+    }
+
+    /// As [`Session::execute`]; rows remain in columns where they are in columns, see
+    /// [`Session::run_columnar`].
+    ///
+    /// # Errors
+    /// As [`Session::execute`].
+    pub fn execute_columnar(&mut self, sql: &str, params: &[Value<'_>]) -> Result<Outcome> {
+        self.execute_by(sql, params, Self::run_columnar)
+    }
+
+    fn execute_by(
+        &mut self,
+        sql: &str,
+        params: &[Value<'_>],
+        run: fn(&mut Self, &mut Prepared, &[Value<'_>]) -> Result<Outcome>,
+    ) -> Result<Outcome> {
         if let Some((text, mut prepared)) = self.cached.remove_entry(sql) {
-            let outcome = self.run(&mut prepared, params);
+            let outcome = run(self, &mut prepared, params);
             self.cached.insert(text, prepared);
             return outcome;
         }
         let mut prepared = self.prepare(sql)?;
-        let outcome = self.run(&mut prepared, params);
+        let outcome = run(self, &mut prepared, params);
         if sql.len() <= CACHED_BYTES_MAX && !matches!(prepared.plan, Plan::Other) {
             if self.cached.len() >= CACHED_MAX {
                 self.cached.clear();

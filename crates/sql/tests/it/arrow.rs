@@ -3,7 +3,7 @@
 use ropewalk::Database;
 use ropewalk::tables::Value;
 use ropewalk_sql::arrow::RecordBatch;
-use ropewalk_sql::{ArrowRows, Session, arrow_rows};
+use ropewalk_sql::{ArrowRows, Session, arrow_rows, single_rows};
 
 fn rows(s: &mut Session, sql: &str) -> ArrowRows {
     let mut prepared = s.prepare(sql).unwrap();
@@ -45,15 +45,22 @@ fn arrow_types_are_the_same_from_rows_and_from_the_query_engine() {
 #[test]
 fn columnar_rows_have_the_values_of_the_statement() {
     let mut s = Session::new(Database::in_memory().unwrap());
-    let sql = "SELECT sum(n) AS total, count(*) AS n FROM generate_series(1, 100000) AS g(n) WHERE n % 2 = 0";
+    s.execute("CREATE TABLE t (n int PRIMARY KEY)", &[]).unwrap();
+    s.execute("INSERT INTO t SELECT n FROM generate_series(1, 1000) AS g(n)", &[]).unwrap();
+    s.execute("SET ropewalk.executor = engine", &[]).unwrap();
+    let sql = "SELECT n, n * 2 AS twice, 'x' || n AS name FROM t WHERE n % 2 = 0 ORDER BY n";
     let mut prepared = s.prepare(sql).unwrap();
     let plain = s.run(&mut prepared, &[]).unwrap();
     let columnar = s.run_columnar(&mut prepared, &[]).unwrap();
     assert_eq!((columnar.tag().to_string(), columnar.count), (plain.tag().to_string(), plain.count));
-    assert!(plain.batches.is_empty());
-    assert_eq!(count(&arrow_rows(&columnar).unwrap()), 1);
+    assert!(plain.batches.is_empty() && columnar.rows.is_empty());
+    assert_eq!(count(&arrow_rows(&columnar).unwrap()), 500);
+    assert_eq!(single_rows(&columnar).unwrap(), plain.rows);
+    assert_eq!(single_rows(&plain).unwrap(), plain.rows);
     // A later run of the same statement returns rows again.
     assert_eq!(s.run(&mut prepared, &[]).unwrap().rows, plain.rows);
+    assert_eq!(single_rows(&s.execute_columnar(sql, &[]).unwrap()).unwrap(), plain.rows);
+    assert_eq!(s.execute(sql, &[]).unwrap().rows, plain.rows);
 }
 
 #[test]

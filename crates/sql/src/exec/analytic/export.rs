@@ -65,6 +65,26 @@ pub fn arrow_rows(outcome: &Outcome) -> Result<ArrowRows> {
     Ok(ArrowRows { schema, batches })
 }
 
+/// Returns the rows of a result one by one, also those that are in columns.
+///
+/// # Errors
+/// Values that no statement returns.
+pub fn single_rows(outcome: &Outcome) -> Result<Vec<Vec<Value<'static>>>> {
+    let columns = outcome.columns.as_deref().unwrap_or_default();
+    let mut rows = Vec::with_capacity(outcome.batches.iter().map(RecordBatch::num_rows).sum());
+    for batch in &outcome.batches {
+        let readers = batch.columns().iter().zip(columns);
+        let readers = readers.map(|(array, column)| Reader::new(array.as_ref(), column.ty));
+        let readers = readers.collect::<Result<Vec<_>>>()?;
+        for row in 0..batch.num_rows() {
+            let values = readers.iter().map(|reader| Ok(reader.get(row)?.into_owned()));
+            rows.push(values.collect::<Result<Vec<_>>>()?);
+        }
+    }
+    rows.extend(outcome.rows.iter().cloned());
+    Ok(rows)
+}
+
 /// Approximate memory of a batch, as if its columns shared no memory with others.
 pub(super) fn batch_bytes(batch: &RecordBatch) -> usize {
     let bytes = |array: &ArrayRef| {
@@ -183,7 +203,8 @@ fn lists(arrays: &[ArrayRef], element: Scalar) -> Result<(DataType, Vec<ArrayRef
             let mut length = 0;
             if let Value::Array(list) = list {
                 for item in list.iter() {
-                    let item = item.map_err(|error| SqlError::new(state::DATA_CORRUPTED, error.to_string()))?;
+                    let item =
+                        item.map_err(|error| SqlError::new(state::DATA_CORRUPTED, error.to_string()))?;
                     builder.push(&item)?;
                     length += 1;
                 }

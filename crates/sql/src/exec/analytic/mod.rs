@@ -49,7 +49,7 @@ pub(crate) use scan::rows::Rows;
 use scan::rows::Source;
 
 pub(crate) use build::finder::Finder;
-pub use export::{ArrowRows, arrow_rows};
+pub use export::{ArrowRows, arrow_rows, single_rows};
 pub(crate) use run::from_engine;
 pub use scan::columns::{column_bytes, default_column_bytes, limit_columns};
 pub(crate) use scan::models::{Kind as ModelKind, ModelRelation, label_of, labels_json, metric_fields};
