@@ -98,7 +98,8 @@ impl Fault {
         problem.set_item("detail", self.detail())?;
         if let Self::Sql(error) = self {
             problem.set_item("sqlstate", error.state.0)?;
-            problem.set_item("constraint", error.about.as_ref().and_then(|about| about.constraint.as_deref()))?;
+            problem
+                .set_item("constraint", error.about.as_ref().and_then(|about| about.constraint.as_deref()))?;
             problem.set_item("hint", error.hint.as_deref())?;
         }
         if let Self::Database(Error::Events(error)) = self

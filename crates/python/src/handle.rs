@@ -59,6 +59,14 @@ impl Shared {
         self.db.lock().clone().ok_or(Fault::Closed)
     }
 
+    /// The error of a call that may have been interrupted by [`Shared::close`].
+    pub(crate) fn explained(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault::Database(_) if self.db.lock().is_none() => Fault::Closed,
+            fault => fault,
+        }
+    }
+
     /// Stops the engine and drops everything that holds it. A second call, and one in a forked process, does
     /// nothing.
     pub(crate) fn close(&self) -> Result<()> {
@@ -114,7 +122,8 @@ impl<T: Send + 'static> Slot<T> {
     /// Uses the content. Call it detached from the interpreter: another thread may be using the content.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
         self.shared.check()?;
-        work(self.content.lock().as_mut().ok_or(Fault::Closed)?)
+        let worked = work(self.content.lock().as_mut().ok_or(Fault::Closed)?);
+        worked.map_err(|fault| self.shared.explained(fault))
     }
 
     /// Takes the content out; `None` when it was taken or the database was closed.

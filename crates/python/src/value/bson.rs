@@ -7,11 +7,12 @@
 //! other BSON types                                 their Extended JSON
 //! ```
 
+use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{
-    DEPTH_MAX, DOCUMENT_BYTES_MAX, Decimal, Doc, DocBuf, LangError, Owned, Value, Writer,
+    Code, DEPTH_MAX, DOCUMENT_BYTES_MAX, Decimal, Doc, DocBuf, LangError, Owned, Value, Writer,
 };
 use ropewalk::hooks::{from_hex, hex};
 
@@ -106,7 +107,7 @@ fn put(writer: &mut Writer, name: &str, value: &Bound<'_, PyAny>, depth: usize) 
     }
     if writer.size() > DOCUMENT_BYTES_MAX {
         let what = format!("a document of more than {DOCUMENT_BYTES_MAX} bytes");
-        return Err(LangError::new(ropewalk::documents::lang::Code::BSONObjectTooLarge, what).into());
+        return Err(LangError::new(Code::BSONObjectTooLarge, what).into());
     }
     Ok(())
 }
@@ -156,7 +157,8 @@ fn put_simplified(writer: &mut Writer, name: &str, value: &Bound<'_, PyAny>, dep
         "oid" => {
             let text: String = plain.extract()?;
             let id = from_hex(&text).and_then(|bytes| <[u8; 12]>::try_from(bytes).ok());
-            let invalid = || Fault::invalid(format!("{text:?} is no ObjectId: 24 hexadecimal digits are needed"));
+            let invalid =
+                || Fault::invalid(format!("{text:?} is no ObjectId: 24 hexadecimal digits are needed"));
             writer.put(name, Value::ObjectId(id.ok_or_else(invalid)?));
         }
         "date" => writer.put(name, Value::DateTime(plain.extract()?)),
@@ -200,7 +202,7 @@ pub(crate) fn to_list<'py>(py: Python<'py>, documents: &[DocBuf]) -> PyResult<Bo
 /// A value of a document.
 pub(crate) fn to_python<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>> {
     match value {
-        Value::String(text) => text.into_bound_py_any(py),
+        Value::String(text) => Ok(PyString::new(py, text).into_any()),
         Value::Int32(number) => number.into_bound_py_any(py),
         Value::Int64(number) => number.into_bound_py_any(py),
         Value::Double(number) => number.into_bound_py_any(py),
