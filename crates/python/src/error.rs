@@ -52,16 +52,11 @@ impl Fault {
     }
 
     /// After a conflict, waits until the other commit is visible: a repetition would fail again before.
-    pub(crate) fn settled(self, db: &Database) -> Self {
-        let seq = match &self {
-            Self::Database(error) => error.conflict_seq(),
-            Self::Documents(DocumentsError::Conflict { seq, .. }) => Some(*seq),
-            _ => None,
-        };
-        if let Some(seq) = seq {
+    pub(crate) fn settled(error: Error, db: &Database) -> Self {
+        if let Some(seq) = error.conflict_seq() {
             db.engine().wait_visible(seq, CONFLICT_WAIT);
         }
-        self
+        error.into()
     }
 
     /// The stable name of the error.

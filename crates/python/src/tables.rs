@@ -37,28 +37,31 @@ pub(crate) fn table(py: Python<'_>, shared: &Arc<Shared>, name: &str) -> Result<
 
 #[pymethods]
 impl Table {
-    /// Name and SQL type of each column.
-    #[getter]
-    fn columns(&self, py: Python<'_>) -> Result<Vec<(String, String)>> {
+    /// Version of the definition, name and SQL type of each column.
+    fn definition(&self, py: Python<'_>) -> Result<(u32, Vec<(String, String)>)> {
         py.detach(|| {
             self.lookup.with(|lookup| {
                 let schema = lookup.db.tables().schema(lookup.db.snapshot().engine(), &lookup.table)?;
                 let columns = schema.columns().iter();
-                Ok(columns
-                    .map(|column| (column.name().to_owned(), type_name(column.column_type())))
-                    .collect())
+                let columns = columns.map(|one| (one.name().to_owned(), type_name(one.column_type())));
+                Ok((schema.version(), columns.collect()))
             })
         })
     }
 
-    /// The row with this key as a tuple, or `None`. The key is a list, with values as
-    /// `ropewalk._sql.parameter` returns them.
-    fn get<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> Result<Option<Bound<'py, PyTuple>>> {
+    /// The row with this key, after the version of the definition, or `None`.
+    ///
+    /// The key is a list, with values as `ropewalk._sql.parameter` returns them.
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> Result<Option<(u32, Bound<'py, PyTuple>)>> {
         let key = parameters(key)?;
         let row = py.detach(|| self.lookup.with(|lookup| lookup.get(&key)))?;
-        let Some(row) = row else { return Ok(None) };
+        let Some((version, row)) = row else { return Ok(None) };
         let values = row.iter().map(|value| to_python(py, value)).collect::<PyResult<Vec<_>>>()?;
-        Ok(Some(PyTuple::new(py, values)?))
+        Ok(Some((version, PyTuple::new(py, values)?)))
     }
 }
 
@@ -67,7 +70,7 @@ fn invalid(error: &ValueError) -> Fault {
 }
 
 impl Lookup {
-    fn get(&mut self, key: &[Option<String>]) -> Result<Option<Vec<Value<'static>>>> {
+    fn get(&mut self, key: &[Option<String>]) -> Result<Option<(u32, Vec<Value<'static>>)>> {
         let snapshot = self.db.snapshot();
         let schema = self.db.tables().schema(snapshot.engine(), &self.table)?;
         let types = schema.key_columns().iter().filter_map(|column| schema.columns().get(*column));
@@ -89,6 +92,6 @@ impl Lookup {
         }
         let Some(row) = self.point.get(snapshot.engine(), &values)? else { return Ok(None) };
         let row = row.row().values()?.into_iter().map(Value::into_owned);
-        Ok(Some(row.collect()))
+        Ok(Some((schema.version(), row.collect())))
     }
 }

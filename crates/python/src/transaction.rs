@@ -100,9 +100,9 @@ impl Open {
             let Running { db, mut statements, sessions } = running;
             let submitted = statements.session.submit_commit();
             give_back(&sessions, statements);
-            let commit = submitted.map_err(|error| Fault::from(error).settled(&db))?;
+            let commit = submitted.map_err(|error| Fault::settled(error, &db))?;
             let Some(commit) = commit else { return Ok((self.snapshot, Vec::new())) };
-            let done = commit.wait().map_err(|error| Fault::from(error).settled(&db))?;
+            let done = commit.wait().map_err(|error| Fault::settled(error, &db))?;
             let appended = done.appended.into_iter();
             Ok((done.seq.0, appended.map(|one| (one.store, one.first.0, one.last.0)).collect()))
         })
@@ -124,10 +124,8 @@ impl Open {
         let run = || {
             let db = self.running.shared().db()?;
             let operation = read(&db)?;
-            let done = py.detach(|| {
-                self.running.with(|running| running.apply(&operation)).map_err(|fault| fault.settled(&db))
-            });
-            to_python(py, done?)
+            let done = py.detach(|| self.running.with(|running| running.apply(&operation)))?;
+            to_python(py, done)
         };
         let result = run();
         if result.is_err() {

@@ -33,8 +33,8 @@ pub(crate) fn append(
     options.durability = body.durability()?;
     body.finish()?;
     py.detach(|| {
-        let appended = db.events(store)?.append_with(&events, options).map_err(Fault::from);
-        let appended = appended.map_err(|fault| fault.settled(db))?;
+        let appended = db.events(store)?.append_with(&events, options);
+        let appended = appended.map_err(|error| Fault::settled(error.into(), db))?;
         Ok((appended.first.0, appended.last.0, appended.seq.0))
     })
 }
