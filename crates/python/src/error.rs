@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     Unmet(String),
     /// The database was closed.
     Closed,
+    /// The reader or transaction was closed.
+    Ended,
     /// The process is a fork of the one that opened the database.
     Forked,
     /// An exception of Python code.
@@ -81,6 +83,7 @@ impl Fault {
             Self::Metrics(error) => error.to_string(),
             Self::Invalid(what) | Self::Unknown(what) | Self::Unmet(what) => what.clone(),
             Self::Closed => "the database is closed".to_owned(),
+            Self::Ended => "the reader is closed".to_owned(),
             Self::Forked => "the database was opened before a fork; open it in the child process".to_owned(),
             Self::Python(error) => error.to_string(),
         }
@@ -117,7 +120,7 @@ impl From<Fault> for PyErr {
         static FROM_PROBLEM: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         match fault {
             Fault::Python(error) => error,
-            Fault::Closed | Fault::Forked => PyRuntimeError::new_err(fault.detail()),
+            Fault::Closed | Fault::Ended | Fault::Forked => PyRuntimeError::new_err(fault.detail()),
             fault => Python::attach(|py| {
                 let made = || {
                     let from_problem = FROM_PROBLEM.get_or_try_init(py, || -> PyResult<Py<PyAny>> {

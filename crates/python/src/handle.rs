@@ -62,7 +62,7 @@ impl Shared {
     /// The error of a call that may have been interrupted by [`Shared::close`].
     pub(crate) fn explained(&self, fault: Fault) -> Fault {
         match fault {
-            Fault::Database(_) if self.db.lock().is_none() => Fault::Closed,
+            Fault::Database(_) | Fault::Ended if self.db.lock().is_none() => Fault::Closed,
             fault => fault,
         }
     }
@@ -119,11 +119,15 @@ impl<T: Send + 'static> Slot<T> {
         &self.shared
     }
 
-    /// Uses the content. Call it detached from the interpreter: another thread may be using the content.
+    /// Uses the content; [`Fault::Ended`] when it was taken.
+    ///
+    /// Call it detached from the interpreter: another thread may be using the content.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
         self.shared.check()?;
-        let worked = work(self.content.lock().as_mut().ok_or(Fault::Closed)?);
-        worked.map_err(|fault| self.shared.explained(fault))
+        match self.content.lock().as_mut() {
+            Some(content) => work(content).map_err(|fault| self.shared.explained(fault)),
+            None => Err(self.shared.explained(Fault::Ended)),
+        }
     }
 
     /// Takes the content out; `None` when it was taken or the database was closed.

@@ -95,7 +95,10 @@ impl Open {
 
     /// Commits; returns the number of the commit, and store, first and last position of each append.
     fn commit(&self, py: Python<'_>) -> Result<(u64, Vec<(String, u64, u64)>)> {
-        let Some(running) = py.detach(|| self.running.take())? else { return Err(ended()) };
+        let Some(running) = py.detach(|| self.running.take())? else {
+            self.running.shared().db()?;
+            return Err(ended());
+        };
         py.detach(|| {
             let Running { db, mut statements, sessions } = running;
             let submitted = statements.session.submit_commit();
@@ -132,8 +135,7 @@ impl Open {
             py.detach(|| self.running.take().map(drop))?;
         }
         result.map_err(|fault| match fault {
-            // The database is open: the slot is empty because the transaction has ended.
-            Fault::Closed if self.running.shared().db().is_ok() => ended(),
+            Fault::Ended => ended(),
             fault => fault,
         })
     }
