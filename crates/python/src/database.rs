@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use ropewalk::engine::Env;
-use ropewalk::{Database, Durability, Error, Isolation, Options, Position};
+use ropewalk::{Durability, Error, Isolation, Options, Position};
 use ropewalk_sql::{Outcome, Settings, Status};
 
 use crate::documents::{Prepared, prepared};

@@ -25,13 +25,13 @@ const CONFLICT_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// Of events, samples, groups, the engine, or of a commit.
-    Database(Error),
+    Database(Box<Error>),
     /// Of documents.
-    Documents(DocumentsError),
+    Documents(Box<DocumentsError>),
     /// Of an SQL statement, or of rows.
     Sql(Box<SqlError>),
     /// Of a PromQL query.
-    Metrics(promql::Error),
+    Metrics(Box<promql::Error>),
     /// The call or its arguments are invalid.
     Invalid(String),
     /// The named object does not exist.
@@ -67,8 +67,11 @@ impl Fault {
             Self::Database(error) => code_of(error),
             Self::Documents(error) => code_of_documents(error),
             Self::Sql(error) => code_of_statement(error),
-            Self::Metrics(promql::Error::Budget(_)) => "resource_exhausted",
-            Self::Metrics(promql::Error::Storage(_)) => "internal",
+            Self::Metrics(error) => match &**error {
+                promql::Error::Budget(_) => "resource_exhausted",
+                promql::Error::Storage(_) => "internal",
+                _ => "invalid_argument",
+            },
             Self::Unknown(_) => "not_found",
             Self::Unmet(_) => "precondition_failed",
             _ => "invalid_argument",
@@ -100,8 +103,9 @@ impl Fault {
                 .set_item("constraint", error.about.as_ref().and_then(|about| about.constraint.as_deref()))?;
             problem.set_item("hint", error.hint.as_deref())?;
         }
-        if let Self::Database(Error::Events(error)) = self
-            && let EventsError::AppendConditionFailed { condition, position, item, .. } = error
+        if let Self::Database(error) = self
+            && let Error::Events(EventsError::AppendConditionFailed { condition, position, item, .. }) =
+                &**error
         {
             let conflict = PyDict::new(py);
             conflict.set_item("condition", condition)?;
@@ -148,28 +152,28 @@ impl From<Error> for Fault {
         match error {
             Error::Documents(error) => error.into(),
             Error::Tables(_) => Self::Sql(Box::new(error.into())),
-            error => Self::Database(error),
+            error => Self::Database(Box::new(error)),
         }
     }
 }
 
 impl From<EventsError> for Fault {
     fn from(error: EventsError) -> Self {
-        Self::Database(error.into())
+        Error::from(error).into()
     }
 }
 
 impl From<LabelError> for Fault {
     fn from(error: LabelError) -> Self {
-        Self::Database(error.into())
+        Error::from(error).into()
     }
 }
 
 impl From<DocumentsError> for Fault {
     fn from(error: DocumentsError) -> Self {
         match error {
-            DocumentsError::Engine(error) => Self::Database(error.into()),
-            error => Self::Documents(error),
+            DocumentsError::Engine(error) => Error::from(error).into(),
+            error => Self::Documents(Box::new(error)),
         }
     }
 }
@@ -194,7 +198,7 @@ impl From<SqlError> for Fault {
 
 impl From<promql::Error> for Fault {
     fn from(error: promql::Error) -> Self {
-        Self::Metrics(error)
+        Self::Metrics(Box::new(error))
     }
 }
 

@@ -12,7 +12,8 @@ from pathlib import Path
 HAS_MODULE = importlib.util.find_spec("ropewalk") is not None and importlib.util.find_spec("ropewalk._core") is not None
 
 if HAS_MODULE:
-    from orders import Refused, Service, shared
+    from orders import Service, shared
+    from ropewalk import Refused
 
 
 @unittest.skipUnless(HAS_MODULE, "the package ropewalk with the embedded database is not installed")

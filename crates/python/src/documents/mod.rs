@@ -131,7 +131,8 @@ impl Prepared {
     }
 
     /// Drops the collection with its documents and indexes.
-    fn drop(&self, py: Python<'_>) -> Result<()> {
+    #[pyo3(name = "drop")]
+    fn drop_collection(&self, py: Python<'_>) -> Result<()> {
         let collection = self.collection()?;
         py.detach(|| {
             existing(&collection)?;
