@@ -351,6 +351,27 @@ def demo(python, binary):
     return not bad
 
 
+def embedded_python(python):
+    """The tests of the embedded Python package, those of the client over it, and of the example that uses it. The package is put
+    together from the module that the build of the workspace has made."""
+    root, place = HERE.parents[1], PLACE / "python-package"
+    tests = root / "crates" / "python" / "tests"
+    assembled = subprocess.run(
+        [python, tests / "package.py", place], env=os.environ | {"CARGO_TARGET_DIR": str(TARGET)}, capture_output=True, text=True
+    )
+    if assembled.returncode != 0:
+        print(f"{assembled.stderr}\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; embedded Python", flush=True)
+        return False
+    env = {"PYTHONPATH": str(place)}
+    modules = sorted(module.stem for module in tests.glob("test_*.py"))
+    results = [suite("embedded Python", python, modules, tests, env)]
+    both = [f"tests.test_{name}" for name in ("aio", "dbapi", "documents", "events", "groups", "sql", "transactions")]
+    results.append(suite("Python client over the embedded database", python, both, place, env | {"ROPEWALK_EMBEDDED": "1"}))
+    example = root / "examples" / "order-service" / "python-embedded"
+    results.append(suite("order service in Python, embedded", python, ["test_orders"], example, env))
+    return all(results)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", type=Path, default=TARGET / "debug" / "ropewalk")
@@ -408,6 +429,7 @@ def main():
     results.append(suite("pyarrow's Flight client", python, ["test_flight"], HERE / "prometheus", own))
     results.append(python_client(python, binary))
     results.append(suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own))
+    results.append(embedded_python(python))
     results.append(openapi(python, binary))
     results.append(demo(python, binary))
     sys.exit(0 if all(results) else 1)

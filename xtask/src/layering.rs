@@ -111,6 +111,7 @@ const ROWS: &[Row] = &[
         "ropewalk", "ropewalk-auth", "ropewalk-monitoring", "ropewalk-projector", "ropewalk-sql", "ropewalk-transactions", "ropewalk-wire", "ropewalk-http", "ropewalk-grpc", "ropewalk-postgres", "ropewalk-mongo", "ropewalk-prometheus",
     ]),
     row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
+    row("ropewalk-python", Role::Outer, &["ropewalk", "ropewalk-sql"]),
     row("ropewalk-testkit", Role::Tool, &[]),
     row("ropewalk-sim", Role::Tool, &["ropewalk-testkit"]),
     row("ropewalk-bench", Role::Tool, &["ropewalk-grpc", "ropewalk-sql", "ropewalk-testkit"]),

@@ -1,15 +1,15 @@
-"""Client of the Ropewalk database.
+"""The Ropewalk database: in this process, or on a server.
 
     import ropewalk
 
-    db = ropewalk.connect("http://127.0.0.1:4780")
+    db = ropewalk.connect("http://127.0.0.1:4780")      # or ropewalk.open("shop.db")
     shop = db.events("shop")
     with db.transaction() as tx:
         tx.append(shop, {"type": "OrderPlaced", "tags": ["order:o1"], "data": {"n": 2}})
         tx.sql("UPDATE stock SET n = n - %s WHERE sku = %s", [2, "rope"], expect=1)
 
-`ropewalk.dbapi` is a DB-API 2 driver, `ropewalk.aio` the same client for asyncio,
-`ropewalk.testing` starts a server for tests.
+`ropewalk.dbapi` is a DB-API 2 driver, `ropewalk.aio` the same interface for asyncio,
+`ropewalk.testing` starts a server for tests. `open` needs the package with the native module.
 """
 
 from ._client import Database, connect
@@ -30,6 +30,7 @@ from ._events import (
 )
 from ._groups import Delivery, Group, Lease, Parked, Settled, Workers
 from ._metrics import Sample, SampleList, Series, SeriesList
+from ._open import open, open_in_memory
 from ._sql import Column, Json, Result, Row
 from ._transactions import OpenTransaction, Pending, Transaction
 from ._typed import Tag, event
@@ -116,5 +117,7 @@ __all__ = [
     "Workers",
     "connect",
     "event",
+    "open",
+    "open_in_memory",
     "where",
 ]

@@ -1,4 +1,4 @@
-"""The database: entry point of the client."""
+"""The database: entry point of the package."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import ssl
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
 from urllib.parse import urlencode
 
-from ._documents import Collection
+from ._documents import EXTENDED, Codec, Collection
 from ._events import ATTEMPTS, EventStore
 from ._http import Transport, pause
 from ._metrics import SampleList, SeriesList, Time, samples_of, seconds, series_of
@@ -19,6 +19,7 @@ from ._transactions import OpenTransaction, Transaction
 from .errors import Conflict
 
 T = TypeVar("T")
+D = TypeVar("D", bound="Database")
 
 
 def connect(
@@ -49,11 +50,18 @@ def connect(
 class Database:
     """A database on a server, see `connect`. Thread-safe, and usable after a fork."""
 
+    #: Conversion of the values of documents.
+    codec: Codec = EXTENDED
+    _store_class: type[EventStore] = EventStore
+    _collection_class: type[Collection] = Collection
+    _transaction_class: type[Transaction] = Transaction
+    _open_class: type[OpenTransaction] = OpenTransaction
+
     def __init__(self, transport: Transport, automatic_keys: bool) -> None:
         self.transport = transport
         self._automatic_keys = automatic_keys
 
-    def __enter__(self) -> Database:
+    def __enter__(self: D) -> D:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,9 +75,13 @@ class Database:
         """Returns a new idempotency key, or `None` if the client makes none."""
         return uuid.uuid4().hex if self._automatic_keys else None
 
+    def retry_pause(self, attempt: int) -> float:
+        """Returns the pause after a conflict of an attempt (from 1), in seconds."""
+        return pause(attempt)
+
     def events(self, store: str, types: Iterable[type[Any]] = ()) -> EventStore:
         """Returns an event store; events of `types` (classes with `@event`) are read as these."""
-        return EventStore(self, store, types)
+        return self._store_class(self, store, types)
 
     def stores(self) -> list[dict[str, Any]]:
         """Returns the event stores that the caller may read: `{"name", "head", "events"}`."""
@@ -77,7 +89,7 @@ class Database:
 
     def documents(self, collection: str, database: str = "default") -> Collection:
         """Returns a collection of documents."""
-        return Collection(self, collection, database)
+        return self._collection_class(self, collection, database)
 
     # Transactions.
 
@@ -97,7 +109,7 @@ class Database:
         transaction that conflicts with others again. The results of a transaction that writes with
         a key have at most 1 MiB; `automatic_key=False` removes this limit, and the resending.
         """
-        return Transaction(
+        return self._transaction_class(
             self,
             idempotency_key=idempotency_key,
             automatic_key=automatic_key,
@@ -111,7 +123,7 @@ class Database:
 
         Its commit raises `KeyConflict` where other commits changed what it read; see `run`.
         """
-        return OpenTransaction(self, isolation, durability)
+        return self._open_class(self, isolation, durability)
 
     def run(
         self,
@@ -134,7 +146,7 @@ class Database:
             except Conflict:
                 if attempt == attempts:
                     raise
-            time.sleep(pause(attempt))
+            time.sleep(self.retry_pause(attempt))
         raise ValueError("attempts is at least 1")
 
     # SQL.
@@ -153,11 +165,14 @@ class Database:
         Parameters require a single statement.
         """
         text, values = statement(sql, params)
+        return [Result(one) for one in self._statements(text, values)] or [Result({"command": ""})]
+
+    def _statements(self, text: str, values: list[Any] | None) -> Sequence[Any]:
         body: dict[str, Any] = {"sql": text}
         if values is not None:
             body["params"] = values
-        raw = self.transport.request("POST", "/v1/sql", body=body).json()
-        return [Result(one) for one in raw["results"]] or [Result({"command": ""})]
+        results: list[Any] = self.transport.request("POST", "/v1/sql", body=body).json()["results"]
+        return results
 
     # Time series.
 
@@ -180,12 +195,15 @@ class Database:
             form |= {"start": seconds(start), "end": seconds(end), "step": step}
         elif at is not None:
             form["time"] = seconds(at)
+        data = self._promql(form)
+        return samples_of(data) if range is None else series_of(data)
+
+    def _promql(self, form: dict[str, Any]) -> Any:
         reply = self.transport.request(
             "POST",
-            "/api/v1/query" if range is None else "/api/v1/query_range",
+            "/api/v1/query_range" if "step" in form else "/api/v1/query",
             body=urlencode(form).encode(),
             headers={"Content-Type": "application/x-www-form-urlencoded"},
             is_safe=True,
         )
-        data = reply.json()["data"]
-        return samples_of(data) if range is None else series_of(data)
+        return reply.json()["data"]

@@ -10,10 +10,10 @@ import base64
 import datetime as dt
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._events import time_of
 from ._http import dumps, segment
@@ -93,14 +93,23 @@ def from_extended(value: Any) -> Any:
     return {name: from_extended(one) for name, one in value.items()}
 
 
-def without_none(**fields: Any) -> dict[str, Any]:
-    """Returns the fields that are present, as Extended JSON."""
-    return {name: to_extended(one) for name, one in fields.items() if one is not None and one is not False}
+class Codec(NamedTuple):
+    """Conversion of values to their form in requests, and from their form in responses."""
+
+    to: Callable[[Any], Any]
+    back: Callable[[Any], Any]
+
+    def fields(self, **fields: Any) -> dict[str, Any]:
+        """Returns the fields that are present."""
+        return {name: self.to(one) for name, one in fields.items() if one is not None and one is not False}
+
+    def updated(self, raw: Mapping[str, Any]) -> Updated:
+        """Returns the result of an update."""
+        return Updated(raw["matched"], raw["modified"], self.back(raw.get("upserted")))
 
 
-def updated(raw: Mapping[str, Any]) -> Updated:
-    """Returns the result of an update."""
-    return Updated(raw["matched"], raw["modified"], from_extended(raw.get("upserted")))
+#: For HTTP.
+EXTENDED = Codec(to_extended, from_extended)
 
 
 class Collection:
@@ -116,6 +125,7 @@ class Collection:
         self.db = db
         self.name = name
         self.database = database
+        self._codec = db.codec
         self._path = f"/v1/databases/{segment(database)}/collections/{segment(name)}"
 
     def insert(self, documents: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[Any]:
@@ -124,8 +134,8 @@ class Collection:
         Raises `AlreadyExists` for a duplicate key, `ValidationFailed` for an invalid document.
         """
         every = [documents] if isinstance(documents, Mapping) else list(documents)
-        raw = self._post("", {"documents": [to_extended(one) for one in every]})
-        return [from_extended(one) for one in raw["ids"]]
+        raw = self._run("insert", {"documents": [self._codec.to(one) for one in every]})
+        return [self._codec.back(one) for one in raw["ids"]]
 
     def get(self, id: Any) -> Document | None:
         """Returns the document with this `_id`."""
@@ -153,7 +163,13 @@ class Collection:
         hint: str | None = None,
     ) -> Iterator[Document]:
         """Returns an iterator over the matching documents, as a stream."""
-        body = without_none(filter=filter, sort=sort, projection=projection, skip=skip, limit=limit, hint=hint)
+        return self._find(
+            self._codec.fields(
+                filter=filter, sort=sort, projection=projection, skip=skip, limit=limit, hint=hint
+            )
+        )
+
+    def _find(self, body: dict[str, Any]) -> Iterator[Document]:
         lines = self.db.transport.stream("POST", f"{self._path}/documents:query", body=body)
         return (from_extended(json.loads(line)) for line in lines if line)
 
@@ -170,17 +186,17 @@ class Collection:
 
     def count(self, filter: Filter | None = None) -> int:
         """Returns the number of matching documents."""
-        return int(self._post(":count", {"filter": to_extended(filter or {})}, is_safe=True)["count"])
+        return int(self._run("count", {"filter": self._codec.to(filter or {})})["count"])
 
     def distinct(self, field: str, filter: Filter | None = None) -> list[Any]:
         """Returns the distinct values of a field, in the order of values."""
-        raw = self._post(":distinct", without_none(field=field, filter=filter), is_safe=True)
-        return [from_extended(one) for one in raw["values"]]
+        raw = self._run("distinct", self._codec.fields(field=field, filter=filter))
+        return [self._codec.back(one) for one in raw["values"]]
 
     def aggregate(self, pipeline: Sequence[Mapping[str, Any]], **let: Any) -> list[Document]:
         """Returns the result of a pipeline. With `$out` or `$merge` it is one commit."""
-        raw = self._post(":aggregate", without_none(pipeline=pipeline, let=let or None))
-        return [from_extended(one) for one in raw.get("documents") or ()]
+        raw = self._run("aggregate", self._codec.fields(pipeline=pipeline, let=let or None))
+        return [self._codec.back(one) for one in raw.get("documents") or ()]
 
     def update(
         self,
@@ -194,13 +210,17 @@ class Collection:
         hint: str | None = None,
     ) -> Updated:
         """Updates the first matching document, or all with `many`; inserts one with `upsert`."""
-        options = without_none(many=many, upsert=upsert, array_filters=array_filters, sort=sort, hint=hint)
-        body = {"filter": to_extended(filter), "update": to_extended(update)} | options
-        return updated(self._post(":update", body))
+        to = self._codec.to
+        options = self._codec.fields(
+            many=many, upsert=upsert, array_filters=array_filters, sort=sort, hint=hint
+        )
+        raw = self._run("update", {"filter": to(filter), "update": to(update)} | options)
+        return self._codec.updated(raw)
 
     def delete(self, filter: Filter, *, many: bool = False) -> int:
         """Deletes the first matching document, or all with `many`; returns their number."""
-        return int(self._post(":delete", {"filter": to_extended(filter)} | without_none(many=many))["deleted"])
+        body = {"filter": self._codec.to(filter)} | self._codec.fields(many=many)
+        return int(self._run("delete", body)["deleted"])
 
     def modify(
         self,
@@ -213,10 +233,9 @@ class Collection:
         sort: Mapping[str, int] | None = None,
     ) -> Document | None:
         """Updates or deletes one document; returns it as it was, or with `after` as it is now."""
-        options = without_none(update=update, delete=delete, after=after, upsert=upsert, sort=sort)
-        found: Document | None = from_extended(
-            self._post(":modify", {"filter": to_extended(filter)} | options)["document"]
-        )
+        options = self._codec.fields(update=update, delete=delete, after=after, upsert=upsert, sort=sort)
+        raw = self._run("modify", {"filter": self._codec.to(filter)} | options)
+        found: Document | None = self._codec.back(raw["document"])
         return found
 
     def configure(self, **options: Any) -> None:
@@ -249,5 +268,7 @@ class Collection:
             return path + segment(id), None
         return path + segment(dumps(to_extended(id)).decode()), {"id": "json"}
 
-    def _post(self, action: str, body: Mapping[str, Any], is_safe: bool = False) -> Any:
-        return self.db.transport.request("POST", f"{self._path}/documents{action}", body=body, is_safe=is_safe).json()
+    def _run(self, action: str, body: Mapping[str, Any]) -> Any:
+        path = f"{self._path}/documents" + ("" if action == "insert" else f":{action}")
+        is_safe = action in ("count", "distinct")
+        return self.db.transport.request("POST", path, body=body, is_safe=is_safe).json()

@@ -174,9 +174,14 @@ class Event:
     value: Any
 
 
-def time_of(text: str) -> dt.datetime:
-    """Returns the time of an RFC 3339 text in UTC."""
-    return dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def time_of(time: str | int) -> dt.datetime:
+    """Returns the time of an RFC 3339 text, or of microseconds since 1970, in UTC."""
+    if isinstance(time, int):
+        return _EPOCH + dt.timedelta(microseconds=time)
+    return dt.datetime.fromisoformat(time.replace("Z", "+00:00"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +233,7 @@ class EventStream:
 
     def __init__(self, store: EventStore, lines: Lines) -> None:
         self._lines = lines
-        self._events = (store.event_of(json.loads(line)) for line in lines if line)
+        self._events: Iterator[Event] = (store.event_of(json.loads(line)) for line in lines if line)
         self.head = int(lines.headers.get("Ropewalk-Head") or 0)
 
     def __iter__(self) -> Iterator[Event]:
@@ -258,8 +263,8 @@ class EventStore:
         self._path = f"/v1/stores/{segment(name)}"
         self._types = {_typed.type_name(cls): cls for cls in types}
 
-    def event_of(self, raw: Mapping[str, Any]) -> Event:
-        """Returns the event for its JSON form."""
+    def event_of(self, raw: Any) -> Event:
+        """Returns the event for its form in responses."""
         payload = raw.get("data_base64")
         data = raw.get("data")
         cls = self._types.get(raw["type"])
@@ -310,7 +315,11 @@ class EventStore:
         key = idempotency_key
         if key is None and not repeat_by_id and not any(one.query.has_prefixes for one in every):
             key = self.db.automatic_key()
-        done = self._transport.request("POST", f"{self._path}/events", body=body, key=key, is_safe=repeat_by_id)
+        return self._append(body, key)
+
+    def _append(self, body: dict[str, Any], key: str | None) -> Appended:
+        is_safe = "repeat_by_id" in body
+        done = self._transport.request("POST", f"{self._path}/events", body=body, key=key, is_safe=is_safe)
         raw = done.json()
         return Appended(raw["first"] or 0, raw["last"] or 0, raw["seq"])
 
@@ -334,20 +343,23 @@ class EventStore:
         body = _body(query, after=after, before=before, limit=limit) | ({} if start is None else {"from": start})
         if backwards:
             body["backwards"] = True
+        return self._read(body)
+
+    def _read(self, body: dict[str, Any]) -> EventStream:
         return EventStream(self, self._transport.stream("POST", f"{self._path}/events:query", body=body))
 
     def last(self, query: Query | None = None) -> Event | None:
         """Returns the newest matching event."""
-        raw = self._ask("events:last", _body(query))["event"]
+        raw = self._ask("last", _body(query))["event"]
         return None if raw is None else self.event_of(raw)
 
     def count(self, query: Query | None = None) -> int:
         """Returns the number of matching events, without reading them."""
-        return int(self._ask("events:count", _body(query))["count"])
+        return int(self._ask("count", _body(query))["count"])
 
     def exists(self, query: Query | None = None, *, after: int | None = None) -> bool:
         """Reports whether an event matches."""
-        return bool(self._ask("events:exists", _body(query, after=after))["exists"])
+        return bool(self._ask("exists", _body(query, after=after))["exists"])
 
     def head(self) -> int:
         """Returns the last position of the store; 0 if it is empty or does not exist."""
@@ -364,7 +376,7 @@ class EventStore:
         self._transport.request("DELETE", self._path)
 
     def _ask(self, route: str, body: dict[str, Any]) -> Any:
-        return self._transport.request("POST", f"{self._path}/{route}", body=body, is_safe=True).json()
+        return self._transport.request("POST", f"{self._path}/events:{route}", body=body, is_safe=True).json()
 
     # Decisions.
 
@@ -424,7 +436,7 @@ class EventStore:
             except ConditionFailed:
                 if attempt == attempts:
                     raise
-            time.sleep(pause(attempt) if attempt > 2 else 0)
+            time.sleep(self.db.retry_pause(attempt) if attempt > 2 else 0)
         raise ValueError("attempts is at least 1")
 
     @overload
@@ -463,7 +475,7 @@ class EventStore:
                 # The condition of this call is the first precondition.
                 if attempt == attempts or not error.detail.startswith("preconditions[0]"):
                     raise
-            time.sleep(pause(attempt) if attempt > 2 else 0)
+            time.sleep(self.db.retry_pause(attempt) if attempt > 2 else 0)
         raise ValueError("attempts is at least 1")
 
     # Consumers.

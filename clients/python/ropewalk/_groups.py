@@ -102,17 +102,16 @@ class Group:
             "pending": pending,
             "in_order": in_order,
         }
-        body = {name: value for name, value in body.items() if value is not None}
-        self.store.db.transport.request("PUT", self._path, body=body, is_safe=True)
+        self._call("put", body)
         return self
 
     def delete(self) -> None:
         """Deletes the group with its pending and parked events. Needs `admin`."""
-        self.store.db.transport.request("DELETE", self._path)
+        self._call("delete")
 
     def state(self) -> dict[str, Any]:
         """Returns the settings and `cursor`, `head`, `waiting`, `pending`, `leased`, `parked`."""
-        found: dict[str, Any] = self.store.db.transport.request("GET", self._path).json()
+        found: dict[str, Any] = self._call("get")
         return found
 
     def take(self, most: int = 100, *, lease: float | None = None, wait: float = 0.0) -> Lease:
@@ -120,10 +119,8 @@ class Group:
 
         A take whose response is lost is not repeated: its events return when the lease expires.
         """
-        body = {"max": most, "wait_ms": _milliseconds(wait)}
-        if lease is not None:
-            body["lease_ms"] = _milliseconds(lease)
-        raw = self._post("take", body)
+        body = {"max": most, "wait_ms": _milliseconds(wait), "lease_ms": _milliseconds(lease)}
+        raw = self._call("take", body)
         deliveries = [Delivery(self.store.event_of(one["event"]), one["tries"]) for one in raw["events"]]
         until = None if raw["until"] is None else time_of(raw["until"])
         return Lease(raw["lease"], until, deliveries)
@@ -149,16 +146,12 @@ class Group:
 
     def extend(self, lease: int, seconds: float | None = None) -> dt.datetime | None:
         """Extends the lease of its unsettled events, from now; returns its new end."""
-        body: dict[str, Any] = {"lease": lease}
-        if seconds is not None:
-            body["lease_ms"] = _milliseconds(seconds)
-        until = self._post("extend", body, is_safe=True)["until"]
+        until = self._call("extend", {"lease": lease, "lease_ms": _milliseconds(seconds)})["until"]
         return None if until is None else time_of(until)
 
     def parked(self, *, after: int | None = None, limit: int | None = None) -> list[Parked]:
         """Returns the parked events by position; at most `limit` (default 100, at most 1,000)."""
-        query = {"after": after, "limit": limit}
-        raw = self.store.db.transport.request("GET", f"{self._path}/parked", query=query).json()
+        raw = self._call("parked", {"after": after, "limit": limit})
         return [
             Parked(self.store.event_of(one["event"]), one["tries"], time_of(one["parked_at"]), one["reason"] or "")
             for one in raw["parked"]
@@ -166,11 +159,11 @@ class Group:
 
     def replay(self, positions: Iterable[int] | None = None) -> None:
         """Delivers parked events again, with all their tries; all of them without positions."""
-        self._post("parked/replay", {} if positions is None else {"positions": list(positions)}, is_safe=True)
+        self._call("parked/replay", {"positions": _list(positions)})
 
     def discard(self, positions: Iterable[int] | None = None) -> None:
         """Deletes parked events; all of them without positions."""
-        self._post("parked/discard", {} if positions is None else {"positions": list(positions)}, is_safe=True)
+        self._call("parked/discard", {"positions": _list(positions)})
 
     def work(
         self,
@@ -209,16 +202,24 @@ class Group:
     def _settle(
         self, route: str, lease: int, positions: Iterable[int] | None, options: Mapping[str, Any]
     ) -> Settled:
-        body: dict[str, Any] = {"lease": lease}
-        if positions is not None:
-            body["positions"] = list(positions)
-        body |= {name: value for name, value in options.items() if value is not None}
         # Events that were settled by the first attempt are `lost` in its repetition.
-        raw = self._post(route, body, is_safe=True)
+        raw = self._call(route, {"lease": lease, "positions": _list(positions), **options})
         return Settled(raw["done"], raw["parked"], raw["lost"])
 
-    def _post(self, route: str, body: Mapping[str, Any], is_safe: bool = False) -> Any:
-        return self.store.db.transport.request("POST", f"{self._path}/{route}", body=body, is_safe=is_safe).json()
+    def _call(self, action: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Carries out an action; fields that are `None` are absent."""
+        fields = {name: value for name, value in (body or {}).items() if value is not None}
+        request = self.store.db.transport.request
+        if action == "put":
+            return request("PUT", self._path, body=fields, is_safe=True).json()
+        if action == "get":
+            return request("GET", self._path).json()
+        if action == "delete":
+            return request("DELETE", self._path)
+        if action == "parked":
+            return request("GET", f"{self._path}/parked", query=fields).json()
+        # A second take would lease further events.
+        return request("POST", f"{self._path}/{action}", body=fields, is_safe=action != "take").json()
 
 
 class Workers:
@@ -336,6 +337,10 @@ class Workers:
                     self._group.extend(lease)
                 except Error as error:
                     log.warning("lease_not_extended group=%s lease=%d error=%s", self._group.name, lease, error)
+
+
+def _list(positions: Iterable[int] | None) -> list[int] | None:
+    return None if positions is None else list(positions)
 
 
 def _milliseconds(seconds: float | None) -> int | None:

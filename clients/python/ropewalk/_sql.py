@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import math
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ._http import dumps
 from ._typed import encode
+
+if TYPE_CHECKING:
+    from ._core import Rows
 
 T = TypeVar("T")
 Params = Sequence[Any] | Mapping[str, Any] | None
@@ -43,9 +47,14 @@ def statement(sql: str, params: Params) -> tuple[str, list[Any] | None]:
         return sql, None
     if isinstance(params, (str, bytes)):
         raise ValueError("the parameters are a sequence or a mapping, not a string")
-    if not isinstance(params, Mapping) and _NUMBERED.search(_QUOTED.sub("''", sql)):
+    if not isinstance(params, Mapping) and _has_numbers(sql):
         return sql, [parameter(one) for one in params]
     return _numbered(sql, params)
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_numbers(sql: str) -> bool:
+    return _NUMBERED.search(_QUOTED.sub("''", sql)) is not None
 
 
 def _numbered(sql: str, params: Sequence[Any] | Mapping[str, Any]) -> tuple[str, list[Any]]:
@@ -161,6 +170,17 @@ class Row(tuple[Any, ...]):
         return dict(zip(self._fields, self))
 
 
+def row_maker(columns: Sequence[Column]) -> Callable[[Iterable[Any]], Row]:
+    """Returns the function that makes a `Row` of the values of a response."""
+    kind = type("Row", (Row,), {"_fields": tuple(one.name for one in columns)})
+    readers = [reader(one.type) for one in columns]
+    if not any(readers):
+        return kind
+    return lambda values: kind(
+        one if read is None or one is None else read(one) for read, one in zip(readers, values)
+    )
+
+
 class Result(Sequence[Row]):
     """The rows of a statement, with `columns`, `command` ("UPDATE 1") and `rowcount`.
 
@@ -168,17 +188,25 @@ class Result(Sequence[Row]):
     `uuid` as `UUID`, `bytea` as `bytes`, arrays as lists; intervals and other types are text.
     """
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
-        self.command: str = raw["command"]
-        self.columns = [Column(one["name"], one["type"]) for one in raw.get("columns") or ()]
-        kind = type("Row", (Row,), {"_fields": tuple(one.name for one in self.columns)})
-        readers = [reader(one.type) for one in self.columns]
-        rows = raw.get("rows") or ()
-        if any(readers):
-            rows = [
-                [one if read is None or one is None else read(one) for read, one in zip(readers, row)] for row in rows
-            ]
-        self._rows: list[Row] = [kind(row) for row in rows]
+    def __init__(self, raw: Mapping[str, Any] | Rows) -> None:
+        self._native: Rows | None = None
+        self._made: list[Row] | None = None
+        if isinstance(raw, Mapping):
+            self.command: str = raw["command"]
+            self.columns = [Column(one["name"], one["type"]) for one in raw.get("columns") or ()]
+            make = row_maker(self.columns)
+            self._made = [make(row) for row in raw.get("rows") or ()]
+        else:
+            self.command = raw.command
+            self.columns = [Column(name, kind) for name, kind in raw.columns]
+            self._native = raw
+
+    @property
+    def _rows(self) -> list[Row]:
+        if self._made is None:
+            make = row_maker(self.columns)
+            self._made = [make(row) for row in self._native.rows()] if self._native is not None else []
+        return self._made
 
     @property
     def rowcount(self) -> int:
@@ -195,13 +223,13 @@ class Result(Sequence[Row]):
         return self._rows[index]
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) if self._native is None else len(self._native)
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows)
 
     def __repr__(self) -> str:
-        return f"<Result {self.command!r}, {len(self._rows)} rows>"
+        return f"<Result {self.command!r}, {len(self)} rows>"
 
     def one(self) -> Row:
         """Returns the only row. Raises `ValueError` for another number of rows."""
@@ -221,11 +249,61 @@ class Result(Sequence[Row]):
         """Returns the rows as objects: `cls` is called with the columns as named arguments."""
         return [cls(**row._asdict()) for row in self._rows]
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Exports the rows by the Arrow PyCapsule interface: `pyarrow.table(result)`.
+
+        With a database in this process nothing is copied, and the types are those of `arrow`.
+        Over HTTP it needs pyarrow.
+        """
+        if self._native is not None:
+            return self._native.__arrow_c_stream__(requested_schema)
+        return self.arrow().__arrow_c_stream__(requested_schema)
+
+    def arrow(self) -> Any:
+        """Returns a `pyarrow.Table` with a column per column. Raises `ImportError` without pyarrow.
+
+        With a database in this process the table shares the memory of the result. `text` is
+        string_view, `bytea` binary_view, `date` date32, `timestamp` and `timestamptz`
+        timestamp[us], `numeric` decimal128, `uuid` 16 bytes, arrays are lists, other types text in
+        PostgreSQL's format. Over HTTP the types follow from the values.
+        """
+        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        if self._native is not None:
+            return pyarrow.table(self._native)
+        names = [one.name for one in self.columns]
+        columns = [[row[place] for row in self._rows] for place in range(len(names))]
+        return pyarrow.Table.from_arrays([_arrow_array(pyarrow, values) for values in columns], names=names)
+
     def to_pandas(self) -> Any:
-        """Returns a `pandas.DataFrame`. Raises `ImportError` without pandas."""
+        """Returns a `pandas.DataFrame`; its types are those of `arrow` where pyarrow is installed.
+
+        Raises `ImportError` without pandas.
+        """
         import pandas  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
+        if self._native is not None:
+            try:
+                return self.arrow().to_pandas()
+            except ImportError:
+                pass
         return pandas.DataFrame([tuple(row) for row in self._rows], columns=[one.name for one in self.columns])
+
+    def to_polars(self) -> Any:
+        """Returns a `polars.DataFrame`, without a copy of the rows where `arrow` makes none.
+
+        Raises `ImportError` without polars.
+        """
+        import polars  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        return polars.DataFrame(self.arrow() if self._native is None else self._native)
+
+
+def _arrow_array(pyarrow: Any, values: list[Any]) -> Any:
+    try:
+        return pyarrow.array(values)
+    except (pyarrow.ArrowException, TypeError):
+        return pyarrow.array([None if one is None else str(one) for one in values])
 
 
 def reader(kind: str) -> Callable[[Any], Any] | None:

@@ -1,7 +1,7 @@
 """Transactions over events, documents, samples, rows and checkpoints.
 
 `Transaction` collects operations and sends them in one request. `OpenTransaction` runs each
-operation at once, in a transaction that is open on the server. Both have the same operations.
+operation at once, in an open transaction. Both have the same operations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union
 
-from ._documents import Document, Filter, Update, Updated, from_extended, to_extended, updated, without_none
+from ._documents import Codec, Document, Filter, Update, Updated
 from ._events import (
     Appended,
     Condition,
@@ -133,33 +133,35 @@ def checkpoint_operation(store: Store, consumer: str, position: int, expect: int
 class DocumentOperations:
     """Makes the operations on a collection."""
 
-    def __init__(self, collection: str, database: str) -> None:
+    def __init__(self, collection: str, database: str, codec: Codec) -> None:
         self._base = {"collection": collection, "database": database}
+        self._codec = codec
 
     def insert(self, document: Mapping[str, Any]) -> Operation[Any]:
         """Inserts a document; the result is its `_id`."""
-        return self._make("insert", to_extended(document), None, lambda raw: from_extended(raw["id"]))
+        return self._make("insert", self._codec.to(document), None, lambda raw: self._codec.back(raw["id"]))
 
     def update(
         self, filter: Filter, update: Update, many: bool, upsert: bool, expect: int | None
     ) -> Operation[Updated]:
         """Updates documents."""
-        body = {"filter": to_extended(filter), "update": to_extended(update)}
-        return self._make("update", body | without_none(many=many, upsert=upsert), expect, updated)
+        body = {"filter": self._codec.to(filter), "update": self._codec.to(update)}
+        options = self._codec.fields(many=many, upsert=upsert)
+        return self._make("update", body | options, expect, self._codec.updated)
 
     def delete(self, filter: Filter, many: bool, expect: int | None) -> Operation[int]:
         """Deletes documents; the result is their number."""
-        body = {"filter": to_extended(filter)} | without_none(many=many)
+        body = {"filter": self._codec.to(filter)} | self._codec.fields(many=many)
         return self._make("delete", body, expect, lambda raw: int(raw["deleted"]))
 
     def get(self, id: Any, expect: int | None) -> Operation[Document | None]:
         """Gets a document by its `_id`."""
-        return self._make("get", to_extended(id), expect, lambda raw: from_extended(raw["document"]))
+        return self._make("get", self._codec.to(id), expect, lambda raw: self._codec.back(raw["document"]))
 
     def find(self, filter: Filter | None, expect: int | None, **options: Any) -> Operation[list[Document]]:
         """Finds documents."""
-        body = without_none(filter=filter, **options)
-        return self._make("find", body, expect, lambda raw: [from_extended(one) for one in raw["documents"]])
+        body, back = self._codec.fields(filter=filter, **options), self._codec.back
+        return self._make("find", body, expect, lambda raw: [back(one) for one in raw["documents"]])
 
     def _make(self, name: str, body: Any, expect: int | None, read: Callable[[Any], T]) -> Operation[T]:
         made = self._base | {name: body}
@@ -207,6 +209,7 @@ class Transaction:
         includes: int | None,
     ) -> None:
         self._db = db
+        self._codec = db.codec
         self._key = idempotency_key
         self._automatic_key = automatic_key
         self._options = {"isolation": isolation, "durability": durability, "includes": includes}
@@ -245,10 +248,13 @@ class Transaction:
         if self._key is None and self._automatic_key:
             # A second call after a broken connection has to send the same key.
             self._key = self._db.automatic_key()
-        raw = self._db.transport.request("POST", "/v1/transactions", body=body, key=self._key).json()
+        raw = self._commit(body)
         self.results = [one._set(found) for one, found in zip(self.operations, raw["results"], strict=True)]
         self.seq, self.is_repeated = raw["seq"], raw["repeated"]
         self.is_committed = True
+
+    def _commit(self, body: dict[str, Any]) -> Any:
+        return self._db.transport.request("POST", "/v1/transactions", body=body, key=self._key).json()
 
     def append(
         self,
@@ -275,7 +281,7 @@ class Transaction:
 
     def documents(self, collection: str, database: str = "default") -> TransactionCollection:
         """Returns a collection whose operations are part of the transaction."""
-        return TransactionCollection(self, DocumentOperations(collection, database))
+        return TransactionCollection(self, DocumentOperations(collection, database, self._codec))
 
     def sql(self, sql: str, params: Params = None, *, expect: int | None = None) -> Pending[Result]:
         """Runs a statement, with `$1` or `%s`; `expect` is the number of rows it writes or returns."""
@@ -314,7 +320,8 @@ class Transaction:
         self, collection: str, filter: Filter, *, count: int = 1, database: str = "default"
     ) -> None:
         """Requires that so many documents match."""
-        body = {"collection": collection, "database": database, "filter": to_extended(filter), "count": count}
+        wanted = self._codec.to(filter)
+        body = {"collection": collection, "database": database, "filter": wanted, "count": count}
         self._preconditions.append({"documents": body})
 
     def require_sql(self, sql: str, params: Params = None, *, expect: int = 1) -> None:
@@ -473,7 +480,7 @@ class OpenTransaction:
 
     def documents(self, collection: str, database: str = "default") -> OpenCollection:
         """Returns a collection whose operations are part of the transaction."""
-        return OpenCollection(self, DocumentOperations(collection, database))
+        return OpenCollection(self, DocumentOperations(collection, database, self._db.codec))
 
     def sql(self, sql: str, params: Params = None, *, expect: int | None = None) -> Result:
         """Runs a statement, with `$1` or `%s`; `expect` is the number of rows it writes or returns."""

@@ -1,6 +1,6 @@
-"""The client for asyncio. Requests run in threads, each subscription and iterator included.
+"""The package for asyncio. Calls run in threads, each subscription and iterator included.
 
-    async with ropewalk.aio.connect("http://127.0.0.1:4780") as db:
+    async with ropewalk.aio.connect("http://127.0.0.1:4780") as db:     # or ropewalk.aio.open("shop.db")
         shop = db.events("shop")
         await shop.append({"type": "OrderPlaced", "tags": ["order:o1"]})
         async with db.transaction() as tx:
@@ -11,12 +11,13 @@
             …
 
 Every object wraps its synchronous counterpart as `sync`; `await db.call(function, …)` runs any
-function of it. A cancelled call may still be carried out by the server.
+function of it. A cancelled call may still be carried out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -29,7 +30,6 @@ from ._client import Database
 from ._documents import Collection, Document, Filter, Update, Updated
 from ._events import ATTEMPTS, Appended, Condition, Decided, Event, EventIn, EventStore, Model, Query
 from ._groups import Group
-from ._http import pause
 from ._metrics import SampleList, SeriesList, Time
 from ._sql import Params, Result
 from ._transactions import OpenTransaction, Transaction
@@ -46,10 +46,15 @@ def connect(url: str | None = None, *, threads: int = THREADS, **options: Any) -
     return AsyncDatabase(ropewalk.connect(url, **options), threads)
 
 
-class AsyncDatabase:
-    """A database, see `ropewalk.Database`."""
+def open(path: str | os.PathLike[str], *, threads: int = THREADS, **options: Any) -> AsyncDatabase:
+    """Opens a database in this process; `options` are those of `ropewalk.open`."""
+    return AsyncDatabase(ropewalk.open(path, **options), threads)
 
-    def __init__(self, sync: Database, threads: int) -> None:
+
+class AsyncDatabase:
+    """A database, see `ropewalk.Database`: `AsyncDatabase(db)` wraps any."""
+
+    def __init__(self, sync: Database, threads: int = THREADS) -> None:
         self.sync = sync
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="ropewalk-aio")
 
@@ -109,7 +114,7 @@ class AsyncDatabase:
             except Conflict:
                 if attempt == attempts:
                     raise
-            await asyncio.sleep(pause(attempt))
+            await asyncio.sleep(self.sync.retry_pause(attempt))
         raise ValueError("attempts is at least 1")
 
     async def sql(self, sql: str, params: Params = None) -> Result:

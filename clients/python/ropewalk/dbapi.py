@@ -1,12 +1,12 @@
-"""DB-API 2 (PEP 249) driver over the HTTP API.
+"""DB-API 2 (PEP 249) driver over the HTTP API, or over a database in this process.
 
-    connection = ropewalk.dbapi.connect("http://127.0.0.1:4780")
+    connection = ropewalk.dbapi.connect("http://127.0.0.1:4780")   # or connect(database=ropewalk.open(…))
     with connection, connection.cursor() as cursor:
         cursor.execute("UPDATE stock SET n = n - %s WHERE sku = %s", (2, "rope"))
 
 The placeholders are `%s` and `%(name)s`; `$1` is accepted, too. The first statement begins a
-transaction that is open on the server; it is rolled back after 30 s without a statement. With
-`autocommit` each statement commits by itself. Exceptions follow the class of the SQLSTATE.
+transaction; one on a server is rolled back after 30 s without a statement. With `autocommit` each
+statement commits by itself. Exceptions follow the class of the SQLSTATE.
 """
 
 from __future__ import annotations
@@ -165,6 +165,7 @@ def TimestampFromTicks(ticks: float) -> dt.datetime:
 def connect(
     url: str | None = None,
     *,
+    database: Database | None = None,
     autocommit: bool = False,
     isolation: str | None = None,
     durability: str | None = None,
@@ -172,9 +173,14 @@ def connect(
 ) -> Connection:
     """Returns a connection; `options` are those of `ropewalk.connect`, such as `token`.
 
-    `isolation` is `serializable` (default) or `snapshot`.
+    `isolation` is `serializable` (default) or `snapshot`. A connection to a given `database`, such
+    as `ropewalk.open(path)`, leaves it open. Raises `InterfaceError` for a URL with a database.
     """
-    return Connection(ropewalk.connect(url, **options), autocommit, isolation, durability)
+    if database is None:
+        return Connection(ropewalk.connect(url, **options), autocommit, isolation, durability)
+    if url is not None or options:
+        raise InterfaceError("a URL and its options exclude database")
+    return Connection(database, autocommit, isolation, durability, is_owner=False)
 
 
 class Connection:
@@ -191,8 +197,16 @@ class Connection:
     ProgrammingError = ProgrammingError
     NotSupportedError = NotSupportedError
 
-    def __init__(self, db: Database, autocommit: bool, isolation: str | None, durability: str | None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        autocommit: bool,
+        isolation: str | None,
+        durability: str | None,
+        is_owner: bool = True,
+    ) -> None:
         self.db = db
+        self._is_owner = is_owner
         self._autocommit = autocommit
         self._isolation = isolation
         self._durability = durability
@@ -243,7 +257,8 @@ class Connection:
             if not self._is_closed:
                 self._end()
                 self._is_closed = True
-                self.db.close()
+                if self._is_owner:
+                    self.db.close()
 
     def __enter__(self) -> Connection:
         return self

@@ -1,6 +1,6 @@
-"""Exceptions of the client.
+"""Exceptions of the package.
 
-Every error of the server or of the connection is an `Error`. `Refused` and `Park` are raised by
+Every error of the database, of the server or of the connection is an `Error`. `Refused` and `Park` are raised by
 applications: in a decision and in the handler of a consumer group.
 """
 
@@ -68,6 +68,11 @@ class Error(Exception):
         self.conflict = conflict
         self.retry_after = retry_after
 
+    def within(self, place: str) -> None:
+        """Adds a place, such as `operations[1]`, to the detail."""
+        self.detail = f"{place}: {self.detail}"
+        self.args = (f"{self.code}: {self.detail}" + (f" (hint: {self.hint})" if self.hint else ""),)
+
 
 class Conflict(Error):
     """Other commits changed data that was read: read again and decide again."""
@@ -118,11 +123,14 @@ class IdempotencyMismatch(Error):
 
 
 class TooLarge(Error):
-    """The request exceeds a limit of the server."""
+    """The request exceeds a limit."""
 
 
 class ResourceExhausted(Error):
-    """The server has reached a limit; `retry_after` says how long to wait, in seconds."""
+    """A limit of memory or of concurrent work was reached; `retry_after` is in seconds.
+
+    `open` raises it while another process has the database open.
+    """
 
 
 class TimedOut(Error):
@@ -134,7 +142,7 @@ class Unavailable(Error):
 
 
 class ServerError(Error):
-    """The server failed; its log has the reason."""
+    """The server failed, and its log has the reason; or the database in this process failed."""
 
 
 class ConnectionBroken(Error):
@@ -160,9 +168,12 @@ _BY_CODE: dict[str, type[Error]] = {
     "already_exists": AlreadyExists,
     "bad_data": InvalidArgument,
     "condition_failed": ConditionFailed,
+    "corrupt": ServerError,
     "foreign_origin": PermissionDenied,
     "idempotency_mismatch": IdempotencyMismatch,
+    "internal": ServerError,
     "invalid_argument": InvalidArgument,
+    "io": ServerError,
     "key_conflict": KeyConflict,
     "no_such_lease": NotFound,
     "no_such_route": NotFound,

@@ -15,7 +15,7 @@ class Aio(Case):
         asyncio.run(self.use())
 
     async def use(self) -> None:
-        async with aio.connect(self.server.url) as db:
+        async with self.async_database() as db:
             store = db.events(self.name)
             await asyncio.gather(*[store.append({"type": "A", "data": n}) for n in range(100)])
             self.assertEqual(await store.count(), 100)
@@ -55,7 +55,7 @@ class Aio(Case):
         asyncio.run(self.consume())
 
     async def consume(self) -> None:
-        async with aio.connect(self.server.url) as db:
+        async with self.async_database() as db:
             store = db.events(self.name)
             group = await store.group("g").create(where("A"), pause=0.01)
             seen: list[int] = []

@@ -12,8 +12,8 @@ from .support import Case
 class DbApi(Case):
     def setUp(self) -> None:
         super().setUp()
-        self.connection = dbapi.connect(self.server.url)
-        self.addCleanup(self.connection.close)
+        self.session = self.connection()
+        self.addCleanup(self.session.close)
         self.db.sql(f"CREATE TABLE {self.name} (id int PRIMARY KEY, text text, amount numeric)")
 
     def rows(self) -> int:
@@ -29,7 +29,7 @@ class DbApi(Case):
         self.assertIsNotNone(dbapi.TimestampFromTicks(0))
 
     def test_cursor_describes_and_fetches_rows(self) -> None:
-        cursor = self.connection.cursor()
+        cursor = self.session.cursor()
         rows = [(n, f"t{n}", "1.5") for n in range(2500)]
         self.assertEqual(cursor.executemany(f"INSERT INTO {self.name} VALUES (%s, %s, %s)", rows).rowcount, 2500)
         self.assertIsNone(cursor.description)
@@ -54,28 +54,28 @@ class DbApi(Case):
             cursor.execute("SELECT 1")
 
     def test_transaction_is_visible_after_commit_only(self) -> None:
-        cursor = self.connection.cursor()
+        cursor = self.session.cursor()
         cursor.execute(f"INSERT INTO {self.name} (id) VALUES (1)")
         self.assertEqual(self.rows(), 0)
-        self.connection.commit()
+        self.session.commit()
         self.assertEqual(self.rows(), 1)
         cursor.execute(f"INSERT INTO {self.name} (id) VALUES (2)")
-        self.connection.rollback()
+        self.session.rollback()
         self.assertEqual(self.rows(), 1)
-        with self.assertRaises(ZeroDivisionError), self.connection:
+        with self.assertRaises(ZeroDivisionError), self.session:
             cursor.execute(f"DELETE FROM {self.name}")
             raise ZeroDivisionError
-        with self.connection:
+        with self.session:
             cursor.execute(f"INSERT INTO {self.name} (id) VALUES (3)")
         self.assertEqual(self.rows(), 2)
 
     def test_autocommit_commits_each_statement(self) -> None:
-        self.connection.autocommit = True
-        self.connection.cursor().execute(f"INSERT INTO {self.name} (id) VALUES (1)")
+        self.session.autocommit = True
+        self.session.cursor().execute(f"INSERT INTO {self.name} (id) VALUES (1)")
         with self.assertRaises(dbapi.IntegrityError):
-            self.connection.cursor().executemany(f"INSERT INTO {self.name} (id) VALUES (%s)", [(2,), (1,)])
+            self.session.cursor().executemany(f"INSERT INTO {self.name} (id) VALUES (%s)", [(2,), (1,)])
         self.assertEqual(self.rows(), 1)
-        self.connection.cursor().executemany(f"INSERT INTO {self.name} (id) VALUES (%s)", [(2,), (3,)])
+        self.session.cursor().executemany(f"INSERT INTO {self.name} (id) VALUES (%s)", [(2,), (3,)])
         self.assertEqual(self.rows(), 3)
 
     def test_errors_follow_the_sqlstate(self) -> None:
@@ -86,42 +86,42 @@ class DbApi(Case):
             (f"INSERT INTO {self.name} VALUES (1), (1)", dbapi.IntegrityError, "23505"),
         ]:
             with self.subTest(sql), self.assertRaises(kind) as failed:
-                self.connection.cursor().execute(sql)
+                self.session.cursor().execute(sql)
             self.assertEqual(failed.exception.sqlstate, state)
             with self.assertRaises(dbapi.InternalError) as aborted:
-                self.connection.cursor().execute("SELECT 1")
+                self.session.cursor().execute("SELECT 1")
             self.assertEqual(aborted.exception.sqlstate, "25P02")
-            self.connection.rollback()
+            self.session.rollback()
         with self.assertRaises(dbapi.ProgrammingError):
-            self.connection.cursor().execute("SELECT %s", [])
+            self.session.cursor().execute("SELECT %s", [])
 
     def test_conflict_is_an_operational_error(self) -> None:
         self.db.sql(f"INSERT INTO {self.name} (id, amount) VALUES (1, 0)")
-        cursor = self.connection.cursor()
+        cursor = self.session.cursor()
         cursor.execute(f"UPDATE {self.name} SET amount = amount + 1")
         self.db.sql(f"UPDATE {self.name} SET amount = amount + 1")
         with self.assertRaises(dbapi.OperationalError) as failed:
-            self.connection.commit()
+            self.session.commit()
         self.assertEqual(failed.exception.sqlstate, "40001")
         cursor.execute(f"UPDATE {self.name} SET amount = amount + 1")
-        self.connection.commit()
+        self.session.commit()
 
     def test_threads_share_a_connection(self) -> None:
         def insert(first: int) -> None:
             for n in range(first, first + 20):
-                self.connection.cursor().execute(f"INSERT INTO {self.name} (id) VALUES (%s)", [n])
+                self.session.cursor().execute(f"INSERT INTO {self.name} (id) VALUES (%s)", [n])
 
         threads = [threading.Thread(target=insert, args=[n * 100]) for n in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        self.connection.commit()
+        self.session.commit()
         self.assertEqual(self.rows(), 80)
 
     def test_closed_connection_rolls_back_and_rejects_use(self) -> None:
-        self.connection.cursor().execute(f"INSERT INTO {self.name} (id) VALUES (1)")
-        self.connection.close()
+        self.session.cursor().execute(f"INSERT INTO {self.name} (id) VALUES (1)")
+        self.session.close()
         self.assertEqual(self.rows(), 0)
         with self.assertRaises(dbapi.InterfaceError):
-            self.connection.cursor()
+            self.session.cursor()

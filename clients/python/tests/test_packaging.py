@@ -44,6 +44,12 @@ class Packaging(unittest.TestCase):
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertTrue((target / "ropewalk" / "py.typed").exists())
             code = "import ropewalk, ropewalk.aio, ropewalk.dbapi, ropewalk.testing; print(ropewalk.__version__)"
-            env = os.environ | {"PYTHONPATH": str(target)}
-            printed = subprocess.run([sys.executable, "-c", code], env=env, cwd=place, capture_output=True, text=True)
-            self.assertEqual(printed.stdout, "0.1.0\n", printed.stderr)
+            self.assertEqual(self.printed(code, target), "0.1.0\n")
+            code = "import ropewalk\ntry: ropewalk.open('db')\nexcept ImportError as error: print(error)"
+            self.assertIn("this installation of ropewalk is the client only", self.printed(code, target))
+
+    def printed(self, code: str, packages: Path) -> str:
+        env = os.environ | {"PYTHONPATH": str(packages)}
+        run = subprocess.run([sys.executable, "-c", code], env=env, cwd=packages, capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout

@@ -7,7 +7,7 @@ import threading
 import ropewalk
 from ropewalk import Condition, OpenTransaction, where
 
-from .support import Case
+from .support import Case, needs_server
 
 
 class Transactions(Case):
@@ -92,6 +92,7 @@ class Transactions(Case):
                 write(tx)
         self.assertEqual(self.left(), 2)
 
+    @needs_server
     def test_key_returns_the_first_results(self) -> None:
         with self.db.transaction(idempotency_key=self.name) as first:
             self.order(first, "o1")
@@ -101,6 +102,7 @@ class Transactions(Case):
         with self.assertRaises(ropewalk.IdempotencyMismatch), self.db.transaction(idempotency_key=self.name) as other:
             self.order(other, "o2")
 
+    @needs_server
     def test_large_results_of_a_write_need_a_transaction_without_key(self) -> None:
         self.store.append([{"type": "A", "data": "x" * 1000} for _ in range(2000)])
         for automatic_key in (True, False):

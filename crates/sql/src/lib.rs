@@ -64,7 +64,9 @@ pub use access::rights::Rights;
 pub use catalog::is_system_table;
 pub use error::{About, Location, SqlError, SqlState, state};
 #[cfg(feature = "analytic")]
-pub use exec::analytic::{column_bytes, default_column_bytes, limit_columns};
+pub use exec::analytic::{
+    ArrowRows, arrow_rows, column_bytes, default_column_bytes, limit_columns, single_rows,
+};
 pub use exec::relations::promql::share_promql_memory;
 pub use expr::advisory::AdvisoryLimit;
 pub use limits::interrupt::Canceller;
@@ -87,6 +89,13 @@ pub use types::outcome::{Outcome, ResultColumn};
 pub use types::settings::Settings;
 pub use types::text_format::{from_text, from_text_in, to_text, to_text_in};
 pub use types::zone::Zone;
+
+/// Arrow's columns, and their export by the C stream interface.
+#[cfg(feature = "analytic")]
+pub mod arrow {
+    pub use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+    pub use arrow_array::{RecordBatch, RecordBatchIterator};
+}
 
 /// Compiles and runs the examples of the guide.
 #[cfg(all(doctest, feature = "analytic"))]

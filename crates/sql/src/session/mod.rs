@@ -174,13 +174,31 @@ impl Session {
     /// Each has its SQLSTATE. An error in a transaction makes all further statements fail (25P02) until
     /// ROLLBACK.
     pub fn execute(&mut self, sql: &str, params: &[Value<'_>]) -> Result<Outcome> {
+        self.execute_by(sql, params, Self::run)
+    }
+
+    /// As [`Session::execute`]; rows remain in columns where they are in columns, see
+    /// [`Session::run_columnar`].
+    ///
+    /// # Errors
+    /// As [`Session::execute`].
+    pub fn execute_columnar(&mut self, sql: &str, params: &[Value<'_>]) -> Result<Outcome> {
+        self.execute_by(sql, params, Self::run_columnar)
+    }
+
+    fn execute_by(
+        &mut self,
+        sql: &str,
+        params: &[Value<'_>],
+        run: fn(&mut Self, &mut Prepared, &[Value<'_>]) -> Result<Outcome>,
+    ) -> Result<Outcome> {
         if let Some((text, mut prepared)) = self.cached.remove_entry(sql) {
-            let outcome = self.run(&mut prepared, params);
+            let outcome = run(self, &mut prepared, params);
             self.cached.insert(text, prepared);
             return outcome;
         }
         let mut prepared = self.prepare(sql)?;
-        let outcome = self.run(&mut prepared, params);
+        let outcome = run(self, &mut prepared, params);
         if sql.len() <= CACHED_BYTES_MAX && !matches!(prepared.plan, Plan::Other) {
             if self.cached.len() >= CACHED_MAX {
                 self.cached.clear();
@@ -316,6 +334,33 @@ impl Session {
             open.transaction.give_back_locks();
         }
         result
+    }
+
+    /// As [`Session::run`]; the rows that the query engine returns remain in columns, see
+    /// [`Outcome::batches`]. Rows of other executors are in [`Outcome::rows`].
+    ///
+    /// ```
+    /// use ropewalk::Database;
+    /// use ropewalk_sql::{Session, arrow_rows};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut session = Session::new(Database::in_memory()?);
+    /// let mut query = session.prepare("SELECT n, n * 2 AS twice FROM generate_series(1, 3) AS g(n)")?;
+    /// let outcome = session.run_columnar(&mut query, &[])?;
+    /// let rows = arrow_rows(&outcome)?;
+    /// assert_eq!(rows.schema.field(1).name(), "twice");
+    /// assert_eq!(rows.batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Session::run`].
+    pub fn run_columnar(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
+        prepared.is_columnar = true;
+        let outcome = self.run(prepared, params);
+        prepared.is_columnar = false;
+        outcome
     }
 
     /// Runs a prepared statement.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use datafusion::arrow::array::RecordBatch;
 use ropewalk::tables::{Type, Value};
 
 use crate::error::SqlError;
@@ -27,6 +28,12 @@ pub struct Outcome {
     pub columns: Option<Arc<[ResultColumn]>>,
     /// The rows.
     pub rows: Vec<Vec<Value<'static>>>,
+    /// The rows in columns, in the query engine's form, instead of `rows`. Only [`Session::run_columnar`] fills it;
+    /// [`arrow_rows`] returns them in the form for other programs.
+    ///
+    /// [`Session::run_columnar`]: crate::session::Session::run_columnar
+    /// [`arrow_rows`]: crate::exec::analytic::arrow_rows
+    pub batches: Vec<RecordBatch>,
     /// True for a cursor declared BINARY: the client expects the rows in binary format.
     pub is_binary: bool,
     /// A warning about a successful statement.
@@ -36,7 +43,15 @@ pub struct Outcome {
 impl Outcome {
     /// A result with only a command tag.
     pub fn of(command: &'static str) -> Self {
-        Self { command, count: None, columns: None, rows: Vec::new(), is_binary: false, notice: None }
+        Self {
+            command,
+            count: None,
+            columns: None,
+            rows: Vec::new(),
+            batches: Vec::new(),
+            is_binary: false,
+            notice: None,
+        }
     }
 
     /// The result of DEALLOCATE for a statement of the protocol, unknown to the session.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod announcing;
+mod arrow;
 mod cancelling;
 mod columns;
 mod conditions;

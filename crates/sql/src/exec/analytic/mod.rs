@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, DataFusionError};
 use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder};
@@ -32,6 +33,7 @@ use crate::plan::{Asked, Planner};
 use crate::types::outcome::ResultColumn;
 
 mod build;
+mod export;
 mod kernel;
 mod memory;
 mod rules;
@@ -46,6 +48,7 @@ use kernel::scalar::Around;
 use run::{Limits, Mode};
 use scan::rows::Source;
 
+pub use export::{ArrowRows, arrow_rows, single_rows};
 pub(crate) use run::from_engine;
 pub use scan::columns::{column_bytes, default_column_bytes, limit_columns};
 
@@ -358,6 +361,55 @@ impl WholeQuery {
         budget: &Budget,
         sink: &mut dyn FnMut(Record) -> Result<bool>,
     ) -> Result<Vec<String>> {
+        self.run_batches(types, access, cx, budget, &mut |types, batch| {
+            let readers: Result<Vec<Reader<'_>>> = batch
+                .columns()
+                .iter()
+                .zip(types)
+                .map(|(array, ty)| Reader::new(array.as_ref(), *ty))
+                .collect();
+            let readers = readers?;
+            for row in 0..batch.num_rows() {
+                let record: Result<Vec<Value<'static>>> =
+                    readers.iter().map(|reader| Ok(reader.get(row)?.into_owned())).collect();
+                if !sink(record?)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// Runs the query and returns its rows in columns.
+    ///
+    /// # Errors
+    /// As [`WholeQuery::run`]; 53200 when they need more memory than the statement may have.
+    pub(crate) fn batches(
+        &self,
+        types: &[Type],
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Vec<RecordBatch>> {
+        let mut batches = Vec::new();
+        self.run_batches(types, access, cx, budget, &mut |_, batch| {
+            budget.take(export::batch_bytes(&batch))?;
+            batches.push(batch);
+            Ok(true)
+        })?;
+        Ok(batches)
+    }
+
+    /// Runs the query; passes every batch of the result, with the types of its columns, to `each` until that
+    /// returns false. Returns the lines of EXPLAIN.
+    fn run_batches(
+        &self,
+        types: &[Type],
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+        each: &mut dyn FnMut(&[Type], RecordBatch) -> Result<bool>,
+    ) -> Result<Vec<String>> {
         let db = access.database().clone();
         let zone = cx.zone.clone();
         let params = cx.params.to_vec().into();
@@ -396,21 +448,7 @@ impl WholeQuery {
         // At the end of the statement, expressions that still wait on the engine's threads are cancelled.
         let _stopping = Stopping(stop);
         run::run(relation.plan, (sender, receiver), limits, self.mode, access, cx, &mut |batch| {
-            let readers: Result<Vec<Reader<'_>>> = batch
-                .columns()
-                .iter()
-                .zip(&types)
-                .map(|(array, ty)| Reader::new(array.as_ref(), *ty))
-                .collect();
-            let readers = readers?;
-            for row in 0..batch.num_rows() {
-                let record: Result<Vec<Value<'static>>> =
-                    readers.iter().map(|reader| Ok(reader.get(row)?.into_owned())).collect();
-                if !sink(record?)? {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
+            each(&types, batch)
         })
     }
 

@@ -126,6 +126,8 @@ pub struct Prepared {
     needs: Rights,
     /// Its share of the session's quota of prepared statements.
     room: Option<Taken>,
+    /// A run returns the rows of the query engine as [`Outcome::batches`].
+    pub(crate) is_columnar: bool,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -294,8 +296,8 @@ impl Prepared {
 
     /// Replaces the plan by another one of the same statement.
     pub(crate) fn replace(&mut self, plan: Self) {
-        let room = self.room.take();
-        *self = Self { room, ..plan };
+        let (room, is_columnar) = (self.room.take(), self.is_columnar);
+        *self = Self { room, is_columnar, ..plan };
     }
 
     /// Plans again if a definition has changed.
@@ -402,13 +404,18 @@ impl Prepared {
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<Outcome> {
+        let columns = self.columns.clone();
+        if self.is_columnar && !query.is_explain() {
+            let batches = query.batches(&self.parameters, access, cx, budget)?;
+            let count = Some(batches.iter().map(|batch| batch.num_rows() as u64).sum());
+            return Ok(Outcome { count, columns, batches, ..Outcome::of("SELECT") });
+        }
         let mut rows = Vec::new();
         let lines = query.run(&self.parameters, access, cx, budget, &mut |row| {
             budget.take_row(&row)?;
             rows.push(row);
             Ok(true)
         })?;
-        let columns = self.columns.clone();
         if query.is_explain() {
             return Ok(explained(lines, columns));
         }

@@ -142,6 +142,7 @@ impl Prepared {
         Ok(Self {
             needs,
             room: None,
+            is_columnar: false,
             locking,
             statement,
             declared,
@@ -467,6 +468,7 @@ impl Prepared {
             is_light: query.is_light,
             needs: query.needs,
             room: None,
+            is_columnar: false,
             plan: Plan::Declare(Box::new((declare, query))),
         }
     }
