@@ -182,6 +182,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::execute`].
+    #[cfg(feature = "analytic")]
     pub fn execute_columnar(&mut self, sql: &str, params: &[Value<'_>]) -> Result<Outcome> {
         self.execute_by(sql, params, Self::run_columnar)
     }
@@ -356,6 +357,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::run`].
+    #[cfg(feature = "analytic")]
     pub fn run_columnar(&mut self, prepared: &mut Prepared, params: &[Value<'_>]) -> Result<Outcome> {
         prepared.is_columnar = true;
         let outcome = self.run(prepared, params);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "analytic")]
 use datafusion::arrow::array::RecordBatch;
 use ropewalk::tables::{Type, Value};
 
@@ -33,6 +34,7 @@ pub struct Outcome {
     ///
     /// [`Session::run_columnar`]: crate::session::Session::run_columnar
     /// [`arrow_rows`]: crate::exec::analytic::arrow_rows
+    #[cfg(feature = "analytic")]
     pub batches: Vec<RecordBatch>,
     /// True for a cursor declared BINARY: the client expects the rows in binary format.
     pub is_binary: bool,
@@ -48,6 +50,7 @@ impl Outcome {
             count: None,
             columns: None,
             rows: Vec::new(),
+            #[cfg(feature = "analytic")]
             batches: Vec::new(),
             is_binary: false,
             notice: None,

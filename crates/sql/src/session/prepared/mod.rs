@@ -405,6 +405,7 @@ impl Prepared {
         budget: &Budget,
     ) -> Result<Outcome> {
         let columns = self.columns.clone();
+        #[cfg(feature = "analytic")]
         if self.is_columnar && !query.is_explain() {
             let batches = query.batches(&self.parameters, access, cx, budget)?;
             let count = Some(batches.iter().map(|batch| batch.num_rows() as u64).sum());
