@@ -10,7 +10,7 @@ use ropewalk::{Durability, Error, Isolation, Options, Position};
 use ropewalk_sql::{Outcome, Settings, Status};
 
 use crate::documents::{Prepared, prepared};
-use crate::error::{Fault, Result};
+use crate::error::Result;
 use crate::events::read::{Events, Following, read, subscribe};
 use crate::handle::{Shared, Slot};
 use crate::metrics::{Times, promql};

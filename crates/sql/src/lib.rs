@@ -40,6 +40,8 @@
 //!
 //! Not here: sockets and the wire format of PostgreSQL, collations (text is ordered by its bytes).
 #![deny(missing_docs)]
+// Parts that only plans of the query engine use.
+#![cfg_attr(not(feature = "analytic"), allow(dead_code))]
 
 mod access;
 mod catalog;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use ropewalk::documents::lang::{Owned, Pipeline};
-use ropewalk::documents::{Collection, Definition, DocumentCursor, DocumentsError, DocumentsRead as _};
+use ropewalk::documents::{Collection, Definition, DocumentCursor, DocumentsError};
 use ropewalk::{Database, Durability};
 
 use crate::error::{Fault, Result};

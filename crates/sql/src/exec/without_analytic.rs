@@ -12,7 +12,8 @@ use crate::error::{Result, SqlError};
 use crate::expr::{Context, Record};
 use crate::limits::budget::Budget;
 use crate::plan::bind::scope::Scope;
-use crate::plan::{Asked, Planner};
+use crate::plan::bind::{Binder, Typed};
+use crate::plan::{Asked, Planner, Select};
 use crate::types::outcome::ResultColumn;
 
 fn missing() -> SqlError {
@@ -80,5 +81,28 @@ impl Planner<'_> {
         _: Asked,
     ) -> Result<(usize, Option<Type>)> {
         Err(missing())
+    }
+}
+
+impl Binder<'_, '_> {
+    /// Binds; there are no window functions to reject.
+    pub(crate) fn without_windows<R>(&mut self, bind: impl FnOnce(&mut Self) -> R) -> R {
+        bind(self)
+    }
+
+    pub(crate) fn window(&mut self, _: &str, _: &ast::Function, _: &ast::WindowType) -> Result<Typed> {
+        Err(missing())
+    }
+
+    /// None: only the analytic executor has set-returning functions in select lists.
+    pub(crate) fn set_in_list(&mut self, _: &str, _: &[ast::FunctionArg]) -> Result<Option<Typed>> {
+        Ok(None)
+    }
+}
+
+impl Select {
+    /// False: no other executor would take over.
+    pub(crate) fn works_on_large_tables(&self, _: &mut Access<'_>) -> Result<bool> {
+        Ok(false)
     }
 }

@@ -9,6 +9,7 @@ use crate::expr::function::Function;
 use crate::expr::{Expr, Order};
 use crate::functions::aggregate::{self, Aggregate};
 use crate::plan::bind::jsonb::as_jsonb;
+use crate::plan::bind::scope::no_operator;
 use crate::plan::bind::{Binder, Typed, unsupported};
 use crate::types::names::is_numeric;
 
@@ -140,6 +141,20 @@ impl Binder<'_, '_> {
             }
         }
         Ok(Aggregate { kind: resolved.kind, arguments, types, distinct, filter, order, ty: resolved.ty })
+    }
+
+    /// A key of an ORDER BY within an expression.
+    pub(crate) fn order_item(&mut self, item: &ast::OrderByExpr) -> Result<Order> {
+        if item.with_fill.is_some() {
+            return Err(unsupported(item));
+        }
+        let (expr, ty) = self.bind_closed(&item.expr)?;
+        if !ty.is_ordered() {
+            return Err(no_operator("<", Some(ty), Some(ty)));
+        }
+        let descending = item.options.asc == Some(false);
+        let nulls_first = item.options.nulls_first.unwrap_or(descending);
+        Ok(Order { expr, ty, descending, nulls_first, shown: None })
     }
 }
 

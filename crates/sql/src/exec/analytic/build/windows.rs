@@ -255,20 +255,6 @@ impl Binder<'_, '_> {
             }
         }
     }
-
-    /// A key of an ORDER BY within an expression.
-    pub(crate) fn order_item(&mut self, item: &ast::OrderByExpr) -> Result<Order> {
-        if item.with_fill.is_some() {
-            return Err(unsupported(item));
-        }
-        let (expr, ty) = self.bind_closed(&item.expr)?;
-        if !ty.is_ordered() {
-            return Err(crate::plan::bind::scope::no_operator("<", Some(ty), Some(ty)));
-        }
-        let descending = item.options.asc == Some(false);
-        let nulls_first = item.options.nulls_first.unwrap_or(descending);
-        Ok(Order { expr, ty, descending, nulls_first, shown: None })
-    }
 }
 
 fn bound(bound: &ast::WindowFrameBound) -> Result<WindowFrameBound> {
