@@ -9,7 +9,7 @@
 //! transaction in one request, `brief` decides whether it may run on the thread that received it,
 //! `idempotency` the stored result of a key and `key_usage` the number of keys of a caller, `open` transactions
 //! over several requests, `advisory` and `limits` their limits, `failure` errors, `report` errors as clients see
-//! them, `memory` the memory of results. `sql`, `sql_json` and `sql_error` have parameters, results and errors
+//! them, `memory` the memory of results. `sql` has parameters, results and errors
 //! of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
 //!
 //! Not here: requests and encoding of results (`ropewalk-http`, `ropewalk-grpc`), and the transactions of
@@ -35,8 +35,6 @@ mod report;
 mod request;
 mod running;
 mod sql;
-mod sql_error;
-mod sql_json;
 
 pub use failure::{Cause, Failure};
 pub use idempotency::IdempotencyKey;
@@ -50,6 +48,6 @@ pub use operation::{
 pub use report::{Report, ReportKind, StatementReport};
 pub use request::{Answer, Encode, OPERATIONS_MAX, Request, check_operations, transact};
 pub use running::Modes;
+pub use sql::error::{code_of, told};
+pub use sql::json::put_outcome;
 pub use sql::parameters;
-pub use sql_error::{code_of, told};
-pub use sql_json::put_outcome;

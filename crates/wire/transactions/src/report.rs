@@ -5,7 +5,7 @@ use ropewalk::documents::DocumentsError;
 use ropewalk_wire::{Code, Service, WireError};
 
 use crate::failure::Cause;
-use crate::sql_error::{code_of, told};
+use crate::sql::error::{code_of, told};
 
 /// An error as clients see it. Protocols add their status, and the place of the failed operation.
 #[derive(Debug)]

@@ -7,6 +7,9 @@ use ropewalk_sql::{
     Outcome, Prepared, Rights, Session, SqlError, StatementKind, from_text, state, to_text, type_name,
 };
 
+pub(crate) mod error;
+pub(crate) mod json;
+
 use crate::brief;
 use crate::operation::{Parameter, Statement};
 
