@@ -66,7 +66,7 @@ pub enum Step<'e> {
     Retry {
         /// The conflict.
         error: &'e Error,
-        /// Attempts that are left, without this one.
+        /// Attempts that are left after the one that begins now.
         attempts_left: usize,
         /// Wait for the conflicting commit, and pause.
         pause: Duration,

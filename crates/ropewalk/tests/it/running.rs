@@ -143,7 +143,7 @@ fn observer_sees_each_step_of_a_retried_transaction() {
         "1 begins, Serializable",
         "1 submits",
         "1 conflicts: true",
-        "1 is retried, 9 left",
+        "1 is retried, 8 left",
         "2 begins, Serializable",
         "2 submits",
         "2 commits",
