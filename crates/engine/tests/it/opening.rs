@@ -32,7 +32,10 @@ fn opening_after_a_kill_replays_a_bounded_part_of_the_log() {
         drop(engine);
         let engine = reopened(&env, keys, count);
         let replayed = engine.recovery().bytes;
-        assert!(replayed <= EngineOptions::default().replay_bytes + 20_000, "{replayed} bytes of {count} MB replayed");
+        assert!(
+            replayed <= EngineOptions::default().replay_bytes + 20_000,
+            "{replayed} bytes of {count} MB replayed"
+        );
     }
 }
 
