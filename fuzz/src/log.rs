@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ropewalk_base::{Lsn, Seq, crc32c_append};
 use ropewalk_log::format::{
-    Kind, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, checksum_matches, encode_record, record_bytes,
-    seed,
+    Kind, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader, checksum_matches, checksum_seed, encode_record,
+    record_bytes,
 };
 use ropewalk_log::{CommitLog, LocalLog, LogError, LogId, LogOptions, Record};
 use ropewalk_vfs::{Env, ManualClock, MemoryVfs, OpenMode, SeededRandom};
@@ -29,19 +29,29 @@ pub(crate) fn record(data: &[u8]) {
     let Some(bytes) = data.first_chunk::<32>() else { return };
     let Ok(header) = RecordHeader::decode(bytes, lsn) else { return };
     let len = record_bytes(u64::from(header.len)) as usize;
-    let Some(whole) = data.get(..len).filter(|whole| checksum_matches(seed(ID), whole)) else { return };
+    let Some(whole) = data.get(..len).filter(|whole| checksum_matches(checksum_seed(ID), whole)) else {
+        return;
+    };
     let payload = whole.get(32..32 + header.len as usize).expect("a record holds its payload");
     let mut again = Vec::new();
-    encode_record(&mut again, seed(ID), header.kind, header.lsn, header.seq, header.durable, payload);
+    encode_record(
+        &mut again,
+        checksum_seed(ID),
+        header.kind,
+        header.lsn,
+        header.seq,
+        header.durable,
+        payload,
+    );
     assert_eq!(again.len(), whole.len());
 }
 
 pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     let segment = SegmentHeader { id: ID, start: Lsn(4096), seq: Seq(3), bytes: 4096 }.encode().to_vec();
     let mut commit = Vec::new();
-    encode_record(&mut commit, seed(ID), Kind::Commit, Lsn(64), Seq(2), Lsn(32), b"payload");
+    encode_record(&mut commit, checksum_seed(ID), Kind::Commit, Lsn(64), Seq(2), Lsn(32), b"payload");
     let mut seal = Vec::new();
-    encode_record(&mut seal, seed(ID), Kind::Seal, Lsn(128), Seq(2), Lsn(128), b"");
+    encode_record(&mut seal, checksum_seed(ID), Kind::Seal, Lsn(128), Seq(2), Lsn(128), b"");
     vec![segment, commit, seal]
 }
 
@@ -100,7 +110,7 @@ fn overwrite(env: &Env, path: &Path, data: &[u8]) {
     let mut header = [0; 64];
     file.read_exact_at(&mut header, 0).expect("a segment has a header");
     let header = SegmentHeader::decode(&header).expect("the log wrote it");
-    let mut records = records(data, seed(header.id), header.start);
+    let mut records = records(data, checksum_seed(header.id), header.start);
     records.truncate((header.bytes - SEGMENT_HEADER_BYTES) as usize);
     file.write_all_at(&records, SEGMENT_HEADER_BYTES).expect("memory does not fail");
 }

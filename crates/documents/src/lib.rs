@@ -52,13 +52,13 @@ pub use rules::{Access, Caller};
 pub use stream::tail::Tail;
 pub use stream::watch::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};
 pub use transaction::isolation::isolation_named;
-pub use transaction::source::Look;
+pub use transaction::source::CancelCheck;
 pub use transaction::submit::Submitted;
 pub use transaction::tx::{DocumentsMark, DocumentsState, DocumentsTx};
 pub use transaction::write_budget::WriteBudget;
 #[cfg(feature = "serde")]
 pub use typed::{TypedCollection, TypedTx};
-pub use write::retryable_writes::{Retry, SESSION_BYTES_MAX};
+pub use write::retryable_writes::{RetryKey, SESSION_BYTES_MAX};
 pub use write::statements::{
     BulkResult, BulkWrite, FindAndModify, InsertedMany, UpdateSpec, Updated, id_filter,
 };

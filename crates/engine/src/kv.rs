@@ -194,7 +194,7 @@ impl KvBatch {
     }
 
     /// Deletes `key` without a write-write check.
-    pub(crate) fn sweep(&mut self, keyspace: Keyspace, key: &[u8]) {
+    pub(crate) fn delete_unconditionally(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.delete(keyspace, key);
         self.written.pop();
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ropewalk_base::Seq;
 use ropewalk_store::Keyspace;
 
-use crate::commit::locks::{Had, Held, LockMode, LockWait, Refused};
+use crate::commit::locks::{Held, LockGrant, LockMode, LockRefusal, LockWait};
 use crate::engine::{Engine, TRANSACTION_BYTES_MAX};
 use crate::error::EngineError;
 use crate::kv::{Guard, Isolation, KvBatch};
@@ -69,7 +69,7 @@ pub enum Blocked {
 /// A key could not be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// See [`KvTransaction::take_blocked`].
+    /// See [`KvTransaction::take_lock_wait`].
     #[error("the statement has to wait for another transaction and to begin again")]
     Again,
     /// Each of several transactions would wait for another of them.
@@ -122,7 +122,7 @@ pub struct KvTransaction {
     /// The newest visible commit when the statement began; its snapshot may be ahead of that.
     visible: Seq,
     /// The newest commit that was read before it was visible.
-    rests_on: Seq,
+    latest_read_seq: Seq,
     blocked: Option<Blocked>,
 }
 
@@ -176,7 +176,7 @@ impl KvTransaction {
             label: 0,
             locks: false,
             visible: Seq::ZERO,
-            rests_on: Seq::ZERO,
+            latest_read_seq: Seq::ZERO,
             blocked: None,
         }
     }
@@ -220,7 +220,7 @@ impl KvTransaction {
 
     /// As [`KvTransaction::mark_statement`], for a statement that locks the keys which it is about to write.
     /// With [`Isolation::ReadCommitted`] it reads commits that are in the log's order, durable or not, since
-    /// their locks are released. See [`KvTransaction::rests_on`].
+    /// their locks are released. See [`KvTransaction::latest_read_seq`].
     pub fn mark_locking_statement(&mut self) {
         self.marks = true;
         self.locks = self.isolation == Isolation::ReadCommitted;
@@ -235,31 +235,31 @@ impl KvTransaction {
 
     /// Highest commit this transaction may have read before it was visible. Do not return results to the
     /// client until that commit is visible; a commit of the transaction itself comes after it in the log.
-    pub fn rests_on(&self) -> Seq {
-        self.rests_on
+    pub fn latest_read_seq(&self) -> Seq {
+        self.latest_read_seq
     }
 
-    /// Makes [`KvTransaction::rests_on`] cover all reads of the statement, not only the keys that it locked.
-    pub fn rest_on_all(&mut self) {
+    /// Makes [`KvTransaction::latest_read_seq`] cover all reads of the statement, not only the keys that it locked.
+    pub fn depend_on_all_reads(&mut self) {
         if self.snapshot.seq() > self.visible && self.locks {
-            self.rests_on = self.rests_on.max(self.snapshot.seq());
+            self.latest_read_seq = self.latest_read_seq.max(self.snapshot.seq());
         }
     }
 
     /// True when the statement has to begin again because of a change that it has seen, and may lock more before it does.
-    pub fn has_met_change(&self) -> bool {
+    pub fn needs_statement_restart(&self) -> bool {
         matches!(self.blocked, Some(Blocked::Changed))
     }
 
     /// Why the statement has to begin again.
-    pub fn take_blocked(&mut self) -> Option<Blocked> {
+    pub fn take_lock_wait(&mut self) -> Option<Blocked> {
         self.blocked.take()
     }
 
     /// Lists its locks under a label of the caller, such as a session number: [`LockHolder::label`].
     ///
     /// [`LockHolder::label`]: crate::commit::locks::LockHolder::label
-    pub fn label_locks(&mut self, label: u32) {
+    pub fn set_lock_owner_tag(&mut self, label: u32) {
         self.label = label;
     }
 
@@ -268,7 +268,7 @@ impl KvTransaction {
     /// again. Without `waits`, a lock held by another transaction is an error.
     ///
     /// # Errors
-    /// [`LockError::Again`], with the reason in [`KvTransaction::take_blocked`]; a deadlock; too many.
+    /// [`LockError::Again`], with the reason in [`KvTransaction::take_lock_wait`]; a deadlock; too many.
     pub fn lock(
         &mut self,
         keyspace: Keyspace,
@@ -278,15 +278,15 @@ impl KvTransaction {
     ) -> Result<(), LockError> {
         let held = self.held.get_or_insert_with(|| self.engine.held(self.label));
         match held.take(keyspace, key, mode, waits) {
-            Ok(Had::Already) => Ok(()),
-            Ok(Had::Now) => self.look(keyspace, key),
-            Err(Refused::Waits(wait)) => {
+            Ok(LockGrant::Already) => Ok(()),
+            Ok(LockGrant::Now) => self.look(keyspace, key),
+            Err(LockRefusal::Waits(wait)) => {
                 self.blocked = Some(Blocked::Wait(wait));
                 Err(LockError::Again)
             }
-            Err(Refused::Taken) => Err(LockError::Taken),
-            Err(Refused::Deadlock) => Err(LockError::Deadlock),
-            Err(Refused::TooMany) => Err(LockError::TooMany),
+            Err(LockRefusal::Taken) => Err(LockError::Taken),
+            Err(LockRefusal::Deadlock) => Err(LockError::Deadlock),
+            Err(LockRefusal::TooMany) => Err(LockError::TooMany),
         }
     }
 
@@ -303,7 +303,7 @@ impl KvTransaction {
         match changed {
             None => Ok(()),
             Some(seq) if seq <= self.snapshot.seq() => {
-                self.rests_on = self.rests_on.max(seq);
+                self.latest_read_seq = self.latest_read_seq.max(seq);
                 Ok(())
             }
             Some(seq) if seq <= self.engine.ordered() => {
@@ -328,7 +328,12 @@ impl KvTransaction {
     ///
     /// # Errors
     /// [`LockError::Again`].
-    pub fn look_in(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>) -> Result<(), LockError> {
+    pub fn recheck_range(
+        &mut self,
+        keyspace: Keyspace,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> Result<(), LockError> {
         if !self.may_differ() {
             return Ok(());
         }
@@ -340,10 +345,10 @@ impl KvTransaction {
         if self.isolation == Isolation::ReadCommitted && !self.stays {
             // Read the visible commit first: the ordered commit read later cannot be older.
             self.visible = self.engine.seq();
-            let ahead = self.locks || self.rests_on > self.visible;
+            let ahead = self.locks || self.latest_read_seq > self.visible;
             let newest = if ahead { self.engine.snapshot_ahead() } else { self.engine.snapshot() };
             if !self.locks && ahead {
-                self.rests_on = self.rests_on.max(newest.seq());
+                self.latest_read_seq = self.latest_read_seq.max(newest.seq());
             }
             let earlier = std::mem::replace(&mut self.snapshot, newest);
             if self.oldest.is_none() && !self.guards.is_empty() {
@@ -354,13 +359,19 @@ impl KvTransaction {
 
     /// From here on every statement reads the snapshot of this one: for models whose own writes, such as a changed
     /// definition, make sense only of what was there with them.
-    pub fn stay(&mut self) {
+    pub fn pin_statement_snapshot(&mut self) {
         self.stays = true;
     }
 
     /// Makes the transaction read `snapshot` within this range: for keys that no other transaction can reach
     /// before the commit, such as those it ingested into the store without the log.
-    pub fn read_beside(&mut self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>, snapshot: Snapshot) {
+    pub fn read_range_from(
+        &mut self,
+        keyspace: Keyspace,
+        start: &[u8],
+        end: Option<&[u8]>,
+        snapshot: Snapshot,
+    ) {
         let (start, end) = (start.to_vec(), end.map(<[u8]>::to_vec));
         self.beside.push(Beside { keyspace, start, end, snapshot });
     }
@@ -556,7 +567,7 @@ impl KvTransaction {
 
     /// Deletes `key` at commit, even if others wrote it meanwhile. For keys that are written outside of
     /// transactions and are unreachable by then; the transaction itself must not read it.
-    pub fn sweep(&mut self, keyspace: Keyspace, key: &[u8]) {
+    pub fn delete_unconditionally(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.sweeps.push((keyspace, key.to_vec()));
     }
 
@@ -694,7 +705,7 @@ impl KvTransaction {
             }
         }
         for (keyspace, key) in &self.sweeps {
-            batch.sweep(*keyspace, key);
+            batch.delete_unconditionally(*keyspace, key);
         }
         batch.hold(self.held.take());
         batch.pin(self.oldest.unwrap_or(self.snapshot));

@@ -18,15 +18,15 @@ mod options;
 
 pub use commit::Committed;
 pub use commit::follows::{FollowsCommit, NotNewest};
-pub use commit::locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, Nudge};
+pub use commit::locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, LockWaitWaker};
 pub use commit::record::RecordBody;
 pub use engine::backup::Backup;
 pub use engine::feed::{Change, ChangeFeed};
-pub use engine::repeat::Repeated;
+pub use engine::repeat::PeriodicTask;
 pub use engine::salvage::{inspect_log, salvage_log};
 pub use engine::{
-    CommitHandle, Committing, Engine, EngineReport, EngineStats, TRANSACTION_BYTES_MAX, UntilStopped,
-    VisibleBeyond,
+    CommitHandle, Engine, EngineReport, EngineStats, EngineStopped, InFlightCommit, TRANSACTION_BYTES_MAX,
+    WaitVisible,
 };
 pub use error::{CommitError, EngineError, Rejection};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
@@ -34,8 +34,8 @@ pub use kv_transaction::{Blocked, KvMark, KvTransaction, LockError};
 pub use model::definitions::LastDefinition;
 pub use model::version::{Generation, ReadView, Reading, Snapshot};
 pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
-pub use options::{Background, Durability, EngineOptions, Room};
-pub use ropewalk_log::{Cut, Damage, LogError, LogOptions, LogStats, Recovery};
+pub use options::{Background, Durability, EngineOptions, WriteCapacity};
+pub use ropewalk_log::{Damage, LogError, LogOptions, LogStats, Recovery, TornTail};
 pub use ropewalk_store::{
     Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, MANY, NewRun, ReadMode, RunWriter,
     StoreError, StoreOptions, StoreStats, Value, VerifyReport,

@@ -22,7 +22,7 @@ pub enum Durability {
 
 /// State of the memory budget for writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+pub enum WriteCapacity {
     /// Enough.
     Free,
     /// Flushing is slower than the writers: each should pause so long before its next commit.

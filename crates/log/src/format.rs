@@ -148,7 +148,7 @@ pub struct RecordHeader {
 }
 
 /// Checksum state that every record of the log `id` starts from.
-pub fn seed(id: LogId) -> u32 {
+pub fn checksum_seed(id: LogId) -> u32 {
     crc32c(&id.0)
 }
 
@@ -259,7 +259,7 @@ mod tests {
 
     fn record(lsn: u64, seq: u64, durable: u64, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        encode_record(&mut out, seed(id()), Kind::Commit, Lsn(lsn), Seq(seq), Lsn(durable), payload);
+        encode_record(&mut out, checksum_seed(id()), Kind::Commit, Lsn(lsn), Seq(seq), Lsn(durable), payload);
         out
     }
 
@@ -285,7 +285,7 @@ mod tests {
              68656c6c6f000000"
         );
         let mut seal = Vec::new();
-        encode_record(&mut seal, seed(id()), Kind::Seal, Lsn(0x1_0028), Seq(8), Lsn(0x1_0028), b"");
+        encode_record(&mut seal, checksum_seed(id()), Kind::Seal, Lsn(0x1_0028), Seq(8), Lsn(0x1_0028), b"");
         assert_eq!(
             rows(&seal),
             "e70edc9e000000002800010000000000\n\
@@ -310,10 +310,10 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(!checksum_matches(seed(id()), &bad), "bit {bit}");
+            assert!(!checksum_matches(checksum_seed(id()), &bad), "bit {bit}");
         }
-        assert!(checksum_matches(seed(id()), &good));
-        assert!(!checksum_matches(seed(LogId([9; 16])), &good), "a record of another log");
+        assert!(checksum_matches(checksum_seed(id()), &good));
+        assert!(!checksum_matches(checksum_seed(LogId([9; 16])), &good), "a record of another log");
     }
 
     #[test]

@@ -38,7 +38,7 @@ use ropewalk_base::{Lsn, Seq, hex};
 pub use copy::LogCopy;
 pub use error::{LogError, ReplayError};
 pub use local::{Extent, LocalLog, LogOptions};
-pub use recover::{Cut, Recovery};
+pub use recover::{Recovery, TornTail};
 pub use salvage::{Damage, inspect, salvage};
 
 /// Name of one incarnation of a log, drawn at random when it is created.
@@ -137,7 +137,7 @@ pub trait CommitLog: Send + Sync {
     ///
     /// # Errors
     /// [`LogError::Fenced`] if the tail is not `expected_tail`; as [`CommitLog::barrier`].
-    fn vouch(&self, expected_tail: Lsn) -> Result<Lsn, LogError>;
+    fn write_durable_mark(&self, expected_tail: Lsn) -> Result<Lsn, LogError>;
     /// Reads flushed records, starting with the one at `from`: an address returned by `append`,
     /// [`Found::next`] or a replay.
     ///
@@ -157,7 +157,7 @@ pub trait CommitLog: Send + Sync {
     fn trim(&self, upto: Lsn) -> Result<(), LogError>;
     /// Retains everything from [`CommitLog::oldest`] on while the returned hold lives: `trim` drops nothing
     /// meanwhile. Waits for another such hold, never for a writer.
-    fn hold(&self) -> Box<dyn LogHold + '_>;
+    fn hold(&self) -> Box<dyn TrimGuard + '_>;
     /// Ends the log durably: nothing can be appended any more, also after reopening. Sealing twice is fine.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ pub trait CommitLog: Send + Sync {
 }
 
 /// A log that is not trimmed.
-pub trait LogHold {
+pub trait TrimGuard {
     /// Writes a local log into the directory `dir`, which exists and holds no log: this log from the segment
     /// of `from` on up to `upto`, an end of a durable record, closed by a mark that it was durable. Verifies
     /// every checksum. Durable when it returns, except for the name of `dir`. Cost: reads and writes those

@@ -29,15 +29,15 @@ use crate::copy;
 use crate::error::io;
 use crate::format::{
     Kind, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
-    encode_record, record_bytes, seed,
+    checksum_seed, encode_record, record_bytes,
 };
 use crate::pool::Pool;
 use crate::reader::SegmentReader;
 use crate::recover::{Walk, open_chain, recover};
 use crate::segment::{Segment, new_id};
 use crate::{
-    CommitLog, Found, LogCopy, LogError, LogHold, LogId, LogLimits, LogReader, LogStats, Record, Recovery,
-    ReplayError,
+    CommitLog, Found, LogCopy, LogError, LogId, LogLimits, LogReader, LogStats, Record, Recovery,
+    ReplayError, TrimGuard,
 };
 
 /// Memory that each of the two buffers retains between groups; a larger group releases the excess.
@@ -231,12 +231,12 @@ impl LocalLog {
                 segments: RwLock::new(chain.into()),
                 flushed: AtomicU64::new(tail.0),
                 oldest: AtomicU64::new(first.start().0),
-                seed: seed(id),
+                seed: checksum_seed(id),
             }),
             options,
             pool,
             id,
-            seed: seed(id),
+            seed: checksum_seed(id),
             front: Mutex::new(Front {
                 buffer: Vec::new(),
                 tail,
@@ -475,7 +475,7 @@ impl CommitLog for LocalLog {
         Ok(durable)
     }
 
-    fn vouch(&self, expected_tail: Lsn) -> Result<Lsn, LogError> {
+    fn write_durable_mark(&self, expected_tail: Lsn) -> Result<Lsn, LogError> {
         let durable = self.barrier()?;
         let tail = {
             let mut front = self.front.lock();
@@ -550,7 +550,7 @@ impl CommitLog for LocalLog {
         self.pool.clear()
     }
 
-    fn hold(&self) -> Box<dyn LogHold + '_> {
+    fn hold(&self) -> Box<dyn TrimGuard + '_> {
         Box::new(Hold { log: self, _trimming: self.trimming.lock() })
     }
 
@@ -587,7 +587,7 @@ struct Hold<'a> {
     _trimming: MutexGuard<'a, ()>,
 }
 
-impl LogHold for Hold<'_> {
+impl TrimGuard for Hold<'_> {
     fn copy_to(&self, dir: &Path, from: Lsn, upto: Lsn) -> Result<LogCopy, LogError> {
         let shared = &self.log.shared;
         let first = shared.segment_at(from)?.start();

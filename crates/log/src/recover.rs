@@ -28,7 +28,7 @@ use ropewalk_base::{Lsn, Seq};
 use ropewalk_vfs::Env;
 
 use crate::error::io;
-use crate::format::{ALIGNMENT, Kind, RECORD_HEADER_BYTES, RecordHeader, seed};
+use crate::format::{ALIGNMENT, Kind, RECORD_HEADER_BYTES, RecordHeader, checksum_seed};
 use crate::segment::{Segment, WINDOW_BYTES, Window};
 use crate::{Found, LogError, ReplayError};
 
@@ -40,12 +40,12 @@ pub struct Recovery {
     /// Their bytes in the log, headers and padding included.
     pub bytes: u64,
     /// The torn tail that was removed.
-    pub cut: Option<Cut>,
+    pub cut: Option<TornTail>,
 }
 
 /// A torn tail: bytes of records that were never known to be durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TornTail {
     /// The segment.
     pub path: PathBuf,
     /// Where in the file the log now ends.
@@ -114,7 +114,7 @@ impl<'a> Walk<'a> {
     pub(crate) fn new(chain: &'a [Arc<Segment>], at: Lsn, seq: Seq) -> Option<Self> {
         let (first, _) = chain.split_first()?;
         let window = Window::new(first.clone());
-        let seed = seed(first.header.id);
+        let seed = checksum_seed(first.header.id);
         let mut rest = chain.iter();
         rest.next();
         Some(Self { window, rest, seed, at, seq, vouched: Lsn::ZERO, sealed: false, reason: "" })
@@ -307,7 +307,7 @@ pub(crate) struct Tail {
 
 impl Tail {
     /// Rewrites records whose durability no later record confirms, zeroes everything after `tail`, and syncs.
-    fn settle(&self, tail: Lsn) -> Result<Option<Cut>, LogError> {
+    fn settle(&self, tail: Lsn) -> Result<Option<TornTail>, LogError> {
         let Segment { path, file, .. } = &*self.segment;
         assert!(self.vouched <= tail, "a log is not cut before {}, up to which it was durable", self.vouched);
         assert!(
@@ -335,6 +335,6 @@ impl Tail {
             file.sync_data().map_err(io("sync", path))?;
         }
         let (offset, bytes) = (self.segment.offset(tail), self.ghosts_end.0 - tail.0);
-        Ok((bytes > 0).then(|| Cut { path: path.clone(), offset, bytes }))
+        Ok((bytes > 0).then(|| TornTail { path: path.clone(), offset, bytes }))
     }
 }

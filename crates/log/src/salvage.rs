@@ -21,7 +21,8 @@ use ropewalk_vfs::{Env, OpenMode};
 
 use crate::error::io;
 use crate::format::{
-    ALIGNMENT, HeaderError, Kind, LSN_END, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, VERSION_OFFSET, seed,
+    ALIGNMENT, HeaderError, Kind, LSN_END, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION, VERSION_OFFSET,
+    checksum_seed,
 };
 use crate::pool::Pool;
 use crate::recover::{examine, open_chain, scan};
@@ -211,7 +212,7 @@ fn open_pieces(env: &Env, dir: &Path, starts: &[Lsn], from: Lsn) -> Result<(LogI
 
 /// Follows the records as far as they are valid, and decides the fate of each segment.
 fn plan(id: LogId, pieces: &[Piece], mut line: Line, refusal: String) -> Result<Plan, LogError> {
-    let (seed, from, seq) = (seed(id), line.at, line.seq);
+    let (seed, from, seq) = (checksum_seed(id), line.at, line.seq);
     let after = pieces.partition_point(|piece| piece.segment.start() <= from);
     let (before, rest) = pieces.split_at_checked(after.saturating_sub(1)).unwrap_or_default();
     let mut rest = rest.iter();

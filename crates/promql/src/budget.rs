@@ -35,7 +35,7 @@ impl Default for Limits {
 
 /// Why a query must stop before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopReason {
     /// The client has disconnected, or the query was cancelled.
     Cancelled,
     /// Its time limit has passed.
@@ -94,11 +94,11 @@ pub enum BudgetError {
     TimedOut,
 }
 
-impl From<Stop> for BudgetError {
-    fn from(stop: Stop) -> Self {
+impl From<StopReason> for BudgetError {
+    fn from(stop: StopReason) -> Self {
         match stop {
-            Stop::Cancelled => Self::Cancelled,
-            Stop::TimedOut => Self::TimedOut,
+            StopReason::Cancelled => Self::Cancelled,
+            StopReason::TimedOut => Self::TimedOut,
         }
     }
 }
@@ -217,7 +217,7 @@ const CHECK_EVERY: u32 = 4096;
 /// Running costs of one query. Not shared between threads.
 pub struct Budget<'a> {
     limits: Limits,
-    stop: &'a dyn Fn() -> Option<Stop>,
+    stop: &'a dyn Fn() -> Option<StopReason>,
     samples: Cell<u64>,
     series: Cell<u64>,
     memory: Cell<u64>,
@@ -240,7 +240,7 @@ impl std::fmt::Debug for Budget<'_> {
 
 impl<'a> Budget<'a> {
     /// A new account. `stop` is called often and has to be cheap.
-    pub fn new(limits: Limits, stop: &'a dyn Fn() -> Option<Stop>) -> Self {
+    pub fn new(limits: Limits, stop: &'a dyn Fn() -> Option<StopReason>) -> Self {
         Self {
             limits,
             stop,
@@ -375,7 +375,7 @@ impl<'a> Budget<'a> {
     }
 
     /// The reason to stop now, if any.
-    pub(crate) fn stopped(&self) -> Option<Stop> {
+    pub(crate) fn stopped(&self) -> Option<StopReason> {
         (self.stop)()
     }
 
@@ -385,8 +385,8 @@ impl<'a> Budget<'a> {
     }
 
     /// The cost so far: samples, series, peak of bytes held.
-    pub fn spent(&self) -> Spent {
-        Spent {
+    pub fn spent(&self) -> Usage {
+        Usage {
             samples: self.samples.get(),
             series: self.series.get(),
             memory_bytes_max: self.memory_peak.get(),
@@ -397,7 +397,7 @@ impl<'a> Budget<'a> {
 
 /// The cost of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Spent {
+pub struct Usage {
     /// Samples read from the source.
     pub samples: u64,
     /// Series read from the source.

@@ -31,7 +31,7 @@ pub mod script;
 mod syntax;
 
 pub use annotations::{Annotation, Severity};
-pub use budget::{Budget, BudgetError, Limits, Share, SharedMemory, Spent, Stop};
+pub use budget::{Budget, BudgetError, Limits, Share, SharedMemory, StopReason, Usage};
 pub use data::patterns::PATTERNS_BYTES_MAX;
 pub use data::source::{Hints, Runs, Select, SeriesSet, Source, SourceError};
 pub use data::text::{

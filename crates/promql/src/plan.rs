@@ -76,7 +76,7 @@ fn resolve(expr: &mut Expr, times: Times) -> Result<(), Error> {
             let Aggregate { param, expr, more, .. } = &mut **e;
             param.iter_mut().chain([expr]).chain(more).try_for_each(|part| resolve(part, times))
         }
-        Expr::Shifted(e) => {
+        Expr::WithOffset(e) => {
             resolve_at(&mut e.at, times);
             resolve_duration(&mut e.offset, times, true)?;
             resolve(&mut e.expr, times)
@@ -101,10 +101,10 @@ fn resolve_selector(selector: &mut Selector, times: Times) -> Result<(), Error> 
     resolve_duration(&mut selector.offset, times, true)
 }
 
-fn resolve_at(at: &mut Option<At>, times: Times) {
+fn resolve_at(at: &mut Option<AtModifier>, times: Times) {
     match at {
-        Some(At::Start) => *at = Some(At::Time(times.start_ms)),
-        Some(At::End) => *at = Some(At::Time(times.end_ms)),
+        Some(AtModifier::Start) => *at = Some(AtModifier::Time(times.start_ms)),
+        Some(AtModifier::End) => *at = Some(AtModifier::Time(times.end_ms)),
         _ => {}
     }
 }
@@ -194,7 +194,7 @@ fn mark_totals(expr: &mut Expr, around: bool) {
             let Aggregate { param, expr, more, .. } = &mut **e;
             param.iter_mut().chain([expr]).chain(more).for_each(|part| mark_totals(part, around));
         }
-        Expr::Shifted(e) => mark_totals(&mut e.expr, around),
+        Expr::WithOffset(e) => mark_totals(&mut e.expr, around),
         Expr::Unary(e) => mark_totals(&mut e.expr, around),
         Expr::Paren(e) => mark_totals(&mut e.expr, around),
         Expr::Invariant(e) => mark_totals(e, around),
@@ -234,7 +234,7 @@ fn mark(expr: &mut Expr) -> (bool, bool) {
             let mut parts: Vec<&mut Expr> = param.iter_mut().chain([expr]).chain(more).collect();
             mark_all(&mut parts, true)
         }
-        Expr::Shifted(e) => {
+        Expr::WithOffset(e) => {
             let (same, wrap) = mark(&mut e.expr);
             if same || e.at.is_some() { (true, true) } else { (same, wrap) }
         }

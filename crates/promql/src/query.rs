@@ -6,14 +6,14 @@ use std::sync::Arc;
 use ropewalk_labels::{Histogram, Labels};
 
 use crate::annotations::{Annotation, Annotations};
-use crate::budget::{Budget, Share, SharedMemory, Spent, Stop};
+use crate::budget::{Budget, Share, SharedMemory, StopReason, Usage};
 use crate::data::patterns::Patterns;
 use crate::data::source::Source;
 use crate::error::{Error, refused};
 use crate::eval::{Around, Cell, Eval, Rows, Steps};
 use crate::options::Options;
 use crate::plan::{Times, plan};
-use crate::syntax::ast::{Edges, Expr, ValueType};
+use crate::syntax::ast::{Expr, RangeEdges, ValueType};
 use crate::syntax::parser::{self, ParseError, ParseFault};
 use crate::syntax::position::Span;
 
@@ -56,7 +56,7 @@ pub struct Answer {
     /// Warnings and infos.
     pub annotations: Vec<Annotation>,
     /// Its cost.
-    pub spent: Spent,
+    pub spent: Usage,
     /// The reservation of the value's memory in what queries share. Drop it with the value.
     pub share: Share,
 }
@@ -88,7 +88,11 @@ impl Query {
     ///
     /// # Errors
     /// The first syntax error; a stop.
-    pub fn parse_until(text: &str, options: Options, stop: &dyn Fn() -> Option<Stop>) -> Result<Self, Error> {
+    pub fn parse_until(
+        text: &str,
+        options: Options,
+        stop: &dyn Fn() -> Option<StopReason>,
+    ) -> Result<Self, Error> {
         let parsed = parser::parse_until(text, options.parse, stop).map_err(|fault| match fault {
             ParseFault::Parse(error) => Error::Parse(error),
             ParseFault::Budget(error) => Error::Budget(error),
@@ -116,7 +120,7 @@ impl Query {
         &self,
         source: &dyn Source,
         at_ms: i64,
-        stop: &dyn Fn() -> Option<Stop>,
+        stop: &dyn Fn() -> Option<StopReason>,
     ) -> Result<Answer, Error> {
         let times = self.times(at_ms, at_ms, 0);
         self.run(source, times, stop, |eval, expr| instant(eval, expr, at_ms))
@@ -132,7 +136,7 @@ impl Query {
         start_ms: i64,
         end_ms: i64,
         step_ms: i64,
-        stop: &dyn Fn() -> Option<Stop>,
+        stop: &dyn Fn() -> Option<StopReason>,
     ) -> Result<Answer, Error> {
         if step_ms <= 0 {
             return refused(
@@ -162,7 +166,7 @@ impl Query {
         &self,
         source: &dyn Source,
         times: Times,
-        stop: &dyn Fn() -> Option<Stop>,
+        stop: &dyn Fn() -> Option<StopReason>,
         evaluate: impl FnOnce(&Eval<'_>, &Expr) -> Result<Value, Error>,
     ) -> Result<Answer, Error> {
         let budget = Budget::new(self.options.limits, stop).sharing(Share::new(self.memory.clone()));
@@ -313,15 +317,17 @@ impl Eval<'_> {
         let mut list = Vec::new();
         self.each_range(&range, steps, Around::default(), false, &mut |labels, drop_name, samples| {
             crate::eval::drop_stale(samples);
-            if range.edges != Edges::Plain && samples.histograms.iter().any(Option::is_some) {
-                let word = if range.edges == Edges::Anchored { "anchored" } else { "smoothed" };
+            if range.edges != RangeEdges::Plain && samples.histograms.iter().any(Option::is_some) {
+                let word = if range.edges == RangeEdges::Anchored { "anchored" } else { "smoothed" };
                 return refused(format!("{word} modifier is not supported with histograms"));
             }
             let points = match range.edges {
-                Edges::Plain => {
+                RangeEdges::Plain => {
                     samples.times_ms.iter().copied().zip(samples.values.iter().copied()).collect()
                 }
-                edges => crate::eval::extended_points(samples, start_ms, end_ms, edges == Edges::Smoothed),
+                edges => {
+                    crate::eval::extended_points(samples, start_ms, end_ms, edges == RangeEdges::Smoothed)
+                }
             };
             let samples: Vec<(i64, Sample)> = points
                 .into_iter()

@@ -145,8 +145,8 @@ pub mod hooks {
         HashedMap, civil, from_hex, hex, put_bytes, put_varint, split_varint, unzigzag, varint_len, zigzag,
     };
     pub use ropewalk_engine::{
-        Blocked, Committing, KvWrite, LockError, LockHolder, LockMode, LockWait, Nudge, ReadMode, Room,
-        UntilStopped, VisibleBeyond,
+        Blocked, EngineStopped, InFlightCommit, KvWrite, LockError, LockHolder, LockMode, LockWait,
+        LockWaitWaker, ReadMode, WaitVisible, WriteCapacity,
     };
     pub use ropewalk_events::{AppendSection, BodyRef, StoreMark};
 }

@@ -30,7 +30,7 @@ pub use query::read::Chunk;
 pub use query::reads::{ReadGuard, SeriesReads};
 pub use query::select::{Selection, SeriesAt};
 pub use retention::enforce::Enforced;
-pub use retention::rules::{Downsampling, Keep, Retention, Rules};
+pub use retention::rules::{Downsampling, Retention, RetentionRule, Rules};
 pub use sample::batch::{Exemplar, SampleBatch, SeriesSamples};
 pub use sample::metadata::{HELP_BYTES_MAX, Metadata, MetricType, UNIT_BYTES_MAX};
 pub use sample::types::{Appended, Duplicates, SeriesOptions};

@@ -57,7 +57,7 @@ mod session;
 mod syntax;
 mod types;
 
-pub use access::peers::{Activity, Doing, Peers};
+pub use access::peers::{SessionInfo, SessionRegistry, SessionState};
 pub use access::projections::{
     PARKED_MAX, ParkedEvent, ProjectionInfo, StoredProjection, parked_at, parked_count, projection_at,
     projections_at, stored_projections,
@@ -75,8 +75,8 @@ pub use limits::interrupt::Canceller;
 pub use limits::quota::Hold;
 pub use limits::temp_files::{TempFileLimits, limit_temp_files};
 pub use session::async_statements::{Progress, Script, Submitted};
-pub use session::auto_parameters::lift;
-pub use session::copy::{CopyIn, CopyShape, CopyWay};
+pub use session::auto_parameters::parameterize_literals;
+pub use session::copy::{CopyDirection, CopyFormat, CopyIn};
 pub use session::event_statement::EventStatement;
 pub use session::notify::Announcement;
 pub use session::prepared::Prepared;

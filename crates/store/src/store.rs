@@ -180,13 +180,13 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn begin(&self) -> Result<(), StoreError> {
+    pub fn publish_first_manifest(&self) -> Result<(), StoreError> {
         let state = self.state.lock();
         self.switch(&self.view.load(), &state.checkpoint).map_err(|(error, _)| error)
     }
 
     /// The error for a store that appears new although its data must exist.
-    pub fn lost(&self) -> StoreError {
+    pub fn missing_files_error(&self) -> StoreError {
         StoreError::Missing { path: self.files.dir.join(manifest::NAME) }
     }
 

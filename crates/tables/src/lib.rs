@@ -25,7 +25,7 @@ mod schema;
 mod value;
 mod write;
 
-pub use catalog::sequence::Steps;
+pub use catalog::sequence::SequenceParams;
 pub use catalog::tables::{TABLES, Tables, TablesModel};
 pub use error::TablesError;
 pub use load::{Load, LoadOptions, TxLoad};
@@ -35,7 +35,7 @@ pub use row::convert::FromValue;
 pub use row::{OwnedRow, Row};
 pub use schema::define::{Action, ColumnDef, DefaultValue, ForeignKeyDef, Identity, IndexDef, TableDef};
 pub use schema::enums::{EnumChange, EnumPlace, EnumType};
-pub use schema::names::{PUBLIC, name_in, schema_and_name, shown};
+pub use schema::names::{PUBLIC, qualify, schema_and_name, shown};
 pub use schema::{
     COLUMNS_MAX, Check, Column, DEFINITION_BYTES_MAX, ForeignKey, INDEXES_MAX, Index, IndexColumn,
     KEY_BYTES_MAX, KEY_COLUMNS_MAX, LAYOUTS_MAX, ROW_BYTES_MAX, Schema,

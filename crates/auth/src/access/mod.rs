@@ -218,7 +218,7 @@ impl Access {
     /// # Errors
     /// [`AuthError::Unauthenticated`] when the user or token is gone, the password has changed, or the server is
     /// no longer open.
-    pub fn still(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), AuthError> {
+    pub fn revalidate(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), AuthError> {
         if let Identity::Token { expires_micros, .. } = caller.identity() {
             self.not_expired(*expires_micros)?;
         }

@@ -20,7 +20,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::UnknownCollection`]; a reference that forbids deleting a document.
-    pub fn cap(&mut self, collection: &Collection, capped: Capped) -> Result<(), DocumentsError> {
+    pub fn set_capped(&mut self, collection: &Collection, capped: Capped) -> Result<(), DocumentsError> {
         self.statement(|tx| {
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
             let mut changed = definition.edit()?;
@@ -69,7 +69,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`DocumentsTx::cap`].
-    pub fn cap(&self, capped: Capped) -> Result<(), DocumentsError> {
-        self.documents().transact(Durability::Sync, |tx| tx.cap(self, capped))
+    pub fn set_capped(&self, capped: Capped) -> Result<(), DocumentsError> {
+        self.documents().transact(Durability::Sync, |tx| tx.set_capped(self, capped))
     }
 }

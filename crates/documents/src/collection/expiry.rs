@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use ropewalk_engine::{Durability, Repeated};
+use ropewalk_engine::{Durability, PeriodicTask};
 
 use crate::catalog::definition::Index;
 use crate::error::DocumentsError;
@@ -68,9 +68,9 @@ impl Documents {
 
     /// Sweeps in the background, with `pause` between two sweeps, until the returned handle is dropped. Also
     /// deletes stored results of retryable writes, half an hour after the last use of their session.
-    pub fn sweep_in_background(&self, pause: Duration) -> Repeated {
+    pub fn sweep_in_background(&self, pause: Duration) -> PeriodicTask {
         let documents = self.clone();
-        Repeated::start("rope-expiry", self.engine.clone(), pause, move |_| {
+        PeriodicTask::start("rope-expiry", self.engine.clone(), pause, move |_| {
             // The next sweep retries, and writers see the same failure; there is no caller to report this
             // one to.
             let _ = documents.sweep_expired();

@@ -71,11 +71,11 @@ impl SharedMemory {
 }
 
 /// Whether a command may continue.
-type Look = dyn Fn() -> Result<(), LangError> + Send + Sync;
+type CancelCheck = dyn Fn() -> Result<(), LangError> + Send + Sync;
 
 /// The memory of one command, and the check whether it may continue. Cheap to clone.
 #[derive(Clone)]
-pub struct Budget(Arc<Inner<Look>>);
+pub struct Budget(Arc<Inner<CancelCheck>>);
 
 struct Inner<L: ?Sized> {
     max: usize,

@@ -33,10 +33,10 @@ const BYTES_PER_STEP: u64 = 4;
 
 /// The patterns of one command: equal ones are compiled once, and all programs share one memory limit.
 #[derive(Clone)]
-pub struct Patterns(Arc<Shared<Look>>);
+pub struct Patterns(Arc<Shared<CancelCheck>>);
 
 /// Whether a command may continue compiling.
-type Look = dyn Fn() -> Result<(), LangError> + Send + Sync;
+type CancelCheck = dyn Fn() -> Result<(), LangError> + Send + Sync;
 
 struct Shared<L: ?Sized> {
     compiled: Mutex<Compiled>,
@@ -52,7 +52,7 @@ struct Compiled {
 
 impl Default for Patterns {
     fn default() -> Self {
-        Self::looking(|| Ok(()))
+        Self::with_cancellation(|| Ok(()))
     }
 }
 
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Patterns {
 impl Patterns {
     /// Patterns of a command; `look` is called between two of them and may end it.
     #[must_use]
-    pub fn looking(look: impl Fn() -> Result<(), LangError> + Send + Sync + 'static) -> Self {
+    pub fn with_cancellation(look: impl Fn() -> Result<(), LangError> + Send + Sync + 'static) -> Self {
         Self(Arc::new(Shared { compiled: Mutex::default(), bytes_max: PROGRAMS_BYTES_MAX, look }))
     }
 

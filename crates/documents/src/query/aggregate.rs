@@ -12,7 +12,7 @@ use crate::lang::{Code, DocBuf, Filter, LangError, Pipeline, Source, Stream};
 use crate::model::Documents;
 use crate::model::handle::Collection;
 use crate::query::read::{Find, Rows};
-use crate::transaction::source::Look;
+use crate::transaction::source::CancelCheck;
 use crate::transaction::tx::DocumentsTx;
 
 /// Memory that the stages of one pipeline may hold, bytes.
@@ -38,7 +38,7 @@ impl Source for AtSnapshot {
 pub(crate) struct Inside<'t, 'a> {
     pub(crate) tx: RefCell<&'t mut DocumentsTx<'a>>,
     pub(crate) database: String,
-    pub(crate) look: Option<Look<'t>>,
+    pub(crate) look: Option<CancelCheck<'t>>,
 }
 
 impl Inside<'_, '_> {

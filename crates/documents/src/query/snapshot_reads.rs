@@ -12,27 +12,27 @@ use crate::model::Documents;
 use crate::model::handle::Collection;
 use crate::query::read::{Find, Rows};
 use crate::rules::Caller;
-use crate::transaction::source::{Look, Source};
+use crate::transaction::source::{CancelCheck, Source};
 
 /// The documents as of one snapshot.
 pub struct DocumentsAt<'a> {
     documents: Documents,
     snapshot: &'a Snapshot,
     caller: Option<Arc<Caller>>,
-    look: Option<Look<'a>>,
+    look: Option<CancelCheck<'a>>,
 }
 
 impl<'a> DocumentsAt<'a> {
     /// Calls `look` periodically during reads; an error from it ends the read.
     #[must_use]
-    pub fn looking(mut self, look: Look<'a>) -> Self {
+    pub fn with_cancellation(mut self, look: CancelCheck<'a>) -> Self {
         self.look = Some(look);
         self
     }
 
     /// Applies the collections' rules for `caller`, if there is one.
     #[must_use]
-    pub fn acting_for(mut self, caller: impl Into<Option<Caller>>) -> Self {
+    pub fn as_caller(mut self, caller: impl Into<Option<Caller>>) -> Self {
         self.caller = caller.into().map(Arc::new);
         self
     }
@@ -111,9 +111,9 @@ impl DocumentCursor {
         &mut self,
         count: usize,
         bytes: usize,
-        look: Look<'_>,
+        look: CancelCheck<'_>,
     ) -> Result<Vec<DocBuf>, DocumentsError> {
-        let mut at = self.documents.at(&self.snapshot).looking(look);
+        let mut at = self.documents.at(&self.snapshot).with_cancellation(look);
         let (mut batch, mut size) = (Vec::new(), 0);
         while batch.len() < count && !self.done {
             let stored = match self.ahead.take() {
@@ -149,9 +149,9 @@ impl DocumentCursor {
     ///
     /// # Errors
     /// As [`DocumentCursor::has_more`]; the errors of `look`.
-    pub fn has_more_while(&mut self, look: Look<'_>) -> Result<bool, DocumentsError> {
+    pub fn has_more_while(&mut self, look: CancelCheck<'_>) -> Result<bool, DocumentsError> {
         if self.ahead.is_none() && !self.done {
-            let mut at = self.documents.at(&self.snapshot).looking(look);
+            let mut at = self.documents.at(&self.snapshot).with_cancellation(look);
             self.ahead = self.rows.next(&mut at)?.map(|(_, stored)| stored);
             self.done = self.ahead.is_none();
         }
@@ -171,12 +171,12 @@ impl DocumentCursor {
     /// Iterates over the documents, calling `look` periodically.
     pub fn documents_while<'l>(
         mut self,
-        look: Look<'l>,
+        look: CancelCheck<'l>,
     ) -> impl Iterator<Item = Result<DocBuf, DocumentsError>> + 'l {
         std::iter::from_fn(move || self.step(look))
     }
 
-    fn step(&mut self, look: Look<'_>) -> Option<Result<DocBuf, DocumentsError>> {
+    fn step(&mut self, look: CancelCheck<'_>) -> Option<Result<DocBuf, DocumentsError>> {
         match self.next_batch_while(1, usize::MAX, look) {
             Ok(mut batch) => batch.pop().map(Ok),
             Err(error) => {
@@ -220,7 +220,7 @@ impl Collection {
             put_document_key(collection, id, key)?;
             let keyspace = documents.model.spaces().documents;
             let copied = |value: Option<&[u8]>| value.map(|value| DocBuf::trusted(value.to_vec()));
-            Ok(documents.engine.look(keyspace, key, copied)?)
+            Ok(documents.engine.with_value(keyspace, key, copied)?)
         })
     }
 

@@ -57,7 +57,7 @@ impl Tail {
     pub fn next_batch(&mut self, count: usize, bytes: usize) -> Result<Vec<DocBuf>, DocumentsError> {
         let documents = self.collection.documents().clone();
         let snapshot = documents.engine.snapshot();
-        let mut source = documents.at(&snapshot).acting_for(self.caller.clone());
+        let mut source = documents.at(&snapshot).as_caller(self.caller.clone());
         let lost = || DocumentsError::PlaceLost { collection: self.collection.name().to_owned() };
         let definition = source.definition_of(&self.collection)?;
         let definition = definition.filter(|definition| definition.order == Some(self.order));
@@ -129,7 +129,7 @@ impl Tail {
     }
 
     /// True when there is a position to continue from: some document was read.
-    pub fn has_place(&self) -> bool {
+    pub fn position_exists(&self) -> bool {
         self.at.is_some()
     }
 }

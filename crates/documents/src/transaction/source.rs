@@ -11,7 +11,7 @@ use crate::model::handle::Collection;
 use crate::rules::Caller;
 
 /// A check that long scans call periodically; an error from it ends the scan.
-pub type Look<'a> = &'a (dyn Fn() -> Result<(), DocumentsError> + Sync);
+pub type CancelCheck<'a> = &'a (dyn Fn() -> Result<(), DocumentsError> + Sync);
 
 /// A transaction or a snapshot that documents are read from.
 pub(crate) trait Source {

@@ -9,7 +9,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use ropewalk_engine::{CommitHandle, Committing, Durability};
+use ropewalk_engine::{CommitHandle, Durability, InFlightCommit};
 
 use crate::error::DocumentsError;
 use crate::model::Documents;
@@ -47,9 +47,9 @@ impl Documents {
     }
 }
 
-impl<R: Unpin> Committing for Submitted<R> {
-    fn is_lone(&self) -> bool {
-        self.handle.as_ref().is_some_and(CommitHandle::is_lone)
+impl<R: Unpin> InFlightCommit for Submitted<R> {
+    fn can_lead(&self) -> bool {
+        self.handle.as_ref().is_some_and(CommitHandle::can_lead)
     }
 
     fn drive(&mut self) {

@@ -21,7 +21,7 @@ use crate::model::commit_section::{Event, What};
 use crate::model::handle::{self, Collection};
 use crate::model::{Documents, SectionOperation};
 use crate::rules::{Access, Caller};
-use crate::transaction::source::{Look, Source};
+use crate::transaction::source::{CancelCheck, Source};
 use crate::transaction::write_budget::{Held, HeldSize, WriteBudget};
 
 /// State of a transaction on documents, in addition to its writes.
@@ -83,7 +83,7 @@ pub struct DocumentsTx<'a> {
     pub(crate) documents: &'a Documents,
     pub(crate) kv: &'a mut KvTransaction,
     pub(crate) state: &'a mut DocumentsState,
-    pub(crate) look: Option<Look<'a>>,
+    pub(crate) look: Option<CancelCheck<'a>>,
 }
 
 impl<'a> DocumentsTx<'a> {
@@ -94,7 +94,7 @@ impl<'a> DocumentsTx<'a> {
 
     /// The same transaction, calling `look` periodically during statements. An error from it ends the
     /// statement without effect.
-    pub fn looking<'l>(&'l mut self, look: Look<'l>) -> DocumentsTx<'l> {
+    pub fn with_cancellation<'l>(&'l mut self, look: CancelCheck<'l>) -> DocumentsTx<'l> {
         DocumentsTx {
             documents: self.documents,
             kv: &mut *self.kv,
@@ -313,7 +313,7 @@ impl<'a> DocumentsTx<'a> {
     pub(crate) fn defined(&mut self, collection: u32, what: What<'_>) {
         what.put(collection, &mut self.state.section);
         // Documents that others write under a newer definition could not be read with the transaction's one.
-        self.kv.stay();
+        self.kv.pin_statement_snapshot();
         self.state.ddl = true;
         self.state.definitions.clear();
     }

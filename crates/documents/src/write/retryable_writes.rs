@@ -21,7 +21,7 @@ pub const SESSION_BYTES_MAX: usize = 256;
 
 /// Identifies a statement of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retry {
+pub struct RetryKey {
     /// The session's id, such as the 16 bytes of `lsid`.
     pub session: Vec<u8>,
     /// `txnNumber`: grows with every retryable command of the session.
@@ -41,7 +41,7 @@ fn answers_of(session: &[u8], number: i64) -> Vec<u8> {
     key
 }
 
-fn answer_key(retry: &Retry) -> Vec<u8> {
+fn answer_key(retry: &RetryKey) -> Vec<u8> {
     let mut key = answers_of(&retry.session, retry.number);
     keys::put_i64(&mut key, i64::from(retry.statement));
     key
@@ -61,7 +61,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::TransactionTooOld`] when the session has already used a higher number.
-    pub fn answered(&mut self, retry: &Retry) -> Result<Option<DocBuf>, DocumentsError> {
+    pub fn answered(&mut self, retry: &RetryKey) -> Result<Option<DocBuf>, DocumentsError> {
         if retry.session.is_empty() || retry.session.len() > SESSION_BYTES_MAX {
             let what = format!("the id of a session has between 1 and {SESSION_BYTES_MAX} bytes");
             return Err(DocumentsError::InvalidOptions { what });
@@ -84,7 +84,7 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// As [`DocumentsTx::answered`].
-    pub fn answer(&mut self, retry: &Retry, answer: Doc<'_>) -> Result<(), DocumentsError> {
+    pub fn answer(&mut self, retry: &RetryKey, answer: Doc<'_>) -> Result<(), DocumentsError> {
         let sessions = self.spaces().sessions;
         let key = header_key(&retry.session);
         if let Some(stored) = self.kv.get(sessions, &key)? {

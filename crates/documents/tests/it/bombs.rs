@@ -287,7 +287,7 @@ impl Field {
         let doc = || value.as_document().unwrap_or(Doc::empty());
         let snapshot = self.db.documents.engine().snapshot();
         let look = || asked.look().map_err(DocumentsError::from);
-        let mut at = self.db.documents.at(&snapshot).looking(&look);
+        let mut at = self.db.documents.at(&snapshot).with_cancellation(&look);
         let mut shown = 0;
         let mut visit = |find: Find| {
             at.visit(collection, &find, &mut |_| {
@@ -356,7 +356,7 @@ impl Asked {
 
     fn patterns(&self) -> ropewalk_documents::lang::Patterns {
         let asked = self.clone();
-        ropewalk_documents::lang::Patterns::looking(move || asked.look())
+        ropewalk_documents::lang::Patterns::with_cancellation(move || asked.look())
     }
 }
 

@@ -67,7 +67,7 @@ type Target = Arc<[u8]>;
 
 /// Why a lock was not granted at once.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum LockRefusal {
     /// Held by another transaction: the place in its queue.
     Waits(LockWait),
     /// Held by another transaction, and the caller did not want to wait.
@@ -80,7 +80,7 @@ pub(crate) enum Refused {
 
 /// Result of a granted lock request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Had {
+pub(crate) enum LockGrant {
     /// The owner did not hold it before.
     Now,
     /// The owner held it already.
@@ -205,7 +205,12 @@ impl Locks {
         &self.shards.get(number).expect("there are that many shards").0
     }
 
-    fn begin_to_wait(self: &Arc<Self>, owner: Owner, target: &Target, mode: LockMode) -> Result<(), Refused> {
+    fn begin_to_wait(
+        self: &Arc<Self>,
+        owner: Owner,
+        target: &Target,
+        mode: LockMode,
+    ) -> Result<(), LockRefusal> {
         let mut waiting = self.waiting.lock();
         let waiter = {
             let mut shard = self.shard(target).lock();
@@ -227,7 +232,7 @@ impl Locks {
         let is_circle = self.closes_circle(&waiting, owner, target);
         drop(waiting);
         let wait = LockWait { locks: self.clone(), waiter };
-        Err(if is_circle { Refused::Deadlock } else { Refused::Waits(wait) })
+        Err(if is_circle { LockRefusal::Deadlock } else { LockRefusal::Waits(wait) })
     }
 
     /// True when an owner that `owner` waits for waits, directly or through others, for `owner`.
@@ -332,7 +337,7 @@ impl Held {
         self.all.len()
     }
 
-    /// Takes a lock on a key. After [`Refused::Waits`] the lock is held once the wait reports that it was
+    /// Takes a lock on a key. After [`LockRefusal::Waits`] the lock is held once the wait reports that it was
     /// granted.
     pub(crate) fn take(
         &mut self,
@@ -340,7 +345,7 @@ impl Held {
         key: &[u8],
         mode: LockMode,
         waits: bool,
-    ) -> Result<Had, Refused> {
+    ) -> Result<LockGrant, LockRefusal> {
         self.name.clear();
         self.name.extend_from_slice(&keyspace.0.to_le_bytes());
         self.name.extend_from_slice(key);
@@ -350,40 +355,40 @@ impl Held {
             match shard.get_mut(self.name.as_slice()) {
                 Some(entry) => {
                     if entry.holders.iter().any(|(holder, held)| *holder == owner && *held >= mode) {
-                        return Ok(Had::Already);
+                        return Ok(LockGrant::Already);
                     }
                     if self.all.len() >= LOCKS_MAX {
-                        return Err(Refused::TooMany);
+                        return Err(LockRefusal::TooMany);
                     }
                     let target: Target = Arc::from(self.name.as_slice());
                     if entry.is_free(owner, mode, entry.queue.len()) {
                         entry.holders.push((owner, mode));
                         drop(shard);
                         self.all.push((target, mode));
-                        return Ok(Had::Now);
+                        return Ok(LockGrant::Now);
                     }
                     target
                 }
                 None => {
                     if self.all.len() >= LOCKS_MAX {
-                        return Err(Refused::TooMany);
+                        return Err(LockRefusal::TooMany);
                     }
                     let target: Target = Arc::from(self.name.as_slice());
                     let entry = Entry { holders: vec![(owner, mode)], queue: VecDeque::new() };
                     shard.insert(target.clone(), entry);
                     drop(shard);
                     self.all.push((target, mode));
-                    return Ok(Had::Now);
+                    return Ok(LockGrant::Now);
                 }
             }
         };
         if !waits {
-            return Err(Refused::Taken);
+            return Err(LockRefusal::Taken);
         }
         // Recorded before it is granted, so that it is released however the wait ends.
         self.all.push((target.clone(), mode));
         let locks = self.locks.clone();
-        locks.begin_to_wait(owner, &target, mode).map(|()| Had::Now)
+        locks.begin_to_wait(owner, &target, mode).map(|()| LockGrant::Now)
     }
 
     /// Releases the locks taken since the owner held `mark` of them.
@@ -427,7 +432,7 @@ impl Drop for Held {
 }
 
 /// A place in the queue for a key. It resolves when the lock is granted or the wait is
-/// [nudged](LockWait::nudge). Dropping it earlier gives up the place.
+/// [woken](LockWait::waker). Dropping it earlier gives up the place.
 pub struct LockWait {
     locks: Arc<Locks>,
     waiter: Arc<Waiter>,
@@ -441,11 +446,11 @@ impl std::fmt::Debug for LockWait {
 
 /// Ends a [`LockWait`] early, from any thread.
 #[derive(Debug, Clone)]
-pub struct Nudge(Arc<Waiter>);
+pub struct LockWaitWaker(Arc<Waiter>);
 
-impl Nudge {
+impl LockWaitWaker {
     /// Wakes the waiter, whether it has the lock or not.
-    pub fn nudge(&self) {
+    pub fn wake(&self) {
         self.0.change(|state| state.is_nudged = true);
     }
 }
@@ -457,8 +462,8 @@ impl LockWait {
     }
 
     /// A handle with which another task may end the wait.
-    pub fn nudge(&self) -> Nudge {
-        Nudge(self.waiter.clone())
+    pub fn waker(&self) -> LockWaitWaker {
+        LockWaitWaker(self.waiter.clone())
     }
 
     /// Blocks until the lock is granted, the wait is nudged, or the timeout expires; true when the lock is
@@ -508,13 +513,13 @@ mod tests {
 
     const SPACE: Keyspace = Keyspace(7);
 
-    fn take(held: &mut Held, key: &str, mode: LockMode) -> Result<Had, Refused> {
+    fn take(held: &mut Held, key: &str, mode: LockMode) -> Result<LockGrant, LockRefusal> {
         held.take(SPACE, key.as_bytes(), mode, true)
     }
 
-    fn wait(result: Result<Had, Refused>) -> LockWait {
+    fn wait(result: Result<LockGrant, LockRefusal>) -> LockWait {
         match result {
-            Err(Refused::Waits(wait)) => wait,
+            Err(LockRefusal::Waits(wait)) => wait,
             other => panic!("expected a wait, not {other:?}"),
         }
     }
@@ -538,11 +543,11 @@ mod tests {
     fn a_queue_is_served_in_order_and_the_table_is_empty_at_the_end() {
         let locks = Arc::new(Locks::default());
         let (mut a, mut b, mut c) = (Held::new(&locks, 0), Held::new(&locks, 0), Held::new(&locks, 0));
-        assert_eq!(take(&mut a, "k", LockMode::Update).unwrap(), Had::Now);
-        assert_eq!(take(&mut a, "k", LockMode::Share).unwrap(), Had::Already);
+        assert_eq!(take(&mut a, "k", LockMode::Update).unwrap(), LockGrant::Now);
+        assert_eq!(take(&mut a, "k", LockMode::Share).unwrap(), LockGrant::Already);
         let (second, third) =
             (wait(take(&mut b, "k", LockMode::Update)), wait(take(&mut c, "k", LockMode::Share)));
-        assert!(matches!(c.take(SPACE, b"k", LockMode::KeyShare, false), Err(Refused::Taken)));
+        assert!(matches!(c.take(SPACE, b"k", LockMode::KeyShare, false), Err(LockRefusal::Taken)));
         drop(a);
         assert!(second.block(None) && !third.is_granted());
         drop(second);
@@ -558,7 +563,7 @@ mod tests {
         let (mut a, mut b, mut writer) = (Held::new(&locks, 0), Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "k", LockMode::KeyShare).unwrap();
         take(&mut b, "k", LockMode::KeyShare).unwrap();
-        assert_eq!(take(&mut writer, "k", LockMode::NoKeyUpdate).unwrap(), Had::Now);
+        assert_eq!(take(&mut writer, "k", LockMode::NoKeyUpdate).unwrap(), LockGrant::Now);
         let wait = wait(take(&mut writer, "k", LockMode::Update));
         drop(a);
         assert!(!wait.is_granted());
@@ -575,13 +580,13 @@ mod tests {
         }
         let _first = wait(take(&mut all[0], "1", LockMode::Update));
         let _second = wait(take(&mut all[1], "2", LockMode::Update));
-        assert!(matches!(take(&mut all[2], "0", LockMode::Update), Err(Refused::Deadlock)));
+        assert!(matches!(take(&mut all[2], "0", LockMode::Update), Err(LockRefusal::Deadlock)));
         // Two owners share the lock, and both request a stronger mode.
         let (mut a, mut b) = (Held::new(&locks, 0), Held::new(&locks, 0));
         take(&mut a, "s", LockMode::Share).unwrap();
         take(&mut b, "s", LockMode::Share).unwrap();
         let _third = wait(take(&mut a, "s", LockMode::Update));
-        assert!(matches!(take(&mut b, "s", LockMode::Update), Err(Refused::Deadlock)));
+        assert!(matches!(take(&mut b, "s", LockMode::Update), Err(LockRefusal::Deadlock)));
     }
 
     #[test]
@@ -591,7 +596,7 @@ mod tests {
         take(&mut a, "k", LockMode::Share).unwrap();
         let given_up = wait(take(&mut b, "k", LockMode::Update));
         let next = wait(take(&mut c, "k", LockMode::Share));
-        given_up.nudge().nudge();
+        given_up.waker().wake();
         assert!(!given_up.block(None));
         drop(given_up);
         assert!(next.is_granted());
@@ -623,7 +628,7 @@ mod tests {
                         let mut held = Held::new(&locks, 0);
                         match take(&mut held, "k", LockMode::Update) {
                             Ok(_) => {}
-                            Err(Refused::Waits(wait)) => assert!(wait.block(None)),
+                            Err(LockRefusal::Waits(wait)) => assert!(wait.block(None)),
                             Err(other) => panic!("{other:?}"),
                         }
                         *count.try_lock().expect("one at a time") += 1;

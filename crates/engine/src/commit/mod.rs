@@ -197,11 +197,11 @@ impl Core {
 
     /// Writes the log's mark that its last commit is durable. Under the sequencer, which has to learn the new
     /// tail.
-    pub(crate) fn vouch(&self) -> Result<(), EngineError> {
+    pub(crate) fn write_durable_mark(&self) -> Result<(), EngineError> {
         // Syncs outstanding writes before taking the lock, so that it is held for one small sync at most.
         self.log.barrier()?;
         let mut sequencer = self.sequencer.lock();
-        sequencer.tail = self.log.vouch(sequencer.tail)?;
+        sequencer.tail = self.log.write_durable_mark(sequencer.tail)?;
         Ok(())
     }
 
@@ -568,7 +568,7 @@ mod tests {
         put().unwrap();
         // Another writer moves the tail without a commit, so that no gap in the numbers reveals it.
         let log = &engine.core().log;
-        log.vouch(log.tail()).unwrap();
+        log.write_durable_mark(log.tail()).unwrap();
         let refused = put().unwrap_err();
         assert!(matches!(refused, CommitError::Engine(EngineError::Stopped { .. })), "{refused}");
         assert!(refused.to_string().contains("another writer"), "{refused}");

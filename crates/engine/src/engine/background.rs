@@ -19,7 +19,7 @@ use ropewalk_store::{Checkpoint, CompactStep, Edit};
 use crate::commit::Core;
 use crate::error::EngineError;
 use crate::model::version::{Generation, Version};
-use crate::options::Room;
+use crate::options::WriteCapacity;
 
 /// Bytes that one compaction quantum may merge: about two milliseconds of work.
 const COMPACT_STEP_BYTES: u64 = 1 << 20;
@@ -106,7 +106,7 @@ impl Core {
                 Ok(())
             });
         }
-        self.vouch()
+        self.write_durable_mark()
     }
 
     /// One compaction quantum. False when nothing is left to do.
@@ -221,7 +221,7 @@ impl Core {
                         if idle_at == visible && self.stopped().is_none() {
                             // No commit for half a second: mark the last one as durable. A failure stops the
                             // log.
-                            let _ = self.vouch();
+                            let _ = self.write_durable_mark();
                         }
                         idle_at = visible;
                         let mut background = self.background.lock();
@@ -262,19 +262,19 @@ impl Core {
     }
 
     /// The decision that [`Core::admit`] would make now.
-    pub(crate) fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> WriteCapacity {
         let max = self.options.write_bytes_max();
         let bytes = self.versions.write_bytes();
         let soft = max / 4 * 3;
         let pause = |over: u64, of: u64| Duration::from_nanos(over.min(of) * PAUSE_MAX_NANOS / of);
         if bytes >= max {
-            Room::Spent
+            WriteCapacity::Spent
         } else if bytes >= soft {
-            Room::Tight(pause(bytes - soft, max - soft))
+            WriteCapacity::Tight(pause(bytes - soft, max - soft))
         } else {
             match self.pinned_over() {
-                0 => Room::Free,
-                over => Room::Tight(pause(over, max)),
+                0 => WriteCapacity::Free,
+                over => WriteCapacity::Tight(pause(over, max)),
             }
         }
     }
@@ -301,16 +301,16 @@ impl Core {
     /// wait for the next flush, which is an error when flushing fails.
     pub(crate) fn admit(&self, threads: bool) -> Result<(), EngineError> {
         match self.room() {
-            Room::Free => return Ok(()),
+            WriteCapacity::Free => return Ok(()),
             _ if !threads => return self.background_step().map(|_| ()),
-            Room::Tight(pause) => {
+            WriteCapacity::Tight(pause) => {
                 self.env.clock.sleep(pause);
                 return Ok(());
             }
-            Room::Spent => {}
+            WriteCapacity::Spent => {}
         }
         let mut background = self.background.lock();
-        while self.room() == Room::Spent {
+        while self.room() == WriteCapacity::Spent {
             if let Some(error) = self.stopped() {
                 return Err(error);
             }

@@ -30,7 +30,7 @@ use crate::error::{CommitError, EngineError};
 use crate::kv::KvModel;
 use crate::model::version::{ReadView, Snapshot, Version};
 use crate::model::{Model, Operation};
-use crate::options::{Background, Durability, EngineOptions, Room};
+use crate::options::{Background, Durability, EngineOptions, WriteCapacity};
 
 /// Groups of one commit in a row after which the next counts as a lone one. Eight clients that commit now and
 /// then have many groups of one, and server threads that wait for the disk for them only cost context
@@ -118,7 +118,7 @@ impl Engine {
             if LocalLog::extent(env, &log_dir)? == Extent::Nothing {
                 LocalLog::create(env, &log_dir, options.log)?;
             }
-            store.begin()?;
+            store.publish_first_manifest()?;
         }
         for model in &all {
             model.open(&store)?;
@@ -255,7 +255,7 @@ impl Engine {
     }
 
     /// How much room the memory budget leaves for writes. One atomic load.
-    pub fn room(&self) -> Room {
+    pub fn room(&self) -> WriteCapacity {
         self.core.room()
     }
 
@@ -332,7 +332,7 @@ impl Engine {
     ///
     /// # Errors
     /// A block is damaged or unreadable.
-    pub fn look<R>(
+    pub fn with_value<R>(
         &self,
         keyspace: Keyspace,
         key: &[u8],
@@ -376,13 +376,13 @@ impl Engine {
 
     /// A future for the newest visible commit once that is after `seq`. Costs nothing while it waits; a
     /// commit without waiters costs one atomic load.
-    pub fn visible_beyond(&self, seq: Seq) -> VisibleBeyond {
-        VisibleBeyond { core: self.core.clone(), seq, ticket: None }
+    pub fn wait_visible_after(&self, seq: Seq) -> WaitVisible {
+        WaitVisible { core: self.core.clone(), seq, ticket: None }
     }
 
     /// A future for the failure that stops the engine, or for its being closed. No commit wakes it.
-    pub fn until_stopped(&self) -> UntilStopped {
-        UntilStopped { core: self.core.clone(), ticket: None }
+    pub fn until_stopped(&self) -> EngineStopped {
+        EngineStopped { core: self.core.clone(), ticket: None }
     }
 
     /// Every commit from `from` on, in order.
@@ -577,7 +577,7 @@ fn check_halves(env: &Env, store: &Store, log_dir: &Path) -> Result<(), EngineEr
     match (store.is_new(), LocalLog::extent(env, log_dir)) {
         // The manifest is written before the first commit, and lists the runs that were ingested without the
         // log.
-        (true, Ok(Extent::Records)) => Err(store.lost().into()),
+        (true, Ok(Extent::Records)) => Err(store.missing_files_error().into()),
         (false, Ok(Extent::Nothing)) => {
             Err(LogError::Missing { dir: log_dir.to_owned(), lsn: store.checkpoint().lsn }.into())
         }
@@ -638,15 +638,15 @@ impl Core {
     }
 }
 
-/// Resolves when there are commits beyond a number, or to the failure that stopped the engine. See [`Engine::visible_beyond`].
-pub struct VisibleBeyond {
+/// Resolves when there are commits beyond a number, or to the failure that stopped the engine. See [`Engine::wait_visible_after`].
+pub struct WaitVisible {
     core: Arc<Core>,
     seq: Seq,
     /// Place of the waker in the engine's list.
     ticket: Option<u64>,
 }
 
-impl VisibleBeyond {
+impl WaitVisible {
     fn look(&self) -> Poll<Result<Seq, EngineError>> {
         let visible = self.core.versions.visible();
         match self.core.stopped() {
@@ -657,7 +657,7 @@ impl VisibleBeyond {
     }
 }
 
-impl Future for VisibleBeyond {
+impl Future for WaitVisible {
     type Output = Result<Seq, EngineError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -671,7 +671,7 @@ impl Future for VisibleBeyond {
     }
 }
 
-impl Drop for VisibleBeyond {
+impl Drop for WaitVisible {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.core.watch.forget(ticket);
@@ -680,13 +680,13 @@ impl Drop for VisibleBeyond {
 }
 
 /// Resolves to the failure that stopped the engine. See [`Engine::until_stopped`].
-pub struct UntilStopped {
+pub struct EngineStopped {
     core: Arc<Core>,
     /// Place of the waker in the engine's list.
     ticket: Option<u64>,
 }
 
-impl Future for UntilStopped {
+impl Future for EngineStopped {
     type Output = EngineError;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -700,7 +700,7 @@ impl Future for UntilStopped {
     }
 }
 
-impl Drop for UntilStopped {
+impl Drop for EngineStopped {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.core.end_watch.forget(ticket);
@@ -729,18 +729,18 @@ impl CommitHandle {
 /// A submitted commit, to be awaited.
 ///
 /// When no other commits are queued, awaiting costs two context switches, together as long as a fast sync. A
-/// caller that can block may avoid both: if [`Committing::is_lone`], call [`Committing::drive`], then await
+/// caller that can block may avoid both: if [`InFlightCommit::can_lead`], call [`InFlightCommit::drive`], then await
 /// the result.
-pub trait Committing: Future {
+pub trait InFlightCommit: Future {
     /// True while no thread works on the commit and it may be driven.
-    fn is_lone(&self) -> bool;
+    fn can_lead(&self) -> bool;
 
     /// Completes a lone commit in this thread, which blocks for one sync; does nothing for any other.
     fn drive(&mut self);
 }
 
-impl Committing for CommitHandle {
-    fn is_lone(&self) -> bool {
+impl InFlightCommit for CommitHandle {
+    fn can_lead(&self) -> bool {
         self.0.is_left()
     }
 

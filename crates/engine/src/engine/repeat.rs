@@ -1,6 +1,6 @@
 //! Work that a separate thread repeats, such as the removal of expired entries.
 //!
-//! Between two rounds the thread is parked and costs nothing; in particular no commit wakes it. Dropping the [`Repeated`]
+//! Between two rounds the thread is parked and costs nothing; in particular no commit wakes it. Dropping the [`PeriodicTask`]
 //! wakes it and waits for its end.
 
 use core::time::Duration;
@@ -11,12 +11,12 @@ use std::thread::JoinHandle;
 use crate::engine::Engine;
 
 /// A round of work repeated in the background, for as long as this lives.
-pub struct Repeated {
+pub struct PeriodicTask {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Repeated {
+impl PeriodicTask {
     /// Does `work` now and again after each `pause`, in a thread called `name`, until this is dropped or the
     /// engine stops. Long work checks the flag that it gets, and ends early once that is true.
     #[must_use]
@@ -40,7 +40,7 @@ impl Repeated {
     }
 }
 
-impl Drop for Repeated {
+impl Drop for PeriodicTask {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {

@@ -48,7 +48,7 @@ fn log_and_checkpoint(env: &Env, dir: &Path) -> Result<Option<(PathBuf, Checkpoi
     let store = Store::open(env, &dir.join("store"), StoreOptions::default())?;
     match LocalLog::extent(env, &log) {
         Ok(Extent::Nothing) if store.is_new() => Ok(None),
-        Ok(Extent::Records) if store.is_new() => Err(store.lost().into()),
+        Ok(Extent::Records) if store.is_new() => Err(store.missing_files_error().into()),
         // Damage in the log is reported by the salvage.
         Ok(_) | Err(_) => Ok(Some((log, store.checkpoint()))),
     }

@@ -291,7 +291,13 @@ impl<'a> ReadView<'a> {
     /// True when no commit after `since` wrote a key from `start` up to `end`, for callers without a snapshot
     /// of `since`. Checks memory only: once commits after `since` are in runs they cannot be distinguished,
     /// and the result is false.
-    pub fn surely_unchanged(&self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>, since: Seq) -> bool {
+    pub fn is_known_unchanged_since(
+        &self,
+        keyspace: Keyspace,
+        start: &[u8],
+        end: Option<&[u8]>,
+        since: Seq,
+    ) -> bool {
         let unchanged = |table: &&Memtable| table.changed_in(start, end, since).is_none();
         since >= self.version.flushed && self.memtables(keyspace).iter().all(unchanged)
     }
@@ -553,7 +559,7 @@ impl Snapshot {
 
     /// Releases the memtables and runs that were read, so that a long-lived snapshot does not hold old memory
     /// and files. The next read pins the newest ones, at the same commit. Costs nanoseconds.
-    pub fn repin(&mut self) {
+    pub fn refresh_sources(&mut self) {
         self.pinned.take();
     }
 }

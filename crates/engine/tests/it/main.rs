@@ -23,7 +23,7 @@ use std::sync::Arc;
 use ropewalk_base::Seq;
 use ropewalk_engine::{
     Background, CommitError, Durability, Engine, EngineError, EngineOptions, Keyspace, KeyspaceOptions,
-    KvBatch, Room,
+    KvBatch, WriteCapacity,
 };
 use ropewalk_vfs::{DiskOp, FaultyVfs};
 use ropewalk_vfs::{Env, ManualClock};
@@ -55,7 +55,7 @@ fn put(
 /// Reads by a snapshot and by a single read, which must agree.
 fn get(engine: &Engine, keys: Keyspace, key: &[u8]) -> Option<Vec<u8>> {
     let found = engine.snapshot().read().get(keys, key).unwrap().map(|value| value.to_vec());
-    let looked = engine.look(keys, key, |value| value.map(<[u8]>::to_vec)).unwrap();
+    let looked = engine.with_value(keys, key, |value| value.map(<[u8]>::to_vec)).unwrap();
     assert_eq!(looked, found);
     found
 }
@@ -211,7 +211,7 @@ fn snapshots_are_stable_through_checkpoint_compaction_and_repin() {
             _ => {}
         }
         for (round, snapshot) in &mut snapshots {
-            snapshot.repin();
+            snapshot.refresh_sources();
             for key in 0..50_u8 {
                 let dropped = (10 + *round..12 + *round).contains(&key);
                 let value = snapshot.read().get(keys, &[key]).unwrap().map(|value| value.to_vec());
@@ -284,17 +284,17 @@ fn room_predicts_waits_of_submit_and_try_submit_never_waits() {
         engine.drive();
         handle.try_take().unwrap().unwrap();
     };
-    assert_eq!(engine.room(), Room::Free);
+    assert_eq!(engine.room(), WriteCapacity::Free);
     let (mut written, mut tight) = (0, false);
-    while engine.room() != Room::Spent {
-        tight |= matches!(engine.room(), Room::Tight(_));
+    while engine.room() != WriteCapacity::Spent {
+        tight |= matches!(engine.room(), WriteCapacity::Tight(_));
         submit(written);
         written += 1;
     }
     assert!(tight && written > 50);
     submit(written);
     while engine.background_step().unwrap() {}
-    assert_eq!(engine.room(), Room::Free);
+    assert_eq!(engine.room(), WriteCapacity::Free);
 }
 
 /// The mark that the background leaves in an idle log moves the log's tail, which the next append expects where it was.
@@ -323,7 +323,7 @@ fn unchanged_range_is_certain_until_memory_is_flushed() {
     let engine = open(&env(&disk, &clock), manual()).unwrap();
     let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
     let unchanged = |start: &[u8], end: &[u8], since: Seq| {
-        engine.snapshot().read().surely_unchanged(keys, start, Some(end), since)
+        engine.snapshot().read().is_known_unchanged_since(keys, start, Some(end), since)
     };
     put(&engine, keys, b"b", b"1", Durability::Sync).unwrap();
     let seen = engine.seq();

@@ -141,7 +141,7 @@ fn room_is_exact_when_a_flush_ends_while_a_group_is_sequenced() {
     }
     // One transaction larger than the whole write budget: it is frozen at once, and writers wait for its flush.
     engine.commit(vec![Box::new(batch)], Durability::Buffered).unwrap();
-    assert_eq!((engine.stats().frozen, engine.room()), (1, Room::Spent));
+    assert_eq!((engine.stats().frozen, engine.room()), (1, WriteCapacity::Spent));
 
     let (entered, is_entered) = mpsc::channel();
     let (pass, may_pass) = mpsc::channel();
@@ -162,6 +162,6 @@ fn room_is_exact_when_a_flush_ends_while_a_group_is_sequenced() {
         driver.join().unwrap();
     });
     let stats = engine.stats();
-    assert_eq!((stats.frozen, engine.room()), (0, Room::Free));
+    assert_eq!((stats.frozen, engine.room()), (0, WriteCapacity::Free));
     assert!(stats.write_bytes < 1000, "{} bytes", stats.write_bytes);
 }

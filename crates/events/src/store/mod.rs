@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ropewalk_base::Position;
-use ropewalk_engine::{CommitHandle, Committing, Engine, Snapshot};
+use ropewalk_engine::{CommitHandle, Engine, InFlightCommit, Snapshot};
 
 use crate::append::conditions::{EventReads, ReadGuard};
 use crate::append::{AppendOperation, AppendOptions, Appended, check_name};
@@ -42,7 +42,7 @@ impl StoreMark {
 
     /// True when the store has events after `position`, including invisible ones, or was deleted. Cost: two
     /// atomic loads.
-    pub fn moved(&self, position: Position) -> bool {
+    pub fn has_events_after(&self, position: Position) -> bool {
         self.0.is_deleted() || self.0.sequenced.load(Ordering::Acquire) > position.0
     }
 }
@@ -60,9 +60,9 @@ impl PendingAppend {
     }
 }
 
-impl Committing for PendingAppend {
-    fn is_lone(&self) -> bool {
-        self.0.is_lone()
+impl InFlightCommit for PendingAppend {
+    fn can_lead(&self) -> bool {
+        self.0.can_lead()
     }
 
     fn drive(&mut self) {

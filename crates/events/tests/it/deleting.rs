@@ -93,7 +93,7 @@ fn older_snapshots_see_deleted_store_through_flush_and_merge() {
     for step in [|db: &Db| db.engine.checkpoint().unwrap(), |db: &Db| db.engine.compact().unwrap()] {
         step(&db);
         look(&snapshot);
-        snapshot.repin();
+        snapshot.refresh_sources();
         look(&snapshot);
     }
     assert_eq!(open.by_ref().filter(|event| event.is_ok()).count(), 590);

@@ -184,7 +184,7 @@ impl goldenscript::Runner for Runner {
                 Ok(String::new())
             }
             "repin" => {
-                self.snapshots.get_mut(&name).ok_or("no snapshot")?.repin();
+                self.snapshots.get_mut(&name).ok_or("no snapshot")?.refresh_sources();
                 Ok(String::new())
             }
             "checkpoint" => {

@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use ropewalk_base::{Lsn, Seq};
-use ropewalk_log::{CommitLog, LogError, LogHold};
+use ropewalk_log::{CommitLog, LogError, TrimGuard};
 
 use crate::help::*;
 
-fn copied(env: &ropewalk_vfs::Env, hold: &dyn LogHold, to: &str, from: Lsn, upto: Lsn) -> Seq {
+fn copied(env: &ropewalk_vfs::Env, hold: &dyn TrimGuard, to: &str, from: Lsn, upto: Lsn) -> Seq {
     let to = Path::new(to);
     env.vfs.create_dir_all(to).unwrap();
     let copy = hold.copy_to(to, from, upto).unwrap();

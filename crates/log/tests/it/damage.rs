@@ -247,7 +247,7 @@ fn a_payload_cannot_pass_for_a_record() {
     let env = synced(1);
     let at = RECORD + 32;
     let mut fake = Vec::new();
-    let seed = format::seed(ropewalk_log::LogId([0; 16]));
+    let seed = format::checksum_seed(ropewalk_log::LogId([0; 16]));
     format::encode_record(&mut fake, seed, format::Kind::Commit, Lsn(at), Seq(9), Lsn(at), b"trust me");
     {
         let log = open(&env).log;
@@ -281,7 +281,7 @@ proptest! {
             let lsn = Lsn(if lsn % 3 == 0 { lsn } else { here });
             let kind = if kind % 4 == 0 { format::Kind::Seal } else { format::Kind::Commit };
             let durable = Lsn(lsn.0 - durable.min(lsn.0));
-            format::encode_record(&mut file, format::seed(id), kind, lsn, Seq(seq), durable, &vec![1; length]);
+            format::encode_record(&mut file, format::checksum_seed(id), kind, lsn, Seq(seq), durable, &vec![1; length]);
         }
         file.resize(4096, 0);
         for (offset, byte) in noise {

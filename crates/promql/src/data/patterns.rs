@@ -7,7 +7,7 @@ use std::sync::Arc;
 use regex::Captures;
 use ropewalk_labels::{MatchOp, Matcher, Part, Pattern};
 
-use crate::budget::{BudgetError, Stop};
+use crate::budget::{BudgetError, StopReason};
 
 /// Limit of bytes of all compiled regular expressions of a query, including what a search in them needs.
 pub const PATTERNS_BYTES_MAX: usize = 64 << 20;
@@ -34,7 +34,7 @@ impl Patterns {
         &mut self,
         part: Part,
         pattern: &str,
-        stop: &dyn Fn() -> Option<Stop>,
+        stop: &dyn Fn() -> Option<StopReason>,
     ) -> Result<Arc<Pattern>, PatternError> {
         let key = (part, pattern.to_owned());
         if let Some(known) = self.known.get(&key) {
@@ -54,7 +54,7 @@ impl Patterns {
     pub(crate) fn matcher(
         &mut self,
         condition: (String, MatchOp, String),
-        stop: &dyn Fn() -> Option<Stop>,
+        stop: &dyn Fn() -> Option<StopReason>,
     ) -> Result<Matcher, PatternError> {
         Matcher::compiled_by(condition, |pattern| self.compile(Part::Whole, pattern, stop))
     }
@@ -134,7 +134,7 @@ mod tests {
         let other = patterns.compile(Part::Whole, "a.*", &|| None).unwrap();
         assert!(Arc::ptr_eq(&one, &other));
         assert_eq!(patterns.bytes(), bytes);
-        let stopped = patterns.compile(Part::Whole, "b.*", &|| Some(Stop::TimedOut));
+        let stopped = patterns.compile(Part::Whole, "b.*", &|| Some(StopReason::TimedOut));
         assert!(matches!(stopped, Err(PatternError::Budget(BudgetError::TimedOut))));
     }
 }

@@ -82,7 +82,7 @@ fn collect<'e>(
             return call.args.first().is_some_and(|arg| collect(arg, around, found, free));
         }
         // The times at which it reads are not analysed.
-        Expr::Shifted(_) => false,
+        Expr::WithOffset(_) => false,
         Expr::Subquery(subquery) => {
             around.push(subquery);
             let any = collect(&subquery.expr, around, found, free);
@@ -103,9 +103,9 @@ fn collect<'e>(
     any
 }
 
-fn fixed(at: Option<At>) -> Option<i64> {
+fn fixed(at: Option<AtModifier>) -> Option<i64> {
     match at {
-        Some(At::Time(ms)) => Some(ms),
+        Some(AtModifier::Time(ms)) => Some(ms),
         _ => None,
     }
 }
@@ -186,7 +186,8 @@ impl Eval<'_> {
         steps: Steps,
     ) -> Result<(Vec<Info>, Holding<'_>), Error> {
         let time = time.unwrap_or(LooksAt { at: None, offset_ms: 0 });
-        let reference = Reference::new(time.at.map(At::Time), &Duration::Fixed(time.offset_ms), steps);
+        let reference =
+            Reference::new(time.at.map(AtModifier::Time), &Duration::Fixed(time.offset_ms), steps);
         let (mut infos, mut held) = (Vec::new(), self.budget.holding(0)?);
         for identity in identities(base, ignored) {
             let mut matchers = Vec::new();

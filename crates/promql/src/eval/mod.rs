@@ -107,7 +107,7 @@ impl<'a> Eval<'a> {
             Expr::Call(e) => self.keeping(e.keep_name).call(e, steps, sink),
             Expr::Aggregate(e) => self.aggregate(e, steps, sink),
             Expr::Binary(e) => self.keeping(e.keep_name).binary(e, steps, sink),
-            Expr::Shifted(e) => self.shifted(e, steps, around, sink),
+            Expr::WithOffset(e) => self.shifted(e, steps, around, sink),
             // The parser has checked types: the rest are scalars, strings and ranges, which are not allowed
             // as vectors.
             Expr::Number(_) | Expr::Text(_) | Expr::Matrix(_) | Expr::Subquery(_) => {
@@ -124,13 +124,13 @@ impl<'a> Eval<'a> {
     /// Evaluates an expression at shifted times.
     fn shifted(
         &self,
-        shifted: &Shifted,
+        shifted: &WithOffset,
         steps: Steps,
         around: Around<'_>,
         sink: Sink<'_>,
     ) -> Result<(), Error> {
         let earlier = |at_ms: i64| at_ms.saturating_sub(shifted.offset.ms());
-        let Some(At::Time(at_ms)) = shifted.at else {
+        let Some(AtModifier::Time(at_ms)) = shifted.at else {
             let steps = Steps { start_ms: earlier(steps.start_ms), ..steps };
             return self.each_row(&shifted.expr, steps, around, sink);
         };
@@ -287,7 +287,7 @@ fn names_are_equal(expr: &Expr) -> bool {
         Expr::Selector(e) => of_selector(e),
         Expr::Matrix(e) => of_selector(&e.selector),
         Expr::Paren(e) => names_are_equal(&e.expr),
-        Expr::Shifted(e) => names_are_equal(&e.expr),
+        Expr::WithOffset(e) => names_are_equal(&e.expr),
         Expr::Invariant(e) => names_are_equal(e),
         _ => false,
     }

@@ -82,7 +82,7 @@ impl Border {
 pub(crate) struct Range<'e> {
     pub(crate) expr: &'e Expr,
     pub(crate) range_ms: i64,
-    pub(crate) edges: Edges,
+    pub(crate) edges: RangeEdges,
     pub(crate) reference: Reference,
 }
 
@@ -98,7 +98,7 @@ impl<'e> Range<'e> {
             Expr::Subquery(e) => Some(Self {
                 expr: expr.bare(),
                 range_ms: e.range.ms(),
-                edges: Edges::Plain,
+                edges: RangeEdges::Plain,
                 reference: Reference::new(e.at, &e.offset, steps),
             }),
             _ => None,
@@ -145,9 +145,9 @@ impl Eval<'_> {
             Expr::Matrix(e) => {
                 let lookback = self.options.lookback_ms;
                 let (before, after) = match range.edges {
-                    Edges::Plain => (0, 0),
-                    Edges::Anchored => (lookback, 0),
-                    Edges::Smoothed => (lookback, lookback),
+                    RangeEdges::Plain => (0, 0),
+                    RangeEdges::Anchored => (lookback, 0),
+                    RangeEdges::Smoothed => (lookback, lookback),
                 };
                 let select = Select {
                     matchers: &e.selector.matchers,
@@ -252,7 +252,7 @@ impl Eval<'_> {
             range_ms: range.range_ms,
             edges: range.edges,
         };
-        let runs = if range.edges == Edges::Plain { runs(call.function.name) } else { Runs::Apart };
+        let runs = if range.edges == RangeEdges::Plain { runs(call.function.name) } else { Runs::Apart };
         let around = Around { func: Some(call.function.name), runs, ..Around::default() };
         let (before, after) = self.widening(range.edges);
         let (mut track, mut row) = (Track::default(), Row::default());
@@ -287,7 +287,7 @@ impl Eval<'_> {
                 find_falls(&track.samples, &mut falls);
             }
             let plain = track.histograms.is_empty() && track.samples.starts_ms.is_empty();
-            if let Some(rates) = rates.filter(|_| plain && range.edges == Edges::Plain) {
+            if let Some(rates) = rates.filter(|_| plain && range.edges == RangeEdges::Plain) {
                 let windows = (0..steps.count).map(|step| {
                     let end_ms = range.reference.time(step);
                     let start_ms = end_ms.saturating_sub(range.range_ms);
@@ -346,11 +346,11 @@ impl Eval<'_> {
     }
 
     /// How far a selector reads beyond its range, to each side.
-    fn widening(&self, edges: Edges) -> (i64, i64) {
+    fn widening(&self, edges: RangeEdges) -> (i64, i64) {
         match edges {
-            Edges::Plain => (0, 0),
-            Edges::Anchored => (self.options.lookback_ms, 0),
-            Edges::Smoothed => (self.options.lookback_ms, self.options.lookback_ms),
+            RangeEdges::Plain => (0, 0),
+            RangeEdges::Anchored => (self.options.lookback_ms, 0),
+            RangeEdges::Smoothed => (self.options.lookback_ms, self.options.lookback_ms),
         }
     }
 
@@ -423,11 +423,11 @@ fn find_falls(samples: &Samples, falls: &mut Vec<(i64, f64)>) {
     }
 }
 
-fn check_edges(edges: Edges, function: &str) -> Result<(), Error> {
+fn check_edges(edges: RangeEdges, function: &str) -> Result<(), Error> {
     let (word, allowed): (_, &[&str]) = match edges {
-        Edges::Plain => return Ok(()),
-        Edges::Anchored => ("anchored", &["changes", "delta", "increase", "rate", "resets"]),
-        Edges::Smoothed => ("smoothed", &["delta", "increase", "rate"]),
+        RangeEdges::Plain => return Ok(()),
+        RangeEdges::Anchored => ("anchored", &["changes", "delta", "increase", "rate", "resets"]),
+        RangeEdges::Smoothed => ("smoothed", &["delta", "increase", "rate"]),
     };
     if allowed.contains(&function) {
         return Ok(());

@@ -16,7 +16,7 @@ use super::row::Cell;
 use super::window::{HistogramPoint, Place, Window};
 use crate::annotations::{Note, Operation};
 use crate::error::Error;
-use crate::syntax::ast::Edges;
+use crate::syntax::ast::RangeEdges;
 use crate::syntax::position::Span;
 
 /// The value at `time` on the line through two points. A counter that fell restarted at zero.
@@ -50,7 +50,7 @@ pub(super) fn rate(
     if w.is_mixed(eval) {
         return Ok(None);
     }
-    let extended = w.place.edges != Edges::Plain;
+    let extended = w.place.edges != RangeEdges::Plain;
     Ok(match (extended, w.values.is_empty()) {
         (true, false) => extended_float(w, counter, per_second).map(Cell::Float),
         (true, true) => {
@@ -360,7 +360,7 @@ struct Border {
 }
 
 fn borders(w: &Window<'_>, counter: bool) -> Option<Border> {
-    let smoothed = w.place.edges == Edges::Smoothed;
+    let smoothed = w.place.edges == RangeEdges::Smoothed;
     let point =
         |i: usize| (w.times.get(i).copied().unwrap_or(0), w.values.get(i).copied().unwrap_or(f64::NAN));
     let (first, last) = extended_bounds(w, |i| point(i).0, w.times.len(), smoothed)?;
@@ -435,7 +435,7 @@ impl Eval<'_> {
 }
 
 fn extended_histogram(eval: &Eval<'_>, w: &Window<'_>, counter: bool, per_second: bool) -> Option<Histogram> {
-    let smoothed = w.place.edges == Edges::Smoothed;
+    let smoothed = w.place.edges == RangeEdges::Smoothed;
     let time = |i: usize| w.histograms.get(i).map_or(0, |p| p.time_ms);
     let (first, last) = extended_bounds(w, time, w.histograms.len(), smoothed)?;
     let used = w.histograms.get(first..=last)?;
@@ -551,7 +551,7 @@ fn samples<'w>(w: &'w Window<'_>) -> Vec<Sample<'w>> {
     if !w.histograms.is_empty() {
         all.sort_by_key(|sample| sample.time);
     }
-    if w.place.edges == Edges::Anchored {
+    if w.place.edges == RangeEdges::Anchored {
         let inside = all.partition_point(|sample| sample.time <= w.start_ms);
         if inside == all.len() {
             return Vec::new();
@@ -658,7 +658,7 @@ pub(crate) fn extended_points(
     let place = Place {
         first: Span::default(),
         range_ms: end_ms.saturating_sub(start_ms),
-        edges: if smoothed { Edges::Smoothed } else { Edges::Anchored },
+        edges: if smoothed { RangeEdges::Smoothed } else { RangeEdges::Anchored },
     };
     let w = Window {
         times: &samples.times_ms,

@@ -29,9 +29,9 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    pub(crate) fn new(at: Option<At>, offset: &Duration, steps: Steps) -> Self {
+    pub(crate) fn new(at: Option<AtModifier>, offset: &Duration, steps: Steps) -> Self {
         let at = match at {
-            Some(At::Time(ms)) => Some(ms),
+            Some(AtModifier::Time(ms)) => Some(ms),
             _ => None,
         };
         Self { at, offset_ms: offset.ms(), steps }
@@ -104,7 +104,7 @@ impl Eval<'_> {
         around: Around<'q>,
     ) -> Select<'q> {
         let lookback = self.options.lookback_ms;
-        let after = if selector.edges == Edges::Smoothed { lookback } else { 0 };
+        let after = if selector.edges == RangeEdges::Smoothed { lookback } else { 0 };
         Select {
             matchers: &selector.matchers,
             start_ms: reference.first().saturating_sub(lookback).saturating_add(1),
@@ -116,7 +116,7 @@ impl Eval<'_> {
                 func: around.func,
                 grouping: around.grouping,
                 by: around.by,
-                runs: if selector.edges == Edges::Smoothed { Runs::Apart } else { Runs::Last },
+                runs: if selector.edges == RangeEdges::Smoothed { Runs::Apart } else { Runs::Last },
                 starts: false,
             },
         }
@@ -137,7 +137,7 @@ impl Eval<'_> {
         self.each_series(&select, (&selector.others, selector.totals), &mut |labels, samples| {
             self.budget.work(steps.count)?;
             row.reset(labels.clone(), false, steps.count);
-            if selector.edges == Edges::Smoothed {
+            if selector.edges == RangeEdges::Smoothed {
                 self.smooth(selector, &reference, samples, &mut row);
             } else if samples.histograms.is_empty() {
                 self.look_back_floats(&reference, samples, &mut row);

@@ -11,7 +11,7 @@ use super::rate;
 use super::row::Cell;
 use crate::annotations::{Note, Operation};
 use crate::error::{Error, refused};
-use crate::syntax::ast::Edges;
+use crate::syntax::ast::RangeEdges;
 use crate::syntax::position::Span;
 
 /// A histogram sample.
@@ -28,7 +28,7 @@ pub(crate) struct Place {
     /// Position of the first argument.
     pub(crate) first: Span,
     pub(crate) range_ms: i64,
-    pub(crate) edges: Edges,
+    pub(crate) edges: RangeEdges,
 }
 
 /// The samples of one series at one step. Never empty.
@@ -67,7 +67,7 @@ impl Window<'_> {
 
     /// True when there are floats only, without start timestamps, and none from outside of the range.
     pub(crate) fn is_plain(&self) -> bool {
-        self.histograms.is_empty() && self.starts.is_empty() && self.place.edges == Edges::Plain
+        self.histograms.is_empty() && self.starts.is_empty() && self.place.edges == RangeEdges::Plain
     }
 
     pub(crate) fn start_of(&self, index: usize) -> i64 {

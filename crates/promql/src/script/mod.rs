@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::plan::TIME_DEPENDENT;
 use crate::query::{Answer, Query, Value};
-use crate::syntax::ast::{Aggregate, At, Expr};
+use crate::syntax::ast::{Aggregate, AtModifier, Expr};
 use crate::syntax::parser::{ParseOptions, parse};
 
 use check::Expected;
@@ -263,9 +263,9 @@ fn pinned(text: &str, at_ms: i64) -> Result<Vec<(String, i64)>, String> {
 
 /// Pins selectors; true when a function depends on the time of the step regardless.
 fn pin(expr: &mut Expr, at_ms: i64) -> bool {
-    let set = |at: &mut Option<At>| {
-        if !matches!(at, Some(At::Time(_))) {
-            *at = Some(At::Time(at_ms));
+    let set = |at: &mut Option<AtModifier>| {
+        if !matches!(at, Some(AtModifier::Time(_))) {
+            *at = Some(AtModifier::Time(at_ms));
         }
     };
     let across = expr.across_steps();
@@ -296,7 +296,7 @@ fn pin(expr: &mut Expr, at_ms: i64) -> bool {
                 .chain(more)
                 .fold(across, |depends, part| pin(part, at_ms) | depends)
         }
-        Expr::Shifted(e) => {
+        Expr::WithOffset(e) => {
             // As with a subquery.
             set(&mut e.at);
             false

@@ -68,7 +68,7 @@ pub enum Expr {
     /// `(a)`
     Paren(Box<Paren>),
     /// `sum(a) offset 5m`
-    Shifted(Box<Shifted>),
+    WithOffset(Box<WithOffset>),
     /// Created by the planner: this part has the same value at every step, so it is evaluated once.
     Invariant(Box<Expr>),
 }
@@ -154,7 +154,7 @@ pub enum DurationKind {
 
 /// The `@` of a selector or subquery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
+pub enum AtModifier {
     /// Milliseconds since 1970.
     Time(i64),
     /// `@ start()`
@@ -165,7 +165,7 @@ pub enum At {
 
 /// How a range selector treats its borders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Edges {
+pub enum RangeEdges {
     /// Samples inside only; rates extrapolate.
     #[default]
     Plain,
@@ -188,9 +188,9 @@ pub struct Selector {
     /// `offset`
     pub offset: Duration,
     /// `@`
-    pub at: Option<At>,
+    pub at: Option<AtModifier>,
     /// `anchored`, `smoothed`
-    pub edges: Edges,
+    pub edges: RangeEdges,
     /// Set by the planner: only counts and sums of histograms are needed, and resets between neighbours are
     /// detected on reading.
     pub totals: bool,
@@ -221,7 +221,7 @@ pub struct Subquery {
     /// `offset`
     pub offset: Duration,
     /// `@`
-    pub at: Option<At>,
+    pub at: Option<AtModifier>,
     /// Its position.
     pub span: Span,
 }
@@ -679,13 +679,13 @@ pub struct Paren {
 
 /// An expression evaluated at other times.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shifted {
+pub struct WithOffset {
     /// The shifted expression.
     pub expr: Expr,
     /// `offset`
     pub offset: Duration,
     /// `@`
-    pub at: Option<At>,
+    pub at: Option<AtModifier>,
     /// Its position.
     pub span: Span,
 }
@@ -704,7 +704,7 @@ impl Expr {
             Expr::Binary(e) => e.left.span().to(e.right.span()),
             Expr::Unary(e) => e.span,
             Expr::Paren(e) => e.span,
-            Expr::Shifted(e) => e.span,
+            Expr::WithOffset(e) => e.span,
             Expr::Invariant(e) => e.span(),
         }
     }
@@ -723,7 +723,7 @@ impl Expr {
             },
             Expr::Unary(e) => e.expr.value_type(),
             Expr::Paren(e) => e.expr.value_type(),
-            Expr::Shifted(e) => e.expr.value_type(),
+            Expr::WithOffset(e) => e.expr.value_type(),
             Expr::Invariant(e) => e.value_type(),
         }
     }
@@ -738,7 +738,7 @@ impl Expr {
             Expr::Binary(e) => vec![&e.left, &e.right],
             Expr::Unary(e) => vec![&e.expr],
             Expr::Paren(e) => vec![&e.expr],
-            Expr::Shifted(e) => vec![&e.expr],
+            Expr::WithOffset(e) => vec![&e.expr],
             Expr::Invariant(e) => vec![e],
         }
     }

@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Match,
     /// `!~`
     NotMatch,
-    At,
+    AtModifier,
     Operator(BinaryOp),
     Aggregate(AggregateOp),
     Keyword(Keyword),
@@ -93,7 +93,9 @@ impl Token<'_> {
             Kind::Number => format!("number {}", self.short()),
             Kind::Duration => format!("duration {}", self.short()),
             Kind::Keyword(_) => format!("<{}>", self.text),
-            Kind::Operator(_) | Kind::Match | Kind::NotMatch | Kind::At => format!("<op:{}>", self.text),
+            Kind::Operator(_) | Kind::Match | Kind::NotMatch | Kind::AtModifier => {
+                format!("<op:{}>", self.text)
+            }
             Kind::Aggregate(_) => format!("<aggr:{}>", self.text),
             _ => self.short(),
         }
@@ -331,7 +333,7 @@ impl<'a> Lexer<'a> {
             '+' => self.emit(Kind::Operator(BinaryOp::Add)),
             '-' => self.emit(Kind::Operator(BinaryOp::Sub)),
             '^' => self.emit(Kind::Operator(BinaryOp::Pow)),
-            '@' => self.emit(Kind::At),
+            '@' => self.emit(Kind::AtModifier),
             '=' => match self.peek() {
                 Some('=') => {
                     self.bump();

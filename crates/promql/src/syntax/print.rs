@@ -28,7 +28,7 @@ impl Display for Expr {
                 let keep_name = matches!(&e.expr, Expr::Binary(inner) if inner.keep_name);
                 write!(out, "({}){}", e.expr, if keep_name { " keep_metric_names" } else { "" })
             }
-            Expr::Shifted(e) => {
+            Expr::WithOffset(e) => {
                 e.expr.fmt(out)?;
                 at(e.at, out)?;
                 offset(&e.offset, out)
@@ -168,23 +168,23 @@ impl Display for Matrix {
     }
 }
 
-fn at(at: Option<At>, out: &mut Formatter<'_>) -> fmt::Result {
+fn at(at: Option<AtModifier>, out: &mut Formatter<'_>) -> fmt::Result {
     match at {
         None => Ok(()),
-        Some(At::Time(ms)) => {
+        Some(AtModifier::Time(ms)) => {
             let sign = if ms < 0 { "-" } else { "" };
             write!(out, " @ {sign}{}.{:03}", ms.unsigned_abs() / 1000, ms.unsigned_abs() % 1000)
         }
-        Some(At::Start) => out.write_str(" @ start()"),
-        Some(At::End) => out.write_str(" @ end()"),
+        Some(AtModifier::Start) => out.write_str(" @ start()"),
+        Some(AtModifier::End) => out.write_str(" @ end()"),
     }
 }
 
-fn edges(edges: Edges, out: &mut Formatter<'_>) -> fmt::Result {
+fn edges(edges: RangeEdges, out: &mut Formatter<'_>) -> fmt::Result {
     match edges {
-        Edges::Plain => Ok(()),
-        Edges::Anchored => out.write_str(" anchored"),
-        Edges::Smoothed => out.write_str(" smoothed"),
+        RangeEdges::Plain => Ok(()),
+        RangeEdges::Anchored => out.write_str(" anchored"),
+        RangeEdges::Smoothed => out.write_str(" smoothed"),
     }
 }
 

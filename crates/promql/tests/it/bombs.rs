@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use ropewalk_labels::{Bucket, Histogram, Labels, Samples};
 use ropewalk_promql::script::{Memory, Storage};
-use ropewalk_promql::{Error, Limits, Options, PATTERNS_BYTES_MAX, Query, Stop, Value};
+use ropewalk_promql::{Error, Limits, Options, PATTERNS_BYTES_MAX, Query, StopReason, Value};
 
 use crate::allocations::most_held;
 
@@ -240,7 +240,7 @@ fn take(text: &str, memory: &Memory) -> (u64, u64, String) {
         let asked = Cell::new(0);
         let stop = || {
             asked.set(asked.get() + 1);
-            (asked.get() > ASKED_MAX).then_some(Stop::TimedOut)
+            (asked.get() > ASKED_MAX).then_some(StopReason::TimedOut)
         };
         let (bytes, answer) = most_held(|| {
             if range {

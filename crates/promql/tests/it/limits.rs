@@ -5,7 +5,7 @@ use std::cell::Cell;
 use ropewalk_labels::{Labels, Samples};
 use ropewalk_promql::script::{Memory, Storage};
 use ropewalk_promql::{
-    BudgetError, Error, Limits, Options, ParseOptions, Query, Share, SharedMemory, Stop, parse,
+    BudgetError, Error, Limits, Options, ParseOptions, Query, Share, SharedMemory, StopReason, parse,
 };
 
 /// Ten series of a hundred samples.
@@ -22,7 +22,7 @@ fn memory() -> Memory {
     memory
 }
 
-fn ask(query: &str, limits: Limits, stop: &dyn Fn() -> Option<Stop>) -> Result<(), Error> {
+fn ask(query: &str, limits: Limits, stop: &dyn Fn() -> Option<StopReason>) -> Result<(), Error> {
     let options = Options { parse: ParseOptions::ALL, limits, ..Options::default() };
     let query = Query::parse(query, options)?;
     query.range(&memory(), 0, 99_000, 1000, stop).map(|_| ())
@@ -56,7 +56,8 @@ fn every_limit_has_its_error() {
 
 #[test]
 fn stop_ends_query_soon() {
-    for (stop, wanted) in [(Stop::Cancelled, BudgetError::Cancelled), (Stop::TimedOut, BudgetError::TimedOut)]
+    for (stop, wanted) in
+        [(StopReason::Cancelled, BudgetError::Cancelled), (StopReason::TimedOut, BudgetError::TimedOut)]
     {
         let asked = Cell::new(0);
         let after = |limit: u32| {
@@ -254,7 +255,7 @@ fn h6_regular_expressions_are_compiled_within_the_deadline() {
     let asked = Cell::new(0);
     let stop = || {
         asked.set(asked.get() + 1);
-        (asked.get() > 10).then_some(Stop::TimedOut)
+        (asked.get() > 10).then_some(StopReason::TimedOut)
     };
     let error = Query::parse_until(&format!("m{{{many}s=\"1\"}}"), Options::default(), &stop).unwrap_err();
     assert!(matches!(error, Error::Budget(BudgetError::TimedOut)), "{error}");

@@ -45,7 +45,7 @@ fn stand_for(
     if runs == Runs::Last {
         return chunk.read_before(borders, rows);
     }
-    let (first_ms, last_ms) = chunk.ends_ms();
+    let (first_ms, last_ms) = chunk.time_range_ms();
     // A border separates the samples at or before it from those after it.
     let parts = borders.get(borders.partition_point(|border| *border < first_ms));
     let is_whole = first_ms >= request.start_ms
@@ -57,7 +57,7 @@ fn stand_for(
         Runs::Greatest => Some(Part::Greatest),
         _ => None,
     };
-    if runs == Runs::RisingEnds && !chunk.counts_up()? {
+    if runs == Runs::RisingEnds && !chunk.is_monotonic()? {
         return Ok(false);
     }
     let known = if is_whole || runs == Runs::Ends { chunk.aggregates()? } else { None };

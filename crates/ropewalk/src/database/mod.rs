@@ -50,7 +50,7 @@ pub struct Database {
     pub(crate) series: Arc<SeriesModel>,
     pub(crate) documents: Documents,
     pub(crate) observer: Option<Observer>,
-    companions: Arc<Companions>,
+    extensions: Arc<Companions>,
 }
 
 /// Extension state of the layers above: one value per type.
@@ -104,15 +104,15 @@ impl Database {
         tables.recover()?;
         let documents = Documents::new(engine.clone(), documents);
         let observer = options.observer;
-        Ok(Self { engine, events, tables, series, documents, observer, companions: Arc::default() })
+        Ok(Self { engine, events, tables, series, documents, observer, extensions: Arc::default() })
     }
 
     /// Returns the extension value of type `T`, created on first use and shared by all clones.
     ///
     /// A layer above stores state per database in it, such as a cache. It is dropped with the database.
-    pub fn companion<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
-        let mut companions = self.companions.0.lock();
-        let companion = companions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::<T>::default()).clone();
+    pub fn extension<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        let mut extensions = self.extensions.0.lock();
+        let companion = extensions.entry(TypeId::of::<T>()).or_insert_with(|| Arc::<T>::default()).clone();
         // The entry of a type always holds a value of that type.
         companion.downcast().unwrap_or_default()
     }
@@ -178,7 +178,7 @@ impl Database {
     ///
     /// The rules are those of [`SeriesStore::set_rules`]. Rounds repeat, `pause` apart, until the returned
     /// handle is dropped.
-    pub fn enforce_series_rules(&self, pause: std::time::Duration) -> engine::Repeated {
+    pub fn enforce_series_rules(&self, pause: std::time::Duration) -> engine::PeriodicTask {
         self.series.enforce_in_background(&self.engine, pause)
     }
 
@@ -476,19 +476,19 @@ impl Database {
     /// A future that resolves to the newest visible commit once it exceeds `seq`.
     ///
     /// It resolves to an error if the engine stops. It needs no thread and no polling.
-    pub fn visible_beyond(&self, seq: Seq) -> engine::VisibleBeyond {
-        self.engine.visible_beyond(seq)
+    pub fn wait_visible_after(&self, seq: Seq) -> engine::WaitVisible {
+        self.engine.wait_visible_after(seq)
     }
 
     /// A future that resolves to the failure of [`Database::stopped`] once there is one.
     ///
     /// It needs no thread and no polling, and commits do not wake it.
-    pub fn until_stopped(&self) -> engine::UntilStopped {
+    pub fn until_stopped(&self) -> engine::EngineStopped {
         self.engine.until_stopped()
     }
 
     /// The headroom that the memory budget leaves for writes.
-    pub fn room(&self) -> engine::Room {
+    pub fn room(&self) -> engine::WriteCapacity {
         self.engine.room()
     }
 
@@ -601,8 +601,8 @@ impl Snapshot {
     ///
     /// The next such read pins the files that are current then and still reads the same commit. Use it for a
     /// long-lived snapshot that is idle between reads.
-    pub fn repin(&mut self) {
-        self.inner.repin();
+    pub fn refresh_sources(&mut self) {
+        self.inner.refresh_sources();
     }
 
     /// The tables at this snapshot.

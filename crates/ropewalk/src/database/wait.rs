@@ -32,7 +32,7 @@ impl Database {
     pub fn wait_beyond(&self, seq: Seq, stop: &AtomicBool) -> Result<(), Error> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
-        let mut visible = pin!(self.visible_beyond(seq));
+        let mut visible = pin!(self.wait_visible_after(seq));
         while !stop.load(Ordering::Acquire) {
             match visible.as_mut().poll(&mut context) {
                 Poll::Ready(seen) => return Ok(seen.map(|_| ())?),

@@ -265,7 +265,7 @@ impl ConsumerGroups {
 
     fn handle(&self, name: &str) -> ConsumerGroup {
         let prefix = prefix(self.store.name(), name);
-        let turns = self.db.companion::<Turns>();
+        let turns = self.db.extension::<Turns>();
         ConsumerGroup { groups: self.clone(), name: name.to_owned(), prefix, turns }
     }
 }

@@ -35,7 +35,7 @@ pub struct Chunk<'c> {
 
 impl Chunk<'_> {
     /// Time of its first sample, and of its last.
-    pub fn ends_ms(&self) -> (i64, i64) {
+    pub fn time_range_ms(&self) -> (i64, i64) {
         (self.head.first, self.head.last)
     }
 
@@ -53,7 +53,7 @@ impl Chunk<'_> {
     ///
     /// # Errors
     /// Damage.
-    pub fn counts_up(&self) -> Result<bool, SeriesError> {
+    pub fn is_monotonic(&self) -> Result<bool, SeriesError> {
         match self.source {
             Source::Sealed(sealed) => Ok(sealed.counts),
             // A sum with a NaN is one.
@@ -78,7 +78,7 @@ impl Chunk<'_> {
     /// # Errors
     /// Damage.
     pub fn read_before(&self, marks: &[i64], into: &mut Samples) -> Result<bool, SeriesError> {
-        let (first, last) = self.ends_ms();
+        let (first, last) = self.time_range_ms();
         let begin = marks.partition_point(|mark| *mark < first);
         let only_last = last <= self.range.1 && marks.get(begin).is_none_or(|mark| *mark >= last);
         if only_last && let Some(of) = self.aggregates()? {

@@ -156,7 +156,7 @@ impl Selection<'_> {
     }
 
     /// Number of remaining series.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         debug_assert!(self.next <= self.ahead.len(), "series that were given are among those ahead");
         self.ids.len() + self.ahead.len() - self.next
     }

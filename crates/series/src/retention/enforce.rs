@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ropewalk_base::Seq;
 use ropewalk_engine::{
-    CommitError, Durability, Engine, ModelId, Operation, Outcome, ReadView, Rejection, Repeated, Snapshot,
-    Verdict,
+    CommitError, Durability, Engine, ModelId, Operation, Outcome, PeriodicTask, ReadView, Rejection,
+    Snapshot, Verdict,
 };
 use ropewalk_labels::{Matcher, STALE_BITS, Samples};
 
@@ -22,7 +22,9 @@ use crate::error::SeriesError;
 use crate::id::SeriesId;
 use crate::model::{SERIES, SeriesModel, StoreState};
 use crate::query::read::SeriesReader;
-use crate::retention::rules::{Downsampling, Keep, Progress, RulesOperation, put_progress, read_rules};
+use crate::retention::rules::{
+    Downsampling, Progress, RetentionRule, RulesOperation, put_progress, read_rules,
+};
 use crate::sample::batch::SampleBatch;
 use crate::storage::chunk_keys::{base_of, partition_of, partitions};
 use crate::storage::section::RulesPart;
@@ -226,7 +228,12 @@ fn steps_of(raw: &Samples, step_ms: u64) -> Vec<usize> {
     ends
 }
 
-fn put_steps(raw: &Samples, ends: &[usize], keep: Keep, mut to: crate::sample::batch::SeriesSamples<'_>) {
+fn put_steps(
+    raw: &Samples,
+    ends: &[usize],
+    keep: RetentionRule,
+    mut to: crate::sample::batch::SeriesSamples<'_>,
+) {
     let mut start = 0;
     for end in ends {
         debug_assert!(start < *end && *end <= raw.len(), "steps follow each other: {ends:?}");
@@ -254,13 +261,13 @@ fn put_steps(raw: &Samples, ends: &[usize], keep: Keep, mut to: crate::sample::b
 }
 
 /// The resulting value of a step; `None` when all are staleness markers.
-fn value_of(values: &[f64], keep: Keep) -> Option<f64> {
+fn value_of(values: &[f64], keep: RetentionRule) -> Option<f64> {
     let mut real = values.iter().copied().filter(|value| value.to_bits() != STALE_BITS);
     match keep {
-        Keep::Last => real.next_back(),
-        Keep::Least => real.reduce(f64::min),
-        Keep::Greatest => real.reduce(f64::max),
-        Keep::Mean => {
+        RetentionRule::Last => real.next_back(),
+        RetentionRule::Least => real.reduce(f64::min),
+        RetentionRule::Greatest => real.reduce(f64::max),
+        RetentionRule::Mean => {
             let (count, sum) = real.fold((0_u32, 0.0), |(count, sum), value| (count + 1, sum + value));
             (count > 0).then(|| sum / f64::from(count))
         }
@@ -315,9 +322,9 @@ impl Operation for ThinStep {
 impl SeriesModel {
     /// Enforces the rules of all stores in the background, repeatedly with `pause` between, as long as the
     /// returned handle lives.
-    pub fn enforce_in_background(self: &Arc<Self>, engine: &Arc<Engine>, pause: Duration) -> Repeated {
+    pub fn enforce_in_background(self: &Arc<Self>, engine: &Arc<Engine>, pause: Duration) -> PeriodicTask {
         let (model, at) = (self.clone(), engine.clone());
-        Repeated::start("rope-retention", engine.clone(), pause, move |stop| {
+        PeriodicTask::start("rope-retention", engine.clone(), pause, move |stop| {
             for name in model.stores() {
                 // A failure recurs in the next round and for writers, which report it; this thread has no
                 // caller to report it to.

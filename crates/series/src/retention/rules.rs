@@ -57,13 +57,13 @@ pub struct Downsampling {
     /// themselves.
     pub step_ms: u64,
     /// Its value.
-    pub keep: Keep,
+    pub keep: RetentionRule,
 }
 
 /// The value that remains of a step's samples. Histograms, samples with start timestamps and steps with only
 /// staleness markers always leave their last sample; among other samples, staleness markers do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Keep {
+pub enum RetentionRule {
     /// The last: exact for counters, their increase over whole steps stays what it was.
     #[default]
     Last,
@@ -153,10 +153,10 @@ impl Rules {
             put_varint(out, rule.after_ms);
             put_varint(out, rule.step_ms);
             out.push(match rule.keep {
-                Keep::Last => 0,
-                Keep::Mean => 1,
-                Keep::Least => 2,
-                Keep::Greatest => 3,
+                RetentionRule::Last => 0,
+                RetentionRule::Mean => 1,
+                RetentionRule::Least => 2,
+                RetentionRule::Greatest => 3,
             });
         }
     }
@@ -176,10 +176,10 @@ impl Rules {
             let (after_ms, step_ms) = (decoder.varint("after_ms")?, decoder.varint("step_ms")?);
             let offset = decoder.offset();
             let keep = match decoder.u8("the kind of downsampling")? {
-                0 => Keep::Last,
-                1 => Keep::Mean,
-                2 => Keep::Least,
-                3 => Keep::Greatest,
+                0 => RetentionRule::Last,
+                1 => RetentionRule::Mean,
+                2 => RetentionRule::Least,
+                3 => RetentionRule::Greatest,
                 _ => return Err(DecodeError { what: "a known kind of downsampling", offset }),
             };
             rules.downsampling.push(Downsampling { matchers, after_ms, step_ms, keep });
@@ -299,7 +299,8 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let matchers = || vec![Matcher::new("a", MatchOp::NotRegex, "b|c").unwrap()];
-        let thin = Downsampling { matchers: Vec::new(), after_ms: 1, step_ms: 2, keep: Keep::Greatest };
+        let thin =
+            Downsampling { matchers: Vec::new(), after_ms: 1, step_ms: 2, keep: RetentionRule::Greatest };
         let retention = vec![Retention { matchers: matchers(), keep_ms: 300 }];
         let rules = Rules { keep_ms: Some(5), bytes_max: None, retention, downsampling: vec![thin] };
         let mut bytes = Vec::new();

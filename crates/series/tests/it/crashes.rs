@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ropewalk_labels::Labels;
-use ropewalk_series::{Downsampling, Keep, Rules, SampleBatch};
+use ropewalk_series::{Downsampling, RetentionRule, Rules, SampleBatch};
 use ropewalk_vfs::{Env, FaultyVfs, ManualClock, SeededRandom};
 
 use crate::{Db, labels, matchers};
@@ -27,7 +27,8 @@ fn batch(step: i64) -> SampleBatch {
 }
 
 fn thin_out(db: &Db) -> Result<(), ropewalk_series::SeriesError> {
-    let thin = Downsampling { matchers: matchers("long"), after_ms: 0, step_ms: 40, keep: Keep::Last };
+    let thin =
+        Downsampling { matchers: matchers("long"), after_ms: 0, step_ms: 40, keep: RetentionRule::Last };
     db.store.set_rules(&Rules { downsampling: vec![thin], ..Rules::default() })?;
     let done = db.store.enforce()?;
     assert_eq!(done.thinned, 5 * 78, "two are left of each eighty");

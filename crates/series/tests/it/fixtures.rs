@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ropewalk_engine::{Background, Engine, EngineError, EngineOptions};
 use ropewalk_labels::{Bucket, CUSTOM_SCHEMA, Histogram, Labels, STALE_BITS, Samples};
 use ropewalk_series::{
-    Downsampling, Duplicates, Exemplar, Keep, Metadata, MetricType, PARTITION_MS, Retention, Rules,
+    Downsampling, Duplicates, Exemplar, Metadata, MetricType, PARTITION_MS, Retention, RetentionRule, Rules,
     SampleBatch, SeriesError, SeriesModel, SeriesOptions, SeriesStore,
 };
 use ropewalk_vfs::Env;
@@ -85,7 +85,8 @@ fn write(dir: &Path) {
     let db = open(dir).unwrap();
     let options = SeriesOptions { series_max: 50, metric_series_max: 9, ..SeriesOptions::default() };
     db.store.configure(SeriesOptions { duplicates: Duplicates::KeepLast, ..options }).unwrap();
-    let downsampling = Downsampling { matchers: matchers("odd"), after_ms: 9, step_ms: 2, keep: Keep::Least };
+    let downsampling =
+        Downsampling { matchers: matchers("odd"), after_ms: 9, step_ms: 2, keep: RetentionRule::Least };
     let retention = Retention { matchers: matchers("job=~b.*"), keep_ms: 1 << 50 };
     let rules = Rules {
         keep_ms: Some(1 << 60),

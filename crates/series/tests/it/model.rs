@@ -178,7 +178,7 @@ fn run(steps: Vec<Step>, duplicates: Duplicates) -> Result<(), TestCaseError> {
             }
         }
         for snapshot in &mut held {
-            snapshot.repin();
+            snapshot.refresh_sources();
         }
         for snapshot in held.iter().chain(std::iter::once(&db.engine.snapshot())) {
             let expected = model.at(snapshot.seq(), keep_first);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ropewalk_labels::{Bucket, Histogram, STALE_BITS, Samples};
 use ropewalk_series::{
-    Downsampling, Enforced, Keep, PARTITION_MS, Retention, Rules, SampleBatch, SeriesError, SeriesOptions,
+    Downsampling, Enforced, PARTITION_MS, Retention, RetentionRule, Rules, SampleBatch, SeriesError,
+    SeriesOptions,
 };
 use ropewalk_vfs::{Env, ManualClock};
 
@@ -85,7 +86,7 @@ fn some_series_live_shorter() {
     assert!(db.engine.verify().unwrap().violations.is_empty());
 }
 
-fn thin(selector: &str, after_days: u64, step_ms: i64, keep: Keep) -> Downsampling {
+fn thin(selector: &str, after_days: u64, step_ms: i64, keep: RetentionRule) -> Downsampling {
     let step_ms = step_ms as u64;
     Downsampling { matchers: matchers(selector), after_ms: keep_days(after_days), step_ms, keep }
 }
@@ -102,7 +103,7 @@ fn old_samples_are_downsampled() {
         }
     }
     db.checkpoint();
-    let rules = [Keep::Last, Keep::Mean, Keep::Least, Keep::Greatest];
+    let rules = [RetentionRule::Last, RetentionRule::Mean, RetentionRule::Least, RetentionRule::Greatest];
     let downsampling =
         series.into_iter().zip(rules).map(|(name, keep)| thin(name, 3, HOUR, keep)).collect::<Vec<_>>();
     db.store.set_rules(&Rules { downsampling, ..Rules::default() }).unwrap();
@@ -151,7 +152,7 @@ fn downsampling_leaves_the_last_sample_without_a_mean() {
     db.store.append(&batch).unwrap();
     db.checkpoint();
     db.store
-        .set_rules(&Rules { downsampling: vec![thin("", 1, 30, Keep::Mean)], ..Rules::default() })
+        .set_rules(&Rules { downsampling: vec![thin("", 1, 30, RetentionRule::Mean)], ..Rules::default() })
         .unwrap();
     assert_eq!(db.store.enforce().unwrap().thinned, 6);
     let snapshot = db.engine.snapshot();
@@ -179,7 +180,7 @@ fn many_series_are_downsampled_in_steps() {
         db.append(&times);
     }
     db.checkpoint();
-    let rules = Rules { downsampling: vec![thin("m", 2, HOUR, Keep::Last)], ..Rules::default() };
+    let rules = Rules { downsampling: vec![thin("m", 2, HOUR, RetentionRule::Last)], ..Rules::default() };
     db.store.set_rules(&rules).unwrap();
     let done = db.store.enforce().unwrap();
     assert!(done.steps >= 3, "{done:?}");
@@ -195,7 +196,7 @@ fn invalid_rules_are_refused() {
         Rules { bytes_max: Some(0), ..Rules::default() },
         Rules { keep_ms: Some(u64::MAX), ..Rules::default() },
         Rules { retention: vec![Retention { matchers: Vec::new(), keep_ms: 0 }], ..Rules::default() },
-        Rules { downsampling: vec![thin("", 1, 0, Keep::Last)], ..Rules::default() },
+        Rules { downsampling: vec![thin("", 1, 0, RetentionRule::Last)], ..Rules::default() },
     ] {
         let error = db.store.set_rules(&rules).unwrap_err();
         assert!(matches!(error, SeriesError::Invalid { .. }), "{error}");

@@ -65,7 +65,7 @@ fn a_selection_shows_series_without_samples_in_range() {
     let snapshot = db.engine.snapshot();
     let at = db.store.at(&snapshot);
     let mut selection = at.select(&matchers("http status=200"), 5, 6).unwrap();
-    assert_eq!(selection.left(), 20);
+    assert_eq!(selection.remaining(), 20);
     let mut filled = 0;
     let mut samples = Default::default();
     while selection.next().is_some() {

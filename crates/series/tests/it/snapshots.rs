@@ -12,7 +12,7 @@ fn a_snapshot_stays_as_it_was() {
         kept.push((snapshot, seen));
         for (snapshot, seen) in &mut kept {
             assert_eq!(&db.show_at(snapshot, "", i64::MIN, i64::MAX), seen);
-            snapshot.repin();
+            snapshot.refresh_sources();
             assert_eq!(&db.show_at(snapshot, "", i64::MIN, i64::MAX), seen);
         }
     };

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use ropewalk_wire::{Processors, stay_on};
+use ropewalk_wire::{Processors, pin_to_cpu};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -71,7 +71,7 @@ impl Threads {
                 .thread_stack_size(STACK_BYTES)
                 .on_thread_start(move || {
                     if let Some((home, all)) = home
-                        && let Err(error) = stay_on(home, all)
+                        && let Err(error) = pin_to_cpu(home, all)
                     {
                         tracing::debug!(%error, home, "cannot pin a lane to a processor");
                     }
@@ -337,7 +337,7 @@ mod tests {
         let mut messages = 0_u64;
         for turn in 0..6 {
             let lane = turn % 2;
-            stay_on(lanes.homes[lane], all).unwrap();
+            pin_to_cpu(lanes.homes[lane], all).unwrap();
             while messages == 0 || counts(&lanes)[lane] == 0 {
                 messages += 1;
                 let (said, mut heard) = (messages.to_be_bytes(), [0; 8]);

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use ropewalk_engine::Room;
+use ropewalk_engine::WriteCapacity;
 
 use crate::events::generators::HUGE_BYTES;
 use crate::events::scenario::{Check, DIR, World, ensure};
@@ -29,7 +29,7 @@ impl World {
         let stats = db.stats();
         ensure!(stats.frozen == 0, "{} generations are not flushed", stats.frozen);
         ensure!(
-            db.engine().room() == Room::Free || stats.write_bytes > stats.write_bytes_max / 4,
+            db.engine().room() == WriteCapacity::Free || stats.write_bytes > stats.write_bytes_max / 4,
             "writers wait with {} bytes in memory: {:?}",
             stats.write_bytes,
             db.engine().room()

@@ -229,7 +229,7 @@ impl World {
         let repin = self.dice.one_in(2);
         let Some(held) = self.readers.snapshots.get_mut(index) else { return Ok(()) };
         if repin {
-            held.snapshot.repin();
+            held.snapshot.refresh_sources();
         }
         let (snapshot, at) = (held.snapshot.clone(), held.at);
         ensure!(snapshot.seq().0 == at, "a snapshot of {at} moved to {}", snapshot.seq());

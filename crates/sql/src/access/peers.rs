@@ -1,7 +1,7 @@
 //! The sessions of a server as seen by one session: `pg_stat_activity`, cancelling and ending sessions by
 //! number.
 //!
-//! This crate has no list of sessions: the server passes [`Peers`] to each of them. Without it,
+//! This crate has no list of sessions: the server passes [`SessionRegistry`] to each of them. Without it,
 //! `pg_stat_activity` is empty.
 
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::expr::Context;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The sessions of a server. See [`crate::Session::set_peers`].
-pub trait Peers: Send + Sync {
+pub trait SessionRegistry: Send + Sync {
     /// The state of all sessions, in the order of their numbers.
-    fn activity(&self) -> Vec<Activity>;
+    fn activity(&self) -> Vec<SessionInfo>;
 
     /// True while a session with this number exists.
     fn is_there(&self, number: i32) -> bool;
@@ -36,7 +36,7 @@ pub trait Peers: Send + Sync {
 
 /// A session and its state. Times are microseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Activity {
+pub struct SessionInfo {
     /// The number that `pg_backend_pid()` returns.
     pub number: i32,
     /// The user name that the client gave.
@@ -46,12 +46,12 @@ pub struct Activity {
     /// The client's `application_name`.
     pub application: String,
     /// The remaining columns; `None` if the caller may not see them.
-    pub doing: Option<Doing>,
+    pub doing: Option<SessionState>,
 }
 
 /// The part of a session's state that needs rights to see.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doing {
+pub struct SessionState {
     /// Address and port of the client.
     pub client: Option<(String, u16)>,
     /// When the session began.
@@ -72,7 +72,7 @@ pub struct Doing {
 
 /// The peers of a session, if it was given any.
 #[derive(Clone, Default)]
-pub(crate) struct Known(pub(crate) Option<Arc<dyn Peers>>);
+pub(crate) struct Known(pub(crate) Option<Arc<dyn SessionRegistry>>);
 
 impl std::fmt::Debug for Known {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Known {
 
 impl Known {
     /// The state of all sessions.
-    pub(crate) fn activity(&self) -> Vec<Activity> {
+    pub(crate) fn activity(&self) -> Vec<SessionInfo> {
         self.0.as_ref().map_or_else(Vec::new, |peers| peers.activity())
     }
 
@@ -118,7 +118,7 @@ impl Known {
         Ok(true)
     }
 
-    fn asked(&self, number: i64) -> Option<(&Arc<dyn Peers>, i32)> {
+    fn asked(&self, number: i64) -> Option<(&Arc<dyn SessionRegistry>, i32)> {
         Some((self.0.as_ref()?, i32::try_from(number).ok()?))
     }
 }

@@ -9,7 +9,7 @@
 //! SCHEMA.
 
 use ropewalk::tables::{
-    ColumnDef, KeyRange, PUBLIC, TableDef, TablesError, Type, Value, name_in, schema_and_name,
+    ColumnDef, KeyRange, PUBLIC, TableDef, TablesError, Type, Value, qualify, schema_and_name,
 };
 
 use crate::access::row_source::Access;
@@ -126,14 +126,14 @@ fn find(
                 return Ok((name.to_owned(), true));
             }
             for (place, schema) in path.iter().enumerate() {
-                let kept = name_in(schema, name);
+                let kept = qualify(schema, name);
                 if has(access, &kept)? {
                     return Ok((kept, place == 0));
                 }
             }
             // No schema of the path has it.
             Ok((
-                if path.iter().any(|schema| schema == PUBLIC) { name.into() } else { name_in("", name) },
+                if path.iter().any(|schema| schema == PUBLIC) { name.into() } else { qualify("", name) },
                 false,
             ))
         }
@@ -150,7 +150,7 @@ pub(crate) fn candidates(
     reference: &str,
 ) -> Result<Vec<String>> {
     match said(reference) {
-        (None, name) => Ok(path(access, settings)?.iter().map(|schema| name_in(schema, name)).collect()),
+        (None, name) => Ok(path(access, settings)?.iter().map(|schema| qualify(schema, name)).collect()),
         _ => find(access, settings, reference, &mut |_, _| Ok(true)).map(|(kept, _)| vec![kept]),
     }
 }
@@ -189,7 +189,7 @@ pub(crate) fn of_type(access: &mut Access<'_>, settings: &Settings, reference: &
 pub(crate) fn fresh(access: &mut Access<'_>, settings: &Settings, reference: &str) -> Result<String> {
     let kept = match said(reference) {
         (None, name) => match path(access, settings)?.first() {
-            Some(schema) => name_in(schema, name),
+            Some(schema) => qualify(schema, name),
             None => {
                 let message = "no schema has been selected to create in";
                 return Err(

@@ -35,7 +35,7 @@ relations! {
         user_defined_type_catalog user_defined_type_schema user_defined_type_name is_insertable_into is_typed \
         commit_action" => |catalog| {
         let row = |schema: &std::sync::Arc<ropewalk::tables::Schema>| {
-            row![catalog.database.clone(), space(schema.name()), schema.own_name().to_owned(), "BASE TABLE", Value::Null, Value::Null, Value::Null,
+            row![catalog.database.clone(), space(schema.name()), schema.unqualified_name().to_owned(), "BASE TABLE", Value::Null, Value::Null, Value::Null,
                 Value::Null, Value::Null, "YES", "NO", Value::Null]
         };
         let view = |view: &ViewOf| {
@@ -202,7 +202,7 @@ impl Described<'_> {
         let labels = catalog.enum_type(oid);
         let short = short.or_else(|| {
             let (known, is_array) = labels?;
-            Some(format!("{}{}", if is_array { "_" } else { "" }, known.own_name()))
+            Some(format!("{}{}", if is_array { "_" } else { "" }, known.unqualified_name()))
         });
         let shown = match ty {
             Type::Array(_) => "ARRAY".to_owned(),
@@ -300,7 +300,7 @@ fn keys(catalog: &Catalog) -> Vec<Record> {
                 constraint.name().to_owned(),
                 catalog.database.clone(),
                 space(table.name()),
-                table.own_name().to_owned(),
+                table.unqualified_name().to_owned(),
                 column(table, number_of),
                 position,
                 refers.then_some(position),
@@ -327,7 +327,7 @@ fn usage(catalog: &Catalog) -> Vec<Record> {
             rows.push(row![
                 catalog.database.clone(),
                 space(table.name()),
-                table.own_name().to_owned(),
+                table.unqualified_name().to_owned(),
                 column(table, number),
                 catalog.database.clone(),
                 space(constraint.table().name()),

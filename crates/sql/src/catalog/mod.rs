@@ -23,7 +23,7 @@ mod views;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-use ropewalk::tables::{EnumType, Schema, Steps, Type, Value, name_in, schema_and_name};
+use ropewalk::tables::{EnumType, Schema, SequenceParams, Type, Value, qualify, schema_and_name};
 use ropewalk::{Database, Snapshot};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::tokenizer::{Token, Tokenizer};
@@ -138,7 +138,7 @@ impl IndexOf<'_> {
     }
 
     fn kept_name(&self) -> String {
-        name_in(schema_and_name(self.table().name()).0, self.name())
+        qualify(schema_and_name(self.table().name()).0, self.name())
     }
 
     fn is_kept_as(&self, kept: &str) -> bool {
@@ -201,7 +201,7 @@ pub(crate) fn table_oid(schema: &Schema) -> i64 {
 #[derive(Debug)]
 pub(crate) struct SequenceOf {
     pub(crate) sequence: Sequence,
-    pub(crate) steps: Steps,
+    pub(crate) steps: SequenceParams,
     /// The last number that was drawn, if any.
     pub(crate) last: Option<i64>,
     /// The owning table, and the place of the column.
@@ -222,7 +222,7 @@ impl SequenceOf {
             Type::INT4 => i32::MAX.into(),
             _ => i64::MAX,
         };
-        let steps = Steps { greatest: steps.greatest.min(most), ..steps };
+        let steps = SequenceParams { greatest: steps.greatest.min(most), ..steps };
         Ok(Self { sequence, steps, last: is_called.then_some(last), owner })
     }
 
@@ -367,7 +367,7 @@ impl Catalog {
     fn is_visible(&self, kept: &str, is_there: &dyn Fn(&str) -> bool) -> bool {
         let (schema, name) = schema_and_name(kept);
         let Some(place) = self.path.iter().position(|known| known == schema) else { return false };
-        !self.path.iter().take(place).any(|before| is_there(&name_in(before, name)))
+        !self.path.iter().take(place).any(|before| is_there(&qualify(before, name)))
     }
 
     fn is_visible_relation(&self, kept: &str) -> bool {
@@ -549,8 +549,8 @@ impl Catalog {
         let (name, is_array) = text.trim().strip_suffix("[]").map_or((text, false), |name| (name, true));
         let parts = name_parts(name);
         let candidates: Vec<String> = match parts.as_slice() {
-            [name] => self.path.iter().map(|schema| name_in(schema, name)).collect(),
-            [schema, name] => vec![name_in(schema, name)],
+            [name] => self.path.iter().map(|schema| qualify(schema, name)).collect(),
+            [schema, name] => vec![qualify(schema, name)],
             _ => return functions::type_oid(text),
         };
         let named = |kept: &String| self.enums.iter().find(|known| known.name() == kept);
@@ -588,8 +588,8 @@ impl Catalog {
         match schema {
             // PostgreSQL searches pg_catalog first.
             None => catalog()
-                .or_else(|| self.path.iter().find_map(|schema| self.kept_oid(&name_in(schema, name)))),
-            Some(schema) => self.kept_oid(&name_in(schema, name)).or_else(catalog),
+                .or_else(|| self.path.iter().find_map(|schema| self.kept_oid(&qualify(schema, name)))),
+            Some(schema) => self.kept_oid(&qualify(schema, name)).or_else(catalog),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Declared types of view columns: a column taken from a table has the table's type modifiers, such as the
 //! length of a `varchar(n)`.
 
-use ropewalk::tables::{PUBLIC, Precision, Type, name_in};
+use ropewalk::tables::{PUBLIC, Precision, Type, qualify};
 use sqlparser::ast;
 
 use super::Catalog;
@@ -90,8 +90,8 @@ impl Catalog {
             return None;
         };
         let (kept, own) = match parts(name).ok()?.as_slice() {
-            [name] => (name_in(PUBLIC, name), name.clone()),
-            [schema, name] => (name_in(schema, name), name.clone()),
+            [name] => (qualify(PUBLIC, name), name.clone()),
+            [schema, name] => (qualify(schema, name), name.clone()),
             _ => return None,
         };
         let mut columns: Columns =

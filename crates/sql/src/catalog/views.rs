@@ -1,6 +1,6 @@
 //! Views in the catalogs: their columns, and their text with correctly qualified names.
 
-use ropewalk::tables::{PUBLIC, Value, name_in, schema_and_name};
+use ropewalk::tables::{PUBLIC, Value, qualify, schema_and_name};
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
@@ -37,7 +37,7 @@ impl ViewOf {
     pub(crate) fn reads(&self) -> Vec<String> {
         let mut read = Vec::new();
         with_relations(&self.query, &mut |schema, name| {
-            read.push(name_in(schema.unwrap_or(PUBLIC), name));
+            read.push(qualify(schema.unwrap_or(PUBLIC), name));
             None
         });
         read
@@ -53,7 +53,7 @@ impl ViewOf {
         let mut read = Vec::new();
         let text = with_relations(&self.query, &mut |schema, name| {
             let schema = schema.unwrap_or(PUBLIC);
-            let kept = name_in(schema, name);
+            let kept = qualify(schema, name);
             if !is_known(&kept) {
                 return None;
             }

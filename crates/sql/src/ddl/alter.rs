@@ -2,7 +2,7 @@
 
 use ropewalk::tables::{
     DefaultValue, Expr as TableExpr, Function as TableFunction, IndexDef, Scalar, Schema, TablesError, Type,
-    Value, name_in, schema_and_name, shown,
+    Value, qualify, schema_and_name, shown,
 };
 use sqlparser::ast;
 
@@ -117,7 +117,7 @@ impl Ddl<'_> {
                 )?;
             }
             O::RenameTable { table_name: ast::RenameTableNameKind::To(name) } => {
-                let new = name_in(schema_and_name(table).0, &table_name(name)?);
+                let new = qualify(schema_and_name(table).0, &table_name(name)?);
                 self.transaction.tables().rename_table(table, &new)?;
                 self.created.push(new.clone());
                 return Ok(Some(new));

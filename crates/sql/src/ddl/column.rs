@@ -1,7 +1,8 @@
 //! Column definitions, and table constraints.
 
 use ropewalk::tables::{
-    Action, ColumnDef, Expr as TableExpr, ForeignKeyDef, Function as TableFunction, Identity, IndexDef, Steps,
+    Action, ColumnDef, Expr as TableExpr, ForeignKeyDef, Function as TableFunction, Identity, IndexDef,
+    SequenceParams,
 };
 use sqlparser::ast;
 
@@ -23,7 +24,7 @@ pub(super) struct Defined {
     pub(super) checks: Vec<(Option<String>, TableExpr)>,
     pub(super) foreign: Vec<ast::ForeignKeyConstraint>,
     /// Sequence options of an identity column, if given.
-    pub(super) steps: Option<Steps>,
+    pub(super) steps: Option<SequenceParams>,
 }
 
 impl Ddl<'_> {

@@ -1,6 +1,6 @@
 //! Enum types: CREATE, ALTER and DROP TYPE.
 
-use ropewalk::tables::{EnumChange, EnumPlace, TablesRead, Type, name_in, schema_and_name};
+use ropewalk::tables::{EnumChange, EnumPlace, TablesRead, Type, qualify, schema_and_name};
 use sqlparser::ast;
 
 use crate::access::enums::{data_type, undefined};
@@ -65,7 +65,7 @@ impl Ddl<'_> {
         let name = self.type_meant(&table_name(&alter.name)?)?;
         let change = match &alter.operation {
             ast::AlterTypeOperation::Rename(renamed) => {
-                EnumChange::Rename(name_in(schema_and_name(&name).0, &folded(&renamed.new_name)))
+                EnumChange::Rename(qualify(schema_and_name(&name).0, &folded(&renamed.new_name)))
             }
             ast::AlterTypeOperation::RenameValue(renamed) => {
                 EnumChange::RenameLabel(label(&renamed.from)?.to_owned(), label(&renamed.to)?.to_owned())

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use ropewalk::tables::{Index, IndexDef, KeyOrder, Schema, name_in, schema_and_name, shown};
+use ropewalk::tables::{Index, IndexDef, KeyOrder, Schema, qualify, schema_and_name, shown};
 use ropewalk::{Database, Transaction};
 use sqlparser::ast;
 
@@ -52,7 +52,7 @@ impl Ddl<'_> {
             let options = &column.column.options;
             let descending = options.asc == Some(false);
             let order = KeyOrder { descending, nulls_first: options.nulls_first.unwrap_or(descending) };
-            def = def.then(lowered(&expr, &names(&scope))?, order);
+            def = def.then_by(lowered(&expr, &names(&scope))?, order);
         }
         if let Some(predicate) = &create.predicate {
             let filter = self.check(predicate, &scope)?;
@@ -86,7 +86,7 @@ impl Ddl<'_> {
     pub(crate) fn index_is_there(&mut self, create: &ast::CreateIndex) -> Result<bool> {
         let Some(name) = &create.name else { return Ok(false) };
         let table = self.relation(&create.table_name)?;
-        let name = name_in(schema_and_name(&table).0, &table_name(name)?);
+        let name = qualify(schema_and_name(&table).0, &table_name(name)?);
         match self.index_kept(&name)? {
             Some(_) if create.if_not_exists => Ok(true),
             Some(_) => Err(SqlError::new(
@@ -159,7 +159,7 @@ pub(super) fn constrains(schema: &Schema, name: &str) -> bool {
 
 fn required(table: &str, index: &str) -> SqlError {
     let (namespace, table) = (schema_and_name(table).0, shown(table));
-    let index_shown = shown(&name_in(namespace, index));
+    let index_shown = shown(&qualify(namespace, index));
     let message =
         format!("cannot drop index {index_shown} because constraint {index} on table {table} requires it");
     let hint = format!("You can drop constraint {index} on table {table} instead.");

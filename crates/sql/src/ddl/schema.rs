@@ -1,6 +1,6 @@
 //! CREATE, ALTER and DROP SCHEMA, and ALTER ... SET SCHEMA.
 
-use ropewalk::tables::{EnumChange, PUBLIC, TablesRead, name_in, schema_and_name};
+use ropewalk::tables::{EnumChange, PUBLIC, TablesRead, qualify, schema_and_name};
 use sqlparser::ast;
 
 use super::Ddl;
@@ -120,7 +120,7 @@ impl Ddl<'_> {
         let content = self.content(old)?;
         schemas::remove(&mut self.access(), old)?;
         schemas::put(&mut self.access(), &Namespace { name: new.to_owned(), number })?;
-        let there = |kept: &String| name_in(new, own(kept));
+        let there = |kept: &String| qualify(new, own(kept));
         for table in &content.tables {
             self.move_table(table, &there(table))?;
         }
@@ -232,7 +232,7 @@ impl Ddl<'_> {
             return Err(schemas::unknown(schema));
         }
         schemas::touch(&mut self.access(), schema)?;
-        let new = name_in(schema, own(&old));
+        let new = qualify(schema, own(&old));
         if new == old {
             return Ok(command);
         }
@@ -262,7 +262,7 @@ impl Ddl<'_> {
             let owned = crate::access::sequences::all(&mut self.access())?.into_iter();
             let owned = owned.filter(|sequence| sequence.owner.is_some_and(|(table, _)| table == id));
             for sequence in owned.map(|sequence| sequence.name).collect::<Vec<_>>() {
-                let there = name_in(schema, own(&sequence));
+                let there = qualify(schema, own(&sequence));
                 self.rename_sequence(&sequence, &there)?;
                 self.recomment("sequence", &sequence, &there)?;
             }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ropewalk::tables::{
-    ColumnDef, DefaultValue, Identity, Schema, Steps, TableDef, TablesError, Type, Value, name_in,
+    ColumnDef, DefaultValue, Identity, Schema, SequenceParams, TableDef, TablesError, Type, Value, qualify,
     schema_and_name, shown,
 };
 
@@ -27,9 +27,9 @@ fn invalid(message: impl Into<String>) -> SqlError {
 /// Applies options to a sequence: returns its type, its new options, and the restart value if any.
 pub(crate) fn stepped(
     ty: Type,
-    before: Option<Steps>,
+    before: Option<SequenceParams>,
     changes: &[SequenceChange],
-) -> Result<(Type, Steps, Option<i64>)> {
+) -> Result<(Type, SequenceParams, Option<i64>)> {
     use SequenceChange as C;
     let old_bounds = Sequence::bounds(ty);
     let mut ty = ty;
@@ -178,7 +178,7 @@ impl Ddl<'_> {
                         "its name is derived from the table and the column",
                     ));
                 }
-                let name = name_in(schema_and_name(&sequence.name).0, name);
+                let name = qualify(schema_and_name(&sequence.name).0, name);
                 if self.sequence_named(&name)?.is_some() {
                     return Err(taken(&name));
                 }
@@ -344,7 +344,7 @@ impl Ddl<'_> {
     }
 
     /// Sets the sequence options of an identity column.
-    pub(crate) fn count_by(&mut self, table: &str, column: &str, steps: Steps) -> Result<()> {
+    pub(crate) fn count_by(&mut self, table: &str, column: &str, steps: SequenceParams) -> Result<()> {
         let schema = self.schema(table)?;
         let place = schema.index_of(column)?;
         if let Some(old) = schema.columns().get(place).and_then(|column| column.sequence()) {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use ropewalk::tables::{Expr as TableExpr, IndexDef, Steps, TableDef};
+use ropewalk::tables::{Expr as TableExpr, IndexDef, SequenceParams, TableDef};
 use sqlparser::ast;
 
 use super::Ddl;
@@ -50,7 +50,7 @@ impl Ddl<'_> {
         let mut keys = 0;
         let mut checks: Vec<(Option<String>, String, TableExpr)> = Vec::new();
         let mut foreign: Vec<ast::ForeignKeyConstraint> = Vec::new();
-        let mut stepped: Vec<(String, Steps)> = Vec::new();
+        let mut stepped: Vec<(String, SequenceParams)> = Vec::new();
         for column in &create.columns {
             let defined = self.column(column, &scope)?;
             let label = folded(&column.name);

@@ -3,7 +3,7 @@
 //! A view is planned again on every use, so it follows changes of the definitions that it reads. A relation
 //! or column that a view reads can be dropped only with CASCADE, which drops the view.
 
-use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, Value, name_in, schema_and_name};
+use ropewalk::tables::{ColumnDef, PUBLIC, TableDef, Value, qualify, schema_and_name};
 use sqlparser::ast;
 
 use crate::access::row_source::Access;
@@ -80,7 +80,7 @@ impl Ddl<'_> {
             let text = with_relations(&view.query, &mut |schema, name| {
                 let is_it = schema == Some(old);
                 reads |= is_it;
-                is_it.then(|| Written::of(&name_in(new, name)))
+                is_it.then(|| Written::of(&qualify(new, name)))
             });
             if reads {
                 self.rewrite(&view.name, &view.name, &text)?;
@@ -94,7 +94,7 @@ impl Ddl<'_> {
         for view in crate::catalog::all_views(&mut self.access())? {
             let mut reads = false;
             let text = with_relations(&view.query, &mut |schema, name| {
-                let is_it = name_in(schema.unwrap_or(PUBLIC), name) == old;
+                let is_it = qualify(schema.unwrap_or(PUBLIC), name) == old;
                 reads |= is_it;
                 is_it.then(|| Written::of(new))
             });

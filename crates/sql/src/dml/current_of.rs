@@ -24,7 +24,7 @@ impl Planner<'_> {
         let cursor = self.standing.cursors.get(name).ok_or_else(|| crate::access::cursors::unknown(name))?;
         let invalid = |message: String| SqlError::new(state::INVALID_CURSOR_STATE, message);
         let rows = cursor.rows.as_ref().filter(|rows| rows.table == schema.name()).ok_or_else(|| {
-            let table = schema.own_name();
+            let table = schema.unqualified_name();
             invalid(format!("cursor \"{name}\" is not a simply updatable scan of table \"{table}\""))
                 .hint("declare it for a plain SELECT from that table, which must have a primary key")
         })?;

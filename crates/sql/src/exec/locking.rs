@@ -32,7 +32,7 @@ impl Locking {
         };
         let mut most = if self.skips() { wanted.saturating_add(SPARE) } else { wanted };
         loop {
-            let budget = &Budget::new(budget.left());
+            let budget = &Budget::new(budget.remaining());
             let mut found = Vec::new();
             run_some(&self.select, (0, most), access, cx, budget, &mut |row| {
                 budget.take_row(&row)?;

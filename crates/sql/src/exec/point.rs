@@ -516,9 +516,9 @@ impl Join<'_> {
         let Some(level) = levels.get(depth) else {
             return each(&Joined { levels, rows: &self.rows });
         };
-        let left = budget.left();
+        let left = budget.remaining();
         let candidates = self.candidates(depth, level, access, cx, budget)?;
-        let held = if self.is_kept(depth) { 0 } else { left.saturating_sub(budget.left()) };
+        let held = if self.is_kept(depth) { 0 } else { left.saturating_sub(budget.remaining()) };
         let mut matched = false;
         for row in candidates {
             cx.interrupt.check(cx.env)?;

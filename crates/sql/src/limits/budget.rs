@@ -22,7 +22,7 @@ impl Budget {
     }
 
     /// Remaining bytes.
-    pub(crate) fn left(&self) -> usize {
+    pub(crate) fn remaining(&self) -> usize {
         self.left.get()
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use ropewalk::documents::lang::{Code, LangError};
 use ropewalk::engine::Env;
-use ropewalk::hooks::Nudge;
-use ropewalk::promql::Stop;
+use ropewalk::hooks::LockWaitWaker;
+use ropewalk::promql::StopReason;
 
 use crate::error::{Result, SqlError, state};
 
@@ -26,7 +26,7 @@ pub struct Canceller(Arc<Wish>);
 struct Wish {
     is_wanted: AtomicBool,
     /// The waiting statement to wake on a cancel request.
-    sleeper: Mutex<Option<Nudge>>,
+    sleeper: Mutex<Option<LockWaitWaker>>,
 }
 
 impl Canceller {
@@ -36,7 +36,7 @@ impl Canceller {
         let sleeper = self.0.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.is_wanted.store(true, Ordering::Relaxed);
         if let Some(sleeper) = &*sleeper {
-            sleeper.nudge();
+            sleeper.wake();
         }
     }
 
@@ -54,10 +54,10 @@ impl Canceller {
     }
 
     /// Sets the waiting statement to wake on a cancel request. Wakes it at once if one is pending.
-    pub(crate) fn wakes(&self, sleeper: Option<Nudge>) {
+    pub(crate) fn wakes(&self, sleeper: Option<LockWaitWaker>) {
         let mut slot = self.0.sleeper.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sleeper) = sleeper.as_ref().filter(|_| self.is_cancelled()) {
-            sleeper.nudge();
+            sleeper.wake();
         }
         *slot = sleeper;
     }
@@ -152,16 +152,16 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// The reason to stop the statement, if any.
-    fn stop(&self) -> Option<Stop> {
+    fn stop(&self) -> Option<StopReason> {
         if self.asked.is_cancelled() {
-            return Some(Stop::Cancelled);
+            return Some(StopReason::Cancelled);
         }
         let is_over = self.deadline.is_some_and(|deadline| self.env.clock.monotonic_nanos() > deadline);
-        is_over.then_some(Stop::TimedOut)
+        is_over.then_some(StopReason::TimedOut)
     }
 
     /// For PromQL.
-    pub(crate) fn query(&self) -> Option<Stop> {
+    pub(crate) fn query(&self) -> Option<StopReason> {
         self.stop()
     }
 
@@ -169,8 +169,12 @@ impl Watch {
     pub(crate) fn documents(&self) -> std::result::Result<(), LangError> {
         match self.stop() {
             None => Ok(()),
-            Some(Stop::Cancelled) => Err(LangError::new(Code::Interrupted, "the statement was cancelled")),
-            Some(Stop::TimedOut) => Err(LangError::new(Code::MaxTimeMSExpired, "the statement timed out")),
+            Some(StopReason::Cancelled) => {
+                Err(LangError::new(Code::Interrupted, "the statement was cancelled"))
+            }
+            Some(StopReason::TimedOut) => {
+                Err(LangError::new(Code::MaxTimeMSExpired, "the statement timed out"))
+            }
         }
     }
 
@@ -181,8 +185,8 @@ impl Watch {
     pub(crate) fn check(&self) -> Result<()> {
         match self.stop() {
             None => Ok(()),
-            Some(Stop::Cancelled) => Err(cancelled()),
-            Some(Stop::TimedOut) => Err(timed_out()),
+            Some(StopReason::Cancelled) => Err(cancelled()),
+            Some(StopReason::TimedOut) => Err(timed_out()),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Default for TempFileLimits {
 
 /// Sets the limits of a database's temporary files, for statements that begin later.
 pub fn limit_temp_files(db: &Database, limits: TempFileLimits) {
-    *db.companion::<TempFiles>().limits.lock() = limits;
+    *db.extension::<TempFiles>().limits.lock() = limits;
 }
 
 /// The temporary files of one statement.
@@ -94,7 +94,7 @@ pub(crate) struct Spooled {
 impl Spooled {
     /// For a cursor without a file.
     pub(crate) fn new(db: &Database) -> Self {
-        Self { of: db.companion(), bytes: 0 }
+        Self { of: db.extension(), bytes: 0 }
     }
 
     /// Counts bytes before they are written.

@@ -171,7 +171,7 @@ pub(crate) struct Planner<'a> {
     /// Scopes of the enclosing queries.
     pub(crate) outer: Vec<Scope>,
     /// Tables that the plan depends on, with the versions of their schemas.
-    pub(crate) rests_on: Vec<(Table, u32)>,
+    pub(crate) latest_read_seq: Vec<(Table, u32)>,
     /// Set while a query is planned for the query engine; `exec::analytic` defines its type.
     pub(crate) whole: Option<Box<dyn Any>>,
     /// State of the session.
@@ -318,7 +318,7 @@ impl<'a> Planner<'a> {
             params,
             subqueries: Vec::new(),
             outer: Vec::new(),
-            rests_on: Vec::new(),
+            latest_read_seq: Vec::new(),
             whole: None,
             standing,
             catalog: None,
@@ -347,7 +347,7 @@ impl<'a> Planner<'a> {
 
     /// Planner state to return to with [`Planner::back_to`].
     pub(crate) fn mark(&self) -> (Params, usize, usize, usize) {
-        (self.params.clone(), self.subqueries.len(), self.rests_on.len(), self.sets.len())
+        (self.params.clone(), self.subqueries.len(), self.latest_read_seq.len(), self.sets.len())
     }
 
     /// Records a call that changes a sequence or takes an advisory lock, which needs the right to append.
@@ -357,10 +357,13 @@ impl<'a> Planner<'a> {
     }
 
     /// Discards everything planned since the mark.
-    pub(crate) fn back_to(&mut self, (params, subqueries, rests_on, sets): (Params, usize, usize, usize)) {
+    pub(crate) fn back_to(
+        &mut self,
+        (params, subqueries, latest_read_seq, sets): (Params, usize, usize, usize),
+    ) {
         self.params = params;
         self.subqueries.truncate(subqueries);
-        self.rests_on.truncate(rests_on);
+        self.latest_read_seq.truncate(latest_read_seq);
         self.sets.truncate(sets);
         self.outer.clear();
     }
@@ -389,7 +392,7 @@ impl<'a> Planner<'a> {
         let at = |error: SqlError| error.at(ast::Spanned::span(name));
         let kept = self.kept_name(name).map_err(at)?;
         let (table, schema) = self.access.table(&kept).map_err(at)?;
-        self.rests_on.push((table.clone(), schema.version()));
+        self.latest_read_seq.push((table.clone(), schema.version()));
         let enums = schema.columns().iter().filter_map(|column| column.enum_type());
         enums.for_each(|labels| self.enums.add(labels, true));
         Ok((table, schema))

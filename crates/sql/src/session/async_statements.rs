@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ropewalk::tables::{Type, Value};
 use ropewalk::transaction::{Committed, PendingCommit};
 
-use crate::access::peers::{Known, Peers};
+use crate::access::peers::{Known, SessionRegistry};
 use crate::error::Result;
 use crate::session::prepared::Prepared;
 use crate::session::row_lock_retry::RowWait;
@@ -140,7 +140,7 @@ impl Session {
     }
 
     /// Sets the list of the server's sessions, for `pg_stat_activity` and session control functions.
-    pub fn set_peers(&mut self, peers: Arc<dyn Peers>) {
+    pub fn set_peers(&mut self, peers: Arc<dyn SessionRegistry>) {
         self.peers = Known(Some(peers));
     }
 

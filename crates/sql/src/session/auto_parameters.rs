@@ -26,7 +26,7 @@ fn is_word(byte: u8) -> bool {
 
 /// Replaces the numbers of a text by parameters; returns that text and the numbers. `None` for a text without
 /// numbers, or one that cannot be parameterized.
-pub fn lift(text: &str) -> Option<(String, Vec<Value<'static>>)> {
+pub fn parameterize_literals(text: &str) -> Option<(String, Vec<Value<'static>>)> {
     if text.len() > BYTES_MAX {
         return None;
     }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     fn lifted(text: &str) -> Option<String> {
-        let (text, numbers) = lift(text)?;
+        let (text, numbers) = parameterize_literals(text)?;
         let number = |value: &Value<'_>| value.as_integer().map_or("?".into(), |n| n.to_string());
         Some(format!("{text} [{}]", numbers.iter().map(number).collect::<Vec<_>>().join(",")))
     }

@@ -184,8 +184,8 @@ impl Session {
             None => query.stream(&mut access, &cx, &budget, &mut sink)?,
         }
         if let Some(open) = &self.open {
-            let seq = open.transaction.rests_on();
-            self.rests_on(seq);
+            let seq = open.transaction.latest_read_seq();
+            self.latest_read_seq(seq);
         }
         let shape = CursorShape {
             columns,

@@ -88,7 +88,7 @@ pub struct Session {
     pub(crate) waits: Option<RowWait>,
     pub(crate) resuming: Option<Resuming>,
     /// Newest commit that the session read before it was visible.
-    pub(crate) rests_on: Seq,
+    pub(crate) latest_read_seq: Seq,
 }
 
 impl Session {
@@ -120,7 +120,7 @@ impl Session {
             pending: None,
             waits: None,
             resuming: None,
-            rests_on: Seq::ZERO,
+            latest_read_seq: Seq::ZERO,
         }
     }
 
@@ -332,7 +332,7 @@ impl Session {
         {
             self.has_failed = true;
             // Every statement accepted from here on rolls back at least to the last savepoint.
-            open.transaction.give_back_locks();
+            open.transaction.release_locks_since_savepoint();
         }
         result
     }
@@ -512,8 +512,8 @@ impl Session {
         let cx = Context { params: &bound, answers: &[], now: open.now, env, zone, interrupt, nested: None };
         let budget = Budget::new(self.settings.memory_bytes_max);
         let outcome = prepared.run(&mut Access::Transaction(&self.db, &mut open.transaction), &cx, &budget);
-        let seq = open.transaction.rests_on();
-        self.rests_on(seq);
+        let seq = open.transaction.latest_read_seq();
+        self.latest_read_seq(seq);
         outcome
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn parsed(db: &Database, text: &str) -> Result<Arc<Statement>> {
     if text.len() > TEXT_BYTES_MAX || !text.contains('$') {
         return Ok(Arc::new(parse::one(text)?));
     }
-    let shared = db.companion::<Parsed>();
+    let shared = db.extension::<Parsed>();
     if let Some(statement) = shared.0.lock().get(text) {
         return Ok(statement.clone());
     }
@@ -61,7 +61,7 @@ mod tests {
         for number in 0..2 * TEXTS_MAX {
             parsed(&db, &format!("SELECT $1 + {number}")).unwrap();
         }
-        assert!(db.companion::<Parsed>().0.lock().len() <= TEXTS_MAX);
+        assert!(db.extension::<Parsed>().0.lock().len() <= TEXTS_MAX);
         assert!((0..2).all(|_| parsed(&db, "SELEC $1").is_err()));
     }
 }

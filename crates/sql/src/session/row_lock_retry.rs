@@ -52,7 +52,7 @@ impl RowWait {
         let statement = interrupt.left(env).map(|left| (left, Limit::Statement));
         let limit = [lock, statement].into_iter().flatten().min_by_key(|(limit, _)| *limit);
         let canceller = interrupt.canceller().clone();
-        canceller.wakes(Some(wait.nudge()));
+        canceller.wakes(Some(wait.waker()));
         Self { wait, canceller, limit }
     }
 
@@ -136,7 +136,7 @@ impl Session {
             return Err(refused);
         }
         let came = self.come(&mut open.transaction, prepared, params, open.now, interrupt);
-        self.rests_on(open.transaction.rests_on());
+        self.latest_read_seq(open.transaction.latest_read_seq());
         self.open = Some(open);
         match came {
             Came::Through(outcome) => outcome,
@@ -158,7 +158,7 @@ impl Session {
         loop {
             let now = self.db.engine().env().clock.wall_micros();
             let came = self.come(&mut transaction, prepared, params, now, interrupt);
-            self.rests_on(transaction.rests_on());
+            self.latest_read_seq(transaction.latest_read_seq());
             let outcome = match came {
                 Came::Through(outcome) => outcome?,
                 Came::UpTo(wait, interrupt) => return Err(self.park(wait, Some(transaction), interrupt)),
@@ -192,7 +192,7 @@ impl Session {
     ) -> Came {
         let env = self.db.engine().env();
         loop {
-            transaction.label_locks(self.settings.number.unsigned_abs());
+            transaction.set_lock_owner_tag(self.settings.number.unsigned_abs());
             transaction.begin_locking_statement();
             let result = self.attempt(transaction, prepared, params, now, &interrupt);
             // Unless a brief plan found its rows, the result also depends on rows that are not locked:
@@ -201,13 +201,13 @@ impl Session {
             match result {
                 Ok(outcome) => {
                     if !is_plain {
-                        transaction.rest_on_all();
+                        transaction.depend_on_all_reads();
                     }
                     return Came::Through(Ok(outcome));
                 }
-                Err(error) => match transaction.retract_statement() {
+                Err(error) => match transaction.rollback_statement() {
                     None => {
-                        transaction.rest_on_all();
+                        transaction.depend_on_all_reads();
                         return Came::Through(Err(error));
                     }
                     Some(Blocked::Changed) => {
@@ -260,15 +260,15 @@ impl Session {
     }
 
     /// Records a commit that was read before it was visible.
-    pub(crate) fn rests_on(&mut self, seq: Seq) {
-        self.rests_on = self.rests_on.max(seq);
+    pub(crate) fn latest_read_seq(&mut self, seq: Seq) {
+        self.latest_read_seq = self.latest_read_seq.max(seq);
     }
 
     /// The newest commit that the session has read and that is not visible yet. Wait for it before sending
     /// rows, an error, or the result of a transaction's end.
     pub fn unsettled(&self) -> Option<Seq> {
         // The common case returns without reading `db.seq()`.
-        Some(self.rests_on).filter(|seq| *seq > Seq::ZERO && *seq > self.db.seq())
+        Some(self.latest_read_seq).filter(|seq| *seq > Seq::ZERO && *seq > self.db.seq())
     }
 
     /// Waits until all commits that the session has read are visible.

@@ -207,10 +207,10 @@ impl Session {
                     done => done,
                 };
                 open.savepoints.resize(open.transaction.savepoints(), None);
-                let (depth, seq) = (open.savepoints.len(), open.transaction.rests_on());
+                let (depth, seq) = (open.savepoints.len(), open.transaction.latest_read_seq());
                 self.announcements.back_to(depth);
                 self.cursors.back_to(depth);
-                self.rests_on(seq);
+                self.latest_read_seq(seq);
                 done
             }
         };

@@ -4,7 +4,7 @@
 //! t, s.t, public.t ─▶ reference: `name`, or `schema U+001F name`
 //! ```
 
-use ropewalk::tables::{PUBLIC, name_in, schema_and_name};
+use ropewalk::tables::{PUBLIC, qualify, schema_and_name};
 use sqlparser::ast::{self, Ident, ObjectName, ObjectNamePart};
 
 use crate::error::{Result, SqlError, state};
@@ -42,7 +42,7 @@ pub(crate) fn reference(schema: Option<&str>, name: &str) -> String {
     match schema {
         None => name.to_owned(),
         Some(PUBLIC) => format!("{PUBLIC}\u{1f}{name}"),
-        Some(schema) => name_in(schema, name),
+        Some(schema) => qualify(schema, name),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ropewalk::Database;
 use ropewalk::tables::Value;
-use ropewalk_sql::{CopyWay, Outcome, Session, SqlError, Status};
+use ropewalk_sql::{CopyDirection, Outcome, Session, SqlError, Status};
 
 fn session() -> Session {
     let mut session = Session::new(Database::in_memory().unwrap());
@@ -21,7 +21,7 @@ fn session() -> Session {
 /// Copies `text` in, in chunks of `piece` bytes.
 fn copy_in(session: &mut Session, sql: &str, text: &[u8], piece: usize) -> Result<Outcome, SqlError> {
     let mut prepared = session.prepare(sql)?;
-    assert_eq!(prepared.copy().unwrap().way, CopyWay::In);
+    assert_eq!(prepared.copy().unwrap().way, CopyDirection::In);
     let mut copy = session.copy_in(&mut prepared)?;
     for bytes in text.chunks(piece) {
         session.copy_data(&mut copy, bytes)?;
@@ -31,7 +31,7 @@ fn copy_in(session: &mut Session, sql: &str, text: &[u8], piece: usize) -> Resul
 
 fn copy_out(session: &mut Session, sql: &str) -> Vec<u8> {
     let mut prepared = session.prepare(sql).unwrap();
-    assert_eq!(prepared.copy().unwrap().way, CopyWay::Out);
+    assert_eq!(prepared.copy().unwrap().way, CopyDirection::Out);
     let mut out = Vec::new();
     session
         .copy_out(&mut prepared, &mut |bytes| {

@@ -26,7 +26,7 @@ const BLOCK: i64 = 1024;
 
 /// Start, increment and bounds of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steps {
+pub struct SequenceParams {
     /// The first number.
     pub start: i64,
     /// Difference of consecutive numbers; not 0.
@@ -39,14 +39,14 @@ pub struct Steps {
     pub cycles: bool,
 }
 
-impl Default for Steps {
+impl Default for SequenceParams {
     /// 1, 2, 3, …
     fn default() -> Self {
         Self { start: 1, increment: 1, least: 1, greatest: i64::MAX, cycles: false }
     }
 }
 
-impl Steps {
+impl SequenceParams {
     fn is_within(&self, number: i64) -> bool {
         (self.least..=self.greatest).contains(&number)
     }
@@ -78,7 +78,7 @@ impl Steps {
 /// State of a sequence.
 #[derive(Debug, Clone, Copy)]
 struct State {
-    steps: Steps,
+    steps: SequenceParams,
     next: i64,
     reserved: i64,
     is_called: bool,
@@ -91,8 +91,8 @@ impl State {
     /// A sequence of 1, 2, 3, … is stored as its first number not reserved.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = self.reserved.to_le_bytes().to_vec();
-        if self.steps != Steps::default() || !self.is_called {
-            let Steps { start, increment, least, greatest, cycles } = self.steps;
+        if self.steps != SequenceParams::default() || !self.is_called {
+            let SequenceParams { start, increment, least, greatest, cycles } = self.steps;
             for number in [start, increment, least, greatest] {
                 bytes.extend_from_slice(&number.to_le_bytes());
             }
@@ -105,7 +105,7 @@ impl State {
         let mut decoder = Decoder::new(bytes);
         let mut number = || Some(i64::from_le_bytes(decoder.array("number").ok()?));
         let next = number()?;
-        let (mut steps, mut is_called) = (Steps::default(), true);
+        let (mut steps, mut is_called) = (SequenceParams::default(), true);
         if bytes.len() > 8 {
             (steps.start, steps.increment) = (number()?, number()?);
             (steps.least, steps.greatest) = (number()?, number()?);
@@ -140,7 +140,8 @@ impl Sequences {
             Some(state) => *state,
             None => {
                 let snapshot = engine.snapshot();
-                let fresh = State { steps: Steps::default(), next: 1, reserved: 1, is_called: false };
+                let fresh =
+                    State { steps: SequenceParams::default(), next: 1, reserved: 1, is_called: false };
                 let stored = snapshot.read().get(catalog, &key)?;
                 stored.map_or(Some(fresh), |bytes| State::decode(&bytes)).ok_or_else(|| {
                     TablesError::Damaged {
@@ -206,7 +207,7 @@ impl Tables {
     ///
     /// # Errors
     /// Those of a write.
-    pub fn new_sequence(&self, steps: Steps) -> Result<u32, TablesError> {
+    pub fn new_sequence(&self, steps: SequenceParams) -> Result<u32, TablesError> {
         let sequence = self.model.new_object(&self.engine)?;
         let state = State { steps, next: steps.start, reserved: steps.start, is_called: false };
         self.with_sequence(sequence, |slot| {
@@ -230,7 +231,7 @@ impl Tables {
     /// [`TablesError::OutOfBounds`].
     pub fn set_number(&self, sequence: u32, number: i64, is_called: bool) -> Result<(), TablesError> {
         self.with_sequence(sequence, |state| {
-            let Steps { least, greatest, increment, .. } = state.steps;
+            let SequenceParams { least, greatest, increment, .. } = state.steps;
             if !state.steps.is_within(number) {
                 return Err(TablesError::OutOfBounds { number, least, greatest });
             }
@@ -247,7 +248,7 @@ impl Tables {
     ///
     /// # Errors
     /// Those of a read.
-    pub fn sequence(&self, sequence: u32) -> Result<(Steps, i64, bool), TablesError> {
+    pub fn sequence(&self, sequence: u32) -> Result<(SequenceParams, i64, bool), TablesError> {
         self.with_sequence(sequence, |state| {
             // Only a damaged state has no number before the next one.
             let last =

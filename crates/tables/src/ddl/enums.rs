@@ -119,7 +119,7 @@ impl TablesTx<'_> {
         let catalog = self.spaces().catalog;
         self.kv.guard_key(catalog, &enum_key(made.name()));
         self.kv.put(catalog, &enum_key(made.name()), &bytes);
-        self.kv.stay();
+        self.kv.pin_statement_snapshot();
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl TablesTx<'_> {
         let catalog = self.spaces().catalog;
         self.kv.guard_key(catalog, &enum_key(name));
         self.kv.delete(catalog, &enum_key(name));
-        self.kv.stay();
+        self.kv.pin_statement_snapshot();
     }
 
     /// The definitions of the tables that have columns of a type.

@@ -11,7 +11,9 @@ impl TablesTx<'_> {
     /// are lost.
     pub fn drop_sequences(&mut self, sequences: impl IntoIterator<Item = u32>) {
         let catalog = self.tables.model.spaces().catalog;
-        sequences.into_iter().for_each(|sequence| self.kv.sweep(catalog, &sequence_key(sequence)));
+        sequences
+            .into_iter()
+            .for_each(|sequence| self.kv.delete_unconditionally(catalog, &sequence_key(sequence)));
     }
 
     /// Makes a column an identity column, or a plain one again.

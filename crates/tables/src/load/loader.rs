@@ -215,7 +215,7 @@ impl Loader {
         if !self.loaded.objects.is_empty() {
             return Ok(());
         }
-        self.tables().clear_up()?;
+        self.tables().remove_orphaned_loads()?;
         let objects = self.new_objects()?;
         let tables = self.tables();
         let mut batch = KvBatch::new();
@@ -346,7 +346,7 @@ impl Loader {
         for object in objects {
             let (start, end) = object_range(*object);
             let end = end.as_ref().map(<[u8; 4]>::as_slice);
-            tx.kv.read_beside(tx.tables.model.spaces().rows, &start, end, snapshot.clone());
+            tx.kv.read_range_from(tx.tables.model.spaces().rows, &start, end, snapshot.clone());
         }
         tx.state.loaded.push(self.loaded);
         Ok(())

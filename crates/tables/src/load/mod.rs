@@ -88,7 +88,7 @@ impl Tables {
     pub fn load_with(&self, table: &Table, options: LoadOptions) -> Result<Load, TablesError> {
         // Guards suffice: the load writes without reading.
         let mut kv = KvTransaction::new(self.engine.clone(), Isolation::ReadCommitted);
-        kv.stay();
+        kv.pin_statement_snapshot();
         let mut state = TablesState::default();
         let mut tx = TablesTx::new(self, &mut kv, &mut state);
         let schema = tx.schema_of(table)?;
@@ -223,7 +223,7 @@ impl Load {
         if self.kv.has_writes() {
             operations.push(Box::new(self.kv.into_batch()));
             let committed = self.tables.commit(operations);
-            self.tables.clear_up()?;
+            self.tables.remove_orphaned_loads()?;
             committed?;
         }
         Ok(self.rows)
@@ -278,7 +278,7 @@ impl TablesTx<'_> {
 impl TxLoad {
     /// Also accepts values for columns that are always generated, to restore rows.
     #[must_use]
-    pub fn restoring(mut self) -> Self {
+    pub fn allow_generated_values(mut self) -> Self {
         self.takes_generated = true;
         self
     }

@@ -334,11 +334,17 @@ impl TablesAt<'_> {
     /// True when no commit after `since`, which this snapshot or an earlier one saw, wrote a row of `rows`
     /// (see [`Schema::rows_object`]) between these stored keys. Also false when unknown, because writes
     /// after `since` were flushed from memory. Cost: a search of the changes in memory, not of the rows.
-    pub fn surely_unchanged(&self, rows: u32, start: Option<&[u8]>, end: Option<&[u8]>, since: Seq) -> bool {
+    pub fn is_known_unchanged_since(
+        &self,
+        rows: u32,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+        since: Seq,
+    ) -> bool {
         let (first, behind) = object_range(rows);
         let start = start.unwrap_or(&first);
         let end = end.or(behind.as_ref().map(<[u8; 4]>::as_slice));
-        self.snapshot.reading().view().surely_unchanged(self.spaces().rows, start, end, since)
+        self.snapshot.reading().view().is_known_unchanged_since(self.spaces().rows, start, end, since)
     }
 
     /// The rows of `range`, as owned copies, at most `limit`.

@@ -99,7 +99,7 @@ impl IndexDef {
 
     /// Adds a column or expression.
     #[must_use]
-    pub fn then(mut self, expr: Expr, order: KeyOrder) -> Self {
+    pub fn then_by(mut self, expr: Expr, order: KeyOrder) -> Self {
         self.columns.push((expr, order));
         self
     }

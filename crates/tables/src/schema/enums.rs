@@ -81,7 +81,7 @@ impl EnumType {
     }
 
     /// Its name in its schema.
-    pub fn own_name(&self) -> &str {
+    pub fn unqualified_name(&self) -> &str {
         schema_and_name(&self.name).1
     }
 
@@ -117,8 +117,10 @@ impl EnumType {
     pub fn read<'a>(&self, value: Value<'a>) -> Result<Value<'a>, ValueError> {
         match value {
             Value::Text(label) => {
-                let unknown =
-                    || ValueError::Label { name: self.own_name().to_owned(), label: label.to_string() };
+                let unknown = || ValueError::Label {
+                    name: self.unqualified_name().to_owned(),
+                    label: label.to_string(),
+                };
                 self.value_of(&label).map(Value::into_owned).ok_or_else(unknown)
             }
             Value::Array(array) if array.element() == Scalar::Text => {

@@ -430,7 +430,7 @@ impl Schema {
     }
 
     /// The table's name in its schema.
-    pub fn own_name(&self) -> &str {
+    pub fn unqualified_name(&self) -> &str {
         schema_and_name(&self.parts.name).1
     }
 

@@ -11,7 +11,7 @@ pub const PUBLIC: &str = "public";
 const BETWEEN: char = '\u{1f}';
 
 /// The stored name of a table or type called `name` in `schema`.
-pub fn name_in(schema: &str, name: &str) -> String {
+pub fn qualify(schema: &str, name: &str) -> String {
     if schema == PUBLIC { name.to_owned() } else { format!("{schema}{BETWEEN}{name}") }
 }
 
@@ -55,10 +55,10 @@ mod tests {
     #[test]
     fn stored_name_splits_into_schema_and_name() {
         for (schema, name, kept) in [("public", "t", "t"), ("other", "a.b", "other\u{1f}a.b")] {
-            assert_eq!(name_in(schema, name), kept);
+            assert_eq!(qualify(schema, name), kept);
             assert_eq!(schema_and_name(kept), (schema, name));
         }
-        assert_eq!(shown(&format!("{:?} and {}", name_in("s", "t"), name_in("s", "u"))), "\"s.t\" and s.u");
-        assert_eq!(shown(&format!("{:?}", name_in("", "t"))), "\"t\"");
+        assert_eq!(shown(&format!("{:?} and {}", qualify("s", "t"), qualify("s", "u"))), "\"s.t\" and s.u");
+        assert_eq!(shown(&format!("{:?}", qualify("", "t"))), "\"t\"");
     }
 }

@@ -56,7 +56,7 @@ impl TablesTx<'_> {
         }
         let schema = Arc::new(Schema::new(parts));
         // Rows that others write under a newer definition could not be read with the transaction's one.
-        self.kv.stay();
+        self.kv.pin_statement_snapshot();
         self.state.ddl.insert(schema.id());
         self.state.schemas.insert(schema.id(), schema.clone());
         Ok(schema)
@@ -68,7 +68,7 @@ impl TablesTx<'_> {
 
     /// Removes a definition.
     pub(crate) fn forget(&mut self, id: u32) {
-        self.kv.stay();
+        self.kv.pin_statement_snapshot();
         self.state.ddl.insert(id);
         self.state.schemas.remove(&id);
     }

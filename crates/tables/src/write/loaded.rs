@@ -46,7 +46,7 @@ impl Tables {
     ///
     /// # Errors
     /// The engine's.
-    pub fn clear_up(&self) -> Result<(), TablesError> {
+    pub fn remove_orphaned_loads(&self) -> Result<(), TablesError> {
         let objects = std::mem::take(&mut *self.model.handed_over.lock());
         if objects.is_empty() { Ok(()) } else { self.settle(&objects) }
     }

@@ -109,7 +109,7 @@ impl Statement<'_, '_> {
             // New children wait for the held lock on their parent; an earlier one may be newer than the
             // snapshot.
             let rows = self.tx.spaces().rows;
-            self.tx.kv.look_in(rows, &prefix, end.as_deref())?;
+            self.tx.kv.recheck_range(rows, &prefix, end.as_deref())?;
         }
         let mut found = Vec::new();
         let mut failed = None;

@@ -153,12 +153,12 @@ impl<'a> TablesTx<'a> {
                 row.schema().lock_of_change(&|place| places.contains(place))
             });
             let held = self.hold(row.key(), mode, true);
-            match self.kv.has_met_change() {
+            match self.kv.needs_statement_restart() {
                 true => changed = changed.and(held),
                 false => held?,
             }
         }
-        if self.kv.has_met_change() { Err(LockError::Again.into()) } else { changed }
+        if self.kv.needs_statement_restart() { Err(LockError::Again.into()) } else { changed }
     }
 
     /// Locks a row that was read in this statement, to write it or to prevent its change. Without `waits` it

@@ -404,7 +404,7 @@ fn readers_see_load_atomically() {
         }
         load.finish().unwrap();
         let mut before = before;
-        before.repin();
+        before.refresh_sources();
         assert!(lines(&mut db.tables.at(&before), &table).is_empty());
         assert_eq!(tx.t().count(&table, &KeyRange::all()).unwrap(), 0);
         let after = db.engine.snapshot();

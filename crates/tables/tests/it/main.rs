@@ -156,7 +156,7 @@ impl Tx {
         let engine = self.kv.engine().clone();
         operations.push(Box::new(self.kv.into_batch()));
         let committed = engine.commit(operations, Durability::Sync);
-        let _ = self.tables.clear_up();
+        let _ = self.tables.remove_orphaned_loads();
         match committed {
             Ok(done) => Ok(Some(done.seq.0)),
             Err(CommitError::Engine(error)) => Err(error.into()),

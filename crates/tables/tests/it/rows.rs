@@ -15,7 +15,7 @@ fn five(db: &Db) -> ropewalk_tables::Table {
             .index(IndexDef::on(["age"]))
             .index(
                 IndexDef::on::<String>([])
-                    .then(Expr::column("name").call(Function::Lower), KeyOrder::DESC)
+                    .then_by(Expr::column("name").call(Function::Lower), KeyOrder::DESC)
                     .named("lower"),
             )
             .index(IndexDef::on(["name"]).named("old").filter(Expr::column("age").gt(40_i64))),

@@ -20,7 +20,7 @@ mod request;
 pub use calls::backups::NamedBackup;
 pub use calls::blocking::{blocking, committed};
 pub use calls::groups::{TAKE_MAX, TAKE_WAIT_MAX};
-pub use calls::processor::{Processors, stay_on};
+pub use calls::processor::{Processors, pin_to_cpu};
 pub use calls::reading::Reading;
 pub use calls::{AskedStore, InFlight, Service, StoreInfo};
 pub use error::{Code, Conflict, WireError};

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use ropewalk_auth::{Caller, Right};
-use ropewalk_sql::{Activity, Canceller, Doing, Peers, SqlError, Status};
+use ropewalk_sql::{Canceller, SessionInfo, SessionRegistry, SessionState, SqlError, Status};
 use ropewalk_wire::Stop;
 
 use crate::failure::INSUFFICIENT_PRIVILEGE;
@@ -221,8 +221,8 @@ impl Backend {
         self.who.since.saturating_add(i64::try_from(behind).unwrap_or(i64::MAX))
     }
 
-    fn doing(&self, now: &Now) -> Doing {
-        Doing {
+    fn doing(&self, now: &Now) -> SessionState {
+        SessionState {
             client: self.who.peer.map(|peer| (peer.ip().to_canonical().to_string(), peer.port())),
             since: self.who.since,
             transaction_since: now.transaction_since.map(|at| self.micros(at)),
@@ -235,9 +235,9 @@ impl Backend {
     }
 
     /// Its activity, as far as `asker` may see it.
-    fn activity(&self, asker: &Self) -> Activity {
+    fn activity(&self, asker: &Self) -> SessionInfo {
         let now = self.now();
-        Activity {
+        SessionInfo {
             number: self.process,
             user: self.who.user.clone(),
             database: self.who.database.clone(),
@@ -249,7 +249,7 @@ impl Backend {
 
 impl Entered {
     /// The other connections, for its SQL session.
-    pub(crate) fn peers(&self) -> Arc<dyn Peers> {
+    pub(crate) fn peers(&self) -> Arc<dyn SessionRegistry> {
         Arc::new(Others { backends: self.backends.clone(), own: self.own.clone() })
     }
 }
@@ -284,8 +284,8 @@ impl Others {
     }
 }
 
-impl Peers for Others {
-    fn activity(&self) -> Vec<Activity> {
+impl SessionRegistry for Others {
+    fn activity(&self) -> Vec<SessionInfo> {
         let all: Vec<Arc<Backend>> = self.backends.all().backends.values().cloned().collect();
         all.iter().map(|backend| backend.activity(&self.own)).collect()
     }

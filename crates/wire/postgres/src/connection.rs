@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use ropewalk::Seq;
-use ropewalk::hooks::Room;
+use ropewalk::hooks::WriteCapacity;
 use ropewalk::tables::Value;
 use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::{
@@ -32,15 +32,15 @@ use tokio_rustls::TlsAcceptor;
 use crate::Shared;
 use crate::backends::{Entered, Who, shown};
 use crate::channel::{Bounds, Channel, Ended, Frame, in_time};
-use crate::desk::{Desk, Planned, Portal, Ran, Statement, lock};
 use crate::failure::{
     ADMIN_SHUTDOWN, IDLE_IN_TRANSACTION, INVALID_CATALOG_NAME, NOT_IN_PREREQUISITE_STATE, PROTOCOL_VIOLATION,
     Severity, code_of, malformed, refused, told,
 };
 use crate::frame::{Formats, Out, Request};
-use crate::hub::{Mailbox, Overflow, Ticket};
 use crate::login::login;
-use crate::opening::{self, Opened, Startup};
+use crate::notifications::{Mailbox, Overflow, Ticket};
+use crate::startup::{self, Opened, Startup};
+use crate::statement_cache::{Planned, Portal, Ran, Statement, StatementCache, lock};
 
 /// Replies are sent when the buffer has grown to this.
 const SEND_BYTES: usize = 64 << 10;
@@ -67,7 +67,7 @@ pub(crate) type Outcomes<T> = Result<T, SqlError>;
 pub(crate) struct Connection<'s, S> {
     pub(crate) shared: &'s Shared,
     pub(crate) channel: Channel<S>,
-    pub(crate) desk: Desk,
+    pub(crate) statements: StatementCache,
     caller: Caller,
     seen: u64,
     executes: Requests,
@@ -94,7 +94,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let patience = shared.settings.opening_time;
-    let open = Box::pin(opening::open(stream, tls));
+    let open = Box::pin(startup::open(stream, tls));
     let (stream, startup) = match in_time(patience, open).await? {
         Opened::Cancel(mut stream, process, secret) => {
             shared.backends.cancel(process, secret);
@@ -142,9 +142,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     channel.set_logged_in(shared.service.limits().request_bytes);
-    let mut desk = Desk::new(session);
-    desk.out = out;
-    let settings = desk.session.settings();
+    let mut statements = StatementCache::new(session);
+    statements.out = out;
+    let settings = statements.session.settings();
     let who = Who {
         user: settings.user.clone(),
         database: settings.database.clone(),
@@ -153,14 +153,14 @@ where
         is_admin: caller.may(Right::Admin, None),
         since: shared.service.database().engine().env().clock.wall_micros(),
     };
-    let backend = shared.backends.enter(desk.session.canceller(), who);
+    let backend = shared.backends.enter(statements.session.canceller(), who);
     let backend = backend.map_err(|error| Ended::Said(error.to_string()))?;
-    desk.session.set_number(backend.process);
-    desk.session.set_peers(backend.peers());
+    statements.session.set_number(backend.process);
+    statements.session.set_peers(backend.peers());
     let mut connection = Connection {
         shared,
         channel,
-        desk,
+        statements,
         caller,
         seen: 0,
         executes: shared.service.metrics().requests_of("postgres", "execute"),
@@ -174,19 +174,19 @@ where
     connection.welcome();
     match connection.speak().await {
         Ok(Some(last)) => {
-            connection.desk.out.failure(Severity::Fatal, &last);
-            connection.channel.send(&mut connection.desk.out).await?;
+            connection.statements.out.failure(Severity::Fatal, &last);
+            connection.channel.send(&mut connection.statements.out).await?;
         }
         Ok(None) => {}
         Err(Ended::Memory(error)) => {
-            connection.desk.out.failure(Severity::Fatal, &refused(&error));
-            connection.channel.send(&mut connection.desk.out).await?;
+            connection.statements.out.failure(Severity::Fatal, &refused(&error));
+            connection.channel.send(&mut connection.statements.out).await?;
         }
         Err(Ended::Length(bytes)) => {
             let error = SqlError::new(state::PROGRAM_LIMIT_EXCEEDED, format!("a message of {bytes} bytes"))
                 .hint("the limit is limits.request_bytes of the server");
-            connection.desk.out.failure(Severity::Fatal, &error);
-            connection.channel.send(&mut connection.desk.out).await?;
+            connection.statements.out.failure(Severity::Fatal, &error);
+            connection.channel.send(&mut connection.statements.out).await?;
         }
         Err(ended) => return Err(ended),
     }
@@ -227,16 +227,16 @@ where
 {
     /// Sends the messages that follow a login.
     fn welcome(&mut self) {
-        let out = &mut self.desk.out;
+        let out = &mut self.statements.out;
         out.message(b'R', |body| body.i32(0));
         let is_superuser = if self.caller.may(Right::Admin, None) { "on" } else { "off" };
         out.parameter_status("is_superuser", is_superuser);
-        out.parameter_status("session_authorization", &self.desk.session.settings().user);
+        out.parameter_status("session_authorization", &self.statements.session.settings().user);
         out.parameter_status("in_hot_standby", "off");
         out.parameter_status("default_transaction_read_only", "off");
         self.report();
         let (process, secret) = (self.backend.process, self.backend.secret);
-        self.desk.out.message(b'K', |body| {
+        self.statements.out.message(b'K', |body| {
             body.i32(process);
             body.i32(secret);
         });
@@ -245,14 +245,15 @@ where
 
     /// Reports changed settings that clients follow.
     fn report(&mut self) {
-        if self.told.as_ref().is_some_and(|told| self.desk.session.keeps(told)) {
+        if self.told.as_ref().is_some_and(|told| self.statements.session.keeps(told)) {
             return;
         }
-        self.told = Some(self.desk.session.settings_held());
+        self.told = Some(self.statements.session.settings_held());
         for (name, told) in REPORTED.iter().zip(&mut self.reported) {
-            let value = self.desk.session.settings().show(&name.to_ascii_lowercase()).unwrap_or_default();
+            let value =
+                self.statements.session.settings().show(&name.to_ascii_lowercase()).unwrap_or_default();
             if *told != value {
-                self.desk.out.parameter_status(name, &value);
+                self.statements.out.parameter_status(name, &value);
                 if *name == "application_name" {
                     self.backend.is_called(&value);
                 }
@@ -265,12 +266,12 @@ where
         if self.backend.is_terminated() {
             return;
         }
-        let status = match self.desk.session.status() {
+        let status = match self.statements.session.status() {
             Status::Idle => b'I',
             Status::Open => b'T',
             Status::Failed => b'E',
         };
-        self.desk.out.ready(status);
+        self.statements.out.ready(status);
     }
 
     /// Runs the message loop. Returns the error to send at its end, if any.
@@ -290,18 +291,18 @@ where
         let mut lapse = pin!(tokio::time::sleep(patience));
         let mut since = Instant::now();
         loop {
-            if self.desk.session.status() == Status::Idle
+            if self.statements.session.status() == Status::Idle
                 && let Err(Overflow) = self.heard()
             {
                 return Ok(Some(overflow()));
             }
-            if !self.channel.has_more() || self.desk.out.len() >= SEND_BYTES {
-                self.channel.send(&mut self.desk.out).await?;
+            if !self.channel.has_more() || self.statements.out.len() >= SEND_BYTES {
+                self.channel.send(&mut self.statements.out).await?;
             }
             let frame = match self.channel.has_more() {
                 true => self.channel.message().await?,
                 false => {
-                    let waits = self.desk.session.status() != Status::Idle;
+                    let waits = self.statements.session.status() != Status::Idle;
                     tokio::select! {
                         biased;
                         frame = self.channel.message() => frame?,
@@ -327,7 +328,7 @@ where
                 since = Instant::now();
             }
             if matches!(frame.tag, b'Q' | b'S') {
-                backend.rests(self.desk.session.status(), since.into_std());
+                backend.rests(self.statements.session.status(), since.into_std());
             }
             if stop.stopping() || backend.is_terminated() {
                 return Ok(Some(shutdown()));
@@ -338,7 +339,7 @@ where
     /// Sends received notifications.
     fn heard(&mut self) -> Result<(), Overflow> {
         while let Some(heard) = self.mailbox.next()? {
-            self.desk.out.message(b'A', |body| {
+            self.statements.out.message(b'A', |body| {
                 body.i32(heard.process);
                 body.text(&heard.channel);
                 body.text(&heard.payload);
@@ -349,7 +350,7 @@ where
 
     /// Publishes the announcements of a commit.
     fn announce(&mut self, announced: Vec<Announcement>, seq: Seq, ticket: Option<Ticket>) {
-        self.desk.session.is_heard(&announced);
+        self.statements.session.is_heard(&announced);
         self.mailbox.announce(announced, seq, ticket);
     }
 
@@ -382,11 +383,11 @@ where
             return Ok(Goes::On);
         }
         // A cancel request applies only to the statement before this one.
-        self.desk.session.canceller().reset();
+        self.statements.session.canceller().reset();
         if self.backend.is_terminated() {
             return Ok(Goes::On);
         }
-        let desk = &mut self.desk;
+        let statements = &mut self.statements;
         let outcome = match request {
             Request::Query(sql) => {
                 let sql = Arc::<str>::from(sql);
@@ -406,16 +407,16 @@ where
                 return Ok(Goes::On);
             }
             Request::Terminate => return Ok(Goes::Away),
-            Request::Parse { name, sql, types } => desk.parse(name, sql, types),
-            Request::Bind(bind) => desk.bind(&bind),
-            Request::Describe(kind, name) => desk.describe(kind, name),
+            Request::Parse { name, sql, types } => statements.parse(name, sql, types),
+            Request::Bind(bind) => statements.bind(&bind),
+            Request::Describe(kind, name) => statements.describe(kind, name),
             Request::Close(kind, name) => {
-                desk.close(kind, name);
+                statements.close(kind, name);
                 Ok(())
             }
             Request::Flush => {
                 self.channel.done(frame);
-                self.channel.send(&mut self.desk.out).await?;
+                self.channel.send(&mut self.statements.out).await?;
                 return Ok(Goes::On);
             }
             // Rest of a COPY that failed.
@@ -441,11 +442,11 @@ where
     }
 
     fn failed(&mut self, error: &SqlError) {
-        self.desk.session.fail();
+        self.statements.session.fail();
         // A terminated client gets only that error.
         if !self.backend.is_terminated() {
             let told = told(error, self.shared.service.database().engine().dir());
-            self.desk.out.failure(Severity::Error, &told);
+            self.statements.out.failure(Severity::Error, &told);
         }
     }
 
@@ -455,8 +456,8 @@ where
         if let Err(error) = self.end_implicit().await {
             self.failed(&error);
         }
-        if self.desk.session.status() == Status::Idle {
-            self.desk.end_portals();
+        if self.statements.session.status() == Status::Idle {
+            self.statements.end_portals();
         }
         self.ready();
         Ok(())
@@ -464,13 +465,13 @@ where
 
     /// Commits the implicit transaction of several statements, or rolls it back after an error.
     async fn end_implicit(&mut self) -> Outcomes<()> {
-        let ticket = self.desk.session.announces_at_commit().then(|| self.mailbox.ticket());
-        let commit = self.desk.session.end_implicit()?;
-        let announced = self.desk.session.announced();
+        let ticket = self.statements.session.announces_at_commit().then(|| self.mailbox.ticket());
+        let commit = self.statements.session.end_implicit()?;
+        let announced = self.statements.session.announced();
         let seq = match commit {
             Some(commit) => {
                 let done = commit.await?;
-                self.desk.session.committed(&done);
+                self.statements.session.committed(&done);
                 done.seq
             }
             None => self.shared.service.database().seq(),
@@ -486,12 +487,12 @@ where
             whole if whole.len() == sql.len() => self.backend.runs(sql, timer.started()),
             part => self.backend.runs(&part.into(), timer.started()),
         }
-        self.desk.forget_unnamed();
+        self.statements.forget_unnamed();
         let outcome = match self.statements(sql).await? {
             Ok(()) => self.end_implicit().await,
             Err(error) => {
                 // The implicit transaction of the query string, if there is one, is rolled back.
-                self.desk.session.fail();
+                self.statements.session.fail();
                 let ended = self.end_implicit().await;
                 Err(ended.err().unwrap_or(error))
             }
@@ -500,8 +501,8 @@ where
         if let Err(error) = outcome {
             self.failed(&error);
         }
-        if self.desk.session.status() == Status::Idle {
-            self.desk.end_portals();
+        if self.statements.session.status() == Status::Idle {
+            self.statements.end_portals();
         }
         self.report();
         self.ready();
@@ -512,17 +513,17 @@ where
         if let Err(error) = self.recognize() {
             return Ok(Err(error));
         }
-        if let Some((statement, numbers)) = self.desk.lifted(sql) {
+        if let Some((statement, numbers)) = self.statements.lifted(sql) {
             return self.statement(&statement, &numbers).await;
         }
-        let mut script = match self.desk.session.script(sql) {
+        let mut script = match self.statements.session.script(sql) {
             Ok(script) => script,
             Err(error) => return Ok(Err(error.located_in(sql))),
         };
         if script.is_empty() {
-            self.desk.out.empty(b'I');
+            self.statements.out.empty(b'I');
         }
-        while let Some(prepared) = self.desk.session.next_of(&mut script, &[]) {
+        while let Some(prepared) = self.statements.session.next_of(&mut script, &[]) {
             let prepared = match prepared {
                 Ok(prepared) => prepared,
                 Err(error) => return Ok(Err(error.located_in(sql))),
@@ -546,12 +547,12 @@ where
         };
         let formats = Formats::all_binary(outcome.is_binary);
         if let Some(columns) = &outcome.columns {
-            self.desk.out.row_description(Some(columns), &formats);
+            self.statements.out.row_description(Some(columns), &formats);
         }
         if let Err(error) = self.rows(&outcome, &formats, 0, outcome.rows.len()).await? {
             return Ok(Err(error));
         }
-        self.desk.out.command_complete(outcome.tag());
+        self.statements.out.command_complete(outcome.tag());
         Ok(Ok(()))
     }
 
@@ -564,11 +565,11 @@ where
         end: usize,
     ) -> Result<Outcomes<()>, Ended> {
         for row in outcome.rows.get(first..end).unwrap_or_default() {
-            if let Err(error) = self.desk.put_row(row, formats) {
+            if let Err(error) = self.statements.put_row(row, formats) {
                 return Ok(Err(error));
             }
-            if self.desk.out.len() >= SEND_BYTES {
-                self.channel.send(&mut self.desk.out).await?;
+            if self.statements.out.len() >= SEND_BYTES {
+                self.channel.send(&mut self.statements.out).await?;
             }
         }
         Ok(Ok(()))
@@ -577,7 +578,7 @@ where
     /// Runs or continues a portal. `alone`: no other message precedes the next Sync.
     async fn execute(&mut self, name: String, rows_max: u32, alone: bool) -> Result<Outcomes<()>, Ended> {
         let timer = self.executes.begin();
-        let mut portal = match self.desk.take_portal(&name) {
+        let mut portal = match self.statements.take_portal(&name) {
             Ok(portal) => portal,
             Err(error) => return Ok(Err(error)),
         };
@@ -586,7 +587,7 @@ where
         }
         let executed = self.execute_portal(&mut portal, rows_max, alone).await?;
         timer.done(executed.as_ref().map(|_| ()).map_err(code_of));
-        self.desk.put_portal(name, portal);
+        self.statements.put_portal(name, portal);
         Ok(executed)
     }
 
@@ -597,15 +598,15 @@ where
         alone: bool,
     ) -> Result<Outcomes<()>, Ended> {
         if lock(&portal.statement).prepared.is_none() {
-            self.desk.out.empty(b'I');
+            self.statements.out.empty(b'I');
             return Ok(Ok(()));
         }
         let is_first = portal.ran.is_none();
         if is_first {
             if !alone && !lock(&portal.statement).prepared.as_ref().is_some_and(Prepared::begins_or_ends) {
-                self.desk.session.begin_implicit();
+                self.statements.session.begin_implicit();
             }
-            let renewed = lock(&portal.statement).renew(&mut self.desk.session);
+            let renewed = lock(&portal.statement).renew(&mut self.statements.session);
             match renewed {
                 Ok(true) => {}
                 Ok(false) => {
@@ -619,7 +620,7 @@ where
                     // Rows beyond those of this Execute are held until the client fetches them or the
                     // transaction ends.
                     let stays = rows_max > 0 && outcome.rows.len() > rows_max as usize;
-                    let hold = match stays.then(|| self.desk.session.hold(&outcome.rows)).transpose() {
+                    let hold = match stays.then(|| self.statements.session.hold(&outcome.rows)).transpose() {
                         Ok(hold) => hold,
                         Err(error) => return Ok(Err(error)),
                     };
@@ -649,14 +650,14 @@ where
         }
         *sent += count;
         if *sent < outcome.rows.len() {
-            self.desk.out.empty(b's');
+            self.statements.out.empty(b's');
             return Ok(Ok(()));
         }
         // A SELECT counts the rows sent by this Execute, other commands the affected rows.
         if outcome.command == "SELECT" {
             outcome.count = Some(count as u64);
         }
-        self.desk.out.command_complete(outcome.tag());
+        self.statements.out.command_complete(outcome.tag());
         // A completed portal holds nothing.
         (outcome.rows, *sent, *hold) = (Vec::new(), 0, None);
         self.report();
@@ -684,16 +685,16 @@ where
             lock(statement).prepared.as_ref().is_none_or(|prepared| prepared.is_brief_with(params));
         if !is_brief {
             // Earlier results need not wait for this statement.
-            self.channel.send(&mut self.desk.out).await?;
+            self.channel.send(&mut self.statements.out).await?;
         }
-        let is_alone = self.desk.session.status() == Status::Idle;
-        let mut attempts = if is_alone { self.desk.session.settings().attempts.max(1) } else { 1 };
-        let ends = self.desk.session.announces_at_commit()
+        let is_alone = self.statements.session.status() == Status::Idle;
+        let mut attempts = if is_alone { self.statements.session.settings().attempts.max(1) } else { 1 };
+        let ends = self.statements.session.announces_at_commit()
             && lock(statement).prepared.as_ref().is_some_and(Prepared::begins_or_ends);
         let mut ticket = ends.then(|| self.mailbox.ticket());
         loop {
             attempts -= 1;
-            let session = &mut self.desk.session;
+            let session = &mut self.statements.session;
             let mut submit = || match &mut lock(statement).prepared {
                 Some(prepared) => session.submit(prepared, params),
                 None => Err(SqlError::new(state::SYNTAX_ERROR, "there is no statement")),
@@ -713,7 +714,7 @@ where
                     let waited = self.waited(wait).await;
                     self.backend.waits(false);
                     if let Err(error) = waited {
-                        self.desk.session.give_up();
+                        self.statements.session.give_up();
                         return Ok(Err(error));
                     }
                     attempts += 1;
@@ -721,13 +722,13 @@ where
                 }
                 Err(error) => return Ok(Err(self.settled().await.err().unwrap_or(error))),
             };
-            let announced = self.desk.session.announced();
+            let announced = self.statements.session.announced();
             let mut seq = self.shared.service.database().seq();
             match submitted.commit {
                 None => {}
                 Some(commit) => match committed(commit).await {
                     Ok(done) => {
-                        self.desk.session.committed(&done);
+                        self.statements.session.committed(&done);
                         seq = done.seq;
                     }
                     Err(error) if error.is_conflict() && attempts > 0 => continue,
@@ -736,16 +737,16 @@ where
             }
             self.announce(announced, seq, ticket.take());
             let outcome = submitted.outcome;
-            if (outcome.columns.is_some() || self.desk.session.status() == Status::Idle)
+            if (outcome.columns.is_some() || self.statements.session.status() == Status::Idle)
                 && let Err(error) = self.settled().await
             {
                 return Ok(Err(error));
             }
             if let Some(notice) = &outcome.notice {
-                self.desk.out.notice(notice);
+                self.statements.out.notice(notice);
             }
             if outcome.command == "DISCARD ALL" {
-                self.desk.forget_statements();
+                self.statements.forget_statements();
             }
             return Ok(Ok(outcome));
         }
@@ -769,9 +770,9 @@ where
 
     /// Waits until the commits that the statement has read are durable.
     async fn settled(&mut self) -> Outcomes<()> {
-        if let Some(Seq(seq)) = self.desk.session.unsettled() {
+        if let Some(Seq(seq)) = self.statements.session.unsettled() {
             let database = self.shared.service.database();
-            let settled = database.visible_beyond(Seq(seq.saturating_sub(1))).await;
+            let settled = database.wait_visible_after(Seq(seq.saturating_sub(1))).await;
             settled.map_err(|error| SqlError::from(ropewalk::Error::from(error)))?;
         }
         Ok(())
@@ -781,14 +782,14 @@ where
     fn act(&mut self) {
         let may = |right| self.caller.may(right, None);
         let rights = Rights { read: may(Right::Read), append: may(Right::Append), admin: may(Right::Admin) };
-        self.desk.session.act_for(rights, self.caller.name());
+        self.statements.session.act_for(rights, self.caller.name());
     }
 
     /// Rejects a dropped caller; updates the rights of the session.
     fn recognize(&mut self) -> Outcomes<()> {
         let seen = self.seen;
         let access = self.shared.service.access();
-        access.still(&mut self.caller, &mut self.seen).map_err(|error| refused(&error.into()))?;
+        access.revalidate(&mut self.caller, &mut self.seen).map_err(|error| refused(&error.into()))?;
         if seen != self.seen {
             self.backend.is_now(&self.caller);
             self.act();
@@ -803,11 +804,11 @@ where
         if service.stop().stopping() {
             return Err(shutdown());
         }
-        let session = &self.desk.session;
+        let session = &self.statements.session;
         let needs =
             lock(statement).prepared.as_ref().map_or(Rights::NONE, |prepared| session.needs_of(prepared));
         session.check_rights(needs)?;
-        if (needs.append || needs.admin) && service.database().room() != Room::Free {
+        if (needs.append || needs.admin) && service.database().room() != WriteCapacity::Free {
             let store = service.default_store();
             service.admit(&self.caller, store, 0).await.map(drop).map_err(|error| refused(&error))?;
         }
@@ -819,10 +820,10 @@ where
         let planned = lock(statement);
         match planned.prepared.as_ref()?.deallocates()? {
             None => {
-                self.desk.forget_statements();
+                self.statements.forget_statements();
                 None
             }
-            Some(name) => self.desk.forget_statement(&name).then(Outcome::deallocated),
+            Some(name) => self.statements.forget_statement(&name).then(Outcome::deallocated),
         }
     }
 }

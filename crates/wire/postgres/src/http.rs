@@ -236,7 +236,7 @@ impl<'s> Running<'s> {
                     }
                     if let Some(Seq(seq)) = self.session.unsettled() {
                         let visible =
-                            self.shared.service.database().visible_beyond(Seq(seq.saturating_sub(1)));
+                            self.shared.service.database().wait_visible_after(Seq(seq.saturating_sub(1)));
                         visible.await.map_err(|error| SqlError::from(ropewalk::Error::from(error)))?;
                     }
                     return Ok(submitted.outcome);

@@ -1,11 +1,11 @@
 //! The PostgreSQL wire protocol: psql and unmodified drivers use SQL on every model of the database.
 //!
 //! ```text
-//! bytes ─▶ opening: TLS, who ─▶ channel: whole messages ─▶ connection: simple, extended ─▶ desk ─▶ ropewalk_sql::Session
+//! bytes ─▶ startup: TLS, who ─▶ channel: whole messages ─▶ connection: simple, extended ─▶ statement_cache ─▶ ropewalk_sql::Session
 //!                                                              └─ frame, value: rows as text or binary ─▶ bytes
 //! ```
 //! `POST /v1/sql` of the HTTP port, in `http`, runs the same statements. `frame` has the encoding,
-//! `connection` the life of one client, `desk` its prepared statements.
+//! `connection` the life of one client, `statements` its prepared statements.
 //!
 //! Invariants
 //! 1. A statement reported as successful is executed and durable; an error is one ErrorResponse with a
@@ -17,15 +17,15 @@
 mod backends;
 mod channel;
 mod connection;
-mod copying;
-mod desk;
+mod copy;
 mod failure;
 mod frame;
 mod http;
-mod hub;
 mod login;
-mod opening;
+mod notifications;
 mod rights;
+mod startup;
+mod statement_cache;
 mod types;
 mod value;
 
@@ -44,7 +44,7 @@ use tokio_rustls::TlsAcceptor;
 pub use rights::{http_operations, operations};
 
 use crate::backends::Backends;
-use crate::hub::Hub;
+use crate::notifications::Hub;
 
 /// Settings of a [`Postgres`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Postgres {
     {
         let error = SqlError::new(failure::TOO_MANY_CONNECTIONS, "sorry, too many clients already")
             .hint("the limit is limits.connections of the server");
-        let told = opening::turn_away(stream, tls, &error);
+        let told = startup::turn_away(stream, tls, &error);
         // The client may be gone.
         let _ = channel::in_time(self.0.settings.opening_time, told).await;
     }

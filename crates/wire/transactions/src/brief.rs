@@ -31,7 +31,7 @@ pub(crate) fn note(db: &Database, text: &str, is_brief: bool) {
     if text.len() > TEXT_BYTES_MAX || is_known(db, text) == is_brief {
         return;
     }
-    let texts = db.companion::<BriefTexts>();
+    let texts = db.extension::<BriefTexts>();
     let mut texts = texts.0.write().unwrap_or_else(PoisonError::into_inner);
     if !is_brief {
         texts.remove(text);
@@ -44,7 +44,7 @@ pub(crate) fn note(db: &Database, text: &str, is_brief: bool) {
 }
 
 fn is_known(db: &Database, text: &str) -> bool {
-    db.companion::<BriefTexts>().0.read().unwrap_or_else(PoisonError::into_inner).contains(text)
+    db.extension::<BriefTexts>().0.read().unwrap_or_else(PoisonError::into_inner).contains(text)
 }
 
 /// True if all operations are brief, as far as is known. Operations that will fail count as long.
@@ -128,7 +128,7 @@ mod tests {
         for number in 0..2 * TEXTS_MAX {
             note(&db, &number.to_string(), true);
         }
-        let count = db.companion::<BriefTexts>().0.read().unwrap().len();
+        let count = db.extension::<BriefTexts>().0.read().unwrap().len();
         assert!((1..=TEXTS_MAX).contains(&count), "{count}");
     }
 }

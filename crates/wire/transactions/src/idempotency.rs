@@ -93,7 +93,7 @@ pub(crate) struct Records {
 impl Records {
     pub(crate) fn new(db: &Database) -> Result<Self, Error> {
         let keyspace = db.keyspace(KEYSPACE, KeyspaceOptions::default())?;
-        let usage = db.companion::<KeyUsage>();
+        let usage = db.extension::<KeyUsage>();
         usage.since_micros(db.engine().env().clock.wall_micros());
         Ok(Self { db: db.clone(), keyspace, usage })
     }

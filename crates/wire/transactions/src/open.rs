@@ -330,7 +330,7 @@ impl OpenTransactions {
             Ok::<_, ropewalk::Error>((records.count_earlier()?, records.usage().is_counted()))
         };
         loop {
-            match self.0.service.in_turn(step).await {
+            match self.0.service.run_blocking_limited(step).await {
                 Ok((true, _)) => {}
                 Ok((false, is_counted)) => return is_counted,
                 Err(error) => {
@@ -344,7 +344,7 @@ impl OpenTransactions {
     async fn delete_keys(&self) {
         let delete = || Records::new(self.0.service.database())?.delete_expired();
         loop {
-            match self.0.service.in_turn(delete).await {
+            match self.0.service.run_blocking_limited(delete).await {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {

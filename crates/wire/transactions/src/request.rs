@@ -113,10 +113,10 @@ pub async fn transact(
         let ran = match (is_brief, has_sql) {
             (true, _) => work(),
             (false, true) => service.in_statement(work).await,
-            (false, false) => service.in_turn(work).await,
+            (false, false) => service.run_blocking_limited(work).await,
         };
         let (failure, at_commit) = match ran? {
-            Ran::Repeated(answer) => return Ok(answer),
+            Ran::PeriodicTask(answer) => return Ok(answer),
             Ran::Long => {
                 is_brief = false;
                 continue;
@@ -148,7 +148,7 @@ pub async fn transact(
         bounds.look().map_err(Cause::from)?;
         attempt += 1;
         // The other commit may not be durable yet, and is not visible before.
-        let visible = service.database().visible_beyond(service.database().seq());
+        let visible = service.database().wait_visible_after(service.database().seq());
         let _ = tokio::time::timeout(pause(attempt), visible).await;
     }
 }
@@ -180,7 +180,7 @@ pub(crate) async fn wait_for(service: &Service, field: &str, Seq(seq): Seq) -> R
     }
     let limits = service.limits();
     let most = limits.transactions.visible_time.min(limits.request_time);
-    let visible = service.database().visible_beyond(Seq(seq.saturating_sub(1)));
+    let visible = service.database().wait_visible_after(Seq(seq.saturating_sub(1)));
     tokio::select! {
         waited = tokio::time::timeout(most, visible) => match waited {
             Ok(visible) => {
@@ -209,7 +209,7 @@ pub(crate) fn events_of(results: &[Stored]) -> u64 {
 }
 
 enum Ran {
-    Repeated(Answer),
+    PeriodicTask(Answer),
     /// A statement may take long: nothing was written, and the transaction has to run as blocking work.
     Long,
     /// It may run again after a conflict, or, with a key, after a failed commit.
@@ -248,7 +248,7 @@ fn run(
             }
         }
         let answer = Answer { is_repeated: true, ..answer(recorded.seq, recorded.results, None) };
-        return Ok(Ran::Repeated(answer));
+        return Ok(Ran::PeriodicTask(answer));
     }
     let has_sql = request.operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
     let _deadline = (has_sql && !is_brief).then(|| Deadline::new(service, running.canceller(), bounds));

@@ -210,7 +210,7 @@ impl Running {
         let (done, found) = self.within(|tx| {
             let mut tx = tx.documents();
             tx.act_for(rules);
-            Ok(run_documents(&mut tx.looking(&look), &collection, work)?)
+            Ok(run_documents(&mut tx.with_cancellation(&look), &collection, work)?)
         })?;
         expect("documents", found, *expected)?;
         Ok(done)
@@ -236,7 +236,7 @@ impl Running {
     fn limit_locks(&mut self, caller: &Caller) {
         if !self.has_lock_limit {
             self.has_lock_limit = true;
-            let limits = self.service.database().companion::<AdvisoryLimits>();
+            let limits = self.service.database().extension::<AdvisoryLimits>();
             let most = self.service.limits().transactions.advisory_locks_per_caller;
             self.session.limit_advisory_locks(limits.of(caller, most));
         }

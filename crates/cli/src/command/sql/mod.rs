@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Args, ValueHint};
-use ropewalk_sql::{CopyWay, Outcome, Prepared, Session, SqlError, state};
+use ropewalk_sql::{CopyDirection, Outcome, Prepared, Session, SqlError, state};
 
 use crate::database::context::Context;
 use crate::database::place::Place;
@@ -173,8 +173,8 @@ impl Runner {
     fn answer(&mut self, text: &str, data: &mut Data<'_>) -> Result<Outcome> {
         let mut prepared = self.session.prepare(text).map_err(failure)?;
         match prepared.copy().map(|copy| copy.way) {
-            Some(CopyWay::Out) => self.copy_out(&mut prepared),
-            Some(CopyWay::In) => self.copy_in(&mut prepared, data),
+            Some(CopyDirection::Out) => self.copy_out(&mut prepared),
+            Some(CopyDirection::In) => self.copy_in(&mut prepared, data),
             None => self.session.run(&mut prepared, &[]).map_err(failure),
         }
     }

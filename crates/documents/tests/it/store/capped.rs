@@ -85,12 +85,12 @@ fn a_collection_is_made_capped_and_keeps_its_indexes() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(20));
     c.create_index(&IndexDef::on(["tenth"])).unwrap();
-    c.cap(Capped { bytes: 4096, documents: Some(8) }).unwrap();
+    c.set_capped(Capped { bytes: 4096, documents: Some(8) }).unwrap();
     assert_eq!(ids(&db.all(&c)), (12..20).collect::<Vec<_>>());
     insert(&c, [1]);
     assert_eq!(ids(&db.all(&c)), (13..20).chain([1]).collect::<Vec<_>>());
     assert_eq!(db.find(&c, &find(doc! { "tenth": 1 })).len(), 7);
-    assert_eq!(db.coll("none").cap(Capped::of(1, None).unwrap()).unwrap_err().code(), 26);
+    assert_eq!(db.coll("none").set_capped(Capped::of(1, None).unwrap()).unwrap_err().code(), 26);
     db.verify();
     c.drop_collection().unwrap();
     db.verify();
@@ -102,7 +102,7 @@ fn tail_resumes_after_last_document_read() {
     let c = capped(&db, "c", 4096, Some(4));
     let mut early = c.tail(None, &Find::all()).unwrap().unwrap();
     assert!(following(&mut early).is_empty());
-    assert!(!early.has_place());
+    assert!(!early.position_exists());
     insert(&c, [1, 2, 3]);
     let mut all = c.tail(None, &Find::all()).unwrap().unwrap();
     let mut even = c.tail(None, &find(doc! { "even": true }).skip(1)).unwrap().unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bson::doc;
 use ropewalk_documents::lang::Value;
-use ropewalk_documents::{Find, IndexDef, Retry};
+use ropewalk_documents::{Find, IndexDef, RetryKey};
 use ropewalk_vfs::FaultyVfs;
 
 use super::*;
@@ -219,7 +219,7 @@ fn retried_statement_is_applied_once() {
     let db = Db::new();
     let c = seeded(&db, "c", [doc! { "_id": 0, "v": 0 }]);
     let run = |number: i64, statement: i32| {
-        let retry = Retry { session: vec![7; 16], number, statement };
+        let retry = RetryKey { session: vec![7; 16], number, statement };
         db.documents.transact(SYNC, |tx| {
             if let Some(answer) = tx.answered(&retry)? {
                 return Ok((plain(&answer), true));

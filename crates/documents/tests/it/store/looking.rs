@@ -53,15 +53,15 @@ fn scan_without_matches_can_be_ended() {
     let c = indexed(&db);
     let snapshot = db.documents.engine().snapshot();
     for find in fruitless() {
-        assert!(is_ended(|look| db.documents.at(&snapshot).looking(look).find(&c, &find)));
-        assert!(is_ended(|look| db.documents.at(&snapshot).looking(look).count(&c, &find)));
-        assert!(is_ended(|look| db.documents.at(&snapshot).looking(look).explain(&c, &find, true)));
+        assert!(is_ended(|look| db.documents.at(&snapshot).with_cancellation(look).find(&c, &find)));
+        assert!(is_ended(|look| db.documents.at(&snapshot).with_cancellation(look).count(&c, &find)));
+        assert!(is_ended(|look| db.documents.at(&snapshot).with_cancellation(look).explain(&c, &find, true)));
         assert!(is_ended(|look| c.find(&find).unwrap().next_batch_while(10, 1 << 20, look)));
         assert!(is_ended(|look| c.find(&find).unwrap().has_more_while(look)));
         assert!(is_ended(|look| c.find(&find).unwrap().documents_while(look).next().transpose()));
     }
     let filter = f(doc! { "x": 1 });
-    assert!(is_ended(|look| db.documents.at(&snapshot).looking(look).distinct(&c, "n", &filter)));
+    assert!(is_ended(|look| db.documents.at(&snapshot).with_cancellation(look).distinct(&c, "n", &filter)));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn results_with_check_equal_results_without() {
     let db = Db::new();
     let c = indexed(&db);
     let snapshot = db.documents.engine().snapshot();
-    let mut at = db.documents.at(&snapshot).looking(&|| Ok(()));
+    let mut at = db.documents.at(&snapshot).with_cancellation(&|| Ok(()));
     for (skip, limit, counted) in [
         (0, None, 10_000),
         (9_999, None, 1),
@@ -95,23 +95,26 @@ fn ended_statement_has_no_effect() {
     let mut tx = db.begin(Isolation::Snapshot);
     let update = || update(doc! { "$set": { "y": 1 } });
     let all = || f(doc! { "z": { "$exists": false } });
-    assert!(is_ended(|look| tx.d().looking(look).update_many(&c, &UpdateSpec::new(all(), update()))));
     assert!(is_ended(|look| tx
         .d()
-        .looking(look)
+        .with_cancellation(look)
+        .update_many(&c, &UpdateSpec::new(all(), update()))));
+    assert!(is_ended(|look| tx
+        .d()
+        .with_cancellation(look)
         .update_one(&c, &UpdateSpec::new(f(doc! { "x": 1 }), update()))));
-    assert!(is_ended(|look| tx.d().looking(look).delete_many(&c, &all())));
-    assert!(is_ended(|look| tx.d().looking(look).delete_one(&c, &f(doc! { "x": 1 }))));
+    assert!(is_ended(|look| tx.d().with_cancellation(look).delete_many(&c, &all())));
+    assert!(is_ended(|look| tx.d().with_cancellation(look).delete_one(&c, &f(doc! { "x": 1 }))));
     let one = FindAndModify::delete(f(doc! { "x": 1 }));
-    assert!(is_ended(|look| tx.d().looking(look).find_and_modify(&c, &one)));
+    assert!(is_ended(|look| tx.d().with_cancellation(look).find_and_modify(&c, &one)));
     let out =
         pipelines::pipeline(vec![doc! { "$match": { "z": { "$exists": false } } }, doc! { "$out": "made" }]);
-    assert!(is_ended(|look| tx.d().looking(look).aggregate(&c, &out)));
+    assert!(is_ended(|look| tx.d().with_cancellation(look).aggregate(&c, &out)));
     let joined = vec![
         doc! { "$limit": 1 },
         doc! { "$lookup": { "from": "c", "localField": "n", "foreignField": "x", "as": "l" } },
     ];
-    assert!(is_ended(|look| tx.d().looking(look).aggregate(&c, &pipelines::pipeline(joined))));
+    assert!(is_ended(|look| tx.d().with_cancellation(look).aggregate(&c, &pipelines::pipeline(joined))));
     tx.commit().unwrap();
     assert_eq!(db.find(&c, &find(doc! { "y": { "$exists": false } })).len(), DOCUMENTS as usize);
     assert_eq!(db.all(&db.coll("made")).len(), 0);

@@ -222,13 +222,13 @@ fn row_rules_restrict_callers() {
     drop(tx);
 
     let snapshot = db.documents.engine().snapshot();
-    let mut bob = db.documents.at(&snapshot).acting_for(caller("bob").unwrap());
+    let mut bob = db.documents.at(&snapshot).as_caller(caller("bob").unwrap());
     assert_eq!(bob.find(&c, &find(doc! { "owner": "bob" })).unwrap().len(), 1);
     denied(bob.find(&c, &Find::all()).unwrap_err());
     // Without rules every caller has access.
     let open = seeded(&db, "open", [doc! { "_id": 1 }]);
     let snapshot = db.documents.engine().snapshot();
-    let mut bob = db.documents.at(&snapshot).acting_for(caller("bob").unwrap());
+    let mut bob = db.documents.at(&snapshot).as_caller(caller("bob").unwrap());
     assert_eq!(bob.find(&open, &Find::all()).unwrap().len(), 1);
     for broken in [doc! { "read": "resource." }, doc! { "reed": "true" }, doc! { "read": true }] {
         let options = CollectionOptions { rules: Some(d(broken)), ..Default::default() };

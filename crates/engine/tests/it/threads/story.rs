@@ -10,7 +10,7 @@ use ropewalk_base::Seq;
 use ropewalk_base::sync::hint_switch;
 use ropewalk_engine::{
     Background, Blocked, CommitError, Durability, Engine, EngineError, EngineOptions, Isolation, KvBatch,
-    KvTransaction, LockError, LockMode, LogError, Room, Snapshot,
+    KvTransaction, LockError, LockMode, LogError, Snapshot, WriteCapacity,
 };
 use ropewalk_vfs::{DiskOp, Faults, FaultyVfs, Random, SeededRandom};
 use shuttle::thread;
@@ -253,7 +253,7 @@ fn count_locked(stage: &Stage) -> Result<KvBatch, EngineError> {
         match transaction.lock(small, COUNTER, LockMode::Update, true) {
             Ok(()) => break,
             Err(LockError::Again) => {
-                if let Some(Blocked::Wait(wait)) = transaction.take_blocked() {
+                if let Some(Blocked::Wait(wait)) = transaction.take_lock_wait() {
                     assert!(wait.block(None), "nothing but the lock ends the wait");
                 }
             }
@@ -287,7 +287,7 @@ fn read_once(stage: &Stage) -> Result<(), EngineError> {
     let before = listing(snapshot.read(), stage.places.large)?;
     stage.history.check(snapshot.read(), stage.places, at, "while writers write")?;
     if at.0.is_multiple_of(2) {
-        snapshot.repin();
+        snapshot.refresh_sources();
     }
     assert_eq!(listing(snapshot.read(), stage.places.large)?, before, "a snapshot of {at:?} changed");
     Ok(())
@@ -374,7 +374,7 @@ fn check_upkeep(engine: &Engine, places: Places) {
         assert!(steps < FLUSHES_MAX, "background work does not come to an end");
     }
     engine.compact().unwrap();
-    assert_eq!(engine.room(), Room::Free, "memory is empty: {:?}", engine.stats());
+    assert_eq!(engine.room(), WriteCapacity::Free, "memory is empty: {:?}", engine.stats());
     let rows = listing(engine.snapshot().read(), places.large).unwrap();
     let bytes: usize = rows.iter().map(|(key, value)| key.len() + value).sum();
     let files: u64 = engine

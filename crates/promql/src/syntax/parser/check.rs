@@ -20,7 +20,7 @@ pub(super) fn check(expr: &Expr, query: &str) -> Result<(), Fault> {
         Expr::Matrix(e) => selector(&e.selector, true),
         Expr::Invariant(e) => check(e, query),
         Expr::Paren(e) => check(&e.expr, query),
-        Expr::Shifted(e) => check(&e.expr, query),
+        Expr::WithOffset(e) => check(&e.expr, query),
         Expr::Unary(e) => {
             check(&e.expr, query)?;
             match e.expr.value_type() {

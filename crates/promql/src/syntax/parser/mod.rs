@@ -19,7 +19,7 @@ use ropewalk_labels::Matcher;
 use ropewalk_labels::text::{quote, quote_bytes};
 
 use self::templates::Template;
-use crate::budget::{BudgetError, Stop};
+use crate::budget::{BudgetError, StopReason};
 use crate::data::patterns::Patterns;
 use crate::data::text;
 use crate::syntax::ast::*;
@@ -132,7 +132,7 @@ fn fault_at(query: &str, fault: Fault) -> ParseError {
 pub(crate) fn parse_until(
     query: &str,
     options: ParseOptions,
-    stop: &dyn Fn() -> Option<Stop>,
+    stop: &dyn Fn() -> Option<StopReason>,
 ) -> Result<Parsed, ParseFault> {
     with_parser(query, (options, stop), |parser| {
         if parser.token().kind == Kind::End {
@@ -163,7 +163,7 @@ pub fn parse_selector(query: &str) -> Result<Vec<Matcher>, ParseError> {
 
 fn with_parser<T>(
     query: &str,
-    (options, stop): (ParseOptions, &dyn Fn() -> Option<Stop>),
+    (options, stop): (ParseOptions, &dyn Fn() -> Option<StopReason>),
     parse: impl FnOnce(&mut Parser<'_>) -> Result<T, Fault>,
 ) -> Result<T, ParseFault> {
     if query.len() > QUERY_BYTES_MAX {
@@ -212,7 +212,7 @@ struct Parser<'a> {
     /// Parts substituted for templates.
     filled_in: usize,
     patterns: Patterns,
-    stop: &'a dyn Fn() -> Option<Stop>,
+    stop: &'a dyn Fn() -> Option<StopReason>,
     /// Why the query was stopped, if it was: the fault that ends the parser is then not about the text.
     stopped: Option<BudgetError>,
 }

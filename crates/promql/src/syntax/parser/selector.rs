@@ -52,7 +52,7 @@ impl Parser<'_> {
             others: lists.collect(),
             offset: Duration::NONE,
             at: None,
-            edges: Edges::Plain,
+            edges: RangeEdges::Plain,
             totals: false,
             span,
         })
@@ -158,9 +158,9 @@ impl Parser<'_> {
             match self.token().kind {
                 Kind::LeftBracket => expr = self.brackets(expr)?,
                 Kind::Keyword(Keyword::Offset) => self.offset(&mut expr)?,
-                Kind::At => self.at_modifier(&mut expr)?,
-                Kind::Keyword(Keyword::Anchored) => self.edges(&mut expr, Edges::Anchored)?,
-                Kind::Keyword(Keyword::Smoothed) => self.edges(&mut expr, Edges::Smoothed)?,
+                Kind::AtModifier => self.at_modifier(&mut expr)?,
+                Kind::Keyword(Keyword::Anchored) => self.edges(&mut expr, RangeEdges::Anchored)?,
+                Kind::Keyword(Keyword::Smoothed) => self.edges(&mut expr, RangeEdges::Smoothed)?,
                 Kind::Identifier if self.is_word("keep_metric_names") => self.keep_name(&mut expr)?,
                 _ => return Ok(expr),
             }
@@ -235,8 +235,8 @@ impl Parser<'_> {
         {
             let span = expr.span();
             let inner = std::mem::replace(expr, Expr::Text(Text { value: Vec::new(), span }));
-            let shifted = Shifted { expr: inner, offset: Duration::NONE, at: None, span };
-            *expr = Expr::Shifted(Box::new(shifted));
+            let shifted = WithOffset { expr: inner, offset: Duration::NONE, at: None, span };
+            *expr = Expr::WithOffset(Box::new(shifted));
         }
     }
 
@@ -249,7 +249,7 @@ impl Parser<'_> {
             Expr::Selector(e) => (&mut e.offset, &mut e.span),
             Expr::Matrix(e) => (&mut e.selector.offset, &mut e.span),
             Expr::Subquery(e) => (&mut e.offset, &mut e.span),
-            Expr::Shifted(e) => (&mut e.offset, &mut e.span),
+            Expr::WithOffset(e) => (&mut e.offset, &mut e.span),
             _ => return fault(whole, NO_OFFSET_HERE),
         };
         if *offset != Duration::NONE {
@@ -269,7 +269,7 @@ impl Parser<'_> {
                     return self.unexpected("@", "timestamp");
                 }
             }
-            if word == Special::Start { At::Start } else { At::End }
+            if word == Special::Start { AtModifier::Start } else { AtModifier::End }
         } else {
             let negative = self.is(&Kind::Operator(BinaryOp::Sub));
             if negative || self.is(&Kind::Operator(BinaryOp::Add)) {
@@ -286,7 +286,7 @@ impl Parser<'_> {
                     format!("timestamp out of bounds for @ modifier: {}", fixed(seconds)),
                 );
             }
-            At::Time((seconds * 1000.0).round() as i64)
+            AtModifier::Time((seconds * 1000.0).round() as i64)
         };
         self.shift(expr);
         let (end, whole) = (self.end_of_last(), expr.span());
@@ -294,7 +294,7 @@ impl Parser<'_> {
             Expr::Selector(e) => (&mut e.at, &mut e.span),
             Expr::Matrix(e) => (&mut e.selector.at, &mut e.span),
             Expr::Subquery(e) => (&mut e.at, &mut e.span),
-            Expr::Shifted(e) => (&mut e.at, &mut e.span),
+            Expr::WithOffset(e) => (&mut e.at, &mut e.span),
             _ => return fault(whole, NO_AT_HERE),
         };
         if at.is_some() {
@@ -305,7 +305,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn edges(&mut self, expr: &mut Expr, wanted: Edges) -> Result<(), Fault> {
+    fn edges(&mut self, expr: &mut Expr, wanted: RangeEdges) -> Result<(), Fault> {
         let word = self.next().text.to_ascii_lowercase();
         let whole = expr.span();
         if !self.options.extended_ranges {
@@ -319,7 +319,7 @@ impl Parser<'_> {
             }
             _ => return fault(whole, format!("{word} modifier not implemented")),
         };
-        if *edges != Edges::Plain && *edges != wanted {
+        if *edges != RangeEdges::Plain && *edges != wanted {
             return fault(whole, "anchored and smoothed modifiers cannot be used together");
         }
         *edges = wanted;

@@ -223,7 +223,7 @@ pub(super) fn parts(expr: &Expr) -> usize {
         Expr::Selector(e) => parts_of_selector(e),
         Expr::Matrix(e) => parts_of_selector(&e.selector) + parts_of_duration(&e.range),
         Expr::Subquery(e) => [&e.range, &e.step, &e.offset].into_iter().map(parts_of_duration).sum(),
-        Expr::Shifted(e) => parts_of_duration(&e.offset),
+        Expr::WithOffset(e) => parts_of_duration(&e.offset),
         Expr::Aggregate(e) => parts_of_labels(&e.grouping),
         Expr::Binary(e) => e
             .matching

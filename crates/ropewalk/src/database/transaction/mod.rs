@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use ropewalk_base::Seq;
 use ropewalk_documents::{DocumentsMark, DocumentsState, DocumentsTx};
 use ropewalk_engine::{
-    Blocked, CommitError, CommitHandle, Committing, Durability, FollowsCommit, Isolation, KvMark,
+    Blocked, CommitError, CommitHandle, Durability, FollowsCommit, InFlightCommit, Isolation, KvMark,
     KvTransaction, NotNewest, Operation, Snapshot as EngineSnapshot,
 };
 use ropewalk_series::{SampleBatch, SeriesStore};
@@ -122,23 +122,23 @@ impl Transaction {
     /// [statement](Transaction::begin_statement).
     ///
     /// When the tables return [`LockError::Again`](crate::LockError::Again), call
-    /// [`Transaction::retract_statement`], wait for what it returns, and run the entire statement again. The
-    /// statement may have read data that is not durable yet: see [`Transaction::rests_on`].
+    /// [`Transaction::rollback_statement`], wait for what it returns, and run the entire statement again. The
+    /// statement may have read data that is not durable yet: see [`Transaction::latest_read_seq`].
     pub fn begin_locking_statement(&mut self) {
         self.kv.mark_locking_statement();
         self.statement = Some(self.place());
     }
 
     /// Labels the locks taken from here on with a number: `LockHolder::label`.
-    pub fn label_locks(&mut self, label: u32) {
-        self.kv.label_locks(label);
+    pub fn set_lock_owner_tag(&mut self, label: u32) {
+        self.kv.set_lock_owner_tag(label);
     }
 
     /// Undoes the locking statement, except for its locks, and returns what it has to wait for.
     ///
     /// Returns `None`, and undoes nothing, if the statement failed for another reason.
-    pub fn retract_statement(&mut self) -> Option<Blocked> {
-        let blocked = self.kv.take_blocked()?;
+    pub fn rollback_statement(&mut self) -> Option<Blocked> {
+        let blocked = self.kv.take_lock_wait()?;
         if let Some(place) = self.statement.take() {
             self.back_to(&place);
         }
@@ -149,15 +149,15 @@ impl Transaction {
     ///
     /// Report no result to the client before that commit is visible. A commit of this transaction follows it
     /// in the log.
-    pub fn rests_on(&self) -> Seq {
-        self.kv.rests_on()
+    pub fn latest_read_seq(&self) -> Seq {
+        self.kv.latest_read_seq()
     }
 
-    /// Makes [`Transaction::rests_on`] cover all reads of the locking statement.
+    /// Makes [`Transaction::latest_read_seq`] cover all reads of the locking statement.
     ///
     /// By default it covers only the rows that the statement locked.
-    pub fn rest_on_all(&mut self) {
-        self.kv.rest_on_all();
+    pub fn depend_on_all_reads(&mut self) {
+        self.kv.depend_on_all_reads();
     }
 
     /// Returns the value of `key`, including own writes.
@@ -297,7 +297,7 @@ impl Transaction {
     /// Releases the locks taken since the last savepoint, or all locks without a savepoint.
     ///
     /// For a transaction that will be rolled back at least to that savepoint.
-    pub fn give_back_locks(&mut self) {
+    pub fn release_locks_since_savepoint(&mut self) {
         match self.savepoints.last() {
             Some(place) => self.kv.release_since(place.kv),
             None => self.kv.release_all(),
@@ -336,7 +336,7 @@ impl Transaction {
         let committed = db.engine.commit(operations, durability);
         if has_loaded {
             // Storage that cannot be deleted now is deleted when the next load begins.
-            let _ = db.tables.clear_up();
+            let _ = db.tables.remove_orphaned_loads();
         }
         match committed {
             Ok(committed) => Ok(Some(written.named(committed))),
@@ -450,9 +450,9 @@ impl PendingCommit {
     }
 }
 
-impl Committing for PendingCommit {
-    fn is_lone(&self) -> bool {
-        self.handle.is_lone()
+impl InFlightCommit for PendingCommit {
+    fn can_lead(&self) -> bool {
+        self.handle.can_lead()
     }
 
     fn drive(&mut self) {

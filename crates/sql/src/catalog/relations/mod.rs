@@ -119,20 +119,20 @@ relations! {
     "pg_tables" 12030 "schemaname tablename tableowner tablespace hasindexes:b hasrules:b hastriggers:b rowsecurity:b" => |catalog| {
         let row = |schema: &std::sync::Arc<ropewalk::tables::Schema>| {
             let indexed = catalog.indexes_of(schema).next().is_some();
-            row![space(schema.name()), schema.own_name().to_owned(), catalog.user.clone(), Value::Null, indexed, false,
+            row![space(schema.name()), schema.unqualified_name().to_owned(), catalog.user.clone(), Value::Null, indexed, false,
                 !schema.foreign_keys().is_empty(), false]
         };
         catalog.tables.iter().map(row).collect()
     };
     "pg_statio_all_tables" 12990 "relid:o schemaname relname heap_blks_read:l heap_blks_hit:l idx_blks_read:l idx_blks_hit:l" => |catalog| {
         let row = |schema: &std::sync::Arc<ropewalk::tables::Schema>| {
-            row![table_oid(schema), space(schema.name()), schema.own_name().to_owned(), Value::Null, Value::Null, Value::Null, Value::Null]
+            row![table_oid(schema), space(schema.name()), schema.unqualified_name().to_owned(), Value::Null, Value::Null, Value::Null, Value::Null]
         };
         catalog.tables.iter().map(row).collect()
     };
     "pg_indexes" 12040 "schemaname tablename indexname tablespace indexdef" => |catalog| {
         let row = |index: IndexOf<'_>| {
-            row![space(index.table().name()), index.table().own_name().to_owned(), index.name().to_owned(), Value::Null,
+            row![space(index.table().name()), index.table().unqualified_name().to_owned(), index.name().to_owned(), Value::Null,
                 catalog.index_def(index, false)]
         };
         catalog.indexes().map(row).collect()

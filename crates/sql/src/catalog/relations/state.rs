@@ -4,7 +4,7 @@ use ropewalk::hooks::{LockHolder, LockMode};
 use ropewalk::tables::Value;
 
 use super::row;
-use crate::access::peers::Activity;
+use crate::access::peers::SessionInfo;
 use crate::catalog::{Catalog, DATABASE, OWNER, table_oid};
 use crate::expr::Record;
 use crate::types::names::FIRST_OID;
@@ -72,8 +72,8 @@ pub(super) fn settings(catalog: &Catalog) -> Vec<Record> {
 }
 
 /// A row of `pg_stat_activity`.
-pub(super) fn activity_row(activity: Activity) -> Record {
-    let Activity { number, user, database, application, doing } = activity;
+pub(super) fn activity_row(activity: SessionInfo) -> Record {
+    let SessionInfo { number, user, database, application, doing } = activity;
     let time = |micros: Option<i64>| micros.map_or(Value::Null, Value::Timestamptz);
     let word = |word: Option<&'static str>| word.map_or(Value::Null, Value::text);
     let own = doing.as_ref();

@@ -89,8 +89,13 @@ pub(super) fn classes(catalog: &Catalog) -> Vec<Record> {
         let space = catalog.schema_of(schema.name());
         let checks =
             schema.checks().iter().filter(|check| show::length_bound(schema, check).is_none()).count();
-        let table =
-            Class::plain(table_oid(schema), (space, schema.own_name()), "r", HEAP, schema.columns().len());
+        let table = Class::plain(
+            table_oid(schema),
+            (space, schema.unqualified_name()),
+            "r",
+            HEAP,
+            schema.columns().len(),
+        );
         let is_indexed = catalog.indexes_of(schema).next().is_some();
         rows.push(Class { checks, is_indexed, refers: refers(schema), ..table }.row());
         for index in catalog.indexes_of(schema) {

@@ -128,7 +128,7 @@ pub(super) fn types(catalog: &Catalog) -> Vec<Record> {
         let (one, many) = (i64::from(oid_of(ty)), i64::from(oid_of(ty.array())));
         let plain = Shown {
             oid: one,
-            name: known.own_name().to_owned(),
+            name: known.unqualified_name().to_owned(),
             schema: catalog.schema_of(known.name()),
             width: 4,
             kind: "e",
@@ -140,7 +140,7 @@ pub(super) fn types(catalog: &Catalog) -> Vec<Record> {
         };
         let array = Shown {
             oid: many,
-            name: format!("_{}", known.own_name()),
+            name: format!("_{}", known.unqualified_name()),
             width: -1,
             kind: "b",
             category: "A",

@@ -87,7 +87,7 @@ fn within<R>(
     let inner = watch.clone();
     let command = Command::new(COMMAND_BYTES_MAX, None, move || inner.documents());
     let mut documents = access.transaction()?.documents();
-    let done = command.run(|| work(&mut documents.looking(&look)));
+    let done = command.run(|| work(&mut documents.with_cancellation(&look)));
     if done.is_err() {
         watch.check()?;
     }

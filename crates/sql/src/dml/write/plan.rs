@@ -418,12 +418,14 @@ impl Planner<'_> {
             }
             Some(ast::ConflictTarget::OnConstraint(name)) => {
                 let names = parts(name)?;
-                let key_name = format!("{}_pkey", schema.own_name());
+                let key_name = format!("{}_pkey", schema.unqualified_name());
                 let named =
                     |target: &Target| names.last() == Some(target.index.as_ref().unwrap_or(&key_name));
                 vec![all.into_iter().find(named).ok_or_else(|| {
-                    let message =
-                        format!("constraint \"{name}\" for table \"{}\" does not exist", schema.own_name());
+                    let message = format!(
+                        "constraint \"{name}\" for table \"{}\" does not exist",
+                        schema.unqualified_name()
+                    );
                     SqlError::new(state::UNDEFINED_OBJECT, message)
                 })?]
             }

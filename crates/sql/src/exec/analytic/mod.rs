@@ -419,7 +419,7 @@ impl WholeQuery {
             now: cx.now,
             zone,
             params,
-            memory: budget.left(),
+            memory: budget.remaining(),
             stop: stop.clone(),
             made: Made::default(),
         };
@@ -444,7 +444,7 @@ impl WholeQuery {
         let single = planner.whole()?.single;
         drop(planner);
         let types: Vec<Type> = relation.cols.iter().map(|col| col.ty).collect();
-        let limits = Limits { memory_bytes_max: budget.left(), single };
+        let limits = Limits { memory_bytes_max: budget.remaining(), single };
         // At the end of the statement, expressions that still wait on the engine's threads are cancelled.
         let _stopping = Stopping(stop);
         run::run(relation.plan, (sender, receiver), limits, self.mode, access, cx, &mut |batch| {

@@ -303,7 +303,7 @@ pub(crate) fn run(
     each: &mut dyn FnMut(RecordBatch) -> Result<bool>,
 ) -> Result<Vec<String>> {
     let room = Arc::new(Semaphore::new(WAITING));
-    let all_files = access.database().companion::<TempFiles>();
+    let all_files = access.database().extension::<TempFiles>();
     let files = statement_files(&all_files)?;
     let task = {
         let room = room.clone();

@@ -110,7 +110,7 @@ impl Run<'_> {
 
     /// Free bytes, not counting those that the run holds to its end.
     pub(super) fn free(&self) -> usize {
-        self.budget.left().saturating_add(self.held.get())
+        self.budget.remaining().saturating_add(self.held.get())
     }
 
     /// Marks so many of the taken bytes as held to the end of the run.

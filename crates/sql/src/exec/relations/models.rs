@@ -505,12 +505,12 @@ impl Part for DocumentsPart {
             Access::Transaction(_, transaction) => {
                 let mut documents = transaction.documents();
                 documents.act_for(self.acting.caller());
-                documents.looking(&look).visit(&self.collection, &find, &mut each)
+                documents.with_cancellation(&look).visit(&self.collection, &find, &mut each)
             }
             Access::Snapshot(db, snapshot) => snapshot
                 .documents(db)
-                .acting_for(self.acting.caller())
-                .looking(&look)
+                .as_caller(self.acting.caller())
+                .with_cancellation(&look)
                 .visit(&self.collection, &find, &mut each),
         });
         if let Err(error) = visited {

@@ -21,12 +21,12 @@ struct PromqlMemory(OnceLock<Arc<promql::SharedMemory>>);
 /// Counts the memory of `promql()` against the memory shared by all PromQL queries of the database. The first
 /// call wins.
 pub fn share_promql_memory(db: &Database, memory: Arc<promql::SharedMemory>) {
-    db.companion::<PromqlMemory>().0.get_or_init(|| memory);
+    db.extension::<PromqlMemory>().0.get_or_init(|| memory);
 }
 
 /// The query, counting its memory there.
 pub(super) fn sharing(db: &Database, query: promql::Query) -> promql::Query {
-    match db.companion::<PromqlMemory>().0.get() {
+    match db.extension::<PromqlMemory>().0.get() {
         Some(shared) => query.sharing(shared.clone()),
         None => query,
     }

@@ -67,9 +67,9 @@ impl Planner<'_> {
         let labels = ty.and_then(|ty| self.enum_of(ty).ok().flatten());
         match (labels, ty) {
             (Some(labels), Some(Type::Array(_))) => {
-                format!("{}[]", ident(labels.own_name()))
+                format!("{}[]", ident(labels.unqualified_name()))
             }
-            (Some(labels), _) => ident(labels.own_name()),
+            (Some(labels), _) => ident(labels.unqualified_name()),
             (None, ty) => names::shown(ty),
         }
     }

@@ -47,7 +47,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Direction of a COPY, for the code that transports its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CopyWay {
+pub enum CopyDirection {
     /// Bytes go to [`Session::copy_in`].
     In,
     /// Bytes come from [`Session::copy_out`].
@@ -56,9 +56,9 @@ pub enum CopyWay {
 
 /// Direction and format of a COPY statement, for the code that transports its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CopyShape {
+pub struct CopyFormat {
     /// Direction of the bytes.
-    pub way: CopyWay,
+    pub way: CopyDirection,
     /// Number of columns.
     pub columns: usize,
     /// PostgreSQL's binary format, not text.
@@ -187,14 +187,14 @@ fn statement_of(prepared: &Prepared) -> Result<CopyStatement> {
 
 impl Prepared {
     /// Direction and format, if the statement is COPY FROM STDIN or TO STDOUT.
-    pub fn copy(&self) -> Option<CopyShape> {
+    pub fn copy(&self) -> Option<CopyFormat> {
         let Plan::Copy(plan) = &self.plan else { return None };
         let copy = statement_of(self).ok()?;
         let way = match copy.direction {
-            Direction::From => CopyWay::In,
-            Direction::To => CopyWay::Out,
+            Direction::From => CopyDirection::In,
+            Direction::To => CopyDirection::Out,
         };
-        Some(CopyShape { way, columns: plan.width(), is_binary: copy.format == Format::Binary })
+        Some(CopyFormat { way, columns: plan.width(), is_binary: copy.format == Format::Binary })
     }
 }
 
@@ -229,7 +229,7 @@ impl Session {
         };
         // COPY may set columns that are GENERATED ALWAYS, so that a dump can be restored unchanged.
         let load = transaction.tables().load(&target.table, LoadOptions::default())?;
-        let load = load.map(TxLoad::restoring);
+        let load = load.map(TxLoad::allow_generated_values);
         let refers = |key: &ropewalk::tables::ForeignKey| key.parent() == target.schema.id();
         Ok(CopyIn {
             is_binary: copy.format == Format::Binary,
@@ -472,7 +472,7 @@ impl CopyIn {
 
     /// The error with its line number in the hint.
     fn placed(&self, error: SqlError) -> SqlError {
-        let place = format!("COPY {}, line {}", self.target.schema.own_name(), self.reader.line);
+        let place = format!("COPY {}, line {}", self.target.schema.unqualified_name(), self.reader.line);
         match &error.hint {
             None => error.hint(place),
             Some(hint) => {

@@ -99,7 +99,7 @@ pub struct Prepared {
     /// The same SELECT for the query engine, used while its tables are large.
     whole: Option<WholeQuery>,
     subqueries: Vec<Subquery>,
-    rests_on: Vec<(Table, u32)>,
+    latest_read_seq: Vec<(Table, u32)>,
     /// Enum types that the plan uses.
     enums: Enums,
     point: Option<Point>,
@@ -308,7 +308,7 @@ impl Prepared {
             return Ok(());
         }
         let mut is_old = false;
-        for (table, version) in &self.rests_on {
+        for (table, version) in &self.latest_read_seq {
             let current = match access.schema(table) {
                 Ok(schema) => Some(schema.version()),
                 Err(error) if error.state == state::UNDEFINED_TABLE => None,
@@ -333,7 +333,7 @@ impl Prepared {
     fn is_current(&self, db: &Database, snapshot: &Snapshot) -> bool {
         self.is_of(&self.standing.settings)
             && self.enums.are_current(&mut Access::Snapshot(db, snapshot)).unwrap_or(false)
-            && self.rests_on.iter().all(|(table, version)| {
+            && self.latest_read_seq.iter().all(|(table, version)| {
                 db.tables().schema(snapshot.engine(), table).is_ok_and(|schema| schema.version() == *version)
             })
     }
@@ -479,11 +479,11 @@ impl Prepared {
         if let (Plan::Select(select), Some(query)) = (&self.plan, &self.whole)
             && is_large(select, &self.subqueries, access)?
         {
-            let left = budget.left();
+            let left = budget.remaining();
             match self.run_whole(query, access, cx, budget) {
                 // For example NaN in a column of decimals. Row-by-row execution is slower, but supports it.
                 Err(error) if error.state == state::FEATURE_NOT_SUPPORTED => {
-                    budget.give_back(left.saturating_sub(budget.left()));
+                    budget.give_back(left.saturating_sub(budget.remaining()));
                 }
                 done => return done,
             }

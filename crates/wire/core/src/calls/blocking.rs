@@ -1,6 +1,6 @@
 //! Work that occupies a thread of the runtime for a while.
 
-use ropewalk::hooks::Committing;
+use ropewalk::hooks::InFlightCommit;
 
 use crate::calls::processor::roaming;
 
@@ -22,8 +22,8 @@ fn waiting<R>(work: impl FnOnce() -> R) -> R {
 
 /// Awaits a commit. A lone one is written by this thread, which saves two thread switches; many share one
 /// write of the log.
-pub async fn committed<C: Committing + Unpin>(mut commit: C) -> C::Output {
-    if commit.is_lone() {
+pub async fn committed<C: InFlightCommit + Unpin>(mut commit: C) -> C::Output {
+    if commit.can_lead() {
         waiting(|| commit.drive());
     }
     commit.await

@@ -111,7 +111,7 @@ impl Service {
                 pause = pause.min(due.max(DUE_PAUSE_MIN));
             }
             tokio::select! {
-                visible = self.database().visible_beyond(seen) => { visible?; }
+                visible = self.database().wait_visible_after(seen) => { visible?; }
                 () = tokio::time::sleep(pause) => {}
                 () = self.stop().wait() => return Err(WireError::stopping()),
             }

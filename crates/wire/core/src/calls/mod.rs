@@ -15,7 +15,7 @@ use std::time::Instant;
 use ropewalk::documents::lang::SharedMemory;
 use ropewalk::engine::EngineStats;
 use ropewalk::events::{Appended, EventsError, QueryItem, ReadOptions, SequencedEvent};
-use ropewalk::hooks::Room;
+use ropewalk::hooks::WriteCapacity;
 use ropewalk::{AppendCondition, AppendOptions, Database, Event, EventStore, Position, Query};
 use ropewalk_auth::{Access, Caller, Needs, Right};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -357,7 +357,7 @@ impl Service {
     }
 
     /// Runs `work`, which may take long, as blocking work, a bounded number at once.
-    pub async fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub async fn run_blocking_limited<R>(&self, work: impl FnOnce() -> R) -> R {
         off_thread(&self.0.long_reads, work).await
     }
 
@@ -380,17 +380,17 @@ impl Service {
         let until = Instant::now() + ROOM_WAIT_MAX;
         loop {
             match self.0.db.room() {
-                Room::Free => return Ok(()),
-                Room::Tight(pause) => {
+                WriteCapacity::Free => return Ok(()),
+                WriteCapacity::Tight(pause) => {
                     tokio::time::sleep(pause).await;
                     return Ok(());
                 }
-                Room::Spent if Instant::now() >= until => {
+                WriteCapacity::Spent if Instant::now() >= until => {
                     return Err(WireError::exhausted(format!(
                         "the memory budget is still spent after {ROOM_WAIT_MAX:?}: flushing does not keep up"
                     )));
                 }
-                Room::Spent => tokio::time::sleep(ROOM_LOOK).await,
+                WriteCapacity::Spent => tokio::time::sleep(ROOM_LOOK).await,
             }
         }
     }

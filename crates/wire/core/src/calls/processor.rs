@@ -29,13 +29,13 @@ impl Processors {
 }
 
 #[derive(Clone, Copy)]
-struct Home {
+struct PinnedCpu {
     here: Set,
     elsewhere: Set,
 }
 
 thread_local! {
-    static HOME: Cell<Option<Home>> = const { Cell::new(None) };
+    static HOME: Cell<Option<PinnedCpu>> = const { Cell::new(None) };
 }
 
 /// Pins this thread to a processor. Work in [`crate::blocking`] may run on all of `others`, as may threads
@@ -43,23 +43,23 @@ thread_local! {
 ///
 /// # Errors
 /// The system's; the thread is then not pinned.
-pub fn stay_on(processor: usize, others: Processors) -> io::Result<()> {
+pub fn pin_to_cpu(processor: usize, others: Processors) -> io::Result<()> {
     let here = system::only(processor)?;
     system::allow(&here)?;
-    HOME.set(Some(Home { here, elsewhere: others.0 }));
+    HOME.set(Some(PinnedCpu { here, elsewhere: others.0 }));
     Ok(())
 }
 
 /// Runs `work` on any processor, and returns to the pinned one.
 pub(crate) fn roaming<R>(work: impl FnOnce() -> R) -> R {
     let home = HOME.get().filter(|home| system::allow(&home.elsewhere).is_ok());
-    let _back = home.map(|home| Back(home.here));
+    let _back = home.map(|home| RestoreAffinity(home.here));
     work()
 }
 
-struct Back(Set);
+struct RestoreAffinity(Set);
 
-impl Drop for Back {
+impl Drop for RestoreAffinity {
     fn drop(&mut self) {
         // The processor was allowed before. If it no longer is, the thread stays unpinned.
         let _ = system::allow(&self.0);
@@ -146,7 +146,7 @@ mod tests {
         let all = Processors::allowed().unwrap();
         let last = *all.numbers().last().unwrap();
         let stays = std::thread::spawn(move || {
-            stay_on(last, all).unwrap();
+            pin_to_cpu(last, all).unwrap();
             assert_eq!(here(), [last]);
             assert_eq!(roaming(|| std::thread::spawn(here).join().unwrap()), all.numbers());
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -163,7 +163,7 @@ mod tests {
         for processor in [1_000_000, libc::CPU_SETSIZE as usize - 1] {
             let all = Processors::allowed().unwrap();
             if !all.numbers().contains(&processor) {
-                stay_on(processor, all).unwrap_err();
+                pin_to_cpu(processor, all).unwrap_err();
                 assert_eq!(here(), all.numbers());
             }
         }

@@ -106,7 +106,7 @@ impl Feed {
 
     /// True when there are unread events, even if they are not visible yet.
     pub(crate) fn is_late(&self) -> bool {
-        self.mark.moved(self.position())
+        self.mark.has_events_after(self.position())
     }
 
     /// True when there are no followers.

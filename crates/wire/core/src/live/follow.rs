@@ -171,7 +171,7 @@ impl Following {
         loop {
             if let Some(followed) = self.ready.pop_front() {
                 if let Followed::Events(batch) = &followed {
-                    self.service.access().still(&mut self.caller, &mut self.access_seen)?;
+                    self.service.access().revalidate(&mut self.caller, &mut self.access_seen)?;
                     self.caller.check(Right::Read, Some(self.store.name()))?;
                     let events = batch.events().len() as u64;
                     self.service.metrics().events_delivered.fetch_add(events, Relaxed);
@@ -219,10 +219,10 @@ impl Following {
             return Ok(());
         }
         tokio::select! {
-            visible = self.service.database().visible_beyond(seen) => { visible?; }
+            visible = self.service.database().wait_visible_after(seen) => { visible?; }
             () = self.service.stop().wait() => return Err(WireError::stopping()),
         }
-        self.service.access().still(&mut self.caller, &mut self.access_seen)?;
+        self.service.access().revalidate(&mut self.caller, &mut self.access_seen)?;
         Ok(self.caller.check(Right::Read, Some(self.store.name()))?)
     }
 

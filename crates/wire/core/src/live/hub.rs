@@ -85,7 +85,7 @@ impl Hub {
                 feeds.by_store.values().filter(|feed| feed.is_late()).for_each(|feed| feed.wake());
             }
             tokio::select! {
-                news = service.database().visible_beyond(seen) => match news {
+                news = service.database().wait_visible_after(seen) => match news {
                     Ok(_) => {}
                     Err(error) => break error.into(),
                 },

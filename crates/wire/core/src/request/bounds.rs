@@ -113,7 +113,7 @@ impl Bounds {
     /// Regular expressions whose compilation ends with the request's time.
     pub fn patterns(&self) -> Patterns {
         let time = self.time.clone();
-        Patterns::looking(move || time.look())
+        Patterns::with_cancellation(move || time.look())
     }
 
     /// The properties of the request that parsers of filters, updates and projections need.

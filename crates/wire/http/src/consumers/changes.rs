@@ -129,7 +129,7 @@ impl Follow for Feed {
             .unwrap_or_else(|_| Err(WireError::new(Code::Internal, "the change feed could not be read")))?;
         if !out.is_empty() {
             // After the read: the commits may be newer than the withdrawal of a right.
-            feed.service.access().still(&mut feed.caller, &mut feed.access_seen)?;
+            feed.service.access().revalidate(&mut feed.caller, &mut feed.access_seen)?;
             feed.caller.check(Right::Admin, None)?;
         }
         Ok((feed, out))

@@ -189,7 +189,7 @@ async fn list_groups(
 ) -> Result<Json<GroupsOut>, Problem> {
     let store = Params::only_asked(asked.as_deref(), &store)?;
     let groups = app.service.groups(&caller, Right::Read, store)?;
-    let all = app.service.in_turn(|| {
+    let all = app.service.run_blocking_limited(|| {
         let names = groups.names()?.into_iter();
         names.map(|name| GroupOut::of(&groups.group(&name)?)).collect::<Result<_, Error>>()
     });
@@ -206,7 +206,7 @@ async fn get_group(
     PathRequest { app, caller, names: StoreAndGroup { store, group }, .. }: PathRequest<StoreAndGroup>,
 ) -> Result<Json<GroupOut>, Problem> {
     let group = app.service.group(&caller, of_group(&store), &group)?;
-    let status = app.service.in_turn(|| GroupOut::of(&group)).await;
+    let status = app.service.run_blocking_limited(|| GroupOut::of(&group)).await;
     Ok(Json(status.map_err(WireError::from)?))
 }
 
@@ -530,7 +530,7 @@ async fn parked(
     let limit = params.number("limit")?.unwrap_or(BATCH as u64).min(PARKED_MAX);
     params.finish()?;
     let group = app.service.group(&caller, of_group(&store), &group)?;
-    let found = app.service.in_turn(|| group.parked(after, limit as usize)).await;
+    let found = app.service.run_blocking_limited(|| group.parked(after, limit as usize)).await;
     let mut out = b"{\"parked\":".to_vec();
     put_list(&mut out, &found.map_err(WireError::from)?, |out, one| {
         out.extend_from_slice(b"{\"tries\":");

@@ -258,7 +258,8 @@ async fn list_projections(
     let db = app.service.database();
     // A name that no store may have is an error, not an empty list.
     db.events(&store).map_err(WireError::from)?;
-    let all = app.service.in_turn(|| projections_at(db, &db.snapshot())).await.map_err(refused)?;
+    let all =
+        app.service.run_blocking_limited(|| projections_at(db, &db.snapshot())).await.map_err(refused)?;
     let projections = all.into_iter().filter(|info| info.def.store == store).map(ProjectionOut::from);
     Ok(Json(ProjectionsOut { projections: projections.collect() }))
 }
@@ -276,7 +277,7 @@ async fn get_projection(
 ) -> Result<Json<ProjectionOut>, Problem> {
     app.service.check(&caller, Right::Read, &store)?;
     let db = app.service.database();
-    let info = app.service.in_turn(|| found(db, &store, &projection)).await?;
+    let info = app.service.run_blocking_limited(|| found(db, &store, &projection)).await?;
     Ok(Json(info.into()))
 }
 
@@ -418,6 +419,7 @@ async fn parked_of_projection(
         let generation = found(db, &store, &projection)?.status.generation;
         parked_at(db, &db.snapshot(), &projection, generation).map_err(refused)
     };
-    let parked = app.service.in_turn(read).await?.into_iter().take(PARKED_MAX).map(ParkedOut::from);
+    let parked =
+        app.service.run_blocking_limited(read).await?.into_iter().take(PARKED_MAX).map(ParkedOut::from);
     Ok(Json(AllParkedOut { parked: parked.collect() }))
 }

@@ -176,19 +176,19 @@ fn no_database(name: &str) -> Problem {
     params(DatabaseName),
     responses((status = 200, description = "It has a collection.", body = DatabaseOut)),
 )]
-async fn database(Place { desk, .. }: Place<DatabaseName>) -> Result<Json<DatabaseOut>, Problem> {
-    desk.named()?;
-    let _permit = desk.reading()?;
+async fn database(Place { context, .. }: Place<DatabaseName>) -> Result<Json<DatabaseOut>, Problem> {
+    context.named()?;
+    let _permit = context.reading()?;
     let look = || {
-        let names = desk.documents().collections(&desk.database)?;
-        let bytes = desk.documents().database_bytes(&desk.database)?;
-        Ok((names.len() as u64, bytes, desk.documents().quota(&desk.database)?))
+        let names = context.documents().collections(&context.database)?;
+        let bytes = context.documents().database_bytes(&context.database)?;
+        Ok((names.len() as u64, bytes, context.documents().quota(&context.database)?))
     };
-    let (collections, bytes, quota) = desk.in_turn(look).await.map_err(refused)?;
+    let (collections, bytes, quota) = context.run_blocking_limited(look).await.map_err(refused)?;
     if collections == 0 {
-        return Err(no_database(&desk.database));
+        return Err(no_database(&context.database));
     }
-    Ok(Json(DatabaseOut { name: desk.database, collections, bytes, quota }))
+    Ok(Json(DatabaseOut { name: context.database, collections, bytes, quota }))
 }
 
 /// Limits the bytes of documents of a database. It may already hold more, and shrink.
@@ -198,10 +198,13 @@ async fn database(Place { desk, .. }: Place<DatabaseName>) -> Result<Json<Databa
     request_body = QuotaIn,
     responses((status = 204, description = "It counts from here on.")),
 )]
-async fn put_quota(Place { desk, .. }: Place<DatabaseName>, body: JsonText) -> Result<StatusCode, Problem> {
-    desk.named()?;
-    let QuotaIn { bytes } = desk.parse(body, |text| from_json(text)).await?;
-    desk.change((0, true), Durability::Sync, |tx| tx.set_quota(&desk.database, bytes)).await?;
+async fn put_quota(
+    Place { context, .. }: Place<DatabaseName>,
+    body: JsonText,
+) -> Result<StatusCode, Problem> {
+    context.named()?;
+    let QuotaIn { bytes } = context.parse(body, |text| from_json(text)).await?;
+    context.change((0, true), Durability::Sync, |tx| tx.set_quota(&context.database, bytes)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -212,12 +215,13 @@ async fn put_quota(Place { desk, .. }: Place<DatabaseName>, body: JsonText) -> R
     responses((status = 204, description = "Dropped.")),
 )]
 async fn drop_database(
-    Place { desk, .. }: Place<DatabaseName>,
+    Place { context, .. }: Place<DatabaseName>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    desk.named()?;
-    let dropped = desk.change((0, true), Durability::Sync, |tx| tx.drop_database(&desk.database)).await?;
-    if dropped.is_empty() { Err(no_database(&desk.database)) } else { Ok(StatusCode::NO_CONTENT) }
+    context.named()?;
+    let dropped =
+        context.change((0, true), Durability::Sync, |tx| tx.drop_database(&context.database)).await?;
+    if dropped.is_empty() { Err(no_database(&context.database)) } else { Ok(StatusCode::NO_CONTENT) }
 }
 
 /// The collections of a database, by name.
@@ -230,26 +234,26 @@ async fn drop_database(
     responses((status = 200, description = "All of them; none if there is no such database.", body = CollectionsOut)),
 )]
 async fn collections(
-    Place { desk, .. }: Place<DatabaseName>,
+    Place { context, .. }: Place<DatabaseName>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<CollectionsOut>, Problem> {
-    desk.named()?;
+    context.named()?;
     let mut params = Params::parse(query.as_deref())?;
     let glob = params.one("glob")?;
     params.finish()?;
-    let _permit = desk.reading()?;
+    let _permit = context.reading()?;
     let look = || {
         let names = match &glob {
-            Some(glob) => desk.documents().collections_matching(&desk.database, glob)?,
-            None => desk.documents().collections(&desk.database)?,
+            Some(glob) => context.documents().collections_matching(&context.database, glob)?,
+            None => context.documents().collections(&context.database)?,
         };
         let listed = |name: String| {
-            let count = desk.documents().collection(&desk.database, &name)?.estimated_count()?;
+            let count = context.documents().collection(&context.database, &name)?.estimated_count()?;
             Ok(CollectionListed { name, documents: count.documents, bytes: count.bytes })
         };
         names.into_iter().map(listed).collect::<Result<Vec<_>, DocumentsError>>()
     };
-    Ok(Json(CollectionsOut { collections: desk.in_turn(look).await.map_err(refused)? }))
+    Ok(Json(CollectionsOut { collections: context.run_blocking_limited(look).await.map_err(refused)? }))
 }
 
 fn optional(doc: Option<&DocBuf>) -> Value<'_> {
@@ -290,10 +294,10 @@ fn described(collection: &Collection, definition: &Definition) -> Result<Vec<u8>
     params(CollectionName),
     responses((status = 200, description = "The collection.", body = CollectionOut)),
 )]
-async fn look(Place { desk, name }: Place<CollectionName>) -> Result<Response, Problem> {
-    let _permit = desk.reading()?;
-    let (collection, definition) = desk.existing(&name.collection)?;
-    let text = desk.in_turn(|| described(&collection, &definition)).await?;
+async fn look(Place { context, name }: Place<CollectionName>) -> Result<Response, Problem> {
+    let _permit = context.reading()?;
+    let (collection, definition) = context.existing(&name.collection)?;
+    let text = context.run_blocking_limited(|| described(&collection, &definition)).await?;
     Ok(json(text))
 }
 
@@ -307,10 +311,10 @@ async fn look(Place { desk, name }: Place<CollectionName>) -> Result<Response, P
         (status = 201, description = "Made.", body = CollectionOut),
     ),
 )]
-async fn create(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    let options = desk.parse(body, |text| from_json::<CollectionIn<'_>>(text)?.options()).await?;
-    let collection = desk.collection(&name.collection)?;
-    let created = desk.change((0, true), Durability::Sync, |tx| {
+async fn create(Place { context, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
+    let options = context.parse(body, |text| from_json::<CollectionIn<'_>>(text)?.options()).await?;
+    let collection = context.collection(&name.collection)?;
+    let created = context.change((0, true), Durability::Sync, |tx| {
         match tx.create_collection(&collection, options.clone()) {
             Err(DocumentsError::CollectionExists { .. }) => {
                 tx.set_options(&collection, options.clone()).map(|()| false)
@@ -319,8 +323,8 @@ async fn create(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
         }
     });
     let status = if created.await? { StatusCode::CREATED } else { StatusCode::OK };
-    let (collection, definition) = desk.existing(&name.collection)?;
-    let text = desk.in_turn(|| described(&collection, &definition)).await?;
+    let (collection, definition) = context.existing(&name.collection)?;
+    let text = context.run_blocking_limited(|| described(&collection, &definition)).await?;
     Ok((status, json(text)).into_response())
 }
 
@@ -331,12 +335,12 @@ async fn create(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
     responses((status = 204, description = "Dropped.")),
 )]
 async fn drop_collection(
-    Place { desk, name }: Place<CollectionName>,
+    Place { context, name }: Place<CollectionName>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    let collection = desk.collection(&name.collection)?;
-    if !desk.change((0, true), Durability::Sync, |tx| tx.drop_collection(&collection)).await? {
-        desk.existing(&name.collection)?;
+    let collection = context.collection(&name.collection)?;
+    if !context.change((0, true), Durability::Sync, |tx| tx.drop_collection(&collection)).await? {
+        context.existing(&name.collection)?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -365,9 +369,9 @@ fn put_index(out: &mut Writer, index: &Index) {
     params(CollectionName),
     responses((status = 200, description = "All of them, the one on `_id` first.", body = IndexesOut)),
 )]
-async fn indexes(Place { desk, name }: Place<CollectionName>) -> Result<Response, Problem> {
-    let _permit = desk.reading()?;
-    let (_, definition) = desk.existing(&name.collection)?;
+async fn indexes(Place { context, name }: Place<CollectionName>) -> Result<Response, Problem> {
+    let _permit = context.reading()?;
+    let (_, definition) = context.existing(&name.collection)?;
     let mut out = Writer::new();
     out.open_array("indexes");
     out.open_document("");
@@ -407,13 +411,14 @@ struct IndexOut {
     ),
 )]
 async fn create_index(
-    Place { desk, name }: Place<CollectionName>,
+    Place { context, name }: Place<CollectionName>,
     body: JsonText,
 ) -> Result<(StatusCode, Json<IndexOut>), Problem> {
-    let def = desk.parse(body, |text| from_json::<IndexIn<'_>>(text)?.def()).await?;
-    let collection = desk.collection(&name.collection)?;
-    let new = desk.service.in_turn(|| collection.create_index(&def)).await.map_err(refused)?;
-    let (_, definition) = desk.existing(&name.collection)?;
+    let def = context.parse(body, |text| from_json::<IndexIn<'_>>(text)?.def()).await?;
+    let collection = context.collection(&name.collection)?;
+    let new =
+        context.service.run_blocking_limited(|| collection.create_index(&def)).await.map_err(refused)?;
+    let (_, definition) = context.existing(&name.collection)?;
     let same = |index: &&std::sync::Arc<Index>| match &def.name {
         Some(name) => index.name() == name,
         None => fields(&index.def().fields) == fields(&def.fields),
@@ -429,8 +434,11 @@ async fn create_index(
     params(IndexName),
     responses((status = 204, description = "Dropped.")),
 )]
-async fn drop_index(Place { desk, name }: Place<IndexName>, NoBody: NoBody) -> Result<StatusCode, Problem> {
-    let (collection, _) = desk.existing(&name.collection)?;
-    desk.change((0, true), Durability::Sync, |tx| tx.drop_index(&collection, &name.index)).await?;
+async fn drop_index(
+    Place { context, name }: Place<IndexName>,
+    NoBody: NoBody,
+) -> Result<StatusCode, Problem> {
+    let (collection, _) = context.existing(&name.collection)?;
+    context.change((0, true), Durability::Sync, |tx| tx.drop_index(&collection, &name.index)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

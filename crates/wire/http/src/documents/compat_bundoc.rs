@@ -35,7 +35,7 @@ use serde_json::{Map, Value as Schema, json};
 
 use super::requests::{self, number};
 use super::responses::{self, Answer};
-use super::{Desk, InDatabase, Place, refused};
+use super::{DocumentContext, InDatabase, Place, refused};
 use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::Params;
@@ -121,10 +121,10 @@ impl InDatabase for At {
 }
 
 /// The collection with the longest name that is a prefix of the path, and the rest: the `_id` of a document.
-fn resolved(desk: &Desk, path: &str) -> Result<Option<(Collection, String)>, Problem> {
+fn resolved(context: &DocumentContext, path: &str) -> Result<Option<(Collection, String)>, Problem> {
     let mut name = path;
     loop {
-        let collection = desk.collection(name)?;
+        let collection = context.collection(name)?;
         if collection.definition().map_err(refused)?.is_some() {
             let rest = path.get(name.len()..).unwrap_or_default();
             return Ok(Some((collection, rest.trim_start_matches('/').to_owned())));
@@ -170,45 +170,45 @@ fn separated(fields: Option<String>) -> Vec<String> {
 }
 
 /// A unique `_id`: time and chance, 24 hexadecimal digits.
-fn new_id(desk: &Desk) -> String {
-    let env = desk.service.database().engine().env();
+fn new_id(context: &DocumentContext) -> String {
+    let env = context.service.database().engine().env();
     let seconds = env.clock.wall_micros().div_euclid(1_000_000) as u32;
     format!("{seconds:08x}{:016x}", env.random.next_u64())
 }
 
 /// `POST documents/{collection}`: 201 and the document.
 async fn insert(
-    Place { desk, name: At { path, .. } }: Place<At>,
+    Place { context, name: At { path, .. } }: Place<At>,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let mut document = desk.parse(body, |text| requests::document("the body", text)).await?;
+    let mut document = context.parse(body, |text| requests::document("the body", text)).await?;
     match document.doc().get("_id") {
         Some(Value::String(_)) => {}
-        None => document = super::document::with_id(Value::String(&new_id(&desk)), &document)?,
+        None => document = super::document::with_id(Value::String(&new_id(&context)), &document)?,
         Some(other) => {
             let what = format!("_id: a text is needed, not {}", other.type_name());
             return Err(Problem::invalid(what));
         }
     }
-    let collection = desk.collection(&path)?;
+    let collection = context.collection(&path)?;
     let size = (document.bytes().len(), false);
-    desk.change(size, Durability::Sync, |tx| tx.insert_one(&collection, document.bytes())).await?;
+    context.change(size, Durability::Sync, |tx| tx.insert_one(&collection, document.bytes())).await?;
     Ok((StatusCode::CREATED, put(&document)).into_response())
 }
 
 /// `GET documents/{collection}/{id}`: a document. `GET documents/{collection}?skip&limit&fields`: a list.
 /// With a `*` in the path: the documents of all matching collections, filtered by `?field=value`.
 async fn read(
-    Place { desk, name: At { path, .. } }: Place<At>,
+    Place { context, name: At { path, .. } }: Place<At>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let mut params = Params::parse(query.as_deref())?;
-    let permit = desk.reading()?;
-    let snapshot = desk.service.database().snapshot();
+    let permit = context.reading()?;
+    let snapshot = context.service.database().snapshot();
     if path.contains('*') {
-        return group(&desk, &path, params).await;
+        return group(&context, &path, params).await;
     }
-    let Some((collection, id)) = resolved(&desk, &path)? else { return Err(unknown(&path)) };
+    let Some((collection, id)) = resolved(&context, &path)? else { return Err(unknown(&path)) };
     let find = if id.is_empty() {
         let (skip, limit) = (params.number("skip")?, params.number("limit")?);
         let mut find = Find::all().skip(number("skip", skip.unwrap_or(0))?);
@@ -221,12 +221,12 @@ async fn read(
         Find::matching(id_filter(Value::String(&id))).limit(1)
     };
     params.finish()?;
-    let open = || collection.find_for(desk.asked(), snapshot.engine().clone(), &find);
-    let mut cursor = desk.in_turn(open).await.map_err(refused)?;
+    let open = || collection.find_for(context.asked(), snapshot.engine().clone(), &find);
+    let mut cursor = context.run_blocking_limited(open).await.map_err(refused)?;
     if id.is_empty() {
-        return Answer::new(cursor, desk.service.clone(), permit, (false, Form::Relaxed)).send().await;
+        return Answer::new(cursor, context.service.clone(), permit, (false, Form::Relaxed)).send().await;
     }
-    let found = desk.bounds.run(|| cursor.next_batch(1, usize::MAX)).map_err(refused)?;
+    let found = context.bounds.run(|| cursor.next_batch(1, usize::MAX)).map_err(refused)?;
     Ok(put(found.first().ok_or_else(|| no_document(&id))?))
 }
 
@@ -235,7 +235,7 @@ const GROUP_DOCUMENTS_MAX: usize = 10_000;
 /// And bytes of them.
 const GROUP_BYTES_MAX: usize = 64 << 20;
 
-async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Problem> {
+async fn group(context: &DocumentContext, glob: &str, params: Params) -> Result<Response, Problem> {
     let mut filter = Writer::new();
     for (name, value) in params.rest() {
         // A value that parses as JSON is that value; any other is a text.
@@ -244,17 +244,17 @@ async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Prob
             Err(_) => filter.put(&name, Value::String(&value)),
         }
     }
-    let filter = desk.bounds.run(|| Filter::parse(filter.finish().doc(), &desk.options()));
+    let filter = context.bounds.run(|| Filter::parse(filter.finish().doc(), &context.options()));
     let find = Find::matching(filter.map_err(|error| refused(error.into()))?);
-    let snapshot = desk.service.database().snapshot();
-    let may_continue = || desk.bounds.look();
-    let mut memory = responses::Memory::new(&desk.service);
+    let snapshot = context.service.database().snapshot();
+    let may_continue = || context.bounds.look();
+    let mut memory = responses::Memory::new(&context.service);
     let look = || {
         let (mut found, mut bytes) = (Vec::new(), 0);
-        for name in desk.documents().collections_matching(&desk.database, glob)? {
-            let collection = desk.documents().collection(&desk.database, &name)?;
+        for name in context.documents().collections_matching(&context.database, glob)? {
+            let collection = context.documents().collection(&context.database, &name)?;
             let rest = find.clone().limit(GROUP_DOCUMENTS_MAX - found.len());
-            let mut cursor = collection.find_for(desk.asked(), snapshot.engine().clone(), &rest)?;
+            let mut cursor = collection.find_for(context.asked(), snapshot.engine().clone(), &rest)?;
             let batch = cursor.next_batch_while(usize::MAX, GROUP_BYTES_MAX, &may_continue)?;
             bytes += batch.iter().map(|document| document.bytes().len()).sum::<usize>();
             memory.cover(bytes)?;
@@ -268,7 +268,7 @@ async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Prob
         }
         Ok(found)
     };
-    let found = desk.in_turn(look).await.map_err(refused)?;
+    let found = context.run_blocking_limited(look).await.map_err(refused)?;
     if found.len() >= GROUP_DOCUMENTS_MAX {
         let what = format!("a group shows less than {GROUP_DOCUMENTS_MAX} documents; choose among them");
         return Err(Problem::new(Code::TooLarge, what));
@@ -280,11 +280,11 @@ async fn group(desk: &Desk, glob: &str, params: Params) -> Result<Response, Prob
 /// `PATCH documents/{collection}/{id}`: the fields of the body replace those of the document. Returns the
 /// body.
 async fn merge(
-    Place { desk, name: At { path, .. } }: Place<At>,
+    Place { context, name: At { path, .. } }: Place<At>,
     body: JsonText,
 ) -> Result<Response, Problem> {
-    let fields = desk.parse(body, |text| requests::document("the body", text)).await?;
-    let Some((collection, id)) = resolved(&desk, &path)? else { return Err(unknown(&path)) };
+    let fields = context.parse(body, |text| requests::document("the body", text)).await?;
+    let Some((collection, id)) = resolved(&context, &path)? else { return Err(unknown(&path)) };
     if id.is_empty() {
         return Err(Problem::invalid("the path names no document"));
     }
@@ -292,26 +292,26 @@ async fn merge(
     update.open_document("$set");
     fields.doc().iter().for_each(|(name, value)| update.put(name, value));
     update.close();
-    let parse = || Update::parse(Value::Document(update.finish().doc()), None, &desk.options());
-    let update = desk.bounds.run(parse);
+    let parse = || Update::parse(Value::Document(update.finish().doc()), None, &context.options());
+    let update = context.bounds.run(parse);
     let update = update.map_err(|error| refused(error.into()))?;
     let spec = UpdateSpec::new(id_filter(Value::String(&id)), update);
     let size = (fields.bytes().len(), false);
-    let updated = desk.change(size, Durability::Sync, |tx| tx.update_one(&collection, &spec)).await?;
+    let updated = context.change(size, Durability::Sync, |tx| tx.update_one(&collection, &spec)).await?;
     if updated.matched == 0 { Err(no_document(&id)) } else { Ok(put(&fields)) }
 }
 
 /// `DELETE documents/{collection}/{id}`
 async fn remove(
-    Place { desk, name: At { path, .. } }: Place<At>,
+    Place { context, name: At { path, .. } }: Place<At>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    let Some((collection, id)) = resolved(&desk, &path)? else { return Err(unknown(&path)) };
+    let Some((collection, id)) = resolved(&context, &path)? else { return Err(unknown(&path)) };
     if id.is_empty() {
         return Err(Problem::invalid("the path names no document"));
     }
     let filter = id_filter(Value::String(&id));
-    let deleted = desk.change((0, false), Durability::Sync, |tx| tx.delete_one(&collection, &filter));
+    let deleted = context.change((0, false), Durability::Sync, |tx| tx.delete_one(&collection, &filter));
     if deleted.await? { Ok(StatusCode::NO_CONTENT) } else { Err(no_document(&id)) }
 }
 
@@ -335,8 +335,8 @@ struct QueryIn<'a> {
 }
 
 impl QueryIn<'_> {
-    fn find(&self, desk: &Desk) -> Result<Find, Problem> {
-        let filter = requests::filter(self.query.map(RawValue::get), &desk.options())?;
+    fn find(&self, context: &DocumentContext) -> Result<Find, Problem> {
+        let filter = requests::filter(self.query.map(RawValue::get), &context.options())?;
         let mut find = Find::matching(filter).skip(number("skip", self.skip)?);
         if self.limit > 0 {
             find = find.limit(number("limit", self.limit)?);
@@ -354,31 +354,31 @@ impl QueryIn<'_> {
 }
 
 /// `POST documents/query`
-async fn query(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
-    let desk = Arc::new(desk);
-    let at = desk.clone();
+async fn query(Place { context, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
+    let context = Arc::new(context);
+    let at = context.clone();
     let parse = move |text: &str| {
         let asked: QueryIn<'_> = from_json(text)?;
         Ok((asked.find(&at)?, asked.collection))
     };
-    let (find, name) = desk.parse(body, parse).await?;
-    let permit = desk.reading()?;
-    let (collection, _) = desk.existing(&name)?;
-    let snapshot = desk.service.database().snapshot().engine().clone();
-    let open = || collection.find_for(desk.asked(), snapshot, &find);
-    let cursor = desk.in_turn(open).await.map_err(refused)?;
-    Answer::new(cursor, desk.service.clone(), permit, (false, Form::Relaxed)).send().await
+    let (find, name) = context.parse(body, parse).await?;
+    let permit = context.reading()?;
+    let (collection, _) = context.existing(&name)?;
+    let snapshot = context.service.database().snapshot().engine().clone();
+    let open = || collection.find_for(context.asked(), snapshot, &find);
+    let cursor = context.run_blocking_limited(open).await.map_err(refused)?;
+    Answer::new(cursor, context.service.clone(), permit, (false, Form::Relaxed)).send().await
 }
 
 /// `GET collections?prefix`: names.
 async fn collections(
-    Place { desk, .. }: Place<Project>,
+    Place { context, .. }: Place<Project>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Schema>, Problem> {
     let mut params = Params::parse(query.as_deref())?;
     let prefix = params.one("prefix")?.unwrap_or_default();
     params.finish()?;
-    let mut names = desk.documents().collections(&desk.database).map_err(refused)?;
+    let mut names = context.documents().collections(&context.database).map_err(refused)?;
     names.retain(|name| name.starts_with(&prefix));
     Ok(Json(json!({ "collections": names })))
 }
@@ -456,10 +456,10 @@ struct CollectionIn {
 }
 
 /// `POST collections`
-async fn create(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
-    let asked: CollectionIn = desk.parse(body, |text| from_json(text)).await?;
+async fn create(Place { context, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
+    let asked: CollectionIn = context.parse(body, |text| from_json(text)).await?;
     let options = options_of(asked.schema.clone(), asked.prevent_schema_override)?;
-    let collection = desk.collection(&asked.name)?;
+    let collection = context.collection(&asked.name)?;
     let there = collection.definition().map_err(refused)?;
     let status = match there {
         Some(_) if !asked.update_if_exists => {
@@ -467,12 +467,13 @@ async fn create(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Re
             return Err(Problem::new(Code::AlreadyExists, what));
         }
         Some(_) => {
-            desk.change((0, true), Durability::Sync, |tx| tx.set_options(&collection, options.clone()))
+            context
+                .change((0, true), Durability::Sync, |tx| tx.set_options(&collection, options.clone()))
                 .await?;
             StatusCode::OK
         }
         None => {
-            let create = desk
+            let create = context
                 .change((0, true), Durability::Sync, |tx| tx.create_collection(&collection, options.clone()));
             create.await?;
             StatusCode::CREATED
@@ -483,9 +484,9 @@ async fn create(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Re
 
 /// `GET collections/{name}`
 async fn look(
-    Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
+    Place { context, name: InCollection { collection, .. } }: Place<InCollection>,
 ) -> Result<Response, Problem> {
-    let (_, definition) = desk.existing(&collection)?;
+    let (_, definition) = context.existing(&collection)?;
     let options = definition.options();
     let schema = options.validator.as_ref().and_then(|validator| validator.doc().get("$jsonSchema"));
     let rules = options.rules.as_ref().map(|rules| Value::Document(rules.doc()));
@@ -505,18 +506,18 @@ struct ChangeIn {
 
 /// `PATCH collections/{name}`: another schema.
 async fn change(
-    Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
+    Place { context, name: InCollection { collection, .. } }: Place<InCollection>,
     body: JsonText,
 ) -> Result<Json<Schema>, Problem> {
-    let asked: ChangeIn = desk.parse(body, |text| from_json(text)).await?;
-    let (handle, definition) = desk.existing(&collection)?;
+    let asked: ChangeIn = context.parse(body, |text| from_json(text)).await?;
+    let (handle, definition) = context.existing(&collection)?;
     let mut options = definition.options().clone();
     if let Some(schema) = asked.schema {
         let new = options_of(Some(schema), false)?;
         (options.validator, options.references) = (new.validator, new.references);
     }
     options.protected = asked.prevent_schema_override.unwrap_or(options.protected);
-    desk.change((0, true), Durability::Sync, |tx| tx.set_options(&handle, options.clone())).await?;
+    context.change((0, true), Durability::Sync, |tx| tx.set_options(&handle, options.clone())).await?;
     Ok(Json(json!({ "status": "collection updated" })))
 }
 
@@ -529,49 +530,49 @@ struct RulesIn<'a> {
 
 /// `PATCH collections/{name}/rules`
 async fn rules(
-    Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
+    Place { context, name: InCollection { collection, .. } }: Place<InCollection>,
     body: JsonText,
 ) -> Result<Json<Schema>, Problem> {
     let parse = |text: &str| requests::document("rules", from_json::<RulesIn<'_>>(text)?.rules.get());
-    let rules = desk.parse(body, parse).await?;
-    let (handle, definition) = desk.existing(&collection)?;
+    let rules = context.parse(body, parse).await?;
+    let (handle, definition) = context.existing(&collection)?;
     let options = CollectionOptions { rules: Some(rules), ..definition.options().clone() };
-    desk.change((0, true), Durability::Sync, |tx| tx.set_options(&handle, options.clone())).await?;
+    context.change((0, true), Durability::Sync, |tx| tx.set_options(&handle, options.clone())).await?;
     Ok(Json(json!({ "status": "rules updated" })))
 }
 
 /// `DELETE collections/{name}`
 async fn drop_collection(
-    Place { desk, name: InCollection { collection, .. } }: Place<InCollection>,
+    Place { context, name: InCollection { collection, .. } }: Place<InCollection>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    let (handle, _) = desk.existing(&collection)?;
-    desk.change((0, true), Durability::Sync, |tx| tx.drop_collection(&handle)).await?;
+    let (handle, _) = context.existing(&collection)?;
+    context.change((0, true), Durability::Sync, |tx| tx.drop_collection(&handle)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Drops the index on one field.
-async fn drop_on(desk: &Desk, name: &str, field: &str) -> Result<StatusCode, Problem> {
-    let (collection, definition) = desk.existing(name)?;
+async fn drop_on(context: &DocumentContext, name: &str, field: &str) -> Result<StatusCode, Problem> {
+    let (collection, definition) = context.existing(name)?;
     let on_field = |fields: &[String]| fields.iter().map(String::as_str).eq([field]);
     let found = definition.indexes().iter().find(|index| on_field(&requests::fields(&index.def().fields)));
     let missing = || Problem::new(Code::NotFound, format!("collection {name:?} has no index on {field:?}"));
     let index = found.ok_or_else(missing)?.name().to_owned();
-    desk.change((0, true), Durability::Sync, |tx| tx.drop_index(&collection, &index)).await?;
+    context.change((0, true), Durability::Sync, |tx| tx.drop_index(&collection, &index)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `DELETE collections/{name}/indexes/{field}`
 async fn drop_field_index(
-    Place { desk, name: FieldIndex { collection, field, .. } }: Place<FieldIndex>,
+    Place { context, name: FieldIndex { collection, field, .. } }: Place<FieldIndex>,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
-    drop_on(&desk, &collection, &field).await
+    drop_on(&context, &collection, &field).await
 }
 
 /// `DELETE indexes?collection&field`
 async fn drop_index(
-    Place { desk, .. }: Place<Project>,
+    Place { context, .. }: Place<Project>,
     RawQuery(query): RawQuery,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
@@ -581,19 +582,19 @@ async fn drop_index(
     let (Some(collection), Some(field)) = (collection, field) else {
         return Err(Problem::invalid("the parameters collection and field are needed"));
     };
-    drop_on(&desk, &collection, &field).await
+    drop_on(&context, &collection, &field).await
 }
 
 /// `GET indexes?collection`: the fields that have an index.
 async fn indexes(
-    Place { desk, .. }: Place<Project>,
+    Place { context, .. }: Place<Project>,
     RawQuery(query): RawQuery,
 ) -> Result<Json<Schema>, Problem> {
     let mut params = Params::parse(query.as_deref())?;
     let collection = params.one("collection")?;
     params.finish()?;
     let collection = collection.ok_or_else(|| Problem::invalid("the parameter collection is needed"))?;
-    let (_, definition) = desk.existing(&collection)?;
+    let (_, definition) = context.existing(&collection)?;
     let names = definition.indexes().iter().map(|index| requests::fields(&index.def().fields).join(","));
     Ok(Json(json!({ "indexes": names.collect::<Vec<_>>() })))
 }
@@ -606,17 +607,19 @@ struct IndexIn {
 }
 
 /// `POST indexes`: an index on one field; with a `*` in the collection, on all that match.
-async fn create_index(Place { desk, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
-    let asked: IndexIn = desk.parse(body, |text| from_json(text)).await?;
+async fn create_index(Place { context, .. }: Place<Project>, body: JsonText) -> Result<Response, Problem> {
+    let asked: IndexIn = context.parse(body, |text| from_json(text)).await?;
     let def = IndexDef::on([asked.field.as_str()]);
     let group = asked.collection.contains('*');
     let names = match group {
-        true => desk.documents().collections_matching(&desk.database, &asked.collection).map_err(refused)?,
+        true => {
+            context.documents().collections_matching(&context.database, &asked.collection).map_err(refused)?
+        }
         false => vec![asked.collection.clone()],
     };
     for name in &names {
-        let (collection, _) = desk.existing(name)?;
-        desk.service.in_turn(|| collection.create_index(&def)).await.map_err(refused)?;
+        let (collection, _) = context.existing(name)?;
+        context.service.run_blocking_limited(|| collection.create_index(&def)).await.map_err(refused)?;
     }
     let body = match group {
         true => json!({ "status": "group index created", "pattern": asked.collection, "field": asked.field }),

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use super::{Desk, InDatabase, Place, refused, requests};
+use super::{DocumentContext, InDatabase, Place, refused, requests};
 use crate::kit::body::{JsonText, NoBody};
 use crate::kit::params::Params;
 use crate::kit::problem::{Problem, ProblemBody, Refusal};
@@ -148,13 +148,13 @@ pub(super) fn with_id(id: Value<'_>, document: &DocBuf) -> Result<DocBuf, Proble
 /// The stored document, regardless of rules: for the preconditions of a write.
 fn stored(
     tx: &mut DocumentsTx<'_>,
-    desk: &Desk,
+    context: &DocumentContext,
     collection: &ropewalk::documents::Collection,
     id: &Owned,
 ) -> Result<Option<DocBuf>, DocumentsError> {
     tx.act_for(None);
     let found = tx.get(collection, id.value());
-    tx.act_for(desk.asked());
+    tx.act_for(context.asked());
     found
 }
 
@@ -175,21 +175,21 @@ fn stored(
     ),
 )]
 async fn get(
-    Place { desk, name }: Place<DocumentName>,
+    Place { context, name }: Place<DocumentName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
-    let _permit = desk.reading()?;
-    let collection = desk.collection(&name.collection)?;
-    let read = || match desk.asked() {
+    let _permit = context.reading()?;
+    let collection = context.collection(&name.collection)?;
+    let read = || match context.asked() {
         None => collection.get(id.value()),
         Some(asked) => {
-            let snapshot = desk.service.database().snapshot();
-            snapshot.documents(desk.service.database()).acting_for(asked).get(&collection, id.value())
+            let snapshot = context.service.database().snapshot();
+            snapshot.documents(context.service.database()).as_caller(asked).get(&collection, id.value())
         }
     };
-    let Some(document) = desk.bounds.run(read).map_err(refused)? else { return Err(missing(&id)) };
+    let Some(document) = context.bounds.run(read).map_err(refused)? else { return Err(missing(&id)) };
     if headers.contains_key(IF_NONE_MATCH) && lists(&headers, &IF_NONE_MATCH, &tag(&document)) {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, tag(&document))]).into_response());
     }
@@ -216,22 +216,22 @@ async fn get(
     ),
 )]
 async fn put(
-    Place { desk, name }: Place<DocumentName>,
+    Place { context, name }: Place<DocumentName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     body: JsonText,
 ) -> Result<Response, Problem> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
-    let document = desk.parse(body, |text| requests::document("the body", text)).await?;
+    let document = context.parse(body, |text| requests::document("the body", text)).await?;
     let document = with_id(id.value(), &document)?;
-    let collection = desk.collection(&name.collection)?;
-    let parse = || Update::parse(Value::Document(document.doc()), None, &desk.options());
-    let replacement = desk.bounds.run(parse);
+    let collection = context.collection(&name.collection)?;
+    let parse = || Update::parse(Value::Document(document.doc()), None, &context.options());
+    let replacement = context.bounds.run(parse);
     let replacement = replacement.map_err(|error| refused(error.into()))?;
     let spec = UpdateSpec::new(id_filter(id.value()), replacement);
     let size = (document.bytes().len(), false);
-    let new = desk.change(size, Durability::Sync, |tx| {
-        let current = stored(tx, &desk, &collection, &id)?;
+    let new = context.change(size, Durability::Sync, |tx| {
+        let current = stored(tx, &context, &collection, &id)?;
         if let Err(problem) = expected(&headers, current.as_ref()) {
             return Ok(Err(problem));
         }
@@ -261,26 +261,26 @@ async fn put(
     ),
 )]
 async fn patch(
-    Place { desk, name }: Place<DocumentName>,
+    Place { context, name }: Place<DocumentName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     body: JsonText,
 ) -> Result<Response, Problem> {
     let Address { id, form } = Address::read(&name.id, query.as_deref())?;
-    let options = desk.options();
-    let update = desk.parse(body, move |text| requests::update(text, None, &options)).await?;
+    let options = context.options();
+    let update = context.parse(body, move |text| requests::update(text, None, &options)).await?;
     if update.is_replacement() {
         return Err(Problem::invalid("PATCH takes operators such as $set; PUT takes whole documents"));
     }
-    let collection = desk.collection(&name.collection)?;
+    let collection = context.collection(&name.collection)?;
     let spec = UpdateSpec::new(id_filter(id.value()), update);
-    let changed = desk.change((0, false), Durability::Sync, |tx| {
+    let changed = context.change((0, false), Durability::Sync, |tx| {
         let Some(current) = tx.get(&collection, id.value())? else { return Ok(Err(missing(&id))) };
         if let Err(problem) = expected(&headers, Some(&current)) {
             return Ok(Err(problem));
         }
         tx.update_one(&collection, &spec)?;
-        let new = stored(tx, &desk, &collection, &id)?;
+        let new = stored(tx, &context, &collection, &id)?;
         Ok(Ok(new.unwrap_or(current)))
     });
     Ok(answer(StatusCode::OK, &changed.await??, form))
@@ -297,16 +297,16 @@ async fn patch(
     responses((status = 204, description = "Deleted.")),
 )]
 async fn delete(
-    Place { desk, name }: Place<DocumentName>,
+    Place { context, name }: Place<DocumentName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
     NoBody: NoBody,
 ) -> Result<StatusCode, Problem> {
     let Address { id, .. } = Address::read(&name.id, query.as_deref())?;
-    let collection = desk.collection(&name.collection)?;
+    let collection = context.collection(&name.collection)?;
     let filter: Filter = id_filter(id.value());
-    let deleted = desk.change((0, false), Durability::Sync, |tx| {
-        let Some(current) = stored(tx, &desk, &collection, &id)? else { return Ok(Err(missing(&id))) };
+    let deleted = context.change((0, false), Durability::Sync, |tx| {
+        let Some(current) = stored(tx, &context, &collection, &id)? else { return Ok(Err(missing(&id))) };
         if let Err(problem) = expected(&headers, Some(&current)) {
             return Ok(Err(problem));
         }

@@ -67,7 +67,7 @@ trait InDatabase: DeserializeOwned + Send {
 
 /// Context of every request: the caller at the database in the path, and the path's other names.
 struct Place<N> {
-    desk: Desk,
+    context: DocumentContext,
     name: N,
 }
 
@@ -80,20 +80,20 @@ impl<N: InDatabase> FromRequestParts<App> for Place<N> {
         let Extension(caller) = caller.map_err(|error| Problem::new(Code::Internal, error.body_text()))?;
         let bounds = Bounds::new(&app.service);
         let database = name.database().to_owned();
-        let desk = Desk { service: app.service.clone(), caller, database, bounds };
-        Ok(Self { desk, name })
+        let context = DocumentContext { service: app.service.clone(), caller, database, bounds };
+        Ok(Self { context, name })
     }
 }
 
 /// Request context: a caller at the documents of one database.
-pub(crate) struct Desk {
+pub(crate) struct DocumentContext {
     service: Service,
     caller: Caller,
     database: String,
     bounds: Bounds,
 }
 
-impl Desk {
+impl DocumentContext {
     fn documents(&self) -> &Documents {
         self.service.database().documents()
     }
@@ -109,8 +109,8 @@ impl Desk {
     }
 
     /// Evaluates within the bounds of the request, as blocking work.
-    async fn in_turn<R>(&self, work: impl FnOnce() -> R) -> R {
-        self.service.in_turn(|| self.bounds.run(work)).await
+    async fn run_blocking_limited<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.service.run_blocking_limited(|| self.bounds.run(work)).await
     }
 
     /// Admits a read; hold the permit until the read has been sent.
@@ -152,10 +152,10 @@ impl Desk {
         let snapshot = db.snapshot();
         let may_continue = || self.bounds.look();
         let work = || {
-            let mut at = snapshot.documents(db).acting_for(self.asked()).looking(&may_continue);
+            let mut at = snapshot.documents(db).as_caller(self.asked()).with_cancellation(&may_continue);
             look(&mut at, &collection)
         };
-        self.in_turn(work).await.map_err(refused)
+        self.run_blocking_limited(work).await.map_err(refused)
     }
 
     /// The caller to whom rules of collections apply.
@@ -213,10 +213,11 @@ impl Desk {
             let submit = || {
                 self.documents().submit(durability, |tx| {
                     tx.act_for(asked.clone());
-                    work(&mut tx.looking(&may_continue))
+                    work(&mut tx.with_cancellation(&may_continue))
                 })
             };
-            let submitted = if long { self.in_turn(submit).await } else { self.bounds.run(submit) };
+            let submitted =
+                if long { self.run_blocking_limited(submit).await } else { self.bounds.run(submit) };
             let answered = match submitted {
                 Ok(submitted) => committed(submitted).await,
                 Err(error) => Err(error),
@@ -225,7 +226,7 @@ impl Desk {
                 Err(DocumentsError::Conflict { seq, .. }) if attempt < ATTEMPTS => {
                     attempt += 1;
                     // The other commit may not be durable yet, and is not visible before.
-                    let visible = self.service.database().visible_beyond(Seq(seq.0.saturating_sub(1)));
+                    let visible = self.service.database().wait_visible_after(Seq(seq.0.saturating_sub(1)));
                     let _ = tokio::time::timeout(CONFLICT_WAIT, visible).await;
                 }
                 answered => return answered.map_err(refused),

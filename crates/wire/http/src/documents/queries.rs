@@ -20,7 +20,7 @@ use super::requests::{
     self, AggregateIn, CountIn, DeleteIn, DistinctIn, FindIn, FindTexts, InsertIn, ModifyIn, UpdateIn,
 };
 use super::responses::{self, Answer};
-use super::{Desk, InDatabase, Place, refused};
+use super::{DocumentContext, InDatabase, Place, refused};
 use crate::kit::body::{JsonText, from_json};
 use crate::kit::params::Params;
 use crate::kit::problem::{Problem, ProblemBody};
@@ -141,7 +141,7 @@ struct DeletedOut {
         (status = 409, description = "One of them is there, or a unique index has its values: `already_exists`. Nothing was written.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn insert(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
+async fn insert(Place { context, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
     let parse = |text: &str| {
         let InsertIn { documents, durability } = from_json(text)?;
         let document = |(place, text): (usize, &&serde_json::value::RawValue)| {
@@ -150,20 +150,20 @@ async fn insert(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
         let documents = documents.iter().enumerate().map(document).collect::<Result<Vec<DocBuf>, _>>()?;
         Ok((documents, durability.0))
     };
-    let (documents, durability) = desk.parse(body, parse).await?;
+    let (documents, durability) = context.parse(body, parse).await?;
     if documents.is_empty() {
         return Err(Problem::invalid("documents: at least one is needed"));
     }
-    let most = desk.service.limits().append_events;
+    let most = context.service.limits().append_events;
     if documents.len() > most {
         let error = ropewalk_wire::WireError::too_large("documents in one insert", documents.len(), most);
         return Err(error.into());
     }
-    let collection = desk.collection(&name.collection)?;
+    let collection = context.collection(&name.collection)?;
     let bytes: usize = documents.iter().map(|document| document.bytes().len()).sum();
     let size = (bytes, documents.len() > SHORT || bytes > SHORT_BYTES);
     let mut at = 0;
-    let ids = desk.change(size, durability, |tx| {
+    let ids = context.change(size, durability, |tx| {
         let each = |(place, document): (usize, &DocBuf)| {
             at = place;
             tx.insert_one(&collection, document.bytes())
@@ -175,13 +175,18 @@ async fn insert(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
     Ok(json(responses::listed("ids", ids.iter().map(Owned::value), Form::Relaxed)))
 }
 
-async fn find(desk: Desk, collection: &str, find: &Find, form: (bool, Form)) -> Result<Response, Problem> {
-    let permit = desk.reading()?;
-    let (collection, _) = desk.existing(collection)?;
-    let snapshot = desk.service.database().snapshot().engine().clone();
-    let open = || collection.find_for(desk.asked(), snapshot, find);
-    let cursor = desk.in_turn(open).await.map_err(refused)?;
-    Answer::new(cursor, desk.service.clone(), permit, form).send().await
+async fn find(
+    context: DocumentContext,
+    collection: &str,
+    find: &Find,
+    form: (bool, Form),
+) -> Result<Response, Problem> {
+    let permit = context.reading()?;
+    let (collection, _) = context.existing(collection)?;
+    let snapshot = context.service.database().snapshot().engine().clone();
+    let open = || collection.find_for(context.asked(), snapshot, find);
+    let cursor = context.run_blocking_limited(open).await.map_err(refused)?;
+    Answer::new(cursor, context.service.clone(), permit, form).send().await
 }
 
 /// The documents that match, as JSON or, with `Accept: application/x-ndjson`, one per line.
@@ -205,7 +210,7 @@ async fn find(desk: Desk, collection: &str, find: &Find, form: (bool, Form)) -> 
     ),
 )]
 async fn list(
-    Place { desk, name }: Place<CollectionName>,
+    Place { context, name }: Place<CollectionName>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
@@ -217,8 +222,8 @@ async fn list(
     let form = responses::form(params.flag("canonical")?);
     params.finish()?;
     let texts = FindTexts { filter, sort, projection, hint, skip, limit };
-    let wanted = desk.bounds.run(|| texts.find(&desk.options()))?;
-    find(desk, &name.collection, &wanted, (lines, form)).await
+    let wanted = context.bounds.run(|| texts.find(&context.options()))?;
+    find(context, &name.collection, &wanted, (lines, form)).await
 }
 
 /// The documents that match, requested by a body.
@@ -232,18 +237,18 @@ async fn list(
     ),
 )]
 async fn query(
-    Place { desk, name }: Place<CollectionName>,
+    Place { context, name }: Place<CollectionName>,
     headers: HeaderMap,
     body: JsonText,
 ) -> Result<Response, Problem> {
     let lines = responses::lines(&headers)?;
-    let options = desk.options();
+    let options = context.options();
     let parse = move |text: &str| {
         let asked: FindIn<'_> = from_json(text)?;
         Ok((asked.find(&options)?, responses::form(asked.canonical)))
     };
-    let (wanted, form) = desk.parse(body, parse).await?;
-    find(desk, &name.collection, &wanted, (lines, form)).await
+    let (wanted, form) = context.parse(body, parse).await?;
+    find(context, &name.collection, &wanted, (lines, form)).await
 }
 
 /// The number of documents that match.
@@ -254,16 +259,16 @@ async fn query(
     responses((status = 200, description = "Counted.", body = CountOut)),
 )]
 async fn count(
-    Place { desk, name }: Place<CollectionName>,
+    Place { context, name }: Place<CollectionName>,
     body: JsonText,
 ) -> Result<Json<CountOut>, Problem> {
-    let options = desk.options();
+    let options = context.options();
     let parse = move |text: &str| {
         let asked: CountIn<'_> = from_json(text)?;
         Ok(Find::matching(requests::filter(asked.filter.map(|text| text.get()), &options)?))
     };
-    let find = desk.parse(body, parse).await?;
-    let count = desk.look(&name.collection, |at, collection| at.count(collection, &find)).await?;
+    let find = context.parse(body, parse).await?;
+    let count = context.look(&name.collection, |at, collection| at.count(collection, &find)).await?;
     Ok(Json(CountOut { count }))
 }
 
@@ -274,16 +279,19 @@ async fn count(
     request_body = DistinctIn<'static>,
     responses((status = 200, description = "The values.", body = ValuesOut)),
 )]
-async fn distinct(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    let options = desk.options();
+async fn distinct(
+    Place { context, name }: Place<CollectionName>,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let options = context.options();
     let parse = move |text: &str| {
         let asked: DistinctIn<'_> = from_json(text)?;
         Ok((requests::filter(asked.filter.map(|text| text.get()), &options)?, asked.field))
     };
-    let (filter, field) = desk.parse(body, parse).await?;
-    let found = desk.look(&name.collection, |at, collection| at.distinct(collection, &field, &filter));
+    let (filter, field) = context.parse(body, parse).await?;
+    let found = context.look(&name.collection, |at, collection| at.distinct(collection, &field, &filter));
     let found = found.await?;
-    let memory = responses::Memory::new(&desk.service);
+    let memory = responses::Memory::new(&context.service);
     memory.json(responses::listed("values", found.iter().map(Owned::value), Form::Relaxed))
 }
 
@@ -298,28 +306,33 @@ async fn distinct(Place { desk, name }: Place<CollectionName>, body: JsonText) -
         (status = 409, description = "A document written by `$out` or `$merge` violates a unique index: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    let options = desk.options();
+async fn aggregate(
+    Place { context, name }: Place<CollectionName>,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let options = context.options();
     let parse = move |text: &str| {
         let asked: AggregateIn<'_> = from_json(text)?;
         Ok((asked.pipeline(options)?, responses::form(asked.canonical)))
     };
-    let (pipeline, form) = desk.parse(body, parse).await?;
-    let permit = desk.reading()?;
-    let (collection, _) = desk.existing(&name.collection)?;
-    let mut memory = responses::Memory::new(&desk.service);
+    let (pipeline, form) = context.parse(body, parse).await?;
+    let permit = context.reading()?;
+    let (collection, _) = context.existing(&name.collection)?;
+    let mut memory = responses::Memory::new(&context.service);
     let documents = if let Some(output) = pipeline.output() {
-        let target = output.database.as_deref().unwrap_or(&desk.database);
-        desk.service.check(&desk.caller, Right::Append, target)?;
+        let target = output.database.as_deref().unwrap_or(&context.database);
+        context.service.check(&context.caller, Right::Append, target)?;
         if !matches!(output.mode, OutputMode::Replace) {
             // The effect of `$merge` depends on the existing documents.
-            desk.service.check(&desk.caller, Right::Read, target)?;
+            context.service.check(&context.caller, Right::Read, target)?;
         }
-        let asked = desk.asked_in(Some(target));
-        desk.change_for(asked, (0, true), Durability::Sync, |tx| tx.aggregate(&collection, &pipeline)).await?
+        let asked = context.asked_in(Some(target));
+        context
+            .change_for(asked, (0, true), Durability::Sync, |tx| tx.aggregate(&collection, &pipeline))
+            .await?
     } else {
-        let work = || aggregated(&desk, &collection, &pipeline, &mut memory);
-        desk.in_turn(work).await.map_err(refused)?
+        let work = || aggregated(&context, &collection, &pipeline, &mut memory);
+        context.run_blocking_limited(work).await.map_err(refused)?
     };
     drop(permit);
     let values = documents.iter().map(|document| Value::Document(document.doc()));
@@ -328,23 +341,23 @@ async fn aggregate(Place { desk, name }: Place<CollectionName>, body: JsonText) 
 
 /// The result of a pipeline without `$out` or `$merge`.
 fn aggregated(
-    desk: &Desk,
+    context: &DocumentContext,
     collection: &ropewalk::documents::Collection,
     pipeline: &Pipeline,
     memory: &mut responses::Memory,
 ) -> Result<Vec<DocBuf>, DocumentsError> {
-    if let Some(asked) = desk.asked() {
+    if let Some(asked) = context.asked() {
         // Rules are checked within transactions; this one has nothing to commit.
-        let mut transaction = desk.service.database().begin();
+        let mut transaction = context.service.database().begin();
         let mut documents = transaction.documents();
         documents.act_for(Some(asked));
-        let look = || desk.bounds.look();
-        let found = documents.looking(&look).aggregate(collection, pipeline)?;
+        let look = || context.bounds.look();
+        let found = documents.with_cancellation(&look).aggregate(collection, pipeline)?;
         memory.cover(found.iter().map(|document| document.bytes().len()).sum())?;
         return Ok(found);
     }
     let (mut documents, mut bytes) = (Vec::new(), 0);
-    let snapshot = desk.service.database().snapshot().engine().clone();
+    let snapshot = context.service.database().snapshot().engine().clone();
     collection.aggregate_at(snapshot, pipeline, &mut |document| {
         bytes += document.bytes().len();
         if bytes > PIPELINE_BYTES_MAX {
@@ -364,14 +377,18 @@ fn aggregated(
     request_body = FindIn<'static>,
     responses((status = 200, description = "As MongoDB explains.", body = Object)),
 )]
-async fn explain(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    let options = desk.options();
+async fn explain(
+    Place { context, name }: Place<CollectionName>,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let options = context.options();
     let parse = move |text: &str| {
         let asked: FindIn<'_> = from_json(text)?;
         Ok((asked.find(&options)?, responses::form(asked.canonical)))
     };
-    let (find, form) = desk.parse(body, parse).await?;
-    let explained = desk.look(&name.collection, |at, collection| at.explain(collection, &find, true)).await?;
+    let (find, form) = context.parse(body, parse).await?;
+    let explained =
+        context.look(&name.collection, |at, collection| at.explain(collection, &find, true)).await?;
     let mut out = Vec::new();
     extjson::put_document(&mut out, explained.doc(), form);
     Ok(json(out))
@@ -396,16 +413,16 @@ pub(crate) fn put_updated(out: &mut Vec<u8>, updated: &ropewalk::documents::Upda
         (status = 409, description = "A unique index has the values: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn update(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    let options = desk.options();
+async fn update(Place { context, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
+    let options = context.options();
     let parse = move |text: &str| {
         let asked: UpdateIn<'_> = from_json(text)?;
         Ok((asked.spec(&options)?, asked.many, asked.durability.unwrap_or_default().0))
     };
-    let (spec, many, durability) = desk.parse(body, parse).await?;
-    let collection = desk.collection(&name.collection)?;
+    let (spec, many, durability) = context.parse(body, parse).await?;
+    let collection = context.collection(&name.collection)?;
     let long = many || spec.filter.only_id().is_none();
-    let updated = desk.change((0, long), durability, |tx| match many {
+    let updated = context.change((0, long), durability, |tx| match many {
         true => tx.update_many(&collection, &spec),
         false => tx.update_one(&collection, &spec),
     });
@@ -422,17 +439,17 @@ async fn update(Place { desk, name }: Place<CollectionName>, body: JsonText) -> 
     responses((status = 200, description = "Done, for all that match or for none.", body = DeletedOut)),
 )]
 async fn delete(
-    Place { desk, name }: Place<CollectionName>,
+    Place { context, name }: Place<CollectionName>,
     body: JsonText,
 ) -> Result<Json<DeletedOut>, Problem> {
-    let options = desk.options();
+    let options = context.options();
     let parse = move |text: &str| {
         let asked: DeleteIn<'_> = from_json(text)?;
         Ok((asked.find(&options)?, asked.durability.unwrap_or_default().0))
     };
-    let (find, durability) = desk.parse(body, parse).await?;
-    let collection = desk.collection(&name.collection)?;
-    let deleted = desk.change((0, true), durability, |tx| tx.delete(&collection, &find));
+    let (find, durability) = context.parse(body, parse).await?;
+    let collection = context.collection(&name.collection)?;
+    let deleted = context.change((0, true), durability, |tx| tx.delete(&collection, &find));
     Ok(Json(DeletedOut { deleted: deleted.await? }))
 }
 
@@ -446,16 +463,16 @@ async fn delete(
         (status = 409, description = "A unique index has the values: `already_exists`.", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-async fn modify(Place { desk, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
-    let options = desk.options();
+async fn modify(Place { context, name }: Place<CollectionName>, body: JsonText) -> Result<Response, Problem> {
+    let options = context.options();
     let parse = move |text: &str| {
         let asked: ModifyIn<'_> = from_json(text)?;
         Ok((Arc::new(asked.spec(&options)?), asked.durability.0))
     };
-    let (spec, durability) = desk.parse(body, parse).await?;
-    let collection = desk.collection(&name.collection)?;
+    let (spec, durability) = context.parse(body, parse).await?;
+    let collection = context.collection(&name.collection)?;
     let long = spec.filter.only_id().is_none();
-    let done = desk.change((0, long), durability, |tx| tx.find_and_modify(&collection, &spec)).await?;
+    let done = context.change((0, long), durability, |tx| tx.find_and_modify(&collection, &spec)).await?;
     let found = done.0.as_ref().map(|document| Value::Document(document.doc()));
     Ok(json(responses::named("document", found, Form::Relaxed)))
 }

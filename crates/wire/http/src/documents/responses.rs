@@ -117,7 +117,7 @@ impl Answer {
         let bounds = Bounds::new(&service);
         let look = || bounds.look();
         let next = || bounds.run(|| cursor.next_batch_while(BATCH_DOCUMENTS, BATCH_BYTES, &look));
-        let batch = service.in_turn(next).await;
+        let batch = service.run_blocking_limited(next).await;
         self.put(&mut out, &batch.map_err(refused)?);
         if self.cursor.is_done() && !self.lines {
             out.extend_from_slice(b"]}");

@@ -26,7 +26,7 @@ use utoipa_axum::routes;
 
 use super::collections::DatabaseName;
 use super::queries::CollectionName;
-use super::{Desk, Place, refused, requests, responses};
+use super::{DocumentContext, Place, refused, requests, responses};
 use crate::app::App;
 use crate::events::subscribe::{Follow, Frames, frames};
 use crate::kit::params::Params;
@@ -84,14 +84,14 @@ pub(super) fn routes() -> Vec<Route> {
     ),
 )]
 async fn database(
-    Place { desk, .. }: Place<DatabaseName>,
+    Place { context, .. }: Place<DatabaseName>,
     State(app): State<App>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    desk.named()?;
-    let target = Target::Database(desk.database.clone());
-    open(&app, desk, target, &headers, query.as_deref()).await
+    context.named()?;
+    let target = Target::Database(context.database.clone());
+    open(&app, context, target, &headers, query.as_deref()).await
 }
 
 /// Watches a collection, which need not exist yet. The stream ends with it (`invalidate`).
@@ -108,32 +108,32 @@ async fn database(
     ),
 )]
 async fn collection(
-    Place { desk, name: CollectionName { collection, .. } }: Place<CollectionName>,
+    Place { context, name: CollectionName { collection, .. } }: Place<CollectionName>,
     State(app): State<App>,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    desk.collection(&collection)?;
-    let target = Target::Collection { database: desk.database.clone(), name: collection };
-    open(&app, desk, target, &headers, query.as_deref()).await
+    context.collection(&collection)?;
+    let target = Target::Collection { database: context.database.clone(), name: collection };
+    open(&app, context, target, &headers, query.as_deref()).await
 }
 
 async fn open(
     app: &App,
-    desk: Desk,
+    context: DocumentContext,
     target: Target,
     headers: &HeaderMap,
     query: Option<&str>,
 ) -> Result<Response, Problem> {
     let mut params = Params::parse(query)?;
     let frames = frames(&mut params, headers)?;
-    let (watch, pipeline) = wanted(&desk, &mut params, headers)?;
+    let (watch, pipeline) = wanted(&context, &mut params, headers)?;
     let form = responses::form(params.flag("canonical")?);
     params.finish()?;
-    not_ruled(&desk, &target)?;
-    let permit = desk.service.admit_stream()?;
-    let stream = desk.documents().watch(target, watch, pipeline).map_err(refused)?;
-    let live = Live { stream, desk, frames, form, seen: u64::MAX, ended: false, _permit: permit };
+    not_ruled(&context, &target)?;
+    let permit = context.service.admit_stream()?;
+    let stream = context.documents().watch(target, watch, pipeline).map_err(refused)?;
+    let live = Live { stream, context, frames, form, seen: u64::MAX, ended: false, _permit: permit };
     // The first read precedes the status, so that a lost position gets an error status.
     let (live, begin) = live.chunk().await?;
     Ok(frames.respond(frames.follow(live, begin, app.settings.heartbeat)))
@@ -141,7 +141,7 @@ async fn open(
 
 /// The start of the stream, and its options.
 fn wanted(
-    desk: &Desk,
+    context: &DocumentContext,
     params: &mut Params,
     headers: &HeaderMap,
 ) -> Result<(Watch, Option<Pipeline>), Problem> {
@@ -160,7 +160,7 @@ fn wanted(
     }
     let full_document = params.flag("full_document")?;
     let pipeline = params.one("pipeline")?;
-    let parse = |text: String| desk.bounds.run(|| requests::pipeline(&text, &desk.options()));
+    let parse = |text: String| context.bounds.run(|| requests::pipeline(&text, &context.options()));
     let pipeline = pipeline.map(parse).transpose()?;
     if pipeline.as_ref().is_some_and(|pipeline| pipeline.output().is_some()) {
         return Err(Problem::invalid("pipeline: a change stream writes nothing"));
@@ -169,13 +169,13 @@ fn wanted(
 }
 
 /// Rules apply to documents, and events show them to every watcher.
-fn not_ruled(desk: &Desk, target: &Target) -> Result<(), Problem> {
+fn not_ruled(context: &DocumentContext, target: &Target) -> Result<(), Problem> {
     let names = match target {
         Target::Collection { name, .. } => vec![name.clone()],
-        _ => desk.documents().collections(&desk.database).map_err(refused)?,
+        _ => context.documents().collections(&context.database).map_err(refused)?,
     };
     for name in names {
-        if desk.ruled(&desk.collection(&name)?)? {
+        if context.ruled(&context.collection(&name)?)? {
             let what =
                 format!("collection {name:?} has rules; only administrators of the database may watch it");
             return Err(Problem::new(Code::PermissionDenied, what));
@@ -187,7 +187,7 @@ fn not_ruled(desk: &Desk, target: &Target) -> Result<(), Problem> {
 /// A change stream being sent.
 struct Live {
     stream: ChangeStream,
-    desk: Desk,
+    context: DocumentContext,
     frames: Frames,
     form: Form,
     /// Version of users and tokens when the caller was last checked.
@@ -215,7 +215,7 @@ fn put(out: &mut Vec<u8>, event: &ChangeEvent, frames: Frames, form: Form) {
 impl Follow for Live {
     async fn chunk(mut self) -> Result<(Self, Vec<u8>), WireError> {
         let mut out = Vec::new();
-        let (service, frames, form) = (self.desk.service.clone(), self.frames, self.form);
+        let (service, frames, form) = (self.context.service.clone(), self.frames, self.form);
         let read = || {
             for _ in 0..CHUNK_EVENTS {
                 let Some(event) = self.stream.next(Duration::ZERO)? else { break };
@@ -228,14 +228,14 @@ impl Follow for Live {
         };
         let bounds = Bounds::new(&service);
         let read = || bounds.run(read);
-        service.in_turn(read).await.map_err(|error| match error {
+        service.run_blocking_limited(read).await.map_err(|error| match error {
             DocumentsError::ResumeLost { .. } => WireError::not_found(error.to_string()),
             error => ropewalk::Error::from(error).into(),
         })?;
         self.ended = self.stream.has_ended();
         if !out.is_empty() {
-            service.access().still(&mut self.desk.caller, &mut self.seen)?;
-            self.desk.caller.check(Right::Read, Some(&self.desk.database))?;
+            service.access().revalidate(&mut self.context.caller, &mut self.seen)?;
+            self.context.caller.check(Right::Read, Some(&self.context.database))?;
         }
         Ok((self, out))
     }
@@ -245,6 +245,6 @@ impl Follow for Live {
     }
 
     fn service(&self) -> &Service {
-        &self.desk.service
+        &self.context.service
     }
 }

@@ -243,7 +243,7 @@ async fn next<F: Follow>(
         }
         let service = source.service();
         tokio::select! {
-            news = service.database().visible_beyond(seen) => {
+            news = service.database().wait_visible_after(seen) => {
                 news.map_err(|error| WireError::from(ropewalk::Error::from(error)))?;
             }
             () = service.stop().wait() => return Err(WireError::stopping()),

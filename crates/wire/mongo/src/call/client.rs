@@ -46,7 +46,7 @@ impl Client {
     pub(crate) async fn look_again(&mut self, shared: &Shared) -> Outcome<()> {
         let access = shared.service.access();
         if let Some(caller) = &mut self.caller
-            && access.still(caller, &mut self.seen).is_ok()
+            && access.revalidate(caller, &mut self.seen).is_ok()
         {
             return Ok(());
         }

@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
 
     /// The regular expressions of the command: compiling them is bounded by the command's deadline.
     fn patterns(&self) -> &Patterns {
-        self.patterns.get_or_init(|| Patterns::looking(self.stop()))
+        self.patterns.get_or_init(|| Patterns::with_cancellation(self.stop()))
     }
 
     /// The memory and time of the command: evaluation inside [`Budget::run`] counts.
@@ -186,7 +186,7 @@ impl<'a> Call<'a> {
     pub(crate) fn look_at_caller(&mut self) -> Outcome<()> {
         let mut seen = self.client.seen;
         if let Some(caller) = &mut self.caller
-            && let Err(error) = self.shared.service.access().still(caller, &mut seen)
+            && let Err(error) = self.shared.service.access().revalidate(caller, &mut seen)
         {
             return Err(Failure::new(Code::Unauthorized, error.to_string()));
         }

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use ropewalk::documents::{DocumentsTx, Retry};
+use ropewalk::documents::{DocumentsTx, RetryKey};
 use ropewalk::{Isolation, Transaction};
 use tokio::sync::OwnedMutexGuard;
 
@@ -20,7 +20,7 @@ impl<'a> Call<'a> {
     ///
     /// # Errors
     /// A number below the session's newest.
-    pub(crate) fn retry(&self, statement: i32) -> Outcome<Option<Retry>> {
+    pub(crate) fn retry(&self, statement: i32) -> Outcome<Option<RetryKey>> {
         let (Some(session), Some(number), false) = (&self.session, self.number, self.in_transaction) else {
             return Ok(None);
         };
@@ -36,7 +36,7 @@ impl<'a> Call<'a> {
                 state.number = number;
             }
         }
-        Ok(Some(Retry { session: session.clone(), number, statement }))
+        Ok(Some(RetryKey { session: session.clone(), number, statement }))
     }
 
     /// Waits until no other command of the transaction runs; the returned value is held while this one runs.
@@ -135,7 +135,7 @@ impl InTransaction<'_, '_> {
             documents.act_for(self.call.asked());
             documents.share(&self.call.shared.transactions)?;
             let look = || self.call.may_go_on();
-            work(&mut documents.looking(&look))
+            work(&mut documents.with_cancellation(&look))
         })
     }
 

@@ -230,7 +230,7 @@ async fn awaited(
             return Ok((batch, more));
         }
         tokio::select! {
-            visible = database.visible_beyond(seq) => { visible.map_err(ropewalk::Error::from)?; }
+            visible = database.wait_visible_after(seq) => { visible.map_err(ropewalk::Error::from)?; }
             () = tokio::time::sleep_until(until.into()) => {}
             () = stop.wait() => return Err(shutting_down()),
             () = call.running.ended() => return Err(interrupted()),

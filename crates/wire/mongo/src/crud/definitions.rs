@@ -93,7 +93,7 @@ pub(crate) fn convert_to_capped(call: &mut Call<'_>) -> Outcome<Writer> {
     let collection = call.collection()?;
     existing(&collection)?;
     let size = call.args.needed("size", call.args.integer("size")?)?;
-    collection.cap(Capped::of(size, None)?)?;
+    collection.set_capped(Capped::of(size, None)?)?;
     Ok(Writer::new())
 }
 

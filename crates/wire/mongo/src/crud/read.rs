@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ropewalk::documents::lang::{
     self, Doc, DocBuf, Filter, Output, OutputMode, Pipeline, Projection, Value, Writer,
 };
-use ropewalk::documents::{Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint, Look};
+use ropewalk::documents::{CancelCheck, Collection, DocumentsAt, DocumentsError, DocumentsRead, Find, Hint};
 use ropewalk::{Seq, Snapshot};
 use ropewalk_auth::Right;
 
@@ -245,7 +245,7 @@ pub(crate) fn take(call: &Call<'_>, source: &mut Source, count: usize) -> Outcom
         Source::Tail(tail, _) => {
             let batch = tail.next_batch(count, BATCH_BYTES)?;
             // Without a document there is no position to resume from, as in MongoDB.
-            Ok((batch, !tail.is_done() && (tail.has_place() || count == 0)))
+            Ok((batch, !tail.is_done() && (tail.position_exists() || count == 0)))
         }
     }
 }
@@ -373,7 +373,11 @@ pub(crate) fn count(call: &mut Call<'_>) -> Outcome<Writer> {
     } else {
         let snapshot = call.snapshot()?;
         let look = || call.may_go_on();
-        call.documents().at(snapshot.engine()).acting_for(asked).looking(&look).count(&collection, &find)?
+        call.documents()
+            .at(snapshot.engine())
+            .as_caller(asked)
+            .with_cancellation(&look)
+            .count(&collection, &find)?
     };
     let mut out = Writer::new();
     out.put("n", int(counted as i64));
@@ -420,8 +424,8 @@ pub(crate) fn distinct(call: &mut Call<'_>) -> Outcome<Writer> {
             let snapshot = call.snapshot()?;
             at = snapshot.seq();
             let look = || call.may_go_on();
-            let at = call.documents().at(snapshot.engine()).acting_for(call.asked());
-            at.looking(&look).distinct(&collection, path, &filter)?
+            let at = call.documents().at(snapshot.engine()).as_caller(call.asked());
+            at.with_cancellation(&look).distinct(&collection, path, &filter)?
         }
     };
     let mut out = Writer::new();
@@ -619,7 +623,7 @@ fn write_output(
     call.documents().transact(call.durability(), |tx| {
         tx.validate(validate);
         tx.act_for(call.asked_in(database));
-        tx.looking(&|| call.may_go_on()).aggregate(&collection, pipeline)
+        tx.with_cancellation(&|| call.may_go_on()).aggregate(&collection, pipeline)
     })?;
     Ok(())
 }
@@ -653,7 +657,7 @@ fn run<S: lang::Source<Error = DocumentsError>>(
 struct Others<'a> {
     call: &'a Call<'a>,
     snapshot: &'a Snapshot,
-    look: Look<'a>,
+    look: CancelCheck<'a>,
 }
 
 impl lang::Source for Others<'_> {
@@ -707,8 +711,8 @@ fn explain_as(call: &Call<'_>, inner: Doc<'_>, run: bool) -> Outcome<Writer> {
     let (collection, find) = explained(call, inner)?;
     let snapshot = call.snapshot()?;
     let look = || call.may_go_on();
-    let at: DocumentsAt<'_> = call.documents().at(snapshot.engine()).acting_for(call.asked());
-    let mut at = at.looking(&look);
+    let at: DocumentsAt<'_> = call.documents().at(snapshot.engine()).as_caller(call.asked());
+    let mut at = at.with_cancellation(&look);
     let explained = at.explain(&collection, &find, run)?;
     let mut out = Writer::new();
     explained.doc().iter().for_each(|(name, value)| out.put(name, value));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ropewalk::Seq;
 use ropewalk::documents::lang::{Doc, DocBuf, Filter, Owned, Projection, Sort, Update, Value, Writer};
 use ropewalk::documents::{
-    Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, Retry, UpdateSpec,
+    Caller as Asked, Collection, DocumentsError, DocumentsTx, Find, FindAndModify, Hint, RetryKey, UpdateSpec,
 };
 use ropewalk_auth::Right;
 use ropewalk_wire::{blocking, committed};
@@ -176,7 +176,7 @@ impl<'a> Change<'a> {
 
     /// Executes the writes once, or returns the stored result; stores the result if the command may be
     /// retried.
-    fn run(&mut self, tx: &mut DocumentsTx<'_>, retry: Option<&Retry>) -> Result<DocBuf, DocumentsError> {
+    fn run(&mut self, tx: &mut DocumentsTx<'_>, retry: Option<&RetryKey>) -> Result<DocBuf, DocumentsError> {
         let Some(retry) = retry else { return self.work(tx) };
         if let Some(answer) = tx.answered(retry)? {
             self.again = true;
@@ -204,7 +204,7 @@ pub(crate) fn validates(call: &Call<'_>) -> Outcome<bool> {
 /// Executes and commits a change. No thread waits for the disk write.
 pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<Writer> {
     if let Some(transaction) = call.transaction()? {
-        let answer = in_turn(call, change.long, || {
+        let answer = run_blocking_limited(call, change.long, || {
             call.budget().run(|| {
                 transaction.run(true, |tx| change.work(tx).map_err(|error| told(call.database, error)))
             })
@@ -222,12 +222,13 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
     loop {
         let long = change.long;
         let work = |tx: &mut DocumentsTx<'_>| {
-            call.budget().run(|| change.run(&mut tx.looking(&look), retry.as_ref()))
+            call.budget().run(|| change.run(&mut tx.with_cancellation(&look), retry.as_ref()))
         };
-        let submitted = match in_turn(call, long, || call.documents().submit(durability, work)).await {
-            Ok(submitted) => committed(submitted).await,
-            Err(error) => Err(error),
-        };
+        let submitted =
+            match run_blocking_limited(call, long, || call.documents().submit(durability, work)).await {
+                Ok(submitted) => committed(submitted).await,
+                Err(error) => Err(error),
+            };
         match submitted {
             Ok(answer) => {
                 call.client.answered_again.store(change.again, Ordering::Relaxed);
@@ -237,7 +238,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
                 attempt += 1;
                 call.may_go_on()?;
                 // The other commit may not be durable yet, and is not visible before.
-                let visible = call.shared.service.database().visible_beyond(Seq(seq.0.saturating_sub(1)));
+                let visible = call.shared.service.database().wait_visible_after(Seq(seq.0.saturating_sub(1)));
                 let _ = tokio::time::timeout(CONFLICT_WAIT, visible).await;
             }
             Err(error) => return Err(told(call.database, error)),
@@ -246,7 +247,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
 }
 
 /// Runs short work at once, long work as blocking work with a permit.
-pub(crate) async fn in_turn<R>(call: &Call<'_>, long: bool, work: impl FnOnce() -> R) -> R {
+pub(crate) async fn run_blocking_limited<R>(call: &Call<'_>, long: bool, work: impl FnOnce() -> R) -> R {
     if !long {
         return work();
     }

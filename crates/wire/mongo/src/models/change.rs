@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ropewalk::documents::Retry;
+use ropewalk::documents::RetryKey;
 use ropewalk::documents::lang::{DocBuf, Value, Writer};
 use ropewalk::transaction::PendingCommit;
 use ropewalk::{Durability, Isolation, Transaction};
 use ropewalk_wire::committed;
 
 use crate::call::Call;
-use crate::crud::write::{in_turn, written};
+use crate::crud::write::{run_blocking_limited, written};
 use crate::protocol::failure::{Code, Outcome};
 
 /// Attempts at a write that conflicts with others.
@@ -53,8 +53,9 @@ impl<'a> Change<'a> {
 /// Executes and commits a change. No thread waits for the disk write.
 pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<Writer> {
     if let Some(transaction) = call.transaction()? {
-        let answer =
-            in_turn(call, true, || call.budget().run(|| transaction.run_models(|tx| change.run(call, tx))));
+        let answer = run_blocking_limited(call, true, || {
+            call.budget().run(|| transaction.run_models(|tx| change.run(call, tx)))
+        });
         return Ok(written(&answer.await?));
     }
     let (retry, durability, appends) = (call.retry(0)?, call.durability(), change.appends);
@@ -62,7 +63,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
     let _in_flight = call.shared.service.admit_write(change.bytes).await?;
     let mut attempt = 1;
     loop {
-        let submitted = in_turn(call, true, || {
+        let submitted = run_blocking_limited(call, true, || {
             call.budget().run(|| submit(call, &mut change, retry.as_ref(), durability))
         });
         let outcome = match submitted.await {
@@ -78,7 +79,7 @@ pub(crate) async fn commit(call: &Call<'_>, mut change: Change<'_>) -> Outcome<W
                 call.may_go_on()?;
                 attempt += 1;
                 // The other commit may not be durable yet, and is not visible before.
-                let _ = tokio::time::timeout(pause(attempt), db.visible_beyond(db.seq())).await;
+                let _ = tokio::time::timeout(pause(attempt), db.wait_visible_after(db.seq())).await;
             }
             Err(failure) => return Err(failure),
         }
@@ -103,7 +104,7 @@ struct Submitted {
 fn submit(
     call: &Call<'_>,
     change: &mut Change<'_>,
-    retry: Option<&Retry>,
+    retry: Option<&RetryKey>,
     durability: Durability,
 ) -> Outcome<Submitted> {
     // The data that a statement reads has not changed at its commit, as in SQL.

@@ -1,6 +1,6 @@
 //! `ropewalkAppend`: appends events under conditions.
 
-use ropewalk::documents::Retry;
+use ropewalk::documents::RetryKey;
 use ropewalk::documents::lang::extjson::{self, Form};
 use ropewalk::documents::lang::{Value, Writer};
 use ropewalk::events::QueryItem;
@@ -55,7 +55,7 @@ pub(crate) fn append<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
 }
 
 /// The key by which a repeated append is recognized: a session's numbers are used once.
-fn key(retry: &Retry) -> String {
+fn key(retry: &RetryKey) -> String {
     let (id, user) = session_parts(&retry.session);
     format!("mongo:{}:{}:{}", hex(id), retry.number, String::from_utf8_lossy(user))
 }

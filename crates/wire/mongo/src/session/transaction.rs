@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ropewalk::documents::Retry;
+use ropewalk::documents::RetryKey;
 use ropewalk::documents::lang::{Doc, Writer};
 use ropewalk::{Class, Durability, Error, Transaction};
 use ropewalk_wire::{blocking, committed};
@@ -37,7 +37,7 @@ fn unknown_result(failure: Failure) -> Failure {
 pub(crate) async fn commit(call: &Call<'_>) -> Outcome<Writer> {
     call.args.only(&["commitTransaction", "recoveryToken"])?;
     let (id, number) = parts(call)?;
-    let retry = Retry { session: id.clone(), number, statement: COMMITTED };
+    let retry = RetryKey { session: id.clone(), number, statement: COMMITTED };
     let Some(session) = call.shared.sessions.find(id) else {
         return blocking(|| committed_before(call, &retry));
     };
@@ -116,7 +116,7 @@ async fn settle(
     session: Arc<Mutex<State>>,
     number: i64,
     mut transaction: Box<Transaction>,
-    retry: Option<Retry>,
+    retry: Option<RetryKey>,
     durability: Durability,
     settled: Arc<Notify>,
 ) -> Outcome<()> {
@@ -142,7 +142,7 @@ async fn settle(
 }
 
 /// Looks up in the database a commit that no session knows of.
-fn committed_before(call: &Call<'_>, retry: &Retry) -> Outcome<Writer> {
+fn committed_before(call: &Call<'_>, retry: &RetryKey) -> Outcome<Writer> {
     let known = call.documents().transact(call.durability(), |tx| tx.answered(retry));
     match known {
         Ok(Some(_)) => Ok(Writer::new()),

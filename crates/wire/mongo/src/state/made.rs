@@ -4,7 +4,7 @@
 //! feed: events or rows of one snapshot ─▶ document ─▶ filter ─▶ skip ─▶ limit ─▶ projection ─▶ batch
 //! ```
 
-use ropewalk::documents::Look;
+use ropewalk::documents::CancelCheck;
 use ropewalk::documents::lang::{Code, DOCUMENT_BYTES_MAX, DocBuf, Filter, LangError, Projection};
 
 use crate::protocol::failure::Outcome;
@@ -93,7 +93,7 @@ impl Made {
         &mut self,
         count: usize,
         bytes_max: usize,
-        look: Look<'_>,
+        look: CancelCheck<'_>,
     ) -> Outcome<Vec<DocBuf>> {
         let mut batch = Vec::new();
         if count == 0 {

@@ -6,7 +6,8 @@
 use axum::extract::State;
 use axum::response::Response;
 use ropewalk::promql::ast::{
-    At, BinaryOp, Cardinality, Duration, DurationExpr, DurationKind, Edges, Expr, Number, Selector, ValueType,
+    AtModifier, BinaryOp, Cardinality, Duration, DurationExpr, DurationKind, Expr, Number, RangeEdges,
+    Selector, ValueType,
 };
 use ropewalk::promql::format_float;
 use ropewalk::promql::functions::{Function, Variadic};
@@ -94,7 +95,7 @@ fn tree(expr: &Expr) -> Value {
             put_if(&mut tree, "keepMetricNames", binary.keep_name, || json!(true));
             tree
         }
-        Expr::Shifted(shifted) => {
+        Expr::WithOffset(shifted) => {
             let mut tree = json!({ "type": "shiftedExpr", "expr": self::tree(&shifted.expr) });
             put_duration(&mut tree, "offset", &shifted.offset);
             put_at(&mut tree, shifted.at);
@@ -115,8 +116,8 @@ fn selector_tree(kind: &str, selector: &Selector) -> Value {
         "type": kind,
         "name": selector.name,
         "matchers": selector.matchers.iter().map(matcher).collect::<Vec<_>>(),
-        "anchored": selector.edges == Edges::Anchored,
-        "smoothed": selector.edges == Edges::Smoothed,
+        "anchored": selector.edges == RangeEdges::Anchored,
+        "smoothed": selector.edges == RangeEdges::Smoothed,
     });
     put_duration(&mut tree, "offset", &selector.offset);
     put_at(&mut tree, selector.at);
@@ -163,12 +164,12 @@ fn put_if(tree: &mut Value, name: &str, is_there: bool, value: impl FnOnce() -> 
     }
 }
 
-fn put_at(tree: &mut Value, at: Option<At>) {
+fn put_at(tree: &mut Value, at: Option<AtModifier>) {
     let (time, word) = match at {
         None => (Value::Null, Value::Null),
-        Some(At::Time(ms)) => (json!(ms), Value::Null),
-        Some(At::Start) => (Value::Null, json!("start")),
-        Some(At::End) => (Value::Null, json!("end")),
+        Some(AtModifier::Time(ms)) => (json!(ms), Value::Null),
+        Some(AtModifier::Start) => (Value::Null, json!("start")),
+        Some(AtModifier::End) => (Value::Null, json!("end")),
     };
     put(tree, "timestamp", time);
     put(tree, "startOrEnd", word);

@@ -22,7 +22,7 @@ use axum::extract::State;
 use axum::response::Response;
 use ropewalk::promql::ast::{Expr, Selector};
 use ropewalk::promql::{
-    Annotation, Answer, Error, Limits, Options, ParseError, Query, Severity, Spent, Stop, Value,
+    Annotation, Answer, Error, Limits, Options, ParseError, Query, Severity, StopReason, Usage, Value,
 };
 use ropewalk::series::{Exemplar, Labels, Matcher};
 use ropewalk_http_kit::json::put_list;
@@ -97,7 +97,7 @@ enum At {
 async fn run<T: Send + 'static>(
     app: &App,
     time_limit: Duration,
-    work: impl FnOnce(&dyn Fn() -> Option<Stop>, Instant) -> Result<T, ApiError> + Send + 'static,
+    work: impl FnOnce(&dyn Fn() -> Option<StopReason>, Instant) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let gone = Arc::new(AtomicBool::new(false));
     let _gone = Gone(gone.clone());
@@ -109,10 +109,10 @@ async fn run<T: Send + 'static>(
         let turn = Turn::new(turns, held);
         let stop = || {
             if gone.load(Ordering::Relaxed) || stop.stopping() {
-                return Some(Stop::Cancelled);
+                return Some(StopReason::Cancelled);
             }
             turn.pass();
-            (started.elapsed() > time_limit).then_some(Stop::TimedOut)
+            (started.elapsed() > time_limit).then_some(StopReason::TimedOut)
         };
         work(&stop, started)
     };
@@ -124,7 +124,7 @@ async fn run<T: Send + 'static>(
 pub(crate) async fn evaluate_at(app: &App, query: Query, at_ms: i64) -> Result<Answer, ApiError> {
     let (store, snapshot) = (app.store()?, app.service.database().snapshot());
     let query = query.sharing(app.memory.clone());
-    let work = move |stop: &dyn Fn() -> Option<Stop>, _| {
+    let work = move |stop: &dyn Fn() -> Option<StopReason>, _| {
         query.instant(&snapshot.metrics(&store), at_ms, stop).map_err(query_error)
     };
     run(app, app.settings.query_time, work).await
@@ -136,7 +136,7 @@ pub(crate) async fn parsed<T: Send + 'static>(
     params: Params,
     look: impl FnOnce(&Query) -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    let work = move |stop: &dyn Fn() -> Option<Stop>, _| {
+    let work = move |stop: &dyn Fn() -> Option<StopReason>, _| {
         let text = params.get("query").unwrap_or_default();
         Ok(look(&Query::parse_until(text, Options::default(), stop).map_err(query_error)?))
     };
@@ -171,7 +171,7 @@ async fn answer(
     }
     let (within, text) = (app.clone(), text.to_owned());
     // Parsing long queries and writing long responses take CPU time.
-    let work = move |stop: &dyn Fn() -> Option<Stop>, started: Instant| {
+    let work = move |stop: &dyn Fn() -> Option<StopReason>, started: Instant| {
         let query = Query::parse_until(&text, options, stop).map_err(query_error)?;
         let query = query.sharing(within.memory.clone());
         // The cache is read after the snapshot was taken, so that its result is valid for the snapshot.
@@ -266,7 +266,7 @@ fn notes(annotations: Vec<Annotation>) -> Notes {
 
 /// Cost of a query, in Prometheus' JSON. Counters that we lack are 0; `peakSamples` is the peak of bytes
 /// held, in samples of 16 bytes.
-fn statistics(spent: Spent, took: Duration) -> serde_json::Value {
+fn statistics(spent: Usage, took: Duration) -> serde_json::Value {
     let seconds = took.as_secs_f64();
     serde_json::json!({
         "timings": {

@@ -16,7 +16,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use ropewalk::Seq;
 use ropewalk::promql::ast::{Duration, DurationExpr, DurationKind, Expr, Selector};
-use ropewalk::promql::{Answer, Options, Sample, Series, Share, Spent, Value};
+use ropewalk::promql::{Answer, Options, Sample, Series, Share, Usage, Value};
 use ropewalk::series::SeriesStore;
 
 /// Larger results are not cached.
@@ -94,12 +94,12 @@ impl Plan {
             return Answer {
                 value: Value::Matrix(Vec::new()),
                 annotations: Vec::new(),
-                spent: Spent::default(),
+                spent: Usage::default(),
                 share: Share::default(),
             };
         };
         let series = joined(&kept.series, (self.asked.start_ms, *last_ms), Vec::new());
-        let spent = Spent { latest_ms: Some(last_ms.saturating_sub(kept.behind_ms)), ..Spent::default() };
+        let spent = Usage { latest_ms: Some(last_ms.saturating_sub(kept.behind_ms)), ..Usage::default() };
         Answer { value: Value::Matrix(series), annotations: Vec::new(), spent, share: Share::default() }
     }
 }
@@ -117,7 +117,7 @@ fn is_free(expr: &Expr) -> bool {
                 && is_fixed(&e.range)
                 && matches!(e.step, Duration::Fixed(_))
         }
-        Expr::Shifted(e) => e.at.is_none() && is_fixed(&e.offset),
+        Expr::WithOffset(e) => e.at.is_none() && is_fixed(&e.offset),
         Expr::Call(e) => !matches!(e.function.name, "start" | "end" | "range" | "step"),
         _ => true,
     };

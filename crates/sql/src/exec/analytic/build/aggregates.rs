@@ -601,7 +601,7 @@ impl RowAccumulator {
             interrupt.check(cx.env)?;
             self.aggregate.take(&mut self.running, &cx, &RowOf { columns: &readers, row }, &budget)?;
         }
-        self.bytes += usize::MAX - budget.left();
+        self.bytes += usize::MAX - budget.remaining();
         Ok(())
     }
 }

@@ -237,12 +237,12 @@ fn default_bytes(memory: Option<u64>) -> u64 {
 /// Sets the limit of a database's column cache to `bytes`, effective now. The default is
 /// [`default_column_bytes`]; 0 disables the cache.
 pub fn limit_columns(db: &Database, bytes: usize) {
-    db.companion::<Columns>().limit(bytes);
+    db.extension::<Columns>().limit(bytes);
 }
 
 /// The bytes that a database's column cache uses.
 pub fn column_bytes(db: &Database) -> usize {
-    db.companion::<Columns>().kept.lock().bytes
+    db.extension::<Columns>().kept.lock().bytes
 }
 
 impl Select {
@@ -269,7 +269,7 @@ fn has_rows(
     (table, schema): (&Table, &Schema),
     least: usize,
 ) -> Result<bool> {
-    if db.companion::<Columns>().rows(schema) >= least {
+    if db.extension::<Columns>().rows(schema) >= least {
         return Ok(true);
     }
     let mut rows = 0;
@@ -302,7 +302,7 @@ pub(crate) fn stretches(
     parts: usize,
     cuts: impl FnOnce() -> Result<Vec<Vec<u8>>>,
 ) -> Result<(Vec<Stretch>, Option<u64>)> {
-    let columns = db.companion::<Columns>();
+    let columns = db.extension::<Columns>();
     let (rows, query) = (rows_of(schema), columns.begin());
     let segments = columns.known(rows);
     let first = schema.rows_object().to_be_bytes().to_vec();
@@ -405,7 +405,7 @@ pub(crate) fn read(
     at: (&Database, &Snapshot),
     each: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> Result<()> {
-    let columns = at.0.companion::<Columns>();
+    let columns = at.0.extension::<Columns>();
     let mut start = stretch.start.clone();
     loop {
         let (found, next) = columns.find(stretch.rows, &start);
@@ -446,7 +446,7 @@ fn serve(
 ) -> Result<Option<Vec<RecordBatch>>> {
     let (seen, seq) = (Seq(segment.seq.load(Ordering::Acquire)), snapshot.seq());
     let bounds = (Some(segment.start.as_slice()), segment.end.as_deref());
-    let unchanged = || snapshot.tables(db).surely_unchanged(stretch.rows.0, bounds.0, bounds.1, seen);
+    let unchanged = || snapshot.tables(db).is_known_unchanged_since(stretch.rows.0, bounds.0, bounds.1, seen);
     if seen > seq || seen < seq && !unchanged() {
         return Ok(None);
     }

@@ -2,7 +2,7 @@
 
 use ropewalk::documents::lang::{Doc, DocBuf, Sort, Value as Bson, Writer};
 use ropewalk::tables::{KeyRange, Row, Scalar, Schema, Table, TablesError, TablesRead, Type, Value};
-use ropewalk::tables::{name_in, schema_and_name};
+use ropewalk::tables::{qualify, schema_and_name};
 use ropewalk::{Database, Error, Snapshot, Transaction};
 use ropewalk_sql::{Prepared, SqlError, is_system_table, state};
 
@@ -191,7 +191,7 @@ fn key(schema: &Schema) -> impl Iterator<Item = &ropewalk::tables::Column> {
 /// # Errors
 /// `NamespaceNotFound`; `Unauthorized` for a table of definitions, whatever rights the caller has.
 fn table(database: &Database, name: &str) -> Outcome<Table> {
-    let in_schema = name.split_once('.').map(|(schema, name)| name_in(schema, name));
+    let in_schema = name.split_once('.').map(|(schema, name)| qualify(schema, name));
     for stored in [Some(name.to_owned()), in_schema].into_iter().flatten() {
         if is_system_table(&stored) {
             let message = format!("permission denied: table {stored:?} stores definitions");

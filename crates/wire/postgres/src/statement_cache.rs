@@ -80,7 +80,7 @@ pub(crate) struct Ran {
     pub(crate) hold: Option<Hold>,
 }
 
-pub(crate) struct Desk {
+pub(crate) struct StatementCache {
     pub(crate) session: Session,
     statements: BTreeMap<String, Statement>,
     /// The unnamed one, which drivers use for nearly everything.
@@ -91,7 +91,7 @@ pub(crate) struct Desk {
     pub(crate) out: Out,
 }
 
-impl Desk {
+impl StatementCache {
     pub(crate) fn new(session: Session) -> Self {
         Self {
             session,
@@ -122,7 +122,7 @@ impl Desk {
     /// Plan shared by all texts that differ only in numbers, and the numbers of this one
     /// (`ropewalk_sql::lift`); `None` without such a plan.
     pub(crate) fn lifted(&mut self, sql: &str) -> Option<(Statement, Vec<Value<'static>>)> {
-        let (text, numbers) = ropewalk_sql::lift(sql)?;
+        let (text, numbers) = ropewalk_sql::parameterize_literals(sql)?;
         if let Some(known) = self.lifted.get(&text) {
             return Some((known.clone()?, numbers));
         }

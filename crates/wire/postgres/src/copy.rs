@@ -7,16 +7,16 @@
 //! Both stream, with one chunk in memory. A client that disconnects during COPY FROM has copied nothing; one
 //! that does not read is timed out as for every reply. Messages that arrive after an error are skipped.
 
-use ropewalk_sql::{CopyShape, CopyWay, Outcome, SqlError, state};
+use ropewalk_sql::{CopyDirection, CopyFormat, Outcome, SqlError, state};
 use ropewalk_wire::blocking;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::channel::{Ended, Frame};
 use crate::connection::{Connection, Outcomes, shutdown};
-use crate::desk::{Desk, Statement, lock};
 use crate::failure::{PROTOCOL_VIOLATION, malformed};
 use crate::frame::{Fields, Malformed, Out, Request};
+use crate::statement_cache::{Statement, StatementCache, lock};
 
 /// Bytes that are passed on at a time.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -40,25 +40,29 @@ where
     pub(crate) async fn copy(
         &mut self,
         statement: &Statement,
-        shape: CopyShape,
+        shape: CopyFormat,
     ) -> Result<Outcomes<Outcome>, Ended> {
         match shape.way {
-            CopyWay::In => self.copy_in(statement, shape).await,
-            CopyWay::Out => self.copy_out(statement, shape).await,
+            CopyDirection::In => self.copy_in(statement, shape).await,
+            CopyDirection::Out => self.copy_out(statement, shape).await,
         }
     }
 
-    async fn copy_in(&mut self, statement: &Statement, shape: CopyShape) -> Result<Outcomes<Outcome>, Ended> {
+    async fn copy_in(
+        &mut self,
+        statement: &Statement,
+        shape: CopyFormat,
+    ) -> Result<Outcomes<Outcome>, Ended> {
         let begun = match &mut lock(statement).prepared {
-            Some(prepared) => self.desk.session.copy_in(prepared),
+            Some(prepared) => self.statements.session.copy_in(prepared),
             None => Err(nothing()),
         };
         let mut copy = match begun {
             Ok(copy) => copy,
             Err(error) => return Ok(Err(error)),
         };
-        begin(&mut self.desk.out, b'G', shape);
-        self.channel.send(&mut self.desk.out).await?;
+        begin(&mut self.statements.out, b'G', shape);
+        self.channel.send(&mut self.statements.out).await?;
         let mut chunk = Vec::new();
         loop {
             let frame = match self.next_part().await? {
@@ -85,13 +89,13 @@ where
             if chunk.len() >= CHUNK_BYTES || matches!(part, Part::Done) {
                 // Never closed; if it were, running without a permit would still be correct.
                 let _turn = self.shared.turns.acquire().await.ok();
-                let session = &mut self.desk.session;
+                let session = &mut self.statements.session;
                 if let Err(error) = blocking(|| session.copy_data(&mut copy, &chunk)) {
                     return Ok(Err(error));
                 }
                 chunk.clear();
             }
-            let session = &mut self.desk.session;
+            let session = &mut self.statements.session;
             match part {
                 Part::More if session.canceller().is_cancelled() => {
                     let message = "canceling statement due to user request";
@@ -123,9 +127,9 @@ where
     async fn copy_out(
         &mut self,
         statement: &Statement,
-        shape: CopyShape,
+        shape: CopyFormat,
     ) -> Result<Outcomes<Outcome>, Ended> {
-        let Desk { out, session, .. } = &mut self.desk;
+        let StatementCache { out, session, .. } = &mut self.statements;
         let (channel, turns) = (&mut self.channel, &self.shared.turns);
         begin(out, b'H', shape);
         channel.send(out).await?;
@@ -177,7 +181,7 @@ fn nothing() -> SqlError {
     SqlError::new(state::SYNTAX_ERROR, "there is no statement")
 }
 
-fn begin(out: &mut Out, tag: u8, shape: CopyShape) {
+fn begin(out: &mut Out, tag: u8, shape: CopyFormat) {
     out.message(tag, |body| {
         body.byte(shape.is_binary.into());
         body.count(shape.columns);
