@@ -66,8 +66,8 @@ const BUGS: &[Bug] = &[
             ),
             edit(
                 "crates/engine/src/engine/background.rs",
-                "flushed.is_some_and(|flushed| Arc::ptr_eq(&flushed, oldest)),",
-                "flushed.is_some() || true,",
+                "version.frozen.last().is_some_and(|flushed| Arc::ptr_eq(flushed, oldest)),",
+                "version.frozen.last().is_some() || true,",
             ),
         ],
         finder: EVERY_PROMISE,
@@ -148,7 +148,11 @@ const BUGS: &[Bug] = &[
     },
     Bug {
         name: "a new database has no manifest before its first commit",
-        edits: &[edit("crates/engine/src/engine/mod.rs", "            store.begin()?;\n", "")],
+        edits: &[edit(
+            "crates/engine/src/engine/mod.rs",
+            "            store.publish_first_manifest()?;\n",
+            "",
+        )],
         finder: engine_test("database_without_keyspaces_reopens_with_its_first_commits"),
     },
 ];

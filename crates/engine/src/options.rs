@@ -48,9 +48,11 @@ pub struct EngineOptions {
     /// decoded blocks. Default 512 MiB.
     pub memory_budget: u64,
     /// Bytes of log in a memtable at which it is flushed, however small it is: after a kill, opening replays
-    /// little more. Default 8 MiB, about 15 milliseconds: at 4 MiB about 12, and reads of new events take twice as long,
-    /// because they merge more and smaller runs.
+    /// little more. Default 8 MiB, about 15 milliseconds.
     pub replay_bytes: u64,
+    /// Bytes of flushed memtables that stay in memory, where scans read them faster than many small runs. Less when
+    /// the memory budget is small or writes need it. Default 64 MiB.
+    pub resident_bytes: u64,
     /// Bytes of log retained before the checkpoint for change feeds. Default 64 MiB.
     pub log_retention_bytes: u64,
     /// Threads for background work.
@@ -66,6 +68,7 @@ impl Default for EngineOptions {
         Self {
             memory_budget: 512 << 20,
             replay_bytes: 8 << 20,
+            resident_bytes: 64 << 20,
             log_retention_bytes: 64 << 20,
             background: Background::Threads,
             log: LogOptions::default(),
@@ -83,6 +86,12 @@ impl EngineOptions {
     /// True when a part of the log is as long as one generation may hold.
     pub(crate) fn is_long(&self, log: &Range<Lsn>) -> bool {
         log.end.0 - log.start.0 >= self.replay_bytes
+    }
+
+    /// Bytes of flushed memtables that may stay beside `write_bytes` of others: a quarter of the budget for writes
+    /// remains free for the next ones.
+    pub(crate) fn resident_bytes_max(&self, write_bytes: u64) -> u64 {
+        (self.write_bytes_max() / 4 * 3).saturating_sub(write_bytes).min(self.resident_bytes)
     }
 
     /// Commits wait at this many bytes of memtables.

@@ -93,7 +93,7 @@ fn main() {
             cursor.next().unwrap();
         }
         let new_l0 = writer.finish().unwrap();
-        store.install(Edit { new_l0, checkpoint: None }).unwrap();
+        store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
         store.compact_all(&[Seq(rows)]).unwrap();
     });
     println!("copied into another keyspace, sorted: {:>9.1} ns per row", nanos as f64 / rows as f64);
@@ -183,11 +183,11 @@ fn load(timer: &Timer<'_>, store: &Store, keyspace: ropewalk_store::Keyspace, ro
         }
         let ((), nanos) = timer.time(|| {
             let new_l0 = store.write_memtable(keyspace, &memtable, &[Seq(next)]).unwrap();
-            store.install(Edit { new_l0, checkpoint: None }).unwrap();
+            store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
         });
         flush += nanos;
-        let ((), nanos) =
-            timer.time(|| while store.compact_step(&[Seq(next)], 4 << 20).unwrap() != CompactStep::Idle {});
+        let ((), nanos) = timer
+            .time(|| while store.compact_step(&[Seq(next)], &[], 4 << 20).unwrap() != CompactStep::Idle {});
         compact += nanos;
     }
     for (name, nanos) in [("put", put), ("flush and install", flush), ("compaction", compact)] {

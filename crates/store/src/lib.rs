@@ -33,6 +33,7 @@ pub use manifest::pin::{StoreCopy, StorePin};
 pub use memtable::Memtable;
 pub use options::{Compression, FilterPolicy, Keyspace, KeyspaceOptions, ReadMode, StoreOptions};
 pub use read::cursor::Cursor;
+pub use read::flush::Flush;
 pub use read::multi_get::MANY;
 pub use read::view::{StoreView, changed_in_range, get, newest_seq};
 pub use run::block::ENTRY_BYTES_MAX;

@@ -28,6 +28,7 @@ use crate::manifest::pin::StorePin;
 use crate::manifest::{self, Checkpoint, Manifest, ManifestKeyspace, ManifestRun};
 use crate::memtable::Memtable;
 use crate::options::{FilterPolicy, Keyspace, KeyspaceOptions, StoreOptions};
+use crate::read::flush::Flush;
 use crate::read::sorted::Sorted;
 use crate::read::view::{KeyspaceView, StoreView};
 use crate::run::Run;
@@ -41,6 +42,8 @@ pub struct Edit {
     pub new_l0: Vec<NewRun>,
     /// Where recovery starts from now on; `None`: as before.
     pub checkpoint: Option<Checkpoint>,
+    /// Set to what the edit adds to level 0, before a view shows it.
+    pub flush: Option<Arc<Flush>>,
 }
 
 /// Result of a quantum of compaction.
@@ -276,7 +279,14 @@ impl Store {
             Arc::make_mut(keyspace).l0.insert(0, Arc::new(sorted));
         }
         let checkpoint = edit.checkpoint.unwrap_or_else(|| state.checkpoint.clone());
-        self.put_in_force(view, &checkpoint, &runs)?;
+        if let Some(flush) = edit.flush.as_ref().filter(|_| !runs.is_empty()) {
+            flush.set(group, runs.len());
+        }
+        self.put_in_force(view, &checkpoint, &runs).inspect_err(|_| {
+            if let Some(flush) = &edit.flush {
+                flush.set(0, 0);
+            }
+        })?;
         state.checkpoint = checkpoint;
         state.next_group += 1;
         Ok(self.view.load_full())
@@ -340,15 +350,21 @@ impl Store {
 
     /// Does about `max_bytes` of compaction, if any is due. One caller works at a time; others wait.
     /// `snapshots` as in [`Store::write_memtable`]; a running job continues with those it began with.
+    /// `hidden`: flushes that no reader reads; they make compaction due later.
     ///
     /// # Errors
     /// I/O errors or damage: the job is abandoned, its files are removed, the state is as before it. The next
     /// call starts a new job.
-    pub fn compact_step(&self, snapshots: &[Seq], max_bytes: u64) -> Result<CompactStep, StoreError> {
+    pub fn compact_step(
+        &self,
+        snapshots: &[Seq],
+        hidden: &[Arc<Flush>],
+        max_bytes: u64,
+    ) -> Result<CompactStep, StoreError> {
         let mut slot = self.job.lock();
         let job = match slot.take() {
             Some(job) => job,
-            None => match Plan::pick(&self.view.load(), &self.files.options) {
+            None => match Plan::pick(&self.view.load(), &self.files.options, hidden) {
                 Some(plan) => Job::new(&plan, Snapshots::new(snapshots), false),
                 None => return Ok(CompactStep::Idle),
             },

@@ -171,10 +171,7 @@ impl Core {
         let end = End { seq: sequencer.last, lsn, time_micros: sequencer.last_time_micros };
         self.versions.replace(|version| {
             assert!(version.active.end.set(end).is_ok(), "a generation ends once");
-            let mut frozen = vec![version.active.clone()];
-            frozen.extend(version.frozen.iter().cloned());
-            let (view, flushed) = (version.view.clone(), version.flushed);
-            Version { active: Self::new_generation(&self.models), frozen, view, flushed }
+            version.with_active(Self::new_generation(&self.models))
         });
         self.versions.set_active_bytes(0);
         self.wake_background();

@@ -18,7 +18,7 @@ use ropewalk_store::{Checkpoint, CompactStep, Edit};
 
 use crate::commit::Core;
 use crate::error::EngineError;
-use crate::model::version::{Generation, Version};
+use crate::model::version::Generation;
 use crate::options::WriteCapacity;
 
 /// Bytes that one compaction quantum may merge: about two milliseconds of work.
@@ -79,17 +79,15 @@ impl Core {
             before.lsn
         );
         let checkpoint = Some(Checkpoint { lsn, seq, meta: end.time_micros.to_le_bytes().to_vec() });
-        self.store.install(Edit { new_l0, checkpoint })?;
+        self.store.install(Edit { new_l0, checkpoint, flush: Some(oldest.flush.clone()) })?;
+        let resident_bytes = self.options.resident_bytes_max(self.versions.write_bytes());
         self.versions.replace(|version| {
-            let mut frozen = version.frozen.clone();
-            let flushed = frozen.pop();
             assert!(
-                flushed.is_some_and(|flushed| Arc::ptr_eq(&flushed, oldest)),
+                version.frozen.last().is_some_and(|flushed| Arc::ptr_eq(flushed, oldest)),
                 "under the flush lock the oldest generation stays the oldest",
             );
-            Version { active: version.active.clone(), frozen, view: self.store.view(), flushed: seq }
+            version.with_flushed(self.store.view(), seq, resident_bytes)
         });
-        self.versions.retire(oldest);
         // The log may be shorter than the part to retain.
         let keep_from = Lsn(lsn.0.saturating_sub(self.options.log_retention_bytes));
         self.log.trim(keep_from).inspect_err(|error| self.fail(error))?;
@@ -111,7 +109,10 @@ impl Core {
 
     /// One compaction quantum. False when nothing is left to do.
     pub(crate) fn compact_once(&self) -> Result<bool, EngineError> {
-        match self.store.compact_step(&self.versions.live(), COMPACT_STEP_BYTES)? {
+        // Without holding a version, whose files could not be removed meanwhile.
+        let hidden = self.versions.current().resident_flushes();
+        let step = self.store.compact_step(&self.versions.live(), &hidden, COMPACT_STEP_BYTES)?;
+        match step {
             CompactStep::Idle => Ok(false),
             CompactStep::Worked { .. } => {
                 self.refresh_view();
@@ -122,14 +123,8 @@ impl Core {
 
     /// Makes the result of a compaction visible to readers.
     pub(crate) fn refresh_view(&self) {
-        let view = self.store.view();
-        if !Arc::ptr_eq(&view, &self.versions.current().view) {
-            self.versions.replace(|version| Version {
-                active: version.active.clone(),
-                frozen: version.frozen.clone(),
-                view: self.store.view(),
-                flushed: version.flushed,
-            });
+        if !Arc::ptr_eq(&self.store.view(), self.versions.current().all_runs()) {
+            self.versions.replace(|version| version.with_runs(self.store.view()));
         }
     }
 

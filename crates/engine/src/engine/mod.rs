@@ -69,6 +69,8 @@ pub struct EngineStats {
     pub write_bytes_max: u64,
     /// Frozen generations that wait for their flush.
     pub frozen: usize,
+    /// Bytes of flushed generations that stay in memory for scans.
+    pub resident_bytes: u64,
     /// Live snapshots of different commits.
     pub snapshots: usize,
     /// Flushed generations that readers still hold in memory.
@@ -124,12 +126,7 @@ impl Engine {
             model.open(&store)?;
         }
         let checkpoint = store.checkpoint();
-        let version = Version {
-            active: Core::new_generation(&all),
-            frozen: Vec::new(),
-            view: store.view(),
-            flushed: checkpoint.seq,
-        };
+        let version = Version::new(Core::new_generation(&all), store.view(), checkpoint.seq);
         for model in &all {
             model.load(ReadView::new(&version, Seq::MAX))?;
         }
@@ -423,7 +420,7 @@ impl Engine {
         if let Some(error) = self.core.stopped() {
             return Err(error);
         }
-        self.core.store.install(Edit { new_l0: runs, checkpoint: None })?;
+        self.core.store.install(Edit { new_l0: runs, checkpoint: None, flush: None })?;
         self.core.refresh_view();
         self.core.wake_background();
         Ok(())
@@ -477,9 +474,19 @@ impl Engine {
     pub fn verify(&self) -> Result<EngineReport, EngineError> {
         let store = self.core.store.verify()?;
         let snapshot = self.snapshot();
+        let flushed = self.core.versions.current().without_resident();
+        let mut violations = self.check_models(ReadView::new(&flushed, snapshot.seq()), &store)?;
+        if violations.is_empty() && !snapshot.read().is_flushed() {
+            // What readers find in memory instead of runs.
+            violations = self.check_models(snapshot.read(), &store)?;
+        }
+        Ok(EngineReport { store, violations })
+    }
+
+    fn check_models(&self, read: ReadView<'_>, store: &VerifyReport) -> Result<Vec<String>, EngineError> {
         let mut violations = Vec::new();
         for model in &self.core.models {
-            let found = match model.verify(snapshot.read()) {
+            let found = match model.verify(read) {
                 // A model that cannot read damaged files is a finding, too, in addition to the list of those
                 // files.
                 Err(error) if !store.damage.is_empty() => vec![error.to_string()],
@@ -487,7 +494,7 @@ impl Engine {
             };
             violations.extend(found.into_iter().map(|line| format!("{}: {line}", model.name())));
         }
-        Ok(EngineReport { store, violations })
+        Ok(violations)
     }
 
     /// Activity and memory use of the engine.
@@ -507,6 +514,7 @@ impl Engine {
             write_bytes: self.core.versions.write_bytes(),
             write_bytes_max: self.core.options.write_bytes_max(),
             frozen: self.core.versions.current().frozen.len(),
+            resident_bytes: self.core.versions.current().resident_bytes(),
             snapshots: self.core.versions.live().len(),
             pinned_generations,
             pinned_bytes,

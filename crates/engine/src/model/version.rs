@@ -1,7 +1,11 @@
 //! Read views: generations of memtables, runs, and the highest visible commit.
 //!
-//!   Version = active generation │ frozen generations, newest first │ runs
-//!              ▲ sequencer writes    ▲ wait for their flush           ▲ flushed and compacted
+//!   Version = active generation │ frozen generations    │ resident generations │ runs      each newest first
+//!              ▲ sequencer writes    ▲ wait for their flush  ▲ flushed              ▲ flushed and compacted
+//!
+//! A generation is flushed after a few megabytes of log, so that opening replays little. Many small runs are slow to scan,
+//! so a flushed generation stays resident while there is room: scans use it and leave out the runs that its flush made.
+//! It ends when compaction takes those runs. Lookups of one key use the runs, which have filters.
 //!
 //! A [`Snapshot`] is one `Seq` in a registry, which tells flush and compaction which old versions of entries must survive:
 //! every later version shows the snapshot the same state. So a snapshot owns no version while it is idle. It pins one from
@@ -18,7 +22,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::ArcSwap;
 use ropewalk_base::sync::{AtomicU64, Mutex, MutexGuard, Ordering, hint_switch};
 use ropewalk_base::{Lsn, Seq};
-use ropewalk_store::{Cursor, Entry, Keyspace, MANY, Memtable, StoreView, Value};
+use ropewalk_store::{Cursor, Entry, Flush, Keyspace, MANY, Memtable, StoreView, Value};
 
 use crate::error::EngineError;
 use crate::model::Memory;
@@ -36,6 +40,8 @@ pub struct Generation {
     made: Mutex<Vec<Keyspace>>,
     /// Set when it is frozen.
     pub(crate) end: OnceLock<End>,
+    /// Its runs, once flushed.
+    pub(crate) flush: Arc<Flush>,
 }
 
 /// End of a frozen generation.
@@ -52,7 +58,7 @@ pub(crate) struct End {
 impl Generation {
     pub(crate) fn new(memories: Vec<Box<dyn Memory>>) -> Self {
         let keyspaces = std::iter::repeat_with(OnceLock::new).take(BUCKETS).collect();
-        Self { memories, keyspaces, made: Mutex::default(), end: OnceLock::new() }
+        Self { memories, keyspaces, made: Mutex::default(), end: OnceLock::new(), flush: Arc::default() }
     }
 
     /// The memory of the model in `slot`, if it is a `T`.
@@ -110,18 +116,106 @@ pub(crate) struct Version {
     pub(crate) active: Arc<Generation>,
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Generation>>,
-    pub(crate) view: Arc<StoreView>,
+    /// Flushed, and older than the frozen ones. Newest first.
+    resident: Vec<Arc<Generation>>,
+    /// All runs.
+    all_runs: Arc<StoreView>,
+    /// The runs of what is neither frozen nor resident.
+    runs: Arc<StoreView>,
     /// Commits up to this one are in runs, where their numbers may be gone; those after it are in memory.
     pub(crate) flushed: Seq,
 }
 
 impl Version {
+    /// Runs and an active generation.
+    pub(crate) fn new(active: Arc<Generation>, runs: Arc<StoreView>, flushed: Seq) -> Self {
+        Self { active, frozen: Vec::new(), resident: Vec::new(), runs: runs.clone(), all_runs: runs, flushed }
+    }
+
+    /// This version once its active generation is frozen, and `active` takes its place.
+    pub(crate) fn with_active(&self, active: Arc<Generation>) -> Self {
+        let frozen = std::iter::once(&self.active).chain(&self.frozen).cloned().collect();
+        let (resident, runs) = (self.resident.clone(), self.runs.clone());
+        Self { active, frozen, resident, all_runs: self.all_runs.clone(), runs, flushed: self.flushed }
+    }
+
+    /// This version once its oldest frozen generation is flushed, with resident generations of at most
+    /// `resident_bytes`.
+    pub(crate) fn with_flushed(&self, runs: Arc<StoreView>, seq: Seq, resident_bytes: u64) -> Self {
+        let mut frozen = self.frozen.clone();
+        let flushed = frozen.pop();
+        let mut free = resident_bytes;
+        let fits = |generation: &&Arc<Generation>| {
+            let left = free.checked_sub(generation.bytes());
+            free = left.unwrap_or(0);
+            left.is_some()
+        };
+        let resident = flushed.iter().chain(&self.resident).take_while(fits).cloned().collect();
+        Self::over(self.active.clone(), frozen, resident, runs, seq)
+    }
+
+    /// This version over newer runs with the same entries.
+    pub(crate) fn with_runs(&self, runs: Arc<StoreView>) -> Self {
+        Self::over(self.active.clone(), self.frozen.clone(), self.resident.clone(), runs, self.flushed)
+    }
+
+    /// This version without resident generations: all that is flushed is read from runs.
+    pub(crate) fn without_resident(&self) -> Self {
+        Self::over(self.active.clone(), self.frozen.clone(), Vec::new(), self.all_runs.clone(), self.flushed)
+    }
+
+    fn over(
+        active: Arc<Generation>,
+        frozen: Vec<Arc<Generation>>,
+        mut resident: Vec<Arc<Generation>>,
+        runs: Arc<StoreView>,
+        flushed: Seq,
+    ) -> Self {
+        // Without the runs of one, older ones would hide newer entries: they end with it.
+        let held = resident.iter().take_while(|generation| runs.holds(&generation.flush)).count();
+        resident.truncate(held);
+        // The runs of a frozen one are there for a moment before it is resident.
+        let hidden: Vec<_> =
+            frozen.iter().chain(&resident).map(|generation| generation.flush.clone()).collect();
+        let read = if hidden.is_empty() { runs.clone() } else { Arc::new(runs.without(&hidden)) };
+        Self { active, frozen, resident, all_runs: runs, runs: read, flushed }
+    }
+
+    /// All runs.
+    pub(crate) fn all_runs(&self) -> &Arc<StoreView> {
+        &self.all_runs
+    }
+
+    /// The runs of generations that are read from memory instead.
+    pub(crate) fn resident_flushes(&self) -> Vec<Arc<Flush>> {
+        self.resident.iter().map(|generation| generation.flush.clone()).collect()
+    }
+
+    /// Bytes of flushed generations that are still read.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.resident.iter().map(|generation| generation.bytes()).sum()
+    }
+
     fn frozen_bytes(&self) -> u64 {
         self.frozen.iter().map(|g| g.bytes()).sum()
     }
 
+    /// All generations, newest first.
+    fn generations(&self) -> impl DoubleEndedIterator<Item = &Arc<Generation>> {
+        std::iter::once(&self.active).chain(&self.frozen).chain(&self.resident)
+    }
+
+    /// Those whose entries are not in [`Version::all_runs`], newest first.
+    fn unflushed(&self) -> impl Iterator<Item = &Arc<Generation>> {
+        std::iter::once(&self.active).chain(&self.frozen)
+    }
+
     /// Checks the order of the generations and their ends.
     fn check(&self) {
+        for generation in &self.resident {
+            let end = generation.end.get().expect("a flushed generation is frozen with its end");
+            assert!(end.seq <= self.flushed, "a resident generation is flushed");
+        }
         let mut newer: Option<&End> = None;
         for generation in &self.frozen {
             let end = generation.end.get().expect("a generation is frozen with its end");
@@ -152,21 +246,24 @@ impl<'a> ReadView<'a> {
         self.at
     }
 
-    /// The runs.
+    /// True without resident generations.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.version.resident.is_empty()
+    }
+
+    /// The runs of what is in none of the memories.
     pub fn runs(&self) -> &'a StoreView {
-        &self.version.view
+        &self.version.runs
     }
 
     /// A model's memories, newest first. `slot` is what the engine gave the model at registration.
     pub fn memories<T: Memory>(&self, slot: usize) -> impl DoubleEndedIterator<Item = &'a T> + use<'a, T> {
-        let version = self.version;
-        std::iter::once(&version.active).chain(&version.frozen).filter_map(move |g| g.memory::<T>(slot))
+        self.version.generations().filter_map(move |g| g.memory::<T>(slot))
     }
 
     /// Newest first.
     fn written(&self, keyspace: Keyspace) -> impl Iterator<Item = &'a Memtable> + use<'a> {
-        let version = self.version;
-        std::iter::once(&version.active).chain(&version.frozen).filter_map(move |g| g.written(keyspace))
+        self.version.generations().filter_map(move |g| g.written(keyspace))
     }
 
     fn memtables(&self, keyspace: Keyspace) -> Vec<&'a Memtable> {
@@ -186,12 +283,12 @@ impl<'a> ReadView<'a> {
     pub(crate) fn entry(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Entry<'a>>, EngineError> {
         // The path of every point read: it builds no list of memtables.
         let version = self.version;
-        for generation in std::iter::once(&version.active).chain(&version.frozen) {
+        for generation in version.unflushed() {
             if let Some(entry) = generation.written(keyspace).and_then(|table| table.get(key, self.at)) {
                 return Ok(Some(entry));
             }
         }
-        Ok(version.view.get(keyspace, key, self.at)?)
+        Ok(version.all_runs.get(keyspace, key, self.at)?)
     }
 
     /// Passes the values of `keys` to `each`, in order: number of the key, value. Lookups are interleaved,
@@ -210,13 +307,12 @@ impl<'a> ReadView<'a> {
         for keys in keys.chunks(MANY) {
             let mut found = [const { None::<Entry<'a>> }; MANY];
             let found = found.get_mut(..keys.len()).expect("a chunk has at most that many keys");
-            let generations = std::iter::once(&version.active).chain(&version.frozen);
-            for table in generations.filter_map(|generation| generation.written(keyspace)) {
+            for table in version.unflushed().filter_map(|generation| generation.written(keyspace)) {
                 for (key, found) in keys.iter().zip(&mut *found).filter(|(_, found)| found.is_none()) {
                     *found = table.get(key, self.at);
                 }
             }
-            version.view.get_many(keyspace, keys, self.at, found)?;
+            version.all_runs.get_many(keyspace, keys, self.at, found)?;
             for entry in found {
                 each(next, entry.take().and_then(|entry| entry.value));
                 next += 1;
@@ -227,7 +323,7 @@ impl<'a> ReadView<'a> {
 
     /// A cursor over a keyspace, unpositioned.
     pub fn cursor(&self, keyspace: Keyspace) -> Cursor<'a> {
-        Cursor::merged(&self.memtables(keyspace), &self.version.view, keyspace, self.at)
+        Cursor::merged(&self.memtables(keyspace), &self.version.runs, keyspace, self.at)
     }
 
     /// Passes the keys from `start` up to, not including, `end` (none: to the last) with their values, in
@@ -269,8 +365,8 @@ impl<'a> ReadView<'a> {
     /// # Errors
     /// A block is damaged or unreadable.
     pub fn changed(&self, keyspace: Keyspace, key: &[u8], since: Seq) -> Result<Option<Seq>, EngineError> {
-        let tables = self.written(keyspace);
-        Ok(ropewalk_store::newest_seq(tables, &self.version.view, keyspace, key, since)?)
+        let tables = self.version.unflushed().filter_map(|generation| generation.written(keyspace));
+        Ok(ropewalk_store::newest_seq(tables, &self.version.all_runs, keyspace, key, since)?)
     }
 
     /// A commit after `since` that wrote a key from `start` up to `end`, if there is one.
@@ -285,7 +381,7 @@ impl<'a> ReadView<'a> {
         since: Seq,
     ) -> Result<Option<Seq>, EngineError> {
         let tables = self.memtables(keyspace);
-        Ok(ropewalk_store::changed_in_range(&tables, &self.version.view, keyspace, start, end, since)?)
+        Ok(ropewalk_store::changed_in_range(&tables, &self.version.runs, keyspace, start, end, since)?)
     }
 
     /// True when no commit after `since` wrote a key from `start` up to `end`, for callers without a snapshot
@@ -374,13 +470,16 @@ impl Versions {
         }
         drop(old);
         let frozen_bytes = new.frozen_bytes();
-        self.current.store(Arc::new(new));
+        let new = Arc::new(new);
+        let old = self.current.swap(new.clone());
         hint_switch();
         self.frozen_bytes.store(frozen_bytes, Ordering::Relaxed);
+        let ended = |old: &&Arc<Generation>| !new.generations().any(|new| Arc::ptr_eq(new, old));
+        old.generations().filter(ended).for_each(|generation| self.retire(generation));
     }
 
-    /// `generation` was flushed: from now on only readers hold it.
-    pub(crate) fn retire(&self, generation: &Arc<Generation>) {
+    /// `generation` was flushed and is not resident: from now on only readers hold it.
+    fn retire(&self, generation: &Arc<Generation>) {
         self.retired.lock().push((Arc::downgrade(generation), generation.bytes()));
     }
 

@@ -80,7 +80,7 @@ const KEYS: u8 = 20;
 impl Db {
     fn new() -> Self {
         let (env, generations) = (Env::memory(), Arc::<AtomicUsize>::default());
-        let options = manual();
+        let options = EngineOptions { resident_bytes: 0, ..manual() };
         let model: Arc<dyn Model> = Arc::new(Counter(generations.clone()));
         let engine = Arc::new(Engine::open(&env, Path::new("/db"), options, vec![model]).unwrap());
         let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
@@ -354,4 +354,75 @@ fn commit_that_has_to_follow_another_is_refused_after_a_third() {
         assert_eq!(*reason.downcast::<NotNewest>().unwrap(), NotNewest { expected: seq, newest: next });
     }
     assert_eq!(engine.seq(), next);
+}
+
+/// A flushed memtable is read from memory until its runs are compacted or writes need the space.
+#[test]
+fn flushed_memtables_stay_readable_in_memory() {
+    let engine = open(&Env::memory(), manual()).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let scan = |from: &Snapshot| {
+        let mut found = Vec::new();
+        let each = |key: &[u8], value: &[u8]| {
+            found.push((key.to_vec(), value.to_vec()));
+            true
+        };
+        from.read().visit(keys, b"", None, false, each).unwrap();
+        found
+    };
+    let before = engine.snapshot();
+    let mut model = std::collections::BTreeMap::new();
+    for round in 0..3u8 {
+        for key in (round..20).map(|key| vec![key]) {
+            put(&engine, keys, &key, &[round], Durability::Buffered).unwrap();
+            model.insert(key, vec![round]);
+        }
+        let mut batch = KvBatch::new();
+        batch.delete(keys, &[10 + round]);
+        model.remove(&vec![10 + round]);
+        engine.commit(vec![Box::new(batch)], Durability::Buffered).unwrap();
+        let resident = engine.stats().resident_bytes;
+        engine.checkpoint().unwrap();
+        let stats = engine.stats();
+        assert!(stats.frozen == 0 && stats.resident_bytes > resident, "{stats:?}");
+        assert_eq!(scan(&engine.snapshot()), model.clone().into_iter().collect::<Vec<_>>());
+        assert_eq!(scan(&before), []);
+    }
+    let expected: Vec<_> = model.into_iter().collect();
+    for (key, value) in &expected {
+        assert_eq!(get(&engine, keys, key).as_ref(), Some(value));
+    }
+    assert_eq!(engine.verify().unwrap().violations, Vec::<String>::new());
+    let pinned = engine.snapshot();
+    assert_eq!(scan(&pinned), expected);
+    engine.compact().unwrap();
+    assert_eq!(engine.stats().resident_bytes, 0);
+    assert_eq!((scan(&pinned), scan(&engine.snapshot())), (expected.clone(), expected));
+    assert_eq!(scan(&before), []);
+}
+
+/// What stays in memory never exceeds its bound, and nothing stays while writes need the budget.
+#[test]
+fn flushed_memtables_in_memory_are_bounded() {
+    let bound = 20_000;
+    let engine = open(&Env::memory(), EngineOptions { resident_bytes: bound, ..manual() }).unwrap();
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    let mut most = 0;
+    for round in 0..20u32 {
+        for key in 0..30u32 {
+            put(&engine, keys, &(round * 30 + key).to_be_bytes(), &[7; 100], Durability::Buffered).unwrap();
+        }
+        engine.checkpoint().unwrap();
+        while engine.background_step().unwrap() {}
+        most = most.max(engine.stats().resident_bytes);
+        assert!(engine.stats().resident_bytes <= bound, "{:?}", engine.stats());
+        let mut count = 0;
+        let each = |_: &[u8], _: &[u8]| {
+            count += 1;
+            true
+        };
+        engine.snapshot().read().visit(keys, b"", None, round % 2 == 0, each).unwrap();
+        assert_eq!(count, (round + 1) * 30);
+    }
+    assert!(most > bound / 2, "{most}");
 }

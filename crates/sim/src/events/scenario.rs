@@ -613,5 +613,9 @@ pub(crate) fn small_options(dice: &Dice) -> Options {
     engine.store.run_bytes = dice.between(4, 64) << 10;
     engine.store.l0_runs_max = dice.between(1, 4) as usize;
     engine.store.fanout = dice.between(2, 4);
+    // Taken from other choices, so that old seeds stay what they were.
+    engine.replay_bytes = engine.store.run_bytes * 2;
+    let is_odd = engine.memory_budget >> 10 & 1 == 1;
+    engine.resident_bytes = if is_odd { engine.memory_budget / 4 } else { 0 };
     options
 }

@@ -22,12 +22,16 @@ use std::sync::Arc;
 use crate::compaction::gc::{Gc, Snapshots};
 use crate::error::StoreError;
 use crate::options::{FilterPolicy, Keyspace, StoreOptions};
+use crate::read::flush::Flush;
 use crate::read::scan::SourceScanner;
 use crate::read::view::{KeyspaceView, StoreView};
 use crate::run::Run;
 use crate::run::files::Files;
 use crate::run::range_tombstones::RangeSet;
 use crate::run::writer::{NewRun, RunWriter};
+
+/// So many flushes that no reader reads count as one that is read: they cost space and a longer merge only.
+const HIDDEN_PER_RUN: usize = 3;
 
 /// Input and output of a job: the runs it takes, newest source first, and their target level.
 #[derive(Debug)]
@@ -45,8 +49,8 @@ fn level_bytes_max(options: &StoreOptions, index: usize) -> u64 {
 }
 
 impl Plan {
-    /// The most urgent job, if any level is too full.
-    pub(crate) fn pick(view: &StoreView, options: &StoreOptions) -> Option<Self> {
+    /// The most urgent job, if any level is too full. Flushes that readers do not read count less.
+    pub(crate) fn pick(view: &StoreView, options: &StoreOptions, hidden: &[Arc<Flush>]) -> Option<Self> {
         let mut best: Option<(f64, usize, Option<usize>)> = None;
         let mut offer = |score: f64, keyspace, level| {
             if score > 1.0 && best.is_none_or(|(other, ..)| score > other) {
@@ -54,7 +58,10 @@ impl Plan {
             }
         };
         for (index, keyspace) in view.keyspaces.iter().enumerate() {
-            offer(keyspace.l0.len() as f64 / options.l0_runs_max.max(1) as f64, index, None);
+            let l0 = keyspace.l0.len();
+            let unread = keyspace.l0.iter().filter(|sorted| sorted.is_of(hidden)).count();
+            let runs = (l0 - unread).max(l0 / HIDDEN_PER_RUN);
+            offer(runs as f64 / options.l0_runs_max as f64, index, None);
             for (level, sorted) in keyspace.levels.iter().enumerate() {
                 offer(sorted.bytes() as f64 / level_bytes_max(options, level) as f64, index, Some(level));
             }

@@ -1,6 +1,7 @@
 //! Reading one view of the store: points, ranges, many keys at once.
 
 pub(crate) mod cursor;
+pub(crate) mod flush;
 pub(crate) mod multi_get;
 pub(crate) mod scan;
 pub(crate) mod sorted;

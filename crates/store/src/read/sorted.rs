@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use ropewalk_base::Seq;
 
+use crate::read::flush::Flush;
 use crate::run::Run;
 use crate::run::block::{head, shared};
 use crate::run::prefix::Prefix;
@@ -31,6 +32,11 @@ impl Sorted {
         let max_seq = runs.iter().map(|r| r.footer.max_seq).max().unwrap_or_default();
         let has_ranges = runs.iter().any(|r| !r.footer.ranges.is_empty());
         Self { group, runs, shared, heads, max_seq, has_ranges }
+    }
+
+    /// True for a flush in level 0 that is one of `flushes`.
+    pub(crate) fn is_of(&self, flushes: &[Arc<Flush>]) -> bool {
+        self.group > 0 && flushes.iter().any(|flush| flush.group() == self.group)
     }
 
     /// Two runs with overlapping key ranges, if any.

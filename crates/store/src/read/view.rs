@@ -9,6 +9,7 @@ use crate::error::StoreError;
 use crate::memtable::Memtable;
 use crate::options::{FilterPolicy, Keyspace, KeyspaceOptions};
 use crate::read::cursor::Cursor;
+use crate::read::flush::Flush;
 use crate::read::sorted::Sorted;
 use crate::run::value::{Entry, Value};
 use crate::run::{Probe, Run};
@@ -47,6 +48,27 @@ impl StoreView {
     pub(crate) fn keyspace(&self, keyspace: Keyspace) -> Result<&KeyspaceView, StoreError> {
         let view = self.keyspaces.get(usize::from(keyspace.0));
         view.map(|v| &**v).ok_or(StoreError::UnknownKeyspace(keyspace.0))
+    }
+
+    /// The view before `flushes`, whose entries the reader has in memory. Only the newest flushes of a keyspace may be left
+    /// out: older ones would be read instead of what they hide.
+    #[must_use]
+    pub fn without(&self, flushes: &[Arc<Flush>]) -> Self {
+        let mut view = self.clone();
+        for keyspace in &mut view.keyspaces {
+            if keyspace.l0.iter().any(|sorted| sorted.is_of(flushes)) {
+                Arc::make_mut(keyspace).l0.retain(|sorted| !sorted.is_of(flushes));
+            }
+        }
+        view
+    }
+
+    /// True while no compaction has taken a run of `flush`.
+    pub fn holds(&self, flush: &Flush) -> bool {
+        let group = flush.group();
+        let l0 = self.keyspaces.iter().flat_map(|keyspace| &keyspace.l0);
+        let runs = l0.filter(|sorted| sorted.group == group).map(|sorted| sorted.runs.len()).sum::<usize>();
+        group > 0 && runs == flush.runs()
     }
 
     /// The newest version of `key` that `at` sees, tombstones included (their value is `None`). One block is touched

@@ -166,7 +166,7 @@ impl Bench {
         if !self.frozen.is_empty() {
             let memtable = self.frozen[0].clone();
             let new_l0 = self.store().write_memtable(self.keyspace, &memtable, &self.live()).unwrap();
-            self.store().install(Edit { new_l0, checkpoint: None }).unwrap();
+            self.store().install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
             self.frozen.remove(0);
         }
     }
@@ -204,7 +204,7 @@ impl Bench {
             }
             Step::Flush => self.flush(),
             Step::Compact(bytes) => {
-                self.store().compact_step(&self.live(), *bytes).unwrap();
+                self.store().compact_step(&self.live(), &[], *bytes).unwrap();
             }
             Step::CompactAll => {
                 self.store().compact_all(&self.live()).unwrap();

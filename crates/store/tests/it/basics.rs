@@ -21,7 +21,7 @@ pub(crate) fn flush(store: &Store, keyspace: Keyspace, seq: u64, entries: &[(&[u
         memtable.put(key, *value, Seq(seq));
     }
     let new_l0 = store.write_memtable(keyspace, &memtable, &[Seq(seq)]).unwrap();
-    store.install(Edit { new_l0, checkpoint: None }).unwrap();
+    store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
 }
 
 pub(crate) fn runs(env: &Env) -> usize {
@@ -97,7 +97,7 @@ fn a_checkpoint_and_the_options_of_keyspaces_survive() {
     let first = store.keyspace("first", options).unwrap();
     let second = store.keyspace("second", KeyspaceOptions::default()).unwrap();
     let checkpoint = Checkpoint { lsn: Lsn(77), seq: Seq(5), meta: b"engine".to_vec() };
-    store.install(Edit { new_l0: Vec::new(), checkpoint: Some(checkpoint.clone()) }).unwrap();
+    store.install(Edit { new_l0: Vec::new(), checkpoint: Some(checkpoint.clone()), flush: None }).unwrap();
     flush(&store, second, 6, &[(b"k", Some(b"v"))]);
     drop(store);
     let store = open(&env);
@@ -186,7 +186,7 @@ fn runs_that_overlap_nothing_are_moved_and_not_written_again() {
         let entries: Vec<(&[u8], Option<&[u8]>)> =
             keys.iter().map(|k| (k.as_slice(), Some(b"v".as_slice()))).collect();
         flush(&store, keyspace, batch + 1, &entries);
-        while store.compact_step(&[Seq(batch + 1)], 1000).unwrap() != CompactStep::Idle {}
+        while store.compact_step(&[Seq(batch + 1)], &[], 1000).unwrap() != CompactStep::Idle {}
     }
     store.compact_all(&[Seq(20)]).unwrap();
     let stats = store.stats().keyspaces.swap_remove(0);
@@ -210,7 +210,7 @@ fn filters_answer_for_prefixes() {
         }
     }
     let new_l0 = store.write_memtable(keyspace, &memtable, &[Seq(1)]).unwrap();
-    let view = store.install(Edit { new_l0, checkpoint: None }).unwrap();
+    let view = store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
     let passes = |tag: u64| view.may_contain_prefix(keyspace, &tag.to_be_bytes());
     assert!((0..2000).step_by(2).all(passes));
     assert!((1..2000).step_by(2).filter(|&t| passes(t)).count() < 60);
@@ -236,7 +236,7 @@ fn values_of_any_size_and_every_block_size_read_back() {
                     memtable.put(format!("key {i}").as_bytes(), Some(&value(size)), Seq(1));
                 }
                 let new_l0 = store.write_memtable(keyspace, &memtable, &[]).unwrap();
-                store.install(Edit { new_l0, checkpoint: None }).unwrap();
+                store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
                 drop(store);
                 let store = Store::open(&env, dir.path(), options).unwrap();
                 let view = store.view();
@@ -266,7 +266,7 @@ fn versions_that_no_snapshot_sees_go_with_the_flush() {
     }
     let new_l0 = store.write_memtable(keyspace, &memtable, &[Seq(10), Seq(50), Seq(90)]).unwrap();
     assert_eq!(new_l0[0].entries(), 3 + 10, "one for each snapshot, and all that no snapshot has seen yet");
-    let view = store.install(Edit { new_l0, checkpoint: None }).unwrap();
+    let view = store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
     for seq in [10, 50, 90, 91, 100, 200] {
         let value = get(&[], &view, keyspace, b"k", Seq(seq)).unwrap().unwrap();
         assert_eq!(value.to_vec(), [seq.min(100) as u8]);
@@ -284,7 +284,7 @@ fn opening_reads_footers_only() {
         writer.add(&i.to_be_bytes(), Seq(1), Some(&[7; 100])).unwrap();
     }
     let new_l0 = writer.finish().unwrap();
-    store.install(Edit { new_l0, checkpoint: None }).unwrap();
+    store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
     let stats = store.stats().keyspaces.swap_remove(0);
     assert_eq!((stats.entries, stats.raw_bytes), (50_000, 50_000 * 108));
     assert_eq!((stats.runs_without_model, stats.model_pieces), (0, 1));

@@ -28,7 +28,7 @@ fn build(compression: Compression) -> (Env, PathBuf, PathBuf) {
     }
     memtable.delete_range(b"x", b"y", Seq(2));
     let new_l0 = store.write_memtable(keyspace, &memtable, &[]).unwrap();
-    store.install(Edit { new_l0, checkpoint: None }).unwrap();
+    store.install(Edit { new_l0, checkpoint: None, flush: None }).unwrap();
     drop(store);
     let dir = Path::new("/store");
     let names = env.vfs.list(dir).unwrap();

@@ -124,7 +124,7 @@ pub(crate) fn round(store: &Store, keyspace: Keyspace, round: u64, retry: bool) 
     let flush = || {
         let new_l0 = store.write_memtable(keyspace, &memtable, &[Seq(round)])?;
         let checkpoint = Some(Checkpoint { lsn: Lsn(round * 10), seq: Seq(round), meta: vec![round as u8] });
-        store.install(Edit { new_l0, checkpoint }).map(|_| ())
+        store.install(Edit { new_l0, checkpoint, flush: None }).map(|_| ())
     };
     again(flush(), &flush)?;
     let compact = || store.compact_all(&[Seq(round)]);

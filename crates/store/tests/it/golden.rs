@@ -29,7 +29,7 @@ fn a_run_and_its_manifest() {
     memtable.delete_range(b"lake/", b"lake0", Seq(7));
     let new_l0 = store.write_memtable(keyspace, &memtable, &[Seq(6), Seq(9)]).unwrap();
     let checkpoint = Some(Checkpoint { lsn: Lsn(4096), seq: Seq(9), meta: b"x".to_vec() });
-    store.install(Edit { new_l0, checkpoint }).unwrap();
+    store.install(Edit { new_l0, checkpoint, flush: None }).unwrap();
     let run = lines(&env, "0000000000000001.run");
     let zeros = run.iter().filter(|line| line.bytes().all(|b| b == b'0')).count();
     let shown: Vec<&str> = run.iter().filter(|l| l.bytes().any(|b| b != b'0')).map(String::as_str).collect();

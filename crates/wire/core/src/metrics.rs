@@ -266,7 +266,7 @@ fn engine(text: &mut Text, db: &Database) {
     let compacted: u64 = stats.store.keyspaces.iter().map(|k| k.compacted_bytes).sum();
     let runs: u64 = stats.store.keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.runs).sum();
     let amplification = if flushed == 0 { 1.0 } else { (flushed + compacted) as f64 / flushed as f64 };
-    let rows: [(&str, &str, &str, f64); 16] = [
+    let rows: [(&str, &str, &str, f64); 17] = [
         ("ropewalk_commits_total", "counter", "Newest visible commit.", stats.seq.0 as f64),
         ("ropewalk_checkpoint_commit", "gauge", "Commit recovery starts after.", stats.checkpoint.0 as f64),
         ("ropewalk_log_syncs_total", "counter", "Syncs of the commit log.", stats.log.syncs as f64),
@@ -281,6 +281,12 @@ fn engine(text: &mut Text, db: &Database) {
         ("ropewalk_memtable_bytes", "gauge", "Bytes in memtables.", stats.write_bytes as f64),
         ("ropewalk_memtable_bytes_max", "gauge", "Where commits wait.", stats.write_bytes_max as f64),
         ("ropewalk_memtables_frozen", "gauge", "Memtables that wait for their flush.", stats.frozen as f64),
+        (
+            "ropewalk_memtables_resident_bytes",
+            "gauge",
+            "Bytes of flushed memtables that scans read from memory.",
+            stats.resident_bytes as f64,
+        ),
         ("ropewalk_runs", "gauge", "Sorted files.", runs as f64),
         ("ropewalk_flushed_bytes_total", "counter", "Bytes written by flushes.", flushed as f64),
         ("ropewalk_compacted_bytes_total", "counter", "Bytes written by merges.", compacted as f64),
