@@ -72,7 +72,7 @@ pub(crate) const STEPS: &[Step] = &[
     step(Always, Whole, Plain, "links", "cargo xtask links"),
     step(Always, Whole, Plain, "features", "cargo xtask features"),
     step(Always, Tests, Linted, "tests", "cargo test --locked --no-fail-fast"),
-    step(Test, Tests, Plain, "SQL without the analytic executor", "cargo test --locked -p ropewalk-sql --no-default-features --test sql_by_key"),
+    step(Test, Tests, Plain, "SQL without the analytic executor", "cargo test --locked --config xtask/unoptimised.toml -p ropewalk-sql --no-default-features --test sql_by_key"),
     step(Test, Tests, Shuttle, "commit path under shuttle", "cargo test --locked -p ropewalk-engine --lib shuttle"),
     step(Test, Tests, Shuttle, "threads of the engine under shuttle", "cargo test --locked -p ropewalk-engine --test engine threads::"),
     step(Always, Whole, Plain, "simulation, 200 seeds", "target/debug/sim --seeds 200"),
