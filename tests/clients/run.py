@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Runs the tests of clients and tools, others' and our own, against `ropewalk serve`. README.md in this folder lists them.
 
-    run.py [--binary PATH] [--all]      default: $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
+    run.py [GROUP ...] [--binary PATH] [--all]      default: all groups; $CARGO_TARGET_DIR/debug/ropewalk, or target/debug/ropewalk
+    run.py --fetch                                  only downloads and compiles what the suites need
+
+Groups: events, mongo, postgres, prometheus, ropewalk. They can run at the same time, after --fetch.
 
 With --all also the Go driver, which takes a minute to compile, mongosh, which takes as long to download, and SQLAlchemy's own suite.
 
@@ -15,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 
@@ -33,6 +37,16 @@ PATIENCE = 600 + float(os.environ.get("PROMETHEUS_SECONDS", 0))
 RANDOM_SECONDS, RANDOM_SEED = 180, "gate"
 #: The port that UmaDB's tests name.
 ADDRESS = "127.0.0.1:50051"
+#: Packages of npm: name of the suite, sources, place.
+NODE = ("MongoDB's Node driver", "mongo/node", "node")
+NODE_POSTGRES = ("node-postgres", "postgres/node", "node-postgres")
+#: Packages of npm with a lockfile.
+TYPESCRIPT = ("clients/typescript", "examples/order-service/typescript")
+NPM_CI = ["npm", "ci", "--no-audit", "--no-fund", "--silent"]
+#: MongoDB's Rust driver: command, place, environment.
+RUST = (
+    ["cargo", "test", "--locked", "--test", "driver"], HERE / "mongo" / "rust", {"CARGO_TARGET_DIR": str(PLACE / "rust")},
+)
 
 
 def environment():
@@ -173,11 +187,10 @@ def npm_place(name, source, place):
 
 def node_driver(binary):
     """The Node driver, in the version that its package.json pins."""
-    name = "MongoDB's Node driver"
-    place = npm_place(name, "mongo/node", "node")
+    place = npm_place(*NODE)
     if place is None:
         return True
-    return other_driver(name, ["node", "--test", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", {})
+    return other_driver(NODE[0], ["node", "--test", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", {})
 
 
 def shell(binary):
@@ -204,9 +217,8 @@ def go_driver(binary):
 
 def rust_driver(binary):
     """The Rust driver, in the version that its Cargo.toml pins, built beside ours."""
-    command = ["cargo", "test", "--locked", "--test", "driver"]
-    built = {"CARGO_TARGET_DIR": str(PLACE / "rust")}
-    return other_driver("MongoDB's Rust driver", command, binary, HERE / "mongo" / "rust", r"^test \w+ \.\.\. ok", built)
+    command, place, built = RUST
+    return other_driver("MongoDB's Rust driver", command, binary, place, r"^test \w+ \.\.\. ok", built)
 
 
 def postgres_client(name, command, binary, cwd, good, url):
@@ -218,12 +230,22 @@ def postgres_client(name, command, binary, cwd, good, url):
 
 def node_postgres(binary):
     """node-postgres, in the version that its package.json pins."""
-    name = "node-postgres"
-    place = npm_place(name, "postgres/node", "node-postgres")
+    place = npm_place(*NODE_POSTGRES)
     if place is None:
         return True
     url = "postgres://ann@{}/ropewalk"
-    return postgres_client(name, ["node", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", url)
+    return postgres_client(NODE_POSTGRES[0], ["node", "test_driver.mjs"], binary, place, r"^(?:ok \d+|✔) ", url)
+
+
+def typescript_place(package):
+    """A copy of a package, so that the sources stay free of what npm and tsc write; at the same place, for the links between them."""
+    place = PLACE / "typescript" / package
+    shutil.copytree(
+        HERE.parents[1] / package, place, dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("node_modules", "dist", "build"),
+    )
+    shutil.rmtree(place / "build", ignore_errors=True)
+    return place
 
 
 def typescript(binary):
@@ -234,18 +256,12 @@ def typescript(binary):
         return True
     print(f"\n==> {name}", flush=True)
     counts, failed = {"pass": 0, "fail": 0, "skipped": 0}, False
-    for package in ("clients/typescript", "examples/order-service/typescript"):
-        # A copy, so that the sources stay free of what npm and tsc write; at the same places, for the link between them.
-        place = PLACE / "typescript" / package
-        shutil.copytree(
-            HERE.parents[1] / package, place, dirs_exist_ok=True,
-            ignore=shutil.ignore_patterns("node_modules", "dist", "build"),
-        )
-        shutil.rmtree(place / "build", ignore_errors=True)
+    for package in TYPESCRIPT:
+        place = typescript_place(package)
         # Its examples are compiled, too.
         (PLACE / "typescript" / "docs").mkdir(exist_ok=True)
         shutil.copy(HERE.parents[1] / "docs" / "clients.md", PLACE / "typescript" / "docs")
-        for command in (["npm", "ci", "--no-audit", "--no-fund", "--silent"], ["npm", "test"]):
+        for command in (NPM_CI, ["npm", "test"]):
             run = subprocess.run(
                 command, cwd=place, env=os.environ | {"ROPEWALK_BIN": str(binary)},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE,
@@ -263,20 +279,27 @@ def typescript(binary):
     return not bad
 
 
-def jdbc(binary):
-    """PostgreSQL's JDBC driver, in the version that its pom.xml pins."""
-    name = "JDBC"
+def jdbc_place():
+    """The directory with the JDBC driver; `None`, said loudly, where it cannot be run."""
     if not (shutil.which("javac") and shutil.which("mvn")):
-        print(f"\n==> {name}: SKIPPED, there is no JDK and Maven", flush=True)
-        return True
-    source, place = HERE / "postgres" / "jdbc", PLACE / "jdbc"
+        print("\n==> JDBC: SKIPPED, there is no JDK and Maven", flush=True)
+        return None
+    place = PLACE / "jdbc"
     place.mkdir(exist_ok=True)
-    shutil.copy(source / "pom.xml", place)
+    shutil.copy(HERE / "postgres" / "jdbc" / "pom.xml", place)
     if not list(place.glob("lib/postgresql-*.jar")):
         fetch = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={place / 'lib'}"]
         subprocess.run(fetch, cwd=place, check=True)
-    command = ["java", "-cp", str(place / "lib" / "*"), source / "TestJdbc.java"]
-    return postgres_client(name, command, binary, place, r"^ok ", "jdbc:postgresql://{}/ropewalk")
+    return place
+
+
+def jdbc(binary):
+    """PostgreSQL's JDBC driver, in the version that its pom.xml pins."""
+    place = jdbc_place()
+    if place is None:
+        return True
+    command = ["java", "-cp", str(place / "lib" / "*"), HERE / "postgres" / "jdbc" / "TestJdbc.java"]
+    return postgres_client("JDBC", command, binary, place, r"^ok ", "jdbc:postgresql://{}/ropewalk")
 
 
 #: Streams that end only when the client goes, which schemathesis takes for a hang.
@@ -372,66 +395,127 @@ def embedded_python(python):
     return all(results)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--binary", type=Path, default=TARGET / "debug" / "ropewalk")
-    parser.add_argument("--all", action="store_true")
-    args = parser.parse_args()
-    binary = args.binary.resolve()
-    if not binary.exists():
-        sys.exit(f"{binary} is not there: cargo build -p ropewalk-cli")
-    PLACE.mkdir(parents=True, exist_ok=True)
-    python = environment()
+def own(binary):
+    """The environment of the suites in this folder."""
+    return {"ROPEWALK_BINARY": str(binary)}
+
+
+def events(python, binary, everything):
+    """Clients of UmaDB."""
     tree = umadb_sources(python)
     stand_in(tree, binary)
     tests = tree / "umadb-python"
-    results = []
     with Server(binary, ADDRESS):
         names = [f"tests.test_umadb.{case}" for case in ("TestBasicUsage", "TestUmaDbClient")]
-        results.append(suite("UmaDB's Python tests", python, names, tests, {"TEST_BENCHMARK_NUM_ITERS": "1"}))
+        yield suite("UmaDB's Python tests", python, names, tests, {"TEST_BENCHMARK_NUM_ITERS": "1"})
     names = ["tests.test_umadb.TestHealthCheckServerShutdown"]
     # Of a server that is killed the kernel resets connections on which something lay unread, and closes the others: the test
     # that kills it expects the latter.
     killed = "ConnectionReset"
-    results.append(suite("UmaDB's Python tests that start a server", python, names, tests, {}, killed))
-    own = {"ROPEWALK_BINARY": str(binary)}
-    results.append(suite("recorder tests of eventsourcing", python, ["test_recorders"], HERE, own))
-    results.append(suite("pymongo", python, ["test_pymongo"], HERE / "mongo", own))
-    results.append(suite("an application on MongoEngine", python, ["test_mongoengine"], HERE / "mongo", own))
+    yield suite("UmaDB's Python tests that start a server", python, names, tests, {}, killed)
+    yield suite("recorder tests of eventsourcing", python, ["test_recorders"], HERE, own(binary))
+
+
+def mongo(python, binary, everything):
+    """Clients of MongoDB."""
+    yield suite("pymongo", python, ["test_pymongo"], HERE / "mongo", own(binary))
+    yield suite("an application on MongoEngine", python, ["test_mongoengine"], HERE / "mongo", own(binary))
     print("\n==> pymongo's own tests", flush=True)
-    results.append(pymongo_suite.run(python, PLACE, binary, pinned("pymongo"), pymongo_suite.QUICK))
-    results.append(node_driver(binary))
-    results.append(rust_driver(binary))
-    if args.all:
-        results.append(go_driver(binary))
-        results.append(shell(binary))
-    postgres = HERE / "postgres"
-    results.append(suite("psycopg", python, ["test_drivers"], postgres, own))
-    results.append(suite("psycopg and psql over TLS", python, ["test_tls"], postgres, own))
-    results.append(suite("SQLAlchemy, asyncpg", python, ["test_orm"], postgres, own))
-    if args.all:
+    yield pymongo_suite.run(python, PLACE, binary, pinned("pymongo"), pymongo_suite.QUICK)
+    yield node_driver(binary)
+    yield rust_driver(binary)
+    if everything:
+        yield go_driver(binary)
+        yield shell(binary)
+
+
+def postgres(python, binary, everything):
+    """Clients of PostgreSQL, and PostgreSQL itself."""
+    place = HERE / "postgres"
+    yield suite("psycopg", python, ["test_drivers"], place, own(binary))
+    yield suite("psycopg and psql over TLS", python, ["test_tls"], place, own(binary))
+    yield suite("SQLAlchemy, asyncpg", python, ["test_orm"], place, own(binary))
+    if everything:
         print(f"\n==> {sqlalchemy_suite.NAME}", flush=True)
-        results.append(sqlalchemy_suite.run(python, PLACE, binary, pinned("SQLAlchemy")))
-    results.append(node_postgres(binary))
-    results.append(typescript(binary))
-    results.append(jdbc(binary))
-    results.append(random_queries(python, binary))
-    results.append(suite("psql, pg_dump", python, ["test_programs"], postgres, own))
-    results.append(suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own))
-    results.append(suite("psycopg, pgbench", python, ["test_wire"], postgres, own))
+        yield sqlalchemy_suite.run(python, PLACE, binary, pinned("SQLAlchemy"))
+    yield node_postgres(binary)
+    yield jdbc(binary)
+    yield random_queries(python, binary)
+    yield suite("psql, pg_dump", python, ["test_programs"], place, own(binary))
+    yield suite("psycopg, pgbench", python, ["test_wire"], place, own(binary))
+
+
+def monitoring(python, binary, everything):
+    """Prometheus, and clients that send samples."""
+    place = HERE / "prometheus"
     try:
-        real = {"PROMETHEUS": str(prometheus())} | own
-        results.append(suite("Prometheus and promtool", python, ["test_prometheus"], HERE / "prometheus", real))
-        results.append(suite("Prometheus' language", python, ["test_language"], HERE / "prometheus", real))
+        real = {"PROMETHEUS": str(prometheus())} | own(binary)
+        yield suite("Prometheus and promtool", python, ["test_prometheus"], place, real)
+        yield suite("Prometheus' language", python, ["test_language"], place, real)
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"test result: ok. 0 passed; 0 failed; 1 ignored; Prometheus and promtool SKIPPED: {error}", flush=True)
-    results.append(suite("OpenTelemetry's SDK", python, ["test_otlp"], HERE / "prometheus", own))
-    results.append(suite("pyarrow's Flight client", python, ["test_flight"], HERE / "prometheus", own))
-    results.append(python_client(python, binary))
-    results.append(suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own))
-    results.append(embedded_python(python))
-    results.append(openapi(python, binary))
-    results.append(demo(python, binary))
+    yield suite("OpenTelemetry's SDK", python, ["test_otlp"], place, own(binary))
+    yield suite("pyarrow's Flight client", python, ["test_flight"], place, own(binary))
+
+
+def ours(python, binary, everything):
+    """Our clients and programs, and the protocols together."""
+    yield typescript(binary)
+    yield suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own(binary))
+    yield python_client(python, binary)
+    yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))
+    yield embedded_python(python)
+    yield openapi(python, binary)
+    yield demo(python, binary)
+
+
+GROUPS = {"events": events, "mongo": mongo, "postgres": postgres, "prometheus": monitoring, "ropewalk": ours}
+
+
+def fetch(python):
+    """Downloads and compiles what the suites of all groups need, which `./run test` does while it compiles the server. A suite
+    whose part fails here tries it again, and reports it."""
+    command, place, built = RUST
+    npm = bool(shutil.which("node") and shutil.which("npm"))
+    parts = [
+        lambda: umadb_sources(python),
+        lambda: pymongo_suite.sources(python, PLACE, pinned("pymongo")),
+        prometheus,
+        lambda: [npm_place(*package) for package in (NODE, NODE_POSTGRES)],
+        lambda: [subprocess.run(NPM_CI, cwd=typescript_place(package), check=True) for package in TYPESCRIPT if npm],
+        jdbc_place,
+        lambda: subprocess.run([*command, "--no-run"], cwd=place, env=os.environ | built, check=True),
+    ]
+    for part in parts:
+        try:
+            part()
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"not fetched: {error}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(GROUPS))
+    parser.add_argument("--binary", type=Path, default=TARGET / "debug" / "ropewalk")
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--fetch", action="store_true")
+    args = parser.parse_args()
+    if unknown := set(args.groups) - GROUPS.keys():
+        parser.error(f"no group {', '.join(sorted(unknown))}")
+    binary = args.binary.resolve()
+    if not (binary.exists() or args.fetch):
+        sys.exit(f"{binary} is not there: cargo build -p ropewalk-cli")
+    PLACE.mkdir(parents=True, exist_ok=True)
+    python = environment()
+    if args.fetch:
+        fetch(python)
+        return
+    results, begun = [], time.monotonic()
+    for group in args.groups or GROUPS:
+        for good in GROUPS[group](python, binary, args.all):
+            results.append(good)
+            print(f"--- {time.monotonic() - begun:.0f} s", flush=True)
+            begun = time.monotonic()
     sys.exit(0 if all(results) else 1)
 
 

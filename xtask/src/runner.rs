@@ -1,17 +1,20 @@
 //! Runs steps, shows their output as it arrives, and counts what passed and what failed.
+//!
+//! Lines of steps that run at the same time begin with the name of their step.
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{self, Command};
+use std::sync::Mutex;
 use std::time::Instant;
-use std::{env, io};
+use std::{env, io, thread};
 
 use anyhow::{Context, Result};
 
 use crate::cargo;
-use crate::steps::{Environment, Kind, STEPS, Step, When};
+use crate::steps::{Environment, Kind, STEPS, Step, Turn, When};
 
 /// Directory of the workspace, in which every step runs.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -25,31 +28,65 @@ const NOT_STARTED: i32 = 127;
 /// Added by a shell to the number of the signal that ended a program.
 const SIGNALLED: i32 = 128;
 
+/// The turns of which steps run at the same time, each with the number of its steps that do.
+const TURNS: [[(Turn, usize); 2]; 2] =
+    [[(Turn::Build, 1), (Turn::Fetch, 1)], [(Turn::Run, 2), (Turn::Fill, 1)]];
+
+const NO_PANIC: &str = "no step panics";
+
 /// Runs every step except those of `other`.
 ///
 /// A failure ends only its step: one run reports everything that needs repair.
 pub(crate) fn run(other: When) -> Result<()> {
     env::set_current_dir(ROOT).context(ROOT)?;
     let start = Instant::now();
-    let mut tally = Tally::default();
-    for step in STEPS.iter().filter(|step| step.when != other) {
-        say(step.name);
-        let start = Instant::now();
-        let (code, counts) = output(command(step), &mut io::stdout()).unwrap_or_else(|error| {
-            println!("{}: {error:#}", step.command);
-            (NOT_STARTED, Counts::default())
+    let tally = Mutex::new(Tally::default());
+    for turns in TURNS {
+        let queues = turns.map(|(turn, workers)| {
+            let steps = STEPS.iter().filter(move |step| step.turn == turn && step.when != other);
+            (Mutex::new(steps), workers)
         });
-        let ending = if code == 0 { "ok".to_owned() } else { format!("failed ({code})") };
-        println!("--- {}: {ending}, {} s", step.name, start.elapsed().as_secs());
-        tally.add(step, code, &counts);
+        let tally = &tally;
+        thread::scope(|scope| {
+            for (queue, workers) in &queues {
+                for _ in 0..*workers {
+                    scope.spawn(move || work(queue, tally));
+                }
+            }
+        });
     }
-    say(&format!("all steps: {} s", start.elapsed().as_secs()));
+    say(&format!("all steps: {} s, of which", start.elapsed().as_secs()));
+    let mut tally = tally.into_inner().expect(NO_PANIC);
+    tally.times.sort_unstable();
+    for (seconds, name) in tally.times.iter().rev() {
+        println!("{seconds:>6} s  {name}");
+    }
     for failure in &tally.failures {
         println!("failed: {failure}");
     }
     println!("{} passed, {} failed", tally.passed, tally.failed);
     // The counts are the last line: no error follows them.
     if tally.failed == 0 { Ok(()) } else { process::exit(1) }
+}
+
+/// Runs the steps of a queue until it is empty.
+fn work(queue: &Mutex<impl Iterator<Item = &'static Step>>, tally: &Mutex<Tally>) {
+    let next = || queue.lock().expect(NO_PANIC).next();
+    while let Some(step) = next() {
+        say(step.name);
+        let start = Instant::now();
+        let prefix = if step.turn == Turn::Build { String::new() } else { format!("{} | ", step.name) };
+        let (code, counts) = output(command(step), &prefix, &mut io::stdout()).unwrap_or_else(|error| {
+            println!("{}: {error:#}", step.command);
+            (NOT_STARTED, Counts::default())
+        });
+        let ending = if code == 0 { "ok".to_owned() } else { format!("failed ({code})") };
+        let seconds = start.elapsed().as_secs();
+        println!("--- {}: {ending}, {seconds} s", step.name);
+        let mut tally = tally.lock().expect(NO_PANIC);
+        tally.times.push((seconds, step.name));
+        tally.add(step, code, &counts);
+    }
 }
 
 /// Prints the title of a step.
@@ -78,10 +115,18 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 fn command(step: &Step) -> Command {
     let mut words = step.command.split_whitespace();
     let program = words.next().unwrap_or_default();
-    let mut command = match (program, program.strip_prefix("target/")) {
-        ("cargo", _) => cargo::command(),
-        (_, Some(built)) => Command::new(target().join(built)),
-        _ => Command::new(program),
+    let program = match (program, program.strip_prefix("target/")) {
+        ("cargo", _) => cargo::command().get_program().to_owned(),
+        (_, Some(built)) => target().join(built).into(),
+        _ => program.into(),
+    };
+    let mut command = match step.turn {
+        Turn::Build | Turn::Run => Command::new(program),
+        Turn::Fetch | Turn::Fill => {
+            let mut nice = Command::new("nice");
+            nice.arg(program);
+            nice
+        }
     };
     command.args(words);
     match step.environment {
@@ -103,54 +148,41 @@ fn command(step: &Step) -> Command {
     command
 }
 
-/// Runs a command and copies its output and errors to `shown`.
+/// Runs a command and copies the lines of its output and errors to `shown`, each after `prefix`.
 ///
 /// Returns its exit code and the counts of its tests.
-fn output(mut command: Command, shown: &mut dyn Write) -> Result<(i32, Counts)> {
-    let (mut reader, writer) = io::pipe().context("pipe")?;
+fn output(mut command: Command, prefix: &str, shown: &mut dyn Write) -> Result<(i32, Counts)> {
+    let (reader, writer) = io::pipe().context("pipe")?;
     let mut child = command.stdout(writer.try_clone()?).stderr(writer).spawn()?;
     // It holds our ends for writing; while they are open the reader finds no end.
     drop(command);
+    let mut reader = BufReader::new(reader);
     let mut counts = Counts::default();
-    let mut buffer = vec![0; 1 << 16];
     loop {
-        let length = reader.read(&mut buffer)?;
-        let part = buffer.get(..length).unwrap_or_default();
-        if part.is_empty() {
+        // One call writes the line and its prefix: no line of another step is between them.
+        let mut line = prefix.as_bytes().to_vec();
+        if reader.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        shown.write_all(part)?;
+        shown.write_all(&line)?;
         shown.flush()?;
-        counts.add(part);
+        counts.add(line.get(prefix.len()..).unwrap_or_default());
     }
-    counts.end_line();
     let status = child.wait()?;
     Ok((status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or_default()), counts))
 }
 
-/// Sums of the lines `test result:` in an output that arrives in parts.
+/// Sums of the lines `test result:` of an output.
 #[derive(Debug, Default)]
 struct Counts {
     passed: usize,
     failed: usize,
-    /// Start of a line whose end has not arrived.
-    line: Vec<u8>,
 }
 
 impl Counts {
-    fn add(&mut self, part: &[u8]) {
-        for line in part.split_inclusive(|byte| *byte == b'\n') {
-            self.line.extend_from_slice(line);
-            if line.ends_with(b"\n") {
-                self.end_line();
-            }
-        }
-    }
-
-    /// Counts the numbers in front of `passed` and `failed`.
-    fn end_line(&mut self) {
-        let line = String::from_utf8_lossy(&self.line).into_owned();
-        self.line.clear();
+    /// Counts the numbers in front of `passed` and `failed`, if the line is a result.
+    fn add(&mut self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
         let Some(result) = line.strip_prefix("test result:") else { return };
         let mut number = 0;
         for word in result.split_whitespace() {
@@ -170,6 +202,8 @@ struct Tally {
     passed: usize,
     failed: usize,
     failures: Vec<String>,
+    /// Seconds and name of each step.
+    times: Vec<(u64, &'static str)>,
 }
 
 impl Tally {
@@ -202,15 +236,15 @@ mod tests {
 
     const OK: &str = "test result: ok. 20 passed; 1 failed; 3 ignored; 0 measured; finished in 0.01s\n";
 
-    fn counts(parts: &[&str]) -> (usize, usize) {
+    fn counts(lines: &[&str]) -> (usize, usize) {
         let mut counts = Counts::default();
-        parts.iter().for_each(|part| counts.add(part.as_bytes()));
-        counts.end_line();
+        lines.iter().for_each(|line| counts.add(line.as_bytes()));
         (counts.passed, counts.failed)
     }
 
     fn tally(kind: Kind, code: i32, text: &str) -> (usize, usize, Vec<String>) {
-        let step = Step { when: When::Always, kind, environment: Environment::Plain, name: "a", command: "" };
+        let (turn, environment) = (Turn::Build, Environment::Plain);
+        let step = Step { when: When::Always, kind, turn, environment, name: "a", command: "" };
         let mut counts = Counts::default();
         counts.add(text.as_bytes());
         let mut tally = Tally::default();
@@ -223,15 +257,13 @@ mod tests {
         command.args(["-c", script]);
         // Not the output of this test, which is counted itself.
         let mut shown = Vec::new();
-        let (code, counts) = output(command, &mut shown).unwrap();
+        let (code, counts) = output(command, "sh | ", &mut shown).unwrap();
         (code, counts.passed, String::from_utf8(shown).unwrap())
     }
 
     #[test]
-    fn results_are_summed_over_lines_and_parts() {
+    fn results_are_summed() {
         assert_eq!(counts(&[OK, "running 3 tests\n", OK]), (40, 2));
-        let (start, end) = OK.split_at(23);
-        assert_eq!(counts(&[start, end]), (20, 1), "a line in two parts");
         assert_eq!(counts(&[OK.trim_end()]), (20, 1), "a line without an end");
     }
 
@@ -262,9 +294,10 @@ mod tests {
 
     #[test]
     fn exit_code_and_both_streams_of_a_command_are_read() {
-        let (first, second) = ("test result: ok. 2 passed\n", "test result: ok. 3 passed\n");
-        let script = format!("printf '{first}'; printf '{second}' >&2; exit 7");
-        assert_eq!(shell(&script), (7, 5, format!("{first}{second}")));
+        let script = "printf 'test result: ok. 2 pass'; sleep 0.1; printf 'ed\\n'; \
+            printf 'test result: ok. 3 passed' >&2; exit 7";
+        let shown = "sh | test result: ok. 2 passed\nsh | test result: ok. 3 passed";
+        assert_eq!(shell(script), (7, 5, shown.to_owned()));
         assert_eq!(shell("kill -9 $$"), (137, 0, String::new()));
     }
 }

@@ -62,11 +62,15 @@ def outcomes(python, tree, modules, binary, report):
         return foreign.pytest(python, command, tree, report, Path(place) / "results.xml", env, named)
 
 
+def sources(python, place, version):
+    """The tests of pymongo, without the package: nothing lies there that would be imported in place of the installed one."""
+    return foreign.sources(python, place, "pymongo", version, ["test"])
+
+
 def run(python, place, binary, version, modules, skipped=False, write=False):
     """Runs the modules and prints what came of them; answers whether all is as known.txt says."""
     place.mkdir(parents=True, exist_ok=True)
-    # Nothing lies there that would be imported in place of the installed pymongo.
-    tree = foreign.sources(python, place, "pymongo", version, ["test"])
+    tree = sources(python, place, version)
     modules = [module for module in dict.fromkeys(modules) if (tree / "test" / f"{module}.py").exists()]
     report = place / "pymongo.log"
     found = outcomes(python, tree, modules, binary, report)

@@ -26,7 +26,7 @@ fn run_test(cargo: &str) -> (String, bool) {
         script(&bin.join(tool), "#!/usr/bin/env bash\n");
     }
     script(&bin.join("rustc"), "#!/usr/bin/env bash\necho 'rustc 1.95.0 (pretended)'\n");
-    // The clients of others, whose runner is a Python script.
+    // The clients, whose runner is a Python script.
     script(
         &bin.join("python3"),
         "#!/usr/bin/env bash\n[ \"$1\" = -c ] || echo 'test result: ok. 5 passed; 0 failed; 0 ignored; clients'\n",
@@ -51,22 +51,22 @@ fn run_test(cargo: &str) -> (String, bool) {
 const RESULT: &str =
     "test result: ok. 20 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s";
 
-/// Number of steps of `./run test` that count in this way: `Whole` or `Tests`.
-fn count(kind: &str) -> usize {
+/// Number of steps of `./run test` that count in this way, `Whole` or `Tests`, and run this program.
+fn count(kind: &str, program: &str) -> usize {
     let steps = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/steps.rs");
     let text = fs::read_to_string(steps).unwrap();
     let starts = ["Always", "Test"].map(|when| format!("    step({when}, {kind}, "));
-    let count = text.lines().filter(|line| starts.iter().any(|start| line.starts_with(start))).count();
-    assert!(count > 2, "xtask/src/steps.rs has {count} steps of {kind}");
+    let steps = text.lines().filter(|line| starts.iter().any(|start| line.starts_with(start)));
+    let count = steps.filter(|line| line.contains(program)).count();
+    assert!(count > 2, "xtask/src/steps.rs has {count} steps of {kind} that run {program:?}");
     count
 }
 
-/// The last line and the success of a run whose cargo tests gave these counts. Five tests of clients pass too, and every
-/// step except `bad` of them.
+/// The last line and the success of a run whose cargo tests gave these counts. Five tests pass in each step of clients,
+/// and every other step passes except `bad` of them.
 fn ending(passed: usize, failed: usize, bad: usize) -> (String, bool) {
-    // One of the runners is the clients.
-    let runners = count("Tests") - 1;
-    let passed = passed * runners + 5 + count("Whole") - bad;
+    let runners = count("Tests", "\"cargo test ");
+    let passed = passed * runners + 5 * count("Tests", "\"python3 ") + count("Whole", "") - bad;
     let failed = failed * runners + bad;
     (format!("{passed} passed, {failed} failed"), failed == 0)
 }
