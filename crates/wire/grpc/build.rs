@@ -1,11 +1,14 @@
 //! Compiles the protocols without `protoc`: messages and clients by prost and tonic, and the servers of the
 //! services of the database with our own codecs, since responses that carry events are encoded by hand (see
-//! `frame`).
+//! `frame`). The memory of decoded messages, by field, becomes the statics of `decoded`.
 
 use std::error::Error;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use prost::Message as _;
+use prost_types::field_descriptor_proto::{Label, Type};
+use prost_types::{FieldDescriptorProto, FileDescriptorSet};
 use tonic_prost_build::manual::{self, Method, Service};
 
 const PROTOS: [&str; 3] =
@@ -16,9 +19,57 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(PROTOS, ["proto"])?;
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    std::fs::write(out.join("shapes.rs"), shapes(&descriptors)?)?;
     tonic_prost_build::configure().build_server(false).compile_fds(descriptors)?;
     manual::Builder::new().build_client(false).compile(&[umadb(), events(), transactions()]);
     Ok(())
+}
+
+/// A static for each message, and the function that finds the message of a call.
+fn shapes(descriptors: &FileDescriptorSet) -> Result<String, Box<dyn Error>> {
+    let (mut out, mut calls) = (String::new(), String::new());
+    for file in &descriptors.file {
+        for message in &file.message_type {
+            let name = format!(".{}.{}", file.package(), message.name());
+            writeln!(out, "static {}: Shape = Shape {{ fields: &[", identifier(&name))?;
+            for field in &message.field {
+                out.push_str(&field_of(field)?);
+            }
+            writeln!(out, "] }};")?;
+        }
+        for service in &file.service {
+            for method in &service.method {
+                let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                writeln!(calls, "{path:?} => Some(&{}),", identifier(method.input_type()))?;
+            }
+        }
+    }
+    writeln!(out, "pub(super) fn of_call(path: &str) -> Option<&'static Shape> {{")?;
+    writeln!(out, "match path {{\n{calls}_ => None,\n}}\n}}")?;
+    Ok(out)
+}
+
+/// A field that takes memory beyond that of its message; empty for another.
+fn field_of(field: &FieldDescriptorProto) -> Result<String, Box<dyn Error>> {
+    let is_repeated = field.label() == Label::Repeated;
+    let (ty, message) = match field.r#type() {
+        Type::String | Type::Bytes => ("Vec<u8>".to_owned(), "None".to_owned()),
+        Type::Message => {
+            let name = field.type_name();
+            let path = name.trim_start_matches('.').replace('.', "::");
+            (format!("crate::proto::{path}"), format!("Some(&{})", identifier(name)))
+        }
+        _ if is_repeated => return Err(format!("{}: a list of numbers is not counted", field.name()).into()),
+        _ => return Ok(String::new()),
+    };
+    let element = if is_repeated { format!("size_of::<{ty}>()") } else { "0".to_owned() };
+    let number = field.number();
+    Ok(format!("Field {{ number: {number}, element: {element}, message: {message} }},\n"))
+}
+
+/// The static of a message, from its full name with a leading point.
+fn identifier(name: &str) -> String {
+    name.trim_start_matches('.').replace('.', "_").to_uppercase()
 }
 
 /// A call whose response prost encodes.

@@ -5,19 +5,23 @@ PromQL request reads the samples only.
 """
 
 import datetime
+import json
 import random
 import time
 
+import bson
+import grpc
+import grpc_client
 import psycopg
 import pymongo
 import ropewalk
 from bank import NO_BOOT, View
 from place import PATIENCE
 from pymongo.read_concern import ReadConcern
-from writers import PostgresConnection
+from writers import PostgresConnection, mongo_client
 
 ROWS = "SELECT id, balance, transfers FROM accounts"
-#: Events of one page of a complete audit.
+#: Events of one page of an audit of all boots.
 PAGE = 10_000
 
 
@@ -59,7 +63,7 @@ def pages(read, after):
 
 
 class Http:
-    """One read-only request; for a complete audit an open transaction, because the results have many pages."""
+    """One read-only request; for an audit of all boots an open transaction, because the results have many pages."""
 
     protocol = "HTTP"
 
@@ -135,7 +139,7 @@ class Mongo:
     protocol = "MongoDB"
 
     def __init__(self, place):
-        self._client = pymongo.MongoClient(f"mongodb://{place.mongo}/", serverSelectionTimeoutMS=PATIENCE * 1000)
+        self._client = mongo_client(place)
 
     def view(self, base):
         bank = self._client.bank
@@ -158,6 +162,64 @@ class Mongo:
 
     def close(self):
         self._client.close()
+
+
+class Grpc:
+    """One call; for an audit of all boots an open transaction, and calls that read the events at its commit."""
+
+    protocol = "gRPC"
+
+    def __init__(self, place):
+        self._transactions = grpc_client.Transactions(place.grpc)
+
+    def view(self, base):
+        gone = {grpc.StatusCode.UNAVAILABLE}
+        if base.boot is None:
+            # A new server knows neither the token nor, until then, the commit.
+            gone |= {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.OUT_OF_RANGE}
+        try:
+            return self._complete(base) if base.boot is None else self._at_once(base)
+        except grpc.RpcError as error:
+            if error.code() not in gone:
+                raise
+            raise Gone from error
+
+    def _at_once(self, base):
+        operations = [{"read": {"store": "transfers", "after": base.position}}, *self._models(base)]
+        isolation = random.choice(["SERIALIZABLE", "SNAPSHOT"])
+        events, *models = self._transactions.commit(operations, isolation=isolation).results
+        return self._view(self._events(events), models)
+
+    def _complete(self, base):
+        begun = self._transactions.begin(isolation="SNAPSHOT")
+        models = self._transactions.execute(begun.transaction, self._models(base))
+
+        def read(after):
+            operations = [{"read": {"store": "transfers", "after": after, "limit": PAGE}}]
+            return self._events(*self._transactions.commit(operations, at=begun.snapshot).results)
+
+        events = pages(read, base.position)
+        self._transactions.rollback(begun.transaction)
+        return self._view(events, models)
+
+    @staticmethod
+    def _models(base):
+        statements = [{"sql": {"sql": text}} for text in (ROWS, samples_of(base), promql_of(base))]
+        return [{"documents": {"database": "bank", "collection": "accounts", "find": {}}}, *statements]
+
+    @staticmethod
+    def _events(result):
+        return [(one.position, json.loads(one.event.data)) for one in result.events.events]
+
+    @staticmethod
+    def _view(events, models):
+        documents, *tables = models
+        found = [bson.decode(one.bson) for one in documents.documents.documents]
+        rows, samples, promql = map(grpc_client.rows, tables)
+        return View.of(rows, found, events, samples, promql)
+
+    def close(self):
+        self._transactions.close()
 
 
 class Promql:
@@ -194,4 +256,4 @@ class Promql:
 
 
 #: One class per protocol that reads all four models.
-AUDITORS = [Http, Postgres, Mongo]
+AUDITORS = [Http, Postgres, Mongo, Grpc]

@@ -38,7 +38,7 @@ class Transfer:
 
     def data(self):
         """The payload of the event."""
-        return dataclasses.asdict(self)
+        return dict(vars(self))
 
     def tags(self):
         """The tags of the event."""
@@ -51,14 +51,28 @@ class Transfer:
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """A known state from which an audit starts: balance and number of transfers of each account at a position.
+    """A known state from which an audit starts, at a position.
 
     The audit reads the events after the position, and the samples of one boot that began later; `None`: of all.
     """
 
     position: int
     boot: "int | None"
+    #: Balance and number of transfers by account.
     accounts: dict
+    #: Sum and number of the samples by account, if the audit reads those of all boots.
+    samples: dict = dataclasses.field(default_factory=dict)
+    #: The ids of the transfers up to the position.
+    ids: frozenset = frozenset()
+
+    def after(self, view):
+        """The state of a view, from which an audit of the next events and of the samples of all boots starts."""
+        ids = self.ids.union(data["id"] for _, data in view.events)
+        return Base(self.position + len(view.events), None, view.rows, view.samples, ids)
+
+    def of_boot(self, boot):
+        """The same state for audits that read the samples of one boot, which begins now."""
+        return dataclasses.replace(self, boot=boot, samples={})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +127,8 @@ def disagreements(base, view):
     positions = [position for position, _ in view.events]
     if positions != list(range(base.position + 1, base.position + 1 + len(positions))):
         found.append(f"positions after {base.position} have gaps or repetitions: {positions[:LISTED_MAX]} …")
-    twice = [id for id, count in collections.Counter(data["id"] for _, data in view.events).items() if count > 1]
+    counts = collections.Counter(data["id"] for _, data in view.events)
+    twice = [id for id, count in counts.items() if count > 1 or id in base.ids]
     if twice:
         found.append(f"{len(twice)} transfers were applied twice: {twice[:LISTED_MAX]}")
     accounts, samples = _by_events(base, view.events)
@@ -129,7 +144,7 @@ def disagreements(base, view):
 
 def _by_events(base, events):
     """Balances and samples by account, as the events give them."""
-    accounts, samples = dict(base.accounts), {}
+    accounts, samples = dict(base.accounts), dict(base.samples)
     for _, data in events:
         for account, change in Transfer(**data).changes():
             balance, transfers = accounts[account]

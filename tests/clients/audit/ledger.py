@@ -61,15 +61,19 @@ class Ledger:
         with self._lock:
             return self._issued.keys() == self._by_outcome[Outcome.ACKNOWLEDGED]
 
-    def disagreements(self, view, acknowledged):
-        """Compares all events with the record. `acknowledged` was read before the view."""
+    def disagreements(self, base, view, acknowledged):
+        """Compares the events with the record: those of the view, and the ids of those before it.
+
+        `acknowledged` was read before the view.
+        """
         stored = {data["id"]: data for _, data in view.events}
+        present = base.ids | stored.keys()
         with self._lock:
-            absent = self._by_outcome[Outcome.ABSENT] & stored.keys()
+            absent = self._by_outcome[Outcome.ABSENT] & present
             changed = [id for id, data in stored.items() if id in self._issued and self._issued[id].data() != data]
             unknown = stored.keys() - self._issued.keys()
         sets = [
-            ("acknowledged transfers are lost", acknowledged - stored.keys()),
+            ("acknowledged transfers are lost", acknowledged - present),
             ("transfers that failed are present", absent),
             ("transfers have other data", changed),
             ("events belong to no transfer", unknown),

@@ -13,7 +13,7 @@ from ropewalk.testing import Server
 #: Longest time until a client reaches the server again, seconds; only to end a hang.
 PATIENCE = 120
 #: Longest time after which a recovery is killed, seconds.
-RECOVERY_MAX = 0.2
+RECOVERY_MAX = 0.1
 
 
 class Place:

@@ -1,6 +1,7 @@
 """The figures of a run."""
 
 import collections
+import enum
 import threading
 
 from ledger import Outcome
@@ -9,13 +10,23 @@ from ledger import Outcome
 DESCRIBED_MAX = 20
 
 
+class Kind(enum.Enum):
+    """The extent of an audit."""
+
+    #: The events and samples of a round, while the transfers continue.
+    ROUND = "of a round"
+    #: The events since the last audit of this kind, and all rows, documents and samples.
+    AFTER_KILL = "after a kill"
+    #: Everything.
+    COMPLETE = "complete"
+
+
 class Report:
     """Counts transfers, audits and disagreements. Thread-safe."""
 
     def __init__(self):
         self._lock = threading.Lock()
-        #: Audits by protocol, of complete databases and of a round.
-        self.complete = collections.Counter()
+        #: Audits by protocol and kind.
         self.audits = collections.Counter()
         #: Transfers by protocol and outcome.
         self.transfers = collections.Counter()
@@ -26,10 +37,10 @@ class Report:
         #: Exceptions of threads.
         self.failures = []
 
-    def audited(self, protocol, problems, is_complete=False):
+    def audited(self, protocol, problems, kind):
         """Records an audit."""
         with self._lock:
-            (self.complete if is_complete else self.audits)[protocol] += 1
+            self.audits[protocol, kind] += 1
             self.number += len(problems)
             self.described += [f"{protocol}: {one}" for one in problems]
             del self.described[DESCRIBED_MAX:]
@@ -43,9 +54,10 @@ class Report:
         for protocol in sorted({protocol for protocol, _ in self.transfers}):
             counts = [self.transfers[protocol, outcome] for outcome in Outcome]
             lines.append(f"  {protocol:<12}" + "".join(f"{count:>14,}" for count in counts))
-        lines.append(f"{'audits':<14}{'of a round':>14}{'complete':>14}")
-        for protocol in sorted(self.audits.keys() | self.complete.keys()):
-            lines.append(f"  {protocol:<12}{self.audits[protocol]:>14,}{self.complete[protocol]:>14,}")
+        lines.append(f"{'audits':<14}" + "".join(f"{kind.value:>14}" for kind in Kind))
+        for protocol in sorted({protocol for protocol, _ in self.audits}):
+            counts = [self.audits[protocol, kind] for kind in Kind]
+            lines.append(f"  {protocol:<12}" + "".join(f"{count:>14,}" for count in counts))
         lines += [f"{name:<14}{value:>14,}" for name, value in self.figures.items()]
         lines.append(f"{'disagreements':<14}{self.number:>14,}")
         return "\n".join([*lines, *self.described, *self.failures])

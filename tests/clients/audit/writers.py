@@ -9,8 +9,11 @@ import json
 import random
 import time
 
+import grpc
+import grpc_client
 import psycopg
 import pymongo
+import pymongo.common
 import ropewalk
 from bank import CHANGE_ROW, CHECK_VIOLATION
 from ledger import Outcome
@@ -19,6 +22,8 @@ from psycopg import errors
 
 #: Longest pause before a transfer is repeated after a conflict, seconds.
 PAUSE_MAX = 0.02
+#: Pause of MongoDB's driver between two attempts to reach a killed server, seconds; by default 0.5, more than a round.
+MONGO_PAUSE = 0.05
 CHANGE_DOCUMENT = (
     "UPDATE bank.accounts SET doc = doc::jsonb || jsonb_build_object("
     "'balance', (doc->>'balance')::bigint + $1, 'transfers', (doc->>'transfers')::bigint + 1) WHERE _id = $2"
@@ -192,6 +197,13 @@ class Postgres:
         self._connection.close()
 
 
+def mongo_client(place):
+    """Returns a client of the MongoDB port, which waits for the server."""
+    # A constant of the driver, which its own tests change as well.
+    pymongo.common.MIN_HEARTBEAT_INTERVAL = MONGO_PAUSE
+    return pymongo.MongoClient(f"mongodb://{place.mongo}/", serverSelectionTimeoutMS=PATIENCE * 1000)
+
+
 class Mongo:
     """A session's transaction of documents and of the commands for the other models.
 
@@ -202,7 +214,7 @@ class Mongo:
 
     def __init__(self, place, name):
         self.name = name
-        self._client = pymongo.MongoClient(f"mongodb://{place.mongo}/", serverSelectionTimeoutMS=PATIENCE * 1000)
+        self._client = mongo_client(place)
 
     def transfer(self, transfer):
         try:
@@ -233,5 +245,62 @@ class Mongo:
         self._client.close()
 
 
-#: One class per protocol. A further protocol, such as gRPC (the address is `place.grpc`), is a further class here.
-WRITERS = [Http, HttpOpen, Postgres, Mongo]
+class Grpc:
+    """`Commit` with an idempotency key: repeated until the server has responded."""
+
+    protocol = "gRPC"
+
+    #: After these codes the transfer may be present or absent. The key makes a repetition safe.
+    REPEATED = {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.ABORTED,
+    }
+
+    def __init__(self, place, name, address=None):
+        self.name = name
+        self._transactions = grpc_client.Transactions(address or place.grpc)
+        #: Transfers that an earlier call with the same key had written.
+        self.repeated = 0
+
+    def transfer(self, transfer):
+        operations, end = list(self._operations(transfer)), time.monotonic() + PATIENCE
+        while True:
+            try:
+                committed = self._transactions.commit(operations, idempotency_key=transfer.id)
+            except grpc.RpcError as error:
+                if grpc_client.sqlstate(error) == CHECK_VIOLATION:
+                    return Outcome.ABSENT
+                if error.code() not in self.REPEATED or time.monotonic() > end:
+                    raise
+                pause()
+                continue
+            self.repeated += committed.is_repetition
+            return Outcome.ACKNOWLEDGED
+
+    @staticmethod
+    def _operations(transfer):
+        event = {"type": "Transferred", "tags": transfer.tags(), "data": json.dumps(transfer.data()).encode()}
+        yield {"append": {"store": "transfers", "events": [event]}}
+        for account, change in transfer.changes():
+            update = {
+                "filter": {"extended_json": json.dumps({"_id": account})},
+                "update": {"extended_json": json.dumps({"$inc": {"balance": change, "transfers": 1}})},
+            }
+            yield {"documents": {"database": "bank", "collection": "accounts", "update": update, "expect": 1}}
+        series = []
+        for account, change in transfer.changes():
+            labels = {"__name__": "moved", "account": account, "boot": str(transfer.boot)}
+            labels = [{"name": name, "value": value} for name, value in labels.items()]
+            series.append({"labels": labels, "samples": [{"timestamp_millis": transfer.at, "value": change}]})
+        yield {"samples": {"series": series}}
+        for account, change in transfer.changes():
+            yield {"sql": {"sql": CHANGE_ROW, "parameters": [{"int64_value": change}, {"text_value": account}], "expect": 1}}
+
+    def close(self):
+        self._transactions.close()
+
+
+#: One class per protocol.
+WRITERS = [Http, HttpOpen, Postgres, Mongo, Grpc]

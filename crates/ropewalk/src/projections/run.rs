@@ -231,7 +231,7 @@ impl<'a> ProjectionRun<'a> {
 }
 
 /// The name under which a rebuild writes until it takes over.
-fn aside(name: &str, generation: u64) -> String {
+pub(super) fn aside(name: &str, generation: u64) -> String {
     format!("{name}__g{generation}")
 }
 

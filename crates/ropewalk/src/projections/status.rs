@@ -2,6 +2,7 @@ use ropewalk_base::Position;
 use ropewalk_events::{Query, ReadOptions};
 
 use super::record::{Kind, ProjectionFailure, Record};
+use super::run::aside;
 use super::{Inner, Projections};
 use crate::database::Snapshot;
 use crate::error::Error;
@@ -81,6 +82,24 @@ impl Projections {
         query: &Query,
     ) -> Result<ProjectionStatus, Error> {
         self.0.status(snapshot, name, query)
+    }
+
+    /// Returns the names under which the rebuild of a projection writes `outputs`; empty without a rebuild.
+    ///
+    /// The projection need not be registered.
+    ///
+    /// # Errors
+    /// Stored data is corrupt.
+    pub fn rebuild_names_at(
+        &self,
+        snapshot: &Snapshot,
+        name: &str,
+        outputs: &[String],
+    ) -> Result<Vec<String>, Error> {
+        let Some(rebuild) = self.0.records(name).look(snapshot, Kind::Rebuild)? else {
+            return Ok(Vec::new());
+        };
+        Ok(outputs.iter().map(|output| aside(output, rebuild.generation)).collect())
     }
 
     /// Returns the status of every registered projection, sorted by name.

@@ -258,6 +258,20 @@ pub fn stored_projections(db: &Database, snapshot: &Snapshot) -> Result<Vec<Stor
     all(&mut Access::Snapshot(db, snapshot))
 }
 
+/// Returns the stored names of the tables that rebuilds of declared projections fill, until they replace the
+/// live ones.
+///
+/// # Errors
+/// Stored data is corrupt.
+pub fn rebuild_tables(db: &Database, snapshot: &Snapshot) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for StoredProjection { name, store, text, .. } in stored_projections(db, snapshot)? {
+        let outputs = StoredProjection::parse(&text)?.outputs;
+        names.extend(db.projections(&store)?.rebuild_names_at(snapshot, &name, &outputs)?);
+    }
+    Ok(names)
+}
+
 /// Returns the state of all declared projections, by name. Cost: that of each projection's lag.
 ///
 /// # Errors

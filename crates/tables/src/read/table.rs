@@ -116,7 +116,14 @@ impl Tables {
     /// # Errors
     /// Damage.
     pub fn names(&self) -> Result<Vec<String>, TablesError> {
-        let snapshot = self.engine.snapshot();
+        self.names_at(&self.engine.snapshot())
+    }
+
+    /// Names of all tables as of `snapshot`, sorted.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn names_at(&self, snapshot: &Snapshot) -> Result<Vec<String>, TablesError> {
         let mut cursor = snapshot.read().cursor(self.model.spaces().catalog);
         cursor.seek(b"n")?;
         let mut names = Vec::new();

@@ -5,12 +5,13 @@
 //! headers ─▶ health or reflection? ─ no ─▶ caller known, with the rights of the call? ─▶ body, frame by frame: memory, deadline ─▶ call
 //!                 └─ yes: body of at most 64 KiB ──────────────────────────────────▶
 //! ```
+//! Memory covers the bytes that arrived and the message that is decoded from them.
 //! The deadline is `limits.request_time`, or that of the header `grpc-timeout` if it is earlier. The memory of
 //! a response that is built completely is held until it has been sent.
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -25,6 +26,7 @@ use tonic::Status;
 use tonic::body::Body as TonicBody;
 use tonic::transport::server::TcpConnectInfo;
 
+use crate::decoded::DecodedSize;
 use crate::request::{self, Deadline, ResponseMemory, authenticate};
 use crate::rights::{self, Call};
 use crate::status::ToStatus;
@@ -32,6 +34,9 @@ use crate::{events, umadb};
 
 /// Largest request of a caller without any right, and of a service that needs no credentials.
 const OPEN_BYTES_MAX: usize = 64 << 10;
+/// Most memory of a decoded message, as a multiple of `limits.request_bytes`. Events with two tags and a
+/// hundred bytes of data take twice the bytes of their message.
+const DECODED_FACTOR: usize = 4;
 
 /// Admits a call, or rejects it by its headers alone.
 pub(crate) async fn admit(
@@ -76,6 +81,9 @@ pub(crate) async fn admit(
         reservation,
         deadline,
         bytes_max: if has_right { usize::MAX } else { OPEN_BYTES_MAX },
+        received: 0,
+        decoded: call.and_then(Call::shape).map(DecodedSize::new),
+        decoded_max: service.limits().request_bytes.saturating_mul(DECODED_FACTOR),
         to_status,
     };
     let mut response = next.run(request.map(|body| bounded(body, bounds))).await;
@@ -107,13 +115,38 @@ struct Bounds {
     reservation: Arc<Mutex<Reservation>>,
     deadline: Instant,
     bytes_max: usize,
+    received: usize,
+    /// Absent for services whose messages are small.
+    decoded: Option<DecodedSize>,
+    decoded_max: usize,
     to_status: ToStatus,
+}
+
+impl Bounds {
+    /// Reserves memory for received bytes and for what is decoded from them.
+    async fn take(&mut self, data: &[u8]) -> Result<(), WireError> {
+        self.received += data.len();
+        if self.received > self.bytes_max {
+            let what = "bytes of a request without any right";
+            return Err(WireError::too_large(what, self.received, self.bytes_max));
+        }
+        let mut needed = self.received;
+        if let Some(decoded) = &mut self.decoded {
+            decoded.add(data)?;
+            if decoded.bytes() > self.decoded_max {
+                let what = "bytes of memory for the decoded message";
+                return Err(WireError::too_large(what, decoded.bytes(), self.decoded_max));
+            }
+            needed += decoded.bytes();
+        }
+        self.reservation.lock().await.cover(needed).await
+    }
 }
 
 /// The same body, which ends with an error at the first exceeded limit.
 fn bounded(body: Body, bounds: Bounds) -> Body {
-    let frames = unfold(Some((body, bounds, 0)), |state| async move {
-        let (mut body, bounds, received) = state?;
+    let frames = unfold(Some((body, bounds)), |state| async move {
+        let (mut body, mut bounds) = state?;
         let frame = timeout_at(bounds.deadline, body.frame()).await;
         let frame = match frame {
             Ok(None) => return None,
@@ -124,15 +157,9 @@ fn bounded(body: Body, bounds: Bounds) -> Body {
             }
             Ok(Some(Ok(frame))) => frame,
         };
-        let received = received + frame.data_ref().map_or(0, Bytes::len);
-        if received > bounds.bytes_max {
-            let error =
-                WireError::too_large("bytes of a request without any right", received, bounds.bytes_max);
-            return Some((Err((bounds.to_status)(&error)), None));
-        }
-        let covered = bounds.reservation.lock().await.cover(received).await;
-        match covered {
-            Ok(()) => Some((Ok(frame), Some((body, bounds, received)))),
+        let data = frame.data_ref().cloned().unwrap_or_default();
+        match bounds.take(&data).await {
+            Ok(()) => Some((Ok(frame), Some((body, bounds)))),
             Err(error) => Some((Err((bounds.to_status)(&error)), None)),
         }
     });

@@ -1,6 +1,6 @@
 //! gRPC: the protocol of UmaDB, so that its clients work unchanged, and our own with additional features.
 //!
-//!   admission: credentials, the rights of the call, then the body within bounds
+//!   admission: credentials, the rights of the call, then the body within bounds, which `decoded` measures
 //!   routes ─┬─▶ umadb.v1.DCB, umadb.UmaDBService (its older path)
 //!           ├─▶ ropewalk.events.v1.Events
 //!           ├─▶ ropewalk.v1.Transactions ─▶ ropewalk-transactions
@@ -14,6 +14,7 @@
 mod admission;
 mod alias;
 mod convert;
+mod decoded;
 mod events;
 mod frame;
 mod health;

@@ -7,6 +7,7 @@
 use ropewalk_auth::{Needs, Operation, Resource};
 
 use crate::alias;
+use crate::decoded::{self, Shape};
 
 /// One row.
 pub(crate) struct Call {
@@ -15,6 +16,13 @@ pub(crate) struct Call {
     /// Name in the metrics.
     pub(crate) name: &'static str,
     pub(crate) needs: Needs,
+}
+
+impl Call {
+    /// The shape of its message; absent for health and reflection.
+    pub(crate) fn shape(&self) -> Option<&'static Shape> {
+        decoded::shape(self.path)
+    }
 }
 
 const fn call(path: &'static str, name: &'static str, needs: Needs) -> Call {

@@ -3,7 +3,7 @@
 //! ```text
 //! request   media: Content-Type, Accept ─▶ encoding: Content-Encoding ─▶ body: received, then inflated
 //!           params: query strings and forms
-//! response  json ─▶ response: complete or in chunks, counted, with Retry-After
+//! response  json ─▶ response: complete or in chunks, counted, with Retry-After; titles: of problems
 //! ```
 //!
 //! An error is a reason without a form: each API has its wording, its status and its error body.
@@ -15,3 +15,4 @@ pub mod json;
 pub mod media;
 pub mod params;
 pub mod response;
+pub mod titles;

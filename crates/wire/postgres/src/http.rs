@@ -23,6 +23,7 @@ use ropewalk_http_kit::body::{BodyError, RequestBody};
 use ropewalk_http_kit::encoding::{Encoding, UnknownEncoding};
 use ropewalk_http_kit::media::MediaType;
 use ropewalk_http_kit::response;
+use ropewalk_http_kit::titles::statement_title;
 use ropewalk_sql::{
     Outcome, Prepared, Progress, Rights, Session, Settings, SqlError, StatementKind, Status, state,
 };
@@ -292,7 +293,7 @@ fn problem(error: &SqlError) -> Response {
     let status = status(code);
     let mut body = serde_json::json!({
         "type": format!("urn:ropewalk:problem:{}", code.as_str()),
-        "title": "The statement failed",
+        "title": statement_title(code, error.state.0),
         "status": status.as_u16(),
         "detail": error.message,
         "code": code.as_str(),

@@ -140,7 +140,8 @@ impl tonic::codec::Decoder for Raw {
     }
 }
 
-/// A body that declares 16 MiB, sends frames of 1 MiB and then waits; `read` counts its frames.
+/// A body that declares 16 MiB in an unknown field, sends frames of 1 MiB and then waits; `read` counts its
+/// frames.
 fn slow_body(frames: usize, read: &Arc<AtomicUsize>) -> Body {
     let read = read.clone();
     let mut sent = 0;
@@ -153,6 +154,8 @@ fn slow_body(frames: usize, read: &Arc<AtomicUsize>) -> Body {
         let mut data = vec![0; 1 << 20];
         if sent == 1 {
             data[1..5].copy_from_slice(&(16_u32 << 20).to_be_bytes());
+            // Number 15, and the length of the rest: 16 MiB without these five bytes.
+            data[5..10].copy_from_slice(b"\x7a\xfb\xff\xff\x07");
         }
         Poll::Ready(Some(Ok::<_, Status>(hyper::body::Frame::data(Bytes::from(data)))))
     })))

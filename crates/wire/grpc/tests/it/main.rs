@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)] // helpers outside of test functions
 
 mod access;
+#[path = "../../../../promql/tests/it/allocations.rs"]
+mod allocations;
+mod bombs;
 mod ending;
 mod events;
 mod health;

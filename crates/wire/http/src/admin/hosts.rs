@@ -69,6 +69,6 @@ fn host(headers: &HeaderMap) -> Result<Option<Authority>, Problem> {
     let authority = value.to_str().ok().and_then(|text| text.parse().ok());
     match (authority, values.next()) {
         (Some(authority), None) => Ok(Some(authority)),
-        _ => Err(Problem::invalid("the header Host names no host, or more than one")),
+        _ => Err(Problem::invalid_header("the header Host names no host, or more than one")),
     }
 }

@@ -67,7 +67,7 @@ async fn changes(
     let (limit, follow) = (params.number("limit")?, params.flag("follow")?);
     params.finish()?;
     if from.is_some() && last.is_some() {
-        return Err(Problem::invalid("the parameter from excludes last"));
+        return Err(Problem::invalid_parameter("the parameter from excludes last"));
     }
     let db = app.service.database();
     let newest = db.seq();

@@ -187,7 +187,7 @@ async fn insert(
         None => document = super::document::with_id(Value::String(&new_id(&context)), &document)?,
         Some(other) => {
             let what = format!("_id: a text is needed, not {}", other.type_name());
-            return Err(Problem::invalid(what));
+            return Err(Problem::invalid_field(what));
         }
     }
     let collection = context.collection(&path)?;
@@ -286,7 +286,7 @@ async fn merge(
     let fields = context.parse(body, |text| requests::document("the body", text)).await?;
     let Some((collection, id)) = resolved(&context, &path)? else { return Err(unknown(&path)) };
     if id.is_empty() {
-        return Err(Problem::invalid("the path names no document"));
+        return Err(Problem::invalid_path("the path names no document"));
     }
     let mut update = Writer::new();
     update.open_document("$set");
@@ -308,7 +308,7 @@ async fn remove(
 ) -> Result<StatusCode, Problem> {
     let Some((collection, id)) = resolved(&context, &path)? else { return Err(unknown(&path)) };
     if id.is_empty() {
-        return Err(Problem::invalid("the path names no document"));
+        return Err(Problem::invalid_path("the path names no document"));
     }
     let filter = id_filter(Value::String(&id));
     let deleted = context.change((0, false), Durability::Sync, |tx| tx.delete_one(&collection, &filter));
@@ -423,7 +423,8 @@ fn translated(schema: Schema, path: &str, references: &mut Vec<Reference>) -> Re
 }
 
 fn reference_of(path: &str, reference: &Schema) -> Result<Reference, Problem> {
-    let refuse = |what: &str| Err(Problem::invalid(format!("schema: x-bundoc-ref of {path:?}: {what}")));
+    let refuse =
+        |what: &str| Err(Problem::invalid_field(format!("schema: x-bundoc-ref of {path:?}: {what}")));
     let Schema::Object(fields) = reference else { return refuse("an object is needed") };
     if let Some(name) =
         fields.keys().find(|name| !["collection", "field", "on_delete"].contains(&name.as_str()))
@@ -580,7 +581,7 @@ async fn drop_index(
     let (collection, field) = (params.one("collection")?, params.one("field")?);
     params.finish()?;
     let (Some(collection), Some(field)) = (collection, field) else {
-        return Err(Problem::invalid("the parameters collection and field are needed"));
+        return Err(Problem::invalid_parameter("the parameters collection and field are needed"));
     };
     drop_on(&context, &collection, &field).await
 }
@@ -593,7 +594,8 @@ async fn indexes(
     let mut params = Params::parse(query.as_deref())?;
     let collection = params.one("collection")?;
     params.finish()?;
-    let collection = collection.ok_or_else(|| Problem::invalid("the parameter collection is needed"))?;
+    let collection =
+        collection.ok_or_else(|| Problem::invalid_parameter("the parameter collection is needed"))?;
     let (_, definition) = context.existing(&collection)?;
     let names = definition.indexes().iter().map(|index| requests::fields(&index.def().fields).join(","));
     Ok(Json(json!({ "indexes": names.collect::<Vec<_>>() })))

@@ -78,7 +78,7 @@ impl Address {
             Some("json") => json(id)?,
             Some(other) => {
                 let what = format!("parameter \"id\" is {other:?}; text, oid or json is needed");
-                return Err(Problem::invalid(what));
+                return Err(Problem::invalid_parameter(what));
             }
         };
         Ok(Self { id, form })
@@ -139,7 +139,7 @@ pub(super) fn with_id(id: Value<'_>, document: &DocBuf) -> Result<DocBuf, Proble
         if name != "_id" {
             out.put(name, value);
         } else if Owned::from(value) != Owned::from(id) {
-            return Err(Problem::invalid("the _id of the document and the one of the path differ"));
+            return Err(Problem::invalid_field("the _id of the document and the one of the path differ"));
         }
     }
     Ok(out.finish())
@@ -270,7 +270,7 @@ async fn patch(
     let options = context.options();
     let update = context.parse(body, move |text| requests::update(text, None, &options)).await?;
     if update.is_replacement() {
-        return Err(Problem::invalid("PATCH takes operators such as $set; PUT takes whole documents"));
+        return Err(Problem::invalid_field("PATCH takes operators such as $set; PUT takes whole documents"));
     }
     let collection = context.collection(&name.collection)?;
     let spec = UpdateSpec::new(id_filter(id.value()), update);

@@ -152,7 +152,7 @@ async fn insert(Place { context, name }: Place<CollectionName>, body: JsonText) 
     };
     let (documents, durability) = context.parse(body, parse).await?;
     if documents.is_empty() {
-        return Err(Problem::invalid("documents: at least one is needed"));
+        return Err(Problem::invalid_field("documents: at least one is needed"));
     }
     let most = context.service.limits().append_events;
     if documents.len() > most {

@@ -50,16 +50,16 @@ fn hint(text: &str) -> Result<Hint, Problem> {
         Value::Document(fields) => {
             let field = |(path, direction): (&str, Value<'_>)| match direction.as_double() {
                 Some(direction) if direction != 0.0 => Ok((path.to_owned(), direction < 0.0)),
-                _ => Err(Problem::invalid(format!("hint: {path:?} is neither 1 nor -1"))),
+                _ => Err(Problem::invalid_field(format!("hint: {path:?} is neither 1 nor -1"))),
             };
             Ok(Hint::Fields(fields.iter().map(field).collect::<Result<_, _>>()?))
         }
-        other => Err(Problem::invalid(format!("hint: a name or fields, not {}", other.type_name()))),
+        other => Err(Problem::invalid_field(format!("hint: a name or fields, not {}", other.type_name()))),
     }
 }
 
 pub(crate) fn number(field: &str, number: u64) -> Result<usize, Problem> {
-    usize::try_from(number).map_err(|_| Problem::invalid(format!("{field}: {number} is too large")))
+    usize::try_from(number).map_err(|_| Problem::invalid_field(format!("{field}: {number} is too large")))
 }
 
 /// The texts of a query, from a body or from a query string.
@@ -186,7 +186,8 @@ pub(crate) struct AggregateIn<'a> {
 pub(super) fn pipeline(text: &str, options: &Options) -> Result<Pipeline, Problem> {
     let stages =
         extjson_parser::parse_value(text).map_err(|error| Problem::from(error).within("pipeline"))?;
-    let stages = stages.value().as_array().ok_or_else(|| Problem::invalid("pipeline: an array is needed"))?;
+    let stages =
+        stages.value().as_array().ok_or_else(|| Problem::invalid_field("pipeline: an array is needed"))?;
     lang("pipeline", Pipeline::parse(stages, options))
 }
 
@@ -264,7 +265,7 @@ pub(super) fn update(
             filters
                 .value()
                 .as_array()
-                .ok_or_else(|| Problem::invalid("array_filters: an array is needed"))?,
+                .ok_or_else(|| Problem::invalid_field("array_filters: an array is needed"))?,
         ),
     };
     lang("update", Update::parse(update.value(), filters, options))
@@ -273,7 +274,7 @@ pub(super) fn update(
 impl UpdateIn<'_> {
     pub(crate) fn spec(&self, options: &Options) -> Result<UpdateSpec, Problem> {
         if self.many && self.sort.is_some() {
-            return Err(Problem::invalid("sort excludes many"));
+            return Err(Problem::invalid_field("sort excludes many"));
         }
         let filter = filter(Some(self.filter.get()), options)?;
         let mut spec = UpdateSpec::new(filter, update(self.update.get(), self.array_filters, options)?);
@@ -360,10 +361,10 @@ impl ModifyIn<'_> {
                 FindAndModify::update(filter, update(text.get(), self.array_filters, options)?)
             }
             (None, true) if self.upsert || self.after || self.array_filters.is_some() => {
-                return Err(Problem::invalid("upsert, after and array_filters go with update"));
+                return Err(Problem::invalid_field("upsert, after and array_filters go with update"));
             }
             (None, true) => FindAndModify::delete(filter),
-            _ => return Err(Problem::invalid("one of update and delete is needed")),
+            _ => return Err(Problem::invalid_field("one of update and delete is needed")),
         };
         spec.sort = self.sort.map(|text| sort(text.get()).map(Arc::new)).transpose()?;
         spec.projection =

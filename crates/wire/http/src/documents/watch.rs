@@ -146,24 +146,28 @@ fn wanted(
     headers: &HeaderMap,
 ) -> Result<(Watch, Option<Pipeline>), Problem> {
     let token = |name: &str, text: &str| {
-        let refuse = |_| Problem::invalid(format!("{name} is {text:?}; the id of an event is needed"));
+        let refuse = |_| format!("{name} is {text:?}; the id of an event is needed");
         ResumeToken::from_str(text).map_err(refuse)
     };
     let resumed = match headers.get("last-event-id").filter(|value| !value.is_empty()) {
-        Some(value) => Some(token("Last-Event-ID", value.to_str().unwrap_or_default())?),
+        Some(value) => {
+            let token = token("Last-Event-ID", value.to_str().unwrap_or_default());
+            Some(token.map_err(Problem::invalid_header)?)
+        }
         None => None,
     };
-    let after = params.one("after")?.map(|text| token("parameter \"after\"", &text)).transpose()?;
+    let after = params.one("after")?.map(|text| token("parameter \"after\"", &text)).transpose();
+    let after = after.map_err(Problem::invalid_parameter)?;
     let from = params.number("from")?.map(Seq);
     if after.is_some() && from.is_some() {
-        return Err(Problem::invalid("the parameter after excludes from"));
+        return Err(Problem::invalid_parameter("the parameter after excludes from"));
     }
     let full_document = params.flag("full_document")?;
     let pipeline = params.one("pipeline")?;
     let parse = |text: String| context.bounds.run(|| requests::pipeline(&text, &context.options()));
     let pipeline = pipeline.map(parse).transpose()?;
     if pipeline.as_ref().is_some_and(|pipeline| pipeline.output().is_some()) {
-        return Err(Problem::invalid("pipeline: a change stream writes nothing"));
+        return Err(Problem::invalid_parameter("pipeline: a change stream writes nothing"));
     }
     Ok((Watch { after: resumed.or(after), from, full_document, expanded: false }, pipeline))
 }

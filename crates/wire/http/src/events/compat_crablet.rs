@@ -339,7 +339,7 @@ pub(crate) fn store(app: &App, headers: &HeaderMap) -> Result<String, Problem> {
         None => Ok(app.service.default_store().to_owned()),
         Some(name) => match name.to_str() {
             Ok(name) => Ok(name.to_owned()),
-            Err(_) => Err(Problem::invalid("the header x-store is not ASCII text")),
+            Err(_) => Err(Problem::invalid_header("the header x-store is not ASCII text")),
         },
     }
 }
@@ -358,7 +358,7 @@ fn check_isolation(headers: &HeaderMap) -> Result<(), Problem> {
         let level = value.to_str().unwrap_or_default().replace('_', " ").to_ascii_lowercase();
         if !LEVELS.contains(&level.trim()) {
             let detail = format!("the header {name} is {value:?}; known are {}", LEVELS.join(", "));
-            return Err(Problem::invalid(detail));
+            return Err(Problem::invalid_header(detail));
         }
     }
     Ok(())

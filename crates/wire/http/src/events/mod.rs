@@ -75,9 +75,12 @@ async fn append(
 ) -> Result<Json<AppendedOut>, Problem> {
     let (events, mut options) = body.parse(|text| from_json::<AppendIn<'_>>(text)?.into_parts()).await?;
     if let Some(key) = key {
-        let key = key.to_str().map_err(|_| Problem::invalid("the header Idempotency-Key is not ASCII"))?;
+        let key =
+            key.to_str().map_err(|_| Problem::invalid_header("the header Idempotency-Key is not ASCII"))?;
         if options.idempotency_key.as_deref().is_some_and(|other| other != key) {
-            return Err(Problem::invalid("the header Idempotency-Key and the field idempotency_key differ"));
+            return Err(Problem::invalid_header(
+                "the header Idempotency-Key and the field idempotency_key differ",
+            ));
         }
         options.idempotency_key = Some(key.to_owned());
     }
@@ -319,7 +322,9 @@ pub(crate) fn query_of(params: &mut Params) -> Result<Query, Problem> {
     let (type_prefixes, tag_prefixes) = (params.all("type_prefix"), params.all("tag_prefix"));
     let item = QueryItem { types, tags, type_prefixes, tag_prefixes };
     match query {
-        Some(_) if !item.is_empty() => Err(Problem::invalid("the parameter query excludes type and tag")),
+        Some(_) if !item.is_empty() => {
+            Err(Problem::invalid_parameter("the parameter query excludes type and tag"))
+        }
         Some(query) => Ok(query.into()),
         None if !item.is_empty() => Ok(Query::from_items([item])),
         None => Ok(Query::all()),

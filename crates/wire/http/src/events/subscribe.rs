@@ -80,14 +80,16 @@ async fn subscribe(
     let query = query_of(&mut params)?;
     let (after, consumer) = (params.one("after")?, params.one("checkpoint")?);
     if after.is_some() && consumer.is_some() {
-        return Err(Problem::invalid("the parameter checkpoint excludes after"));
+        return Err(Problem::invalid_parameter("the parameter checkpoint excludes after"));
     }
     let after = match (resume(&headers)?, after.as_deref()) {
         (Some(position), _) => Some(position),
         (None, Some("head")) => app.service.head(&caller, store).await?,
         (None, Some(text)) => {
             let refuse = |_| {
-                Problem::invalid(format!("parameter \"after\" is {text:?}; a position or head is needed"))
+                Problem::invalid_parameter(format!(
+                    "parameter \"after\" is {text:?}; a position or head is needed"
+                ))
             };
             Some(Position(text.parse().map_err(refuse)?))
         }
@@ -107,9 +109,9 @@ pub(crate) fn frames(params: &mut Params, headers: &HeaderMap) -> Result<Frames,
     match params.one("format")?.as_deref() {
         Some("sse") => Ok(Frames::Sse),
         Some("ndjson") => Ok(Frames::Lines),
-        Some(other) => {
-            Err(Problem::invalid(format!("parameter \"format\" is {other:?}; sse or ndjson is needed")))
-        }
+        Some(other) => Err(Problem::invalid_parameter(format!(
+            "parameter \"format\" is {other:?}; sse or ndjson is needed"
+        ))),
         None if preferred(headers, &[SSE, NDJSON])? == SSE => Ok(Frames::Sse),
         None => Ok(Frames::Lines),
     }
@@ -118,7 +120,7 @@ pub(crate) fn frames(params: &mut Params, headers: &HeaderMap) -> Result<Frames,
 fn resume(headers: &HeaderMap) -> Result<Option<Position>, Problem> {
     let Some(value) = headers.get("last-event-id").filter(|value| !value.is_empty()) else { return Ok(None) };
     let position = value.to_str().ok().and_then(|text| text.parse().ok());
-    let refuse = || Problem::invalid(format!("Last-Event-ID is {value:?}; a position is needed"));
+    let refuse = || Problem::invalid_header(format!("Last-Event-ID is {value:?}; a position is needed"));
     position.map(|position| Some(Position(position))).ok_or_else(refuse)
 }
 

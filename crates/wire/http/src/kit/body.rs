@@ -35,7 +35,10 @@ impl JsonText {
         let long = self.0.len() > INLINE_BYTES_MAX;
         off_thread_if(long, move || {
             let text = std::str::from_utf8(&self.0).map_err(|error| {
-                Problem::invalid(format!("the body is not UTF-8: byte {} is invalid", error.valid_up_to()))
+                Problem::invalid_body(format!(
+                    "the body is not UTF-8: byte {} is invalid",
+                    error.valid_up_to()
+                ))
             })?;
             build(text)
         })
@@ -47,8 +50,8 @@ impl JsonText {
 pub(crate) fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
     serde_json::from_str::<Object<T>>(text).map(|Object(parsed)| parsed).map_err(|error| {
         match error.classify() {
-            serde_json::error::Category::Data => Problem::invalid(error.to_string()),
-            _ => Problem::invalid(format!("the body is not JSON: {error}")),
+            serde_json::error::Category::Data => Problem::invalid_field(error.to_string()),
+            _ => Problem::invalid_body(format!("the body is not JSON: {error}")),
         }
     })
 }
@@ -61,7 +64,7 @@ async fn off_thread_if<T: Send + 'static>(
         return work();
     }
     let joined = tokio::task::spawn_blocking(work).await;
-    joined.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the request could not be worked on")))
+    joined.unwrap_or_else(|_| Err(Problem::new(Code::Internal, "the server failed to process the body")))
 }
 
 /// A rejected body. A wrong encoding lists the supported ones.
@@ -103,7 +106,7 @@ impl FromRequest<App> for JsonText {
 
 fn refused(UnknownEncoding(text): UnknownEncoding) -> BodyProblem {
     let detail = format!("Content-Encoding {text:?}; one of gzip and zstd is possible");
-    BodyProblem::Encoding(Problem::refused(Refusal::MediaType, detail))
+    BodyProblem::Encoding(Problem::refused(Refusal::Encoding, detail))
 }
 
 impl From<BodyError> for Problem {
@@ -115,7 +118,7 @@ impl From<BodyError> for Problem {
             }
             BodyError::TooSlow(_) => Self::refused(Refusal::SlowRequest, error.to_string()),
             BodyError::Broken(_) | BodyError::Inflate(InflateError::Malformed(_)) => {
-                Self::invalid(error.to_string())
+                Self::invalid_body(error.to_string())
             }
         }
     }
@@ -130,7 +133,7 @@ impl FromRequestParts<App> for NoBody {
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Problem> {
         let length = parts.headers.get(CONTENT_LENGTH);
         if length.is_some_and(|length| length != "0") || parts.headers.contains_key(TRANSFER_ENCODING) {
-            return Err(Problem::invalid("this request takes no body"));
+            return Err(Problem::invalid_body("this request takes no body"));
         }
         Ok(Self)
     }

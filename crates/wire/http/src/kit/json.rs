@@ -84,10 +84,10 @@ impl EventIn<'_> {
             (Some(json), None) => json.get().as_bytes().to_vec(),
             (None, Some(text)) => STANDARD
                 .decode(text)
-                .map_err(|error| Problem::invalid(format!("events[{ordinal}].data_base64: {error}")))?,
+                .map_err(|error| Problem::invalid_field(format!("events[{ordinal}].data_base64: {error}")))?,
             (Some(_), Some(_)) => {
                 let what = format!("events[{ordinal}] has both data and data_base64");
-                return Err(Problem::invalid(what));
+                return Err(Problem::invalid_field(what));
             }
         };
         Ok(Event {

@@ -40,7 +40,7 @@ impl Params {
     /// Decodes `a=1&b=two+words&b=%C3%A4`.
     pub(crate) fn parse(query: Option<&str>) -> Result<Self, Problem> {
         let refuse = |NotDecoded(text)| {
-            Problem::invalid(format!("{text:?} in the query string is not percent-encoded UTF-8"))
+            Problem::invalid_parameter(format!("{text:?} in the query string is not percent-encoded UTF-8"))
         };
         pairs(query).map(Self).map_err(refuse)
     }
@@ -54,7 +54,10 @@ impl Params {
     pub(crate) fn one(&mut self, name: &str) -> Result<Option<String>, Problem> {
         let mut values = self.all(name);
         if values.len() > 1 {
-            return Err(Problem::invalid(format!("parameter {name:?} is given {} times", values.len())));
+            return Err(Problem::invalid_parameter(format!(
+                "parameter {name:?} is given {} times",
+                values.len()
+            )));
         }
         Ok(values.pop())
     }
@@ -62,8 +65,11 @@ impl Params {
     /// A whole number.
     pub(crate) fn number(&mut self, name: &str) -> Result<Option<u64>, Problem> {
         let Some(text) = self.one(name)? else { return Ok(None) };
-        let refuse =
-            |_| Problem::invalid(format!("parameter {name:?} is {text:?}; a whole number from 0 is needed"));
+        let refuse = |_| {
+            Problem::invalid_parameter(format!(
+                "parameter {name:?} is {text:?}; a whole number from 0 is needed"
+            ))
+        };
         text.parse().map(Some).map_err(refuse)
     }
 
@@ -72,9 +78,9 @@ impl Params {
         match self.one(name)?.as_deref() {
             None | Some("false") => Ok(false),
             Some("" | "true") => Ok(true),
-            Some(other) => {
-                Err(Problem::invalid(format!("parameter {name:?} is {other:?}; true or false are allowed")))
-            }
+            Some(other) => Err(Problem::invalid_parameter(format!(
+                "parameter {name:?} is {other:?}; true or false are allowed"
+            ))),
         }
     }
 
@@ -94,7 +100,7 @@ impl Params {
     /// A value that is itself a JSON object.
     pub(crate) fn json<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Problem> {
         let Some(text) = self.one(name)? else { return Ok(None) };
-        let refuse = |error| Problem::invalid(format!("parameter {name:?}: {error}"));
+        let refuse = |error| Problem::invalid_parameter(format!("parameter {name:?}: {error}"));
         serde_json::from_str::<Object<T>>(&text).map(|Object(parsed)| Some(parsed)).map_err(refuse)
     }
 
@@ -107,7 +113,7 @@ impl Params {
     pub(crate) fn finish(self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),
-            Some((name, _)) => Err(Problem::invalid(format!("unknown parameter {name:?}"))),
+            Some((name, _)) => Err(Problem::invalid_parameter(format!("unknown parameter {name:?}"))),
         }
     }
 }

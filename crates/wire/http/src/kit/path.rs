@@ -19,7 +19,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = Path::<T>::from_request_parts(parts, state).await;
-        path.map(|Path(names)| Self(names)).map_err(|rejection| Problem::invalid(rejection.body_text()))
+        path.map(|Path(names)| Self(names)).map_err(|rejection| Problem::invalid_path(rejection.body_text()))
     }
 }
 

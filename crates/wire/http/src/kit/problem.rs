@@ -1,6 +1,6 @@
 //! Errors as `application/problem+json` (RFC 9457), with codes that never change.
 //!
-//! `code` is for programs, `detail` for people. Codes of the database are those of [`ropewalk_wire::Code`];
+//! `code` is for programs; `title`, of which a code may have several, and `detail` are for people. Codes of the database are those of [`ropewalk_wire::Code`];
 //! the few that only HTTP has (a wrong content type, say) are in [`Refusal`]. An internal error or one of the
 //! machine reaches the client without its inner detail.
 
@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ropewalk_auth::AuthError;
 use ropewalk_http_kit::response::{mark, retry_after_seconds};
+use ropewalk_http_kit::titles::{statement_title, title};
 use ropewalk_wire::{Code, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -22,6 +23,7 @@ pub(crate) enum Refusal {
     NotAcceptable,
     SlowRequest,
     MediaType,
+    Encoding,
     Headers,
     Host,
     Origin,
@@ -34,66 +36,59 @@ pub(crate) enum Refusal {
 impl Refusal {
     fn parts(self) -> (StatusCode, &'static str, &'static str) {
         match self {
-            Self::NoRoute => (StatusCode::NOT_FOUND, "no_such_route", "There is nothing at this path"),
-            Self::Method => {
-                (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "This path has other methods")
-            }
+            Self::NoRoute => (StatusCode::NOT_FOUND, "no_such_route", "No such route"),
+            Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Method not allowed"),
             Self::NotAcceptable => {
-                (StatusCode::NOT_ACCEPTABLE, "not_acceptable", "No such form of the answer")
+                (StatusCode::NOT_ACCEPTABLE, "not_acceptable", "No acceptable response format")
             }
             Self::SlowRequest => {
-                (StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request came too slowly")
+                (StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body did not arrive in time")
             }
             Self::MediaType => {
-                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "The body is of another type")
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "Unsupported Content-Type")
+            }
+            Self::Encoding => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "Unsupported Content-Encoding")
             }
             Self::Headers => (
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 "headers_too_large",
-                "The headers are over the limit",
+                "The headers exceed a limit of size",
             ),
-            Self::Host => {
-                (StatusCode::MISDIRECTED_REQUEST, "unknown_host", "The request is for another host")
-            }
-            Self::Origin => (StatusCode::FORBIDDEN, "foreign_origin", "Pages of this origin may not do this"),
+            Self::Host => (StatusCode::MISDIRECTED_REQUEST, "unknown_host", "Unknown host name"),
+            Self::Origin => (StatusCode::FORBIDDEN, "foreign_origin", "Origin not permitted"),
             Self::Precondition => {
-                (StatusCode::PRECONDITION_FAILED, "precondition_failed", "It is not as the request expects")
+                (StatusCode::PRECONDITION_FAILED, "precondition_failed", "A precondition does not hold")
             }
             Self::Gone => (StatusCode::GONE, "commit_unreadable", "The commit cannot be read any more"),
             Self::Unfit => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "validation_failed",
-                "A document breaks a rule of its collection",
+                "A document violates a rule of its collection",
             ),
             Self::Quota => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "quota_exceeded", "The database is as large as it may be")
+                (StatusCode::UNPROCESSABLE_ENTITY, "quota_exceeded", "The quota of the database is exceeded")
             }
         }
     }
 }
 
-/// Status and title of a code of the database.
-fn status(code: Code) -> (StatusCode, &'static str) {
+/// Status of a code of the database.
+fn status(code: Code) -> StatusCode {
     match code {
-        Code::InvalidArgument => (StatusCode::BAD_REQUEST, "Invalid request"),
-        Code::Unauthenticated => (StatusCode::UNAUTHORIZED, "Authentication required"),
-        Code::PermissionDenied => (StatusCode::FORBIDDEN, "Permission denied"),
-        Code::NotFound => (StatusCode::NOT_FOUND, "Not found"),
-        Code::NoSuchLease => (StatusCode::NOT_FOUND, "Unknown lease"),
-        Code::AlreadyExists => (StatusCode::CONFLICT, "Already exists"),
-        Code::ConditionFailed => (StatusCode::CONFLICT, "An event matches the append condition"),
-        Code::TrackingConflict => (StatusCode::CONFLICT, "The tracking position does not increase"),
-        Code::KeyConflict => (StatusCode::CONFLICT, "Another commit changed data that was read"),
-        Code::IdempotencyMismatch => {
-            (StatusCode::UNPROCESSABLE_ENTITY, "The idempotency key was used for other events")
+        Code::InvalidArgument => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound | Code::NoSuchLease => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::ConditionFailed | Code::TrackingConflict | Code::KeyConflict => {
+            StatusCode::CONFLICT
         }
-        Code::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The request exceeds a limit"),
-        Code::ResourceExhausted => (StatusCode::TOO_MANY_REQUESTS, "Too many requests; retry later"),
-        Code::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
-        Code::Timeout => (StatusCode::GATEWAY_TIMEOUT, "Deadline exceeded"),
-        Code::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "Stored data is corrupt"),
-        Code::Io => (StatusCode::INTERNAL_SERVER_ERROR, "I/O error"),
-        Code::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
+        Code::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::Corrupt | Code::Io | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -115,7 +110,7 @@ pub(crate) struct ProblemBody {
     #[serde(rename = "type")]
     #[schema(example = "urn:ropewalk:problem:condition_failed")]
     kind: String,
-    /// The code in words.
+    /// The cause in a few words.
     title: &'static str,
     /// The status of the answer.
     #[schema(example = 409)]
@@ -159,8 +154,7 @@ pub(crate) struct ConflictBody {
 
 impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
-        let (status, title) = status(code);
-        Self::build((status, code.as_str(), title), code, detail.into())
+        Self::build((status(code), code.as_str(), title(code)), code, detail.into())
     }
 
     pub(crate) fn refused(refusal: Refusal, detail: impl Into<String>) -> Self {
@@ -192,6 +186,33 @@ impl Problem {
         Self::new(Code::InvalidArgument, detail)
     }
 
+    pub(crate) fn invalid_path(detail: impl Into<String>) -> Self {
+        Self::invalid(detail).titled("Invalid path")
+    }
+
+    pub(crate) fn invalid_parameter(detail: impl Into<String>) -> Self {
+        Self::invalid(detail).titled("Invalid query parameter")
+    }
+
+    pub(crate) fn invalid_header(detail: impl Into<String>) -> Self {
+        Self::invalid(detail).titled("Invalid header")
+    }
+
+    /// Of a body that cannot be read, or is not JSON.
+    pub(crate) fn invalid_body(detail: impl Into<String>) -> Self {
+        Self::invalid(detail).titled("Invalid body")
+    }
+
+    /// Of a field of the body, or of a value that is itself JSON.
+    pub(crate) fn invalid_field(detail: impl Into<String>) -> Self {
+        Self::invalid(detail).titled("Invalid field")
+    }
+
+    fn titled(mut self, title: &'static str) -> Self {
+        self.body.title = title;
+        self
+    }
+
     /// Prefixes the detail with a part of the request.
     #[must_use]
     pub(crate) fn within(mut self, place: &str) -> Self {
@@ -221,6 +242,9 @@ impl Problem {
         constraint: Option<String>,
         hint: Option<String>,
     ) -> Self {
+        if self.body.code == self.counted_as.as_str() {
+            self.body.title = statement_title(self.counted_as, sqlstate);
+        }
         self.body.sqlstate = Some(sqlstate);
         self.body.constraint = constraint;
         self.body.hint = hint;

@@ -57,7 +57,12 @@ pub(crate) const NDJSON: &str = "application/x-ndjson";
 /// # Errors
 /// The client accepts none of `offers`.
 pub(crate) fn preferred<'o>(headers: &HeaderMap, offers: &[&'o str]) -> Result<&'o str, Problem> {
-    let refuse = || Problem::refused(Refusal::NotAcceptable, format!("there is {}", offers.join(" or ")));
+    let refuse = || {
+        Problem::refused(
+            Refusal::NotAcceptable,
+            format!("Accept names none of the available formats: {}", offers.join(", ")),
+        )
+    };
     accepted(headers, offers).ok_or_else(refuse)
 }
 

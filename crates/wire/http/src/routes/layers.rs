@@ -139,10 +139,13 @@ pub(crate) async fn ready(State(app): State<App>) -> Result<Json<serde_json::Val
 pub(crate) async fn no_route(uri: Uri) -> Problem {
     Problem::refused(
         Refusal::NoRoute,
-        format!("there is no path {:?}; /openapi.json has them all", uri.path()),
+        format!("there is no path {:?}; /openapi.json lists every path", uri.path()),
     )
 }
 
 pub(crate) async fn other_methods(method: Method, uri: Uri) -> Problem {
-    Problem::refused(Refusal::Method, format!("{method} is not possible at {:?}; see Allow", uri.path()))
+    Problem::refused(
+        Refusal::Method,
+        format!("{method} is not possible at {:?}; the header Allow lists the methods", uri.path()),
+    )
 }

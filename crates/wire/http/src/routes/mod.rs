@@ -139,7 +139,7 @@ impl Guard {
         let store = match self.needs.resource {
             Resource::Path(wanted) => {
                 let names = RawPathParams::from_request_parts(parts, &()).await;
-                let names = names.map_err(|rejection| Problem::invalid(rejection.body_text()))?;
+                let names = names.map_err(|rejection| Problem::invalid_path(rejection.body_text()))?;
                 names.iter().find(|(name, _)| *name == wanted).map(|(_, store)| store.to_owned())
             }
             Resource::Header => Some(compat_crablet::store(&self.app, &parts.headers)?),

@@ -86,7 +86,7 @@ async fn run(
 ) -> Result<Response, Problem> {
     let bounds = Bounds::new(&app.service);
     let key = key.map(|key| key.to_str().map(str::to_owned)).transpose();
-    let key = key.map_err(|_| Problem::invalid("the header Idempotency-Key is not ASCII"))?;
+    let key = key.map_err(|_| Problem::invalid_header("the header Idempotency-Key is not ASCII"))?;
     let (parser, of) = (Parser::new(&bounds), caller.clone());
     let parse = move |text: &str| {
         let parsed = parser.transaction(from_json::<TransactionIn<'_>>(text)?)?;

@@ -376,7 +376,9 @@ impl Parser {
         check_operations(operations.len(), 0)?;
         let each = |(place, Object(operation)): (usize, &Object<DocumentsIn<'_>>)| {
             let parsed = match &operation.database {
-                Some(other) if other != database => Err(Problem::invalid("database: that of the path")),
+                Some(other) if other != database => {
+                    Err(Problem::invalid_field("database: it differs from the database of the path"))
+                }
                 _ => self.documents(operation, database),
             };
             let (documents, form) =
@@ -411,7 +413,7 @@ impl Parser {
                 }))
             }
             (None, None, None, Some(Object(sql))) => Ok(Operation::Sql(statement(sql, true)?)),
-            _ => Err(Problem::invalid("one of seq, events, documents and sql is needed")),
+            _ => Err(Problem::invalid_field("one of seq, events, documents and sql is needed")),
         }
     }
 
@@ -448,7 +450,7 @@ impl Parser {
         }
         let one = found.pop().filter(|_| found.is_empty());
         one.ok_or_else(|| {
-            Problem::invalid("one of append, read, documents, sql, samples and checkpoint is needed")
+            Problem::invalid_field("one of append, read, documents, sql, samples and checkpoint is needed")
         })
     }
 
@@ -465,7 +467,9 @@ impl Parser {
         let own_durability = operation.update.as_ref().is_some_and(|update| update.0.durability.is_some())
             || operation.delete.as_ref().is_some_and(|delete| delete.0.durability.is_some());
         if own_durability {
-            return Err(Problem::invalid("durability is that of the transaction"));
+            return Err(Problem::invalid_field(
+                "durability is a field of the transaction, not of its operations",
+            ));
         }
         let mut form = Form::Relaxed;
         let mut works = Vec::new();
@@ -488,8 +492,8 @@ impl Parser {
             works.push(DocumentsWork::Find(find.find(options)?));
         }
         let work = works.pop().filter(|_| works.is_empty());
-        let work =
-            work.ok_or_else(|| Problem::invalid("one of insert, update, delete, get and find is needed"))?;
+        let work = work
+            .ok_or_else(|| Problem::invalid_field("one of insert, update, delete, get and find is needed"))?;
         let database = operation.database.clone().unwrap_or_else(|| database.to_owned());
         let collection = operation.collection.clone();
         Ok((Documents { database, collection, work, expected: operation.expect }, form))
@@ -503,7 +507,8 @@ fn query(Object(query): Object<QueryIn>) -> Query {
 fn statement(statement: StatementIn<'_>, is_precondition: bool) -> Result<Statement, Problem> {
     let StatementIn { sql, params, expect } = statement;
     let parameter = |param: &RawValue| {
-        Parameter::from_json(param.get()).map_err(|error| Problem::invalid(error.message).within("params"))
+        Parameter::from_json(param.get())
+            .map_err(|error| Problem::invalid_field(error.message).within("params"))
     };
     Ok(Statement {
         text: sql,
@@ -517,7 +522,7 @@ impl SamplesIn {
     fn parse(self) -> Result<Samples, Problem> {
         let mut batch = SampleBatch::new();
         for (place, Object(SeriesIn { labels, samples })) in self.series.into_iter().enumerate() {
-            let invalid = |why: String| Problem::invalid(format!("samples.series[{place}]: {why}"));
+            let invalid = |why: String| Problem::invalid_field(format!("samples.series[{place}]: {why}"));
             let labels = Labels::new(&labels).map_err(|error| invalid(error.to_string()))?;
             if labels.name().is_empty() {
                 return Err(invalid("the label __name__ is missing".to_owned()));

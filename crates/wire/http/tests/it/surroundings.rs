@@ -29,6 +29,34 @@ async fn unknown_paths_and_methods_are_rejected() {
 }
 
 #[tokio::test]
+async fn title_names_the_invalid_part_of_a_request() {
+    let server = Server::start().await;
+    let events = "/v1/stores/s/events";
+    let json = ("content-type", "application/json");
+    let event = r#"{"events": [{"type": "A"}]}"#;
+    let statement = r#"{"operations": [{"sql": {"sql": "SELEC 1"}}]}"#;
+    for (method, path, headers, body, title) in [
+        ("POST", events, &[json][..], "{", "Invalid body"),
+        ("POST", events, &[json], r#"{"events": [{"typ": "A"}]}"#, "Invalid field"),
+        ("POST", events, &[json, ("idempotency-key", "\u{e9}")], event, "Invalid header"),
+        ("GET", "/v1/stores/s/events?limit=x", &[], "", "Invalid query parameter"),
+        ("POST", "/v1/transactions", &[json], statement, "SQL syntax error"),
+    ] {
+        let reply = server.request(method, path, headers, body.as_bytes()).await;
+        reply.refused(400, "invalid_argument");
+        assert_eq!(reply.json()["title"], title, "{method} {path}");
+    }
+    for (headers, title) in [
+        (&[("content-type", "text/plain")][..], "Unsupported Content-Type"),
+        (&[json, ("content-encoding", "br")], "Unsupported Content-Encoding"),
+    ] {
+        let reply = server.request("POST", events, headers, event.as_bytes()).await;
+        reply.refused(415, "unsupported_media_type");
+        assert_eq!(reply.json()["title"], title);
+    }
+}
+
+#[tokio::test]
 async fn headers_over_the_limit_are_rejected() {
     let server = Server::start().await;
     let long = "x".repeat(20_000);

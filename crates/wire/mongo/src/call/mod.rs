@@ -5,6 +5,7 @@ pub(crate) mod concerns;
 pub(crate) mod transaction;
 
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use ropewalk::Seq;
@@ -48,6 +49,8 @@ pub(crate) struct Call<'a> {
     pub(crate) in_transaction: bool,
     /// It is the first part.
     pub(crate) starts: bool,
+    /// It has begun its transaction.
+    has_begun: AtomicBool,
     /// The deadline.
     pub(crate) deadline: Option<Instant>,
     /// The time until it, and the name of the setting that it comes from.
@@ -129,6 +132,7 @@ impl<'a> Call<'a> {
             number,
             in_transaction,
             starts,
+            has_begun: AtomicBool::new(false),
             deadline,
             limit,
             running,

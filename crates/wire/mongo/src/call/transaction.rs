@@ -1,6 +1,7 @@
 //! The transaction or retryable write that a command is part of.
 
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The transaction that the command belongs to; `None` outside of one.
+    /// The transaction that the command belongs to; `None` outside of one. The first call of a command that
+    /// starts a transaction begins it.
     ///
     /// # Errors
     /// There is no such transaction, or it cannot begin.
@@ -70,7 +72,7 @@ impl<'a> Call<'a> {
         let (Some(id), Some(number), true) = (&self.session, self.number, self.in_transaction) else {
             return Ok(None);
         };
-        if self.starts {
+        if self.starts && !self.has_begun.load(Ordering::Relaxed) {
             let session = self.shared.sessions.enter(id)?;
             let mut state = sessions::lock(&session);
             state.touch();
@@ -85,6 +87,7 @@ impl<'a> Call<'a> {
             state.number = number;
             state.phase = Phase::Open { transaction, since: Instant::now(), wrote: false };
             drop(state);
+            self.has_begun.store(true, Ordering::Relaxed);
             return Ok(Some(InTransaction { session, number, call: self }));
         }
         let session = self.shared.sessions.find(id).ok_or_else(|| no_transaction(number))?;

@@ -191,7 +191,7 @@ async fn checked(
     }
     let outcome = executed(&mut call, command).await;
     // The client must not commit the rest. Statements end their transaction themselves; invalid arguments are
-    // found before that.
+    // found before that, and a reply is built after it.
     if outcome.is_err()
         && call.in_transaction
         && !matches!(command.name, "commitTransaction" | "abortTransaction")

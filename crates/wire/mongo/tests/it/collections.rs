@@ -1,9 +1,13 @@
 //! Events and tables as collections of the database `ropewalk`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Decimal128, Document, doc};
+use ropewalk::Query;
+use ropewalk::events::SequencedEvent;
+use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun, RebuildMode};
 use ropewalk_auth::{Caller, Right, Roles};
 use ropewalk_sql::Session;
 
@@ -345,6 +349,54 @@ async fn list_collections_shows_event_stores_and_tables() {
     let databases = client.ok(doc! { "listDatabases": 1, "$db": "admin" }).await;
     let databases = databases.get_array("databases").unwrap();
     assert!(databases.iter().all(|known| known.as_document().unwrap().get_str("name").unwrap() != DB));
+}
+
+/// A projection whose rebuild stops at its first event.
+struct Stopping;
+
+impl MaterializedProjection for Stopping {
+    fn query(&self) -> Query {
+        Query::all()
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::table("counts")]
+    }
+
+    fn prepare(&self, run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
+        let name = run.name("counts")?;
+        run.tx().tables().create_table_like("counts", &name)?;
+        Ok(())
+    }
+
+    fn apply(&self, _: &mut ProjectionRun<'_>, _: &SequencedEvent) -> Result<(), ApplyError> {
+        Err("the event is refused".into())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_an_unfinished_rebuild_are_not_listed() {
+    let (server, mut client) = with_rows().await;
+    client.ok(insert("events.orders", vec![doc! { "type": "Sold" }])).await;
+    define(
+        &server,
+        &[
+            "CREATE TABLE counts (kind text PRIMARY KEY, n int NOT NULL)",
+            "CREATE TABLE counts__g7 (id int)",
+            "CREATE PROJECTION counting FROM EVENTS orders ON 'Sold' DO (INSERT INTO counts VALUES (event.type, 1))",
+        ],
+    );
+    // No runner of projections runs here: the rebuild is that of a handler of the same name.
+    let database = server.service.database();
+    let projections = database.projections("orders").unwrap();
+    projections.register("counting", Arc::new(Stopping)).unwrap();
+    projections.rebuild("counting", RebuildMode::ForceFullRebuild).unwrap_err();
+    assert!(database.tables().names().unwrap().contains(&"counts__g1".to_owned()));
+    let filter = doc! { "name": { "$regex": "^tables" } };
+    let listed = client.ok(doc! { "listCollections": 1, "filter": filter, "$db": DB }).await;
+    let listed = batch(&listed, "firstBatch");
+    let names: Vec<_> = listed.iter().map(|known| known.get_str("name").unwrap()).collect();
+    assert_eq!(names, ["tables.counts", "tables.counts__g7", "tables.stock"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -296,3 +296,34 @@ async fn h9_open_transactions_share_one_memory_limit() {
     }
     client.ok(end("abortTransaction", 7, 1)).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn find_whose_reply_fails_ends_the_transaction_that_it_began() {
+    let server = Server::new();
+    let mut client = server.connect();
+    client.ok(insert(1)).await;
+    client.ok(insert(2)).await;
+    let events = vec![doc! { "type": "Sold" }, doc! { "type": "Sold" }];
+    client.ok(doc! { "insert": "events.orders", "documents": events, "$db": "ropewalk" }).await;
+    // The field is read when a cursor is opened for the second document.
+    for (number, find) in [
+        (1, doc! { "find": "c", "batchSize": 1, "noCursorTimeout": "yes" }),
+        (2, doc! { "find": "events.orders", "batchSize": 1, "noCursorTimeout": "yes", "$db": "ropewalk" }),
+    ] {
+        assert_eq!(client.refused(part(find.clone(), 1, number, true)).await.0, 14, "{find}");
+        assert_eq!(client.refused(part(insert(3), 1, number, false)).await.0, 251, "{find}");
+        assert_eq!(client.refused(end("commitTransaction", 1, number)).await.0, 251, "{find}");
+    }
+    assert_eq!(count(&mut client).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_start_of_a_transaction_is_rejected_and_does_not_end_it() {
+    let server = Server::new();
+    let mut client = server.connect();
+    client.ok(insert(1)).await;
+    client.ok(part(insert(2), 1, 1, true)).await;
+    assert_eq!(client.refused(part(doc! { "find": "c" }, 1, 1, true)).await.0, 117);
+    client.ok(end("commitTransaction", 1, 1)).await;
+    assert_eq!(count(&mut client).await, 2);
+}

@@ -55,17 +55,24 @@ async fn errors_are_problems_with_an_sqlstate() {
     let (status, problem) = ask(&server, json!({ "sql": "INSERT INTO t VALUES (2), (1)" })).await;
     assert_eq!((status, problem["sqlstate"].as_str()), (409, Some("23505")), "{problem}");
     assert_eq!(problem["constraint"], "t_pkey");
+    assert_eq!(problem["title"], "A unique constraint is violated");
     let (_, problem) = ask(&server, json!({ "sql": "SELECT nothing FROM t" })).await;
     assert_eq!((problem["sqlstate"].as_str(), problem["position"].as_u64()), (Some("42703"), Some(8)));
-    for (body, state) in [
-        ("{\"sql\": \"SELECT 1\", \"more\": 1}", "22023"),
-        ("nothing", "22023"),
-        ("{\"sql\": \"SELECT $1\", \"params\": [1, 2]}", "42601"),
-        ("{\"sql\": \"SELECT $1::int\", \"params\": [\"x\"]}", "22P02"),
-        ("{\"sql\": \"BEGIN; INSERT INTO t VALUES (5)\"}", "25001"),
+    assert_eq!(problem["title"], "Unknown name in an SQL statement");
+    for (body, state, title) in [
+        ("{\"sql\": \"SELECT 1\", \"more\": 1}", "22023", "Invalid value"),
+        ("nothing", "22023", "Invalid value"),
+        ("{\"sql\": \"SELECT $1\", \"params\": [1, 2]}", "42601", "SQL syntax error"),
+        ("{\"sql\": \"SELECT $1::int\", \"params\": [\"x\"]}", "22P02", "Invalid value"),
+        (
+            "{\"sql\": \"BEGIN; INSERT INTO t VALUES (5)\"}",
+            "25001",
+            "Not possible in this state of the transaction",
+        ),
     ] {
         let (status, problem) = post(&server, Caller::everybody(), body).await;
         assert_eq!((status, problem["sqlstate"].as_str()), (400, Some(state)), "{body}: {problem}");
+        assert_eq!(problem["title"], title, "{body}: {problem}");
     }
     let (_, count) = ask(&server, json!({ "sql": "SELECT count(*) FROM t" })).await;
     assert_eq!(count["results"][0]["rows"], json!([[1]]));

@@ -18,13 +18,14 @@ use ropewalk::documents::lang::{Doc, DocBuf, Filter, Projection, Sort, Value, Wr
 use ropewalk::tables::shown;
 use ropewalk::{Snapshot, Transaction};
 use ropewalk_auth::Right;
-use ropewalk_sql::is_system_table;
+use ropewalk_sql::{is_system_table, rebuild_tables};
 
 use crate::call::{Call, RESERVED};
 use crate::crud::definitions::{LIST_FIELDS, listed};
 use crate::crud::read::{FIND_FIELDS, FIRST_BATCH, Ready, first_batch};
 use crate::crud::write::{sort, statements};
 use crate::models::change::Change;
+use crate::models::sql::failed;
 use crate::protocol::failure::{Code, Failure, Outcome};
 use crate::state::cursors::Source;
 use crate::state::guard::{Guard, Needs};
@@ -243,7 +244,7 @@ pub(crate) fn insert<'a>(call: &mut Call<'a>) -> Outcome<Change<'a>> {
     }
 }
 
-/// `listCollections`: those that the caller may read.
+/// `listCollections`: those that the caller may read, without tables that rebuilds of projections fill.
 pub(crate) fn list(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(LIST_FIELDS)?;
     let options = call.options(&call.args)?;
@@ -256,8 +257,11 @@ pub(crate) fn list(call: &mut Call<'_>) -> Outcome<Writer> {
     let stores = db.event_stores().into_iter().filter(|store| call.may(Right::Read, Some(store)).is_ok());
     let mut names: Vec<String> = stores.map(|store| format!("{EVENTS}{store}")).collect();
     if call.may(Right::Read, None).is_ok() {
-        let tables = db.tables().names().map_err(ropewalk::Error::from)?;
-        let tables = tables.iter().filter(|table| !is_system_table(table));
+        // At one snapshot: a rebuild renames its tables when it ends.
+        let snapshot = db.snapshot();
+        let rebuilt = rebuild_tables(db, &snapshot).map_err(|error| failed(call, &error))?;
+        let tables = db.tables().names_at(snapshot.engine()).map_err(ropewalk::Error::from)?;
+        let tables = tables.iter().filter(|table| !is_system_table(table) && !rebuilt.contains(table));
         names.extend(tables.map(|table| format!("{TABLES}{}", shown(table))));
     }
     let mut list = Vec::new();
