@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ropewalk::events::SequencedEvent;
+use ropewalk::events::SequencedEventRef;
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionOptions, ProjectionRun, Projections, RebuildMode,
 };
@@ -69,7 +69,7 @@ impl MaterializedProjection for Numbers {
         Ok(())
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         let Placed { n } = serde_json::from_slice(event.data())?;
         let table = run.table("t")?;
         let row = [Value::Int8(event.position.0.cast_signed()), Value::Int8(n)];

@@ -14,6 +14,10 @@ use crate::options::{RETRY_PAUSE, RunnerOptions, Wake};
 
 /// A turn retries no further parked events after this time.
 const RETRY_TIME: Duration = Duration::from_secs(5);
+/// Most parked events that are retried in one commit.
+const RETRIES: usize = 256;
+/// Longest pause before a rebuild that could not begin or continue is tried again.
+const REBUILD_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Most attempts of a transaction that conflicts with other commits.
 const ATTEMPTS: usize = 1_000;
 
@@ -34,6 +38,42 @@ pub(crate) struct Active {
     pub(crate) rests_until: u64,
     /// Parked events may be waiting for a retry.
     pub(crate) may_retry: bool,
+    pub(crate) rebuild_pause: Pause,
+}
+
+/// A pause before a rebuild is tried again, which doubles with each failure. The live projection continues.
+#[derive(Default)]
+pub(crate) struct Pause {
+    /// Monotonic nanoseconds; 0 without a pause.
+    until: u64,
+    /// The last pause.
+    last: Duration,
+}
+
+impl Pause {
+    /// Begins a pause after a failure.
+    fn begin(&mut self, db: &Database) {
+        self.last = (self.last * 2).clamp(RETRY_PAUSE, REBUILD_PAUSE_MAX);
+        self.until = db.engine().env().clock.deadline(self.last);
+    }
+
+    /// Ends the pause, and forgets the failures.
+    pub(crate) fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    /// True until the pause has ended.
+    pub(crate) fn lasts(&self) -> bool {
+        self.until > 0
+    }
+
+    /// Ends the pause if its time is over; true if it continues.
+    fn check(&mut self, db: &Database) -> bool {
+        if self.until <= db.engine().env().clock.monotonic_nanos() {
+            self.until = 0;
+        }
+        self.lasts()
+    }
 }
 
 impl Active {
@@ -85,8 +125,10 @@ impl Active {
 
     /// Starts a requested or interrupted rebuild, unless one is running.
     pub(crate) fn begin_rebuild(&mut self, db: &Database, options: &RunnerOptions, wake: &Arc<Wake>) {
+        if self.rebuild.is_some() || self.rebuild_pause.check(db) {
+            return;
+        }
         let mode = match self.stored.wants_rebuild {
-            _ if self.rebuild.is_some() => return,
             true => RebuildMode::ForceFullRebuild,
             false if self.may_resume => RebuildMode::ResumeOnly,
             false => return,
@@ -102,7 +144,7 @@ impl Active {
             Ok(thread) => self.rebuild = Some(thread),
             Err(error) => {
                 self.may_resume = true;
-                self.rests_until = db.engine().env().clock.deadline(RETRY_PAUSE);
+                self.rebuild_pause.begin(db);
                 (options.report)(&self.stored.name, &error);
             }
         }
@@ -128,6 +170,7 @@ impl Active {
             Ok(Ok(Some(Rebuilt { finished: true, generation, .. }))) => {
                 // The new generation has applied the event at which the old one stopped.
                 self.has_failed = false;
+                self.rebuild_pause.end();
                 if let Err(error) = self.forget_parked(db, options, generation) {
                     self.rest(db, options, &error);
                 }
@@ -139,9 +182,13 @@ impl Active {
             }
             Ok(Err(error)) => {
                 self.may_resume = true;
-                self.rest(db, options, &error);
+                self.rebuild_pause.begin(db);
+                (options.report)(&self.stored.name, &error);
             }
-            Err(_) => (options.report)(&self.stored.name, &io::Error::other("a rebuild panicked")),
+            Err(_) => {
+                self.rebuild_pause.begin(db);
+                (options.report)(&self.stored.name, &io::Error::other("a rebuild panicked"));
+            }
         }
     }
 
@@ -168,17 +215,21 @@ impl Active {
             // The process ended before it forgot them.
             self.forget_parked(db, options, live)?;
         }
-        let is_wanted = |parked: &&ParkedEvent| parked.wants_retry && Some(parked.generation) == live;
-        for parked in parked.iter().filter(is_wanted) {
-            if clock.monotonic_nanos() > end {
+        let is_wanted = |parked: &ParkedEvent| parked.wants_retry && Some(parked.generation) == live;
+        let wanted: Vec<ParkedEvent> = parked.into_iter().filter(is_wanted).collect();
+        let (mut left, is_over) = (wanted.as_slice(), || clock.monotonic_nanos() > end);
+        while !left.is_empty() {
+            if is_over() {
                 return Ok(false);
             }
-            db.transact_with(Isolation::Serializable, options.durability, ATTEMPTS, |tx| {
-                self.declared.retry(tx, parked).map_err(|error| match error.downcast::<Error>() {
+            let (next, _) = left.split_at(left.len().min(RETRIES));
+            let done = db.transact_with(Isolation::Serializable, options.durability, ATTEMPTS, |tx| {
+                self.declared.retry(tx, next, &is_over).map_err(|error| match error.downcast::<Error>() {
                     Ok(error) => *error,
                     Err(error) => Error::Invalid(error.to_string()),
                 })
             })?;
+            left = left.get(done..).unwrap_or_default();
         }
         Ok(true)
     }

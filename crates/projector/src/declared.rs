@@ -12,10 +12,10 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use ropewalk::engine::{EngineError, TRANSACTION_BYTES_MAX};
-use ropewalk::events::{ReadOptions, SequencedEvent};
+use ropewalk::events::{ReadOptions, SequencedEventRef};
 use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionRun};
 use ropewalk::tables::TablesError;
-use ropewalk::{Database, Error, Position, Query, Transaction};
+use ropewalk::{Database, Error, EventStore, Position, Query, Transaction};
 use ropewalk_sql::{
     Canceller, EventStatement, OnError, PARKED_MAX, ParkedEvent, ProjectionDef, Session, Settings, SqlError,
     StoredProjection, parked_count, state,
@@ -130,7 +130,7 @@ impl Build {
     }
 
     /// Runs the statements of an event. After an error, the transaction must be rolled back to its start.
-    fn apply(&mut self, tx: &mut Transaction, event: &SequencedEvent) -> Result<(), Box<Refused>> {
+    fn apply(&mut self, tx: &mut Transaction, event: &SequencedEventRef<'_>) -> Result<(), Box<Refused>> {
         let Some(steps) = self.statements.get_mut(event.event_type()) else { return Ok(()) };
         for step in steps {
             step.run(&mut self.session, tx, event)
@@ -140,7 +140,7 @@ impl Build {
     }
 
     /// The event, parked because of `refused`.
-    fn parked(&self, declared: &Declared, event: &SequencedEvent, refused: Refused) -> ParkedEvent {
+    fn parked(&self, declared: &Declared, event: &SequencedEventRef<'_>, refused: Refused) -> ParkedEvent {
         ParkedEvent {
             projection: declared.name.clone(),
             generation: self.generation,
@@ -159,7 +159,7 @@ impl Build {
         &mut self,
         declared: &Declared,
         tx: &mut Transaction,
-        event: &SequencedEvent,
+        event: &SequencedEventRef<'_>,
         (refused, applied): (Refused, usize),
     ) -> Result<(), ApplyError> {
         let known = match self.parked_events {
@@ -189,7 +189,7 @@ impl Step {
         &mut self,
         session: &mut Session,
         tx: &mut Transaction,
-        event: &SequencedEvent,
+        event: &SequencedEventRef<'_>,
     ) -> Result<(), SqlError> {
         loop {
             match self {
@@ -240,44 +240,64 @@ impl Declared {
         Ok(())
     }
 
-    /// Applies a parked event again: it is no longer parked, or it stays with its new error.
-    pub(crate) fn retry(&self, tx: &mut Transaction, parked: &ParkedEvent) -> Result<(), ApplyError> {
+    /// Applies parked events again, until `is_over`: each is no longer parked, or it stays with its new error. Returns
+    /// how many were applied or need not be; at least one of them.
+    pub(crate) fn retry(
+        &self,
+        tx: &mut Transaction,
+        parked: &[ParkedEvent],
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<usize, ApplyError> {
         let stored = self.stored(tx)?;
-        if !parked.is_stored_in(&self.db, tx)? {
-            return Ok(());
-        }
-        // A rebuild that has replaced the generation has applied the event, or parked it under its number.
         let live = self.db.projections(&stored.store)?.generation_in(tx, &self.name)?;
-        if live.is_none_or(|live| parked.generation != live) {
-            return Ok(());
-        }
+        let store = self.db.events(&stored.store)?;
         let mut slot = self.live.lock();
-        let text = stored.text_of(parked.generation);
-        self.settle(&mut slot, parked.generation, text, Settings::default())?;
-        let build = slot.as_mut().ok_or("no statements")?;
+        for (done, one) in parked.iter().enumerate() {
+            if done > 0 && is_over() {
+                return Ok(done);
+            }
+            // A rebuild that has replaced the generation has applied the event, or parked it under its number.
+            if live != Some(one.generation) || !one.is_stored_in(&self.db, tx)? {
+                continue;
+            }
+            self.settle(&mut slot, one.generation, stored.text_of(one.generation), Settings::default())?;
+            let build = slot.as_mut().ok_or("no statements")?;
+            if !self.retry_one(build, tx, &store, (one, done))? {
+                return Ok(done);
+            }
+        }
+        Ok(parked.len())
+    }
+
+    /// Applies a parked event again; false, without a change, if the events `done` before it have left no room.
+    fn retry_one(
+        &self,
+        build: &mut Build,
+        tx: &mut Transaction,
+        store: &EventStore,
+        (parked, done): (&ParkedEvent, usize),
+    ) -> Result<bool, ApplyError> {
         let position = parked.position;
         let options =
             ReadOptions::default().after(Position(position.saturating_sub(1))).before(Position(position + 1));
-        let store = self.db.events(&stored.store)?;
-        let event = tx.snapshot().events(&store, &Query::all(), options)?.next().transpose()?;
-        tx.savepoint();
-        let done = match &event {
-            Some(event) => build.apply(tx, event),
-            None => Ok(()),
+        let Some(event) = tx.snapshot().events(store, &Query::all(), options)?.next().transpose()? else {
+            return Ok(parked.remove_in(tx).map(|_| true)?);
         };
-        match (done, &event) {
-            (Err(refused), Some(event)) => {
-                tx.rollback_to_savepoint();
-                if let Some(error) = refused.passing(self, tx) {
-                    return Err(error.into());
-                }
-                build.parked(self, event, *refused).put_in(tx)?;
-            }
-            _ => {
-                parked.remove_in(tx)?;
-            }
+        tx.savepoint();
+        let Err(refused) = event.with_ref(|event| build.apply(tx, event)) else {
+            return Ok(parked.remove_in(tx).map(|_| true)?);
+        };
+        tx.rollback_to_savepoint();
+        if let Some(error) = refused.passing(self, tx) {
+            return Err(error.into());
         }
-        Ok(())
+        if full(&refused.error, done, tx).is_some() {
+            return Ok(false);
+        }
+        match event.with_ref(|event| build.parked(self, event, *refused)).put_in(tx) {
+            Err(error) if full(&error, done, tx).is_some() => Ok(false),
+            put => Ok(put.map(|()| true)?),
+        }
     }
 }
 
@@ -325,7 +345,7 @@ impl MaterializedProjection for Declared {
         Ok(self.settle(&mut self.rebuild.lock(), generation, &stored.text, settings)?)
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         let mut slot = if run.is_replay() { self.rebuild.lock() } else { self.live.lock() };
         let build = slot.as_mut().ok_or("no statements")?;
         let (applied, parks) = (run.applied(), build.on_error == OnError::Park);

@@ -24,7 +24,8 @@ pub type Report = Arc<dyn Fn(&str, &dyn std::error::Error) + Send + Sync>;
 pub struct RunnerOptions {
     /// Most events of one commit.
     pub batch_events: usize,
-    /// Durability of each commit.
+    /// Durability of a commit that reaches the head of the store. With [`Durability::Sync`], earlier batches of a
+    /// catch-up or a rebuild are buffered: a power cut only repeats their work.
     pub durability: Durability,
     /// Most time of one statement for one event. The event of a longer one cannot be applied.
     pub statement_time: Duration,

@@ -5,7 +5,8 @@
 //!                                        └ requested rebuilds, one thread each
 //! ```
 //! A batch, the retries of one turn and a statement have limits of time, so that one projection does not delay the
-//! others for long. A stop also ends running statements.
+//! others for long. A rebuild that fails is tried again after a pause, during which the live projection continues. A
+//! stop also ends running statements.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,9 +16,9 @@ use std::thread::JoinHandle;
 
 use ropewalk::Database;
 use ropewalk::projections::{ProjectionOptions, Projections};
-use ropewalk_sql::{SqlError, StoredProjection, stored_projections};
+use ropewalk_sql::{DamagedProjection, ListedProjections, SqlError, StoredProjection, stored_projections};
 
-use crate::active::Active;
+use crate::active::{Active, Pause};
 use crate::declared::{Declared, Limits};
 use crate::options::{IDLE_PAUSE, RETRY_PAUSE, RunnerOptions, Wake};
 
@@ -31,6 +32,8 @@ pub struct Runner {
     active: BTreeMap<String, Active>,
     /// Declarations that cannot be run, until they change.
     rejected: BTreeMap<String, StoredProjection>,
+    /// Declarations that cannot be read, which were reported.
+    damaged: Vec<DamagedProjection>,
     wake: Arc<Wake>,
 }
 
@@ -72,7 +75,7 @@ impl Runner {
     /// A runner that applies events when [`Runner::catch_up`] or [`Runner::start`] is called.
     pub fn new(db: Database, options: RunnerOptions) -> Self {
         let (stores, active, rejected) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { db, options, stores, active, rejected, wake: Arc::default() }
+        Self { db, options, stores, active, rejected, damaged: Vec::new(), wake: Arc::default() }
     }
 
     /// Applies all pending events and completes requested rebuilds.
@@ -122,7 +125,12 @@ impl Runner {
                     Ok(())
                 }
                 Ok(false) => {
-                    let waited = self.db.wait_beyond(seen, &wake.is_woken);
+                    let pauses =
+                        |active: &Active| active.rebuild_pause.lasts() && !active.stored.is_paused;
+                    let waited = match self.active.values().any(pauses) {
+                        true => self.db.wait_beyond_for(seen, &wake.is_woken, RETRY_PAUSE),
+                        false => self.db.wait_beyond(seen, &wake.is_woken),
+                    };
                     if self.active.is_empty() && waited.is_ok() {
                         std::thread::park_timeout(IDLE_PAUSE);
                     }
@@ -178,7 +186,13 @@ impl Runner {
 
     /// Registers new and changed declarations, and removes dropped ones.
     fn renew(&mut self) -> Result<(), SqlError> {
-        let stored = stored_projections(&self.db, &self.db.snapshot())?;
+        let ListedProjections { readable: stored, damaged } =
+            stored_projections(&self.db, &self.db.snapshot())?;
+        for one in damaged.iter().filter(|one| !self.damaged.contains(one)) {
+            // The other projections continue.
+            (self.options.report)(&one.name, &one.error);
+        }
+        self.damaged = damaged;
         self.active.retain(|name, active| {
             let is_same = stored.iter().any(|stored| {
                 stored.name == *name
@@ -194,6 +208,10 @@ impl Runner {
             if let Some(active) = self.active.get_mut(&stored.name) {
                 if active.stored.requests != stored.requests {
                     (active.has_failed, active.may_retry, active.may_resume) = (false, true, true);
+                    active.rebuild_pause.end();
+                }
+                if stored.wants_rebuild && !active.stored.wants_rebuild {
+                    active.rebuild_pause.end();
                 }
                 active.may_resume |= active.stored.is_paused && !stored.is_paused;
                 active.stored = stored;
@@ -244,6 +262,7 @@ impl Runner {
             has_failed: false,
             rests_until: 0,
             may_retry: true,
+            rebuild_pause: Pause::default(),
         })
     }
 

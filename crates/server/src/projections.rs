@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ropewalk::Database;
 use ropewalk_projector::{Runner, RunnerOptions, RunningProjections};
-use ropewalk_sql::{ProjectionInfo, projections_at};
+use ropewalk_sql::{ListedProjections, ProjectionInfo, projections_at};
 use ropewalk_wire::Gauge;
 
 use crate::server::ServeError;
@@ -22,26 +22,30 @@ pub(crate) fn start(db: &Database) -> Result<RunningProjections, ServeError> {
 
 /// Lag, parked events and failures of each projection.
 pub(crate) fn gauges(db: &Database) -> Vec<Gauge> {
-    let all = projections_at(db, &db.snapshot()).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the projections cannot be read");
-        Vec::new()
-    });
-    let gauge = |name, help, value: &dyn Fn(&ProjectionInfo) -> f64| {
-        let labels = |info: &ProjectionInfo| {
-            vec![("projection", info.def.name.clone()), ("store", info.def.store.clone())]
-        };
-        Gauge { name, help, rows: all.iter().map(|info| (labels(info), value(info))).collect() }
+    let ListedProjections { readable, damaged } = match projections_at(db, &db.snapshot()) {
+        Ok(listed) => listed,
+        Err(error) => {
+            tracing::warn!(%error, "the projections cannot be read");
+            return Vec::new();
+        }
     };
-    if all.is_empty() {
+    let labels = |name: &str, store: &str| vec![("projection", name.to_owned()), ("store", store.to_owned())];
+    let gauge = |name, help, value: &dyn Fn(&ProjectionInfo) -> f64| {
+        let labelled = |info: &ProjectionInfo| (labels(&info.def.name, &info.def.store), value(info));
+        Gauge { name, help, rows: readable.iter().map(labelled).collect() }
+    };
+    if readable.is_empty() && damaged.is_empty() {
         return Vec::new();
     }
+    let help = "1 when the projection stopped at an event, or its declaration is damaged.";
+    let mut failed =
+        gauge("ropewalk_projection_failed", help, &|info| f64::from(u8::from(info.error().is_some())));
+    failed.rows.extend(damaged.iter().map(|one| (labels(&one.name, &one.store), 1.0)));
     vec![
         gauge("ropewalk_projection_lag_events", "Matching events that are not applied yet.", &|info| {
             info.status.lag as f64
         }),
         gauge("ropewalk_projection_parked", "Events that were set aside.", &|info| info.parked as f64),
-        gauge("ropewalk_projection_failed", "1 when the projection stopped at an event.", &|info| {
-            f64::from(u8::from(info.error().is_some()))
-        }),
+        failed,
     ]
 }

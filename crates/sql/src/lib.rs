@@ -59,8 +59,8 @@ mod types;
 
 pub use access::peers::{SessionInfo, SessionRegistry, SessionState};
 pub use access::projections::{
-    PARKED_MAX, ParkedEvent, ProjectionInfo, StoredProjection, parked_at, parked_count, projection_at,
-    projections_at, rebuild_tables, stored_projections,
+    DamagedProjection, ListedProjections, PARKED_MAX, ParkedEvent, ProjectionInfo, StoredProjection,
+    parked_at, parked_count, projection_at, projections_at, rebuild_tables, stored_projections,
 };
 pub use access::rights::Rights;
 pub use catalog::is_system_table;

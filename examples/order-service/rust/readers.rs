@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ropewalk::events::{FromEvent, SequencedEvent};
+use ropewalk::events::{FromEvent, SequencedEventRef};
 use ropewalk::groups::{ConsumerGroup, GroupSettings};
 use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun};
 use ropewalk::tables::{ColumnDef, TableDef, Type};
@@ -30,7 +30,7 @@ impl MaterializedProjection for Board {
         Ok(())
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         let board = run.table("board")?;
         let mut tables = run.tx().tables();
         let (order, state) = match event.decode()? {

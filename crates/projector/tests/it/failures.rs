@@ -1,6 +1,6 @@
 //! Events that cannot be applied, with both policies.
 
-use crate::{COUNTS, Shop, placed};
+use crate::{COUNTING, COUNTS, Shop, placed};
 
 const CHECKED: &str = "CREATE TABLE counts (kind text PRIMARY KEY, n bigint CONSTRAINT small CHECK (n < 3))";
 
@@ -65,6 +65,27 @@ fn poison_event_is_parked_and_retried() {
     shop.catch_up();
     assert_eq!(shop.counts(), ["a|3", "all 1|1", "all 2|1", "all 3|1", "all 4|1", "b|1"]);
     assert!(shop.run(parked).is_empty());
+}
+
+#[test]
+fn many_parked_events_are_retried_in_few_commits() {
+    let mut shop = Shop::counting();
+    shop.run("DROP PROJECTION counting");
+    shop.run("ALTER TABLE counts ADD CONSTRAINT small CHECK (n < 2)");
+    shop.run(&COUNTING.replace("ON 'Placed'", "ON ERROR PARK ON 'Placed'"));
+    shop.append(&vec![placed("a"); 600]).unwrap();
+    shop.catch_up_by(1_000);
+    let parked = "SELECT count(*) FROM ropewalk_projection_parked WHERE NOT retry";
+    assert_eq!((shop.counts(), shop.run(parked)), (vec!["a|1".to_owned()], vec!["599".to_owned()]));
+    // Half of them can be applied.
+    shop.run("ALTER TABLE counts DROP CONSTRAINT small");
+    shop.run("ALTER TABLE counts ADD CONSTRAINT small CHECK (n <= 300)");
+    shop.run("ALTER PROJECTION counting RETRY");
+    let before = shop.db.seq().0;
+    shop.catch_up_by(1_000);
+    let commits = shop.db.seq().0 - before;
+    assert!((2..=5).contains(&commits), "{commits} commits");
+    assert_eq!((shop.counts(), shop.run(parked)), (vec!["a|300".to_owned()], vec!["300".to_owned()]));
 }
 
 #[test]

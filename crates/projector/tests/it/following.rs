@@ -151,6 +151,62 @@ fn readers_see_the_old_or_the_new_rows_during_a_rebuild() {
 }
 
 #[test]
+fn rebuild_that_cannot_begin_does_not_delay_live_events() {
+    let mut shop = Shop::counting();
+    shop.append(&[placed("a")]).unwrap();
+    shop.catch_up();
+    // The name of the table that the rebuild fills is taken.
+    shop.run("CREATE TABLE counts__g2 (k int PRIMARY KEY)");
+    shop.run("ALTER PROJECTION counting REBUILD");
+    let running = Runner::new(shop.db.clone(), RunnerOptions::default()).start().unwrap();
+    let begun = Instant::now();
+    for count in 2..=20 {
+        shop.append(&[placed("a")]).unwrap();
+        let count = count.to_string();
+        eventually(&mut shop, "SELECT n FROM counts", &[&count]);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert_eq!(shop.state(), "rebuilding");
+    // It is tried again without a further request.
+    shop.run("DROP TABLE counts__g2");
+    eventually(&mut shop, "SELECT state FROM ropewalk_projections", &["live"]);
+    assert_eq!(shop.counts(), ["a|20"]);
+    running.stop();
+}
+
+#[test]
+fn dropped_table_is_not_replaced_by_a_collection_of_its_name() {
+    let mut shop = Shop::counting();
+    shop.run("CREATE SCHEMA s");
+    shop.run("CREATE TABLE s.notes (doc json)");
+    shop.run(
+        "CREATE PROJECTION notes FROM EVENTS shop ON 'Noted' DO (
+            INSERT INTO s.notes (doc) VALUES (event.json))",
+    );
+    let noted = || Event::new("Noted").data(r#"{"_id":7}"#);
+    let running = Runner::new(shop.db.clone(), RunnerOptions::default()).start().unwrap();
+    shop.append(&[noted()]).unwrap();
+    eventually(&mut shop, "SELECT count(*) FROM s.notes", &["1"]);
+    shop.run("DROP TABLE s.notes");
+    shop.run(r#"INSERT INTO s.notes (doc) VALUES ('{"_id": 1}')"#);
+    shop.append(&[noted()]).unwrap();
+    // By a plan made before the table was dropped, and by a new one.
+    for again in [false, true] {
+        if again {
+            shop.run("ALTER PROJECTION notes RETRY");
+        }
+        eventually(&mut shop, "SELECT state FROM ropewalk_projections WHERE name = 'notes'", &["failed"]);
+        let error = shop.run("SELECT error FROM ropewalk_projections WHERE name = 'notes'");
+        assert!(error[0].starts_with("42P01: relation \"s.notes\" does not exist"), "{error:?}");
+        assert_eq!(shop.run("SELECT count(*) FROM s.notes"), ["1"]);
+    }
+    running.stop();
+    shop.run("ALTER PROJECTION notes RETRY");
+    shop.catch_up();
+    assert_eq!(shop.run("SELECT count(*) FROM s.notes"), ["1"]);
+}
+
+#[test]
 fn stopped_runner_leaves_rebuild_to_the_next_one() {
     let mut shop = Shop::counting();
     shop.append(&(0..500).map(|_| placed("a")).collect::<Vec<_>>()).unwrap();

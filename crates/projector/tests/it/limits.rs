@@ -156,4 +156,13 @@ fn declaration_that_cannot_be_run_does_not_stop_the_others() {
     Runner::new(shop.db.clone(), options).catch_up().unwrap();
     assert_eq!(shop.counts(), ["a|3"]);
     assert_eq!(*reported.lock(), ["another"]);
+    // It is listed with the others, and neither prevents a new one nor its removal.
+    let listed = "SELECT name, state, lag FROM ropewalk_projections ORDER BY name";
+    assert_eq!(shop.run(listed), ["another|damaged|NULL", "counting|live|0"]);
+    let error = shop.run("SELECT error FROM ropewalk_projections WHERE name = 'another'");
+    assert!(error[0].starts_with("XX001: the stored projection cannot be parsed"), "{error:?}");
+    shop.run("CREATE TABLE seen (position bigint PRIMARY KEY)");
+    shop.run("CREATE PROJECTION seen FROM EVENTS shop ON 'Seen' DO (DELETE FROM seen)");
+    shop.run("DROP PROJECTION another");
+    assert_eq!(shop.run("SELECT name FROM ropewalk_projections ORDER BY name"), ["counting", "seen"]);
 }

@@ -357,12 +357,22 @@ impl Database {
         attempts: usize,
         mut work: impl FnMut(&mut Transaction) -> Result<R, E>,
     ) -> Result<(R, Option<Committed>), E> {
+        self.transact_chosen(isolation, attempts, |tx| work(tx).map(|result| (result, durability)))
+    }
+
+    /// As [`Database::transact_committed`], with the durability that `work` returns.
+    pub(crate) fn transact_chosen<R, E: From<Error> + 'static>(
+        &self,
+        isolation: engine::Isolation,
+        attempts: usize,
+        mut work: impl FnMut(&mut Transaction) -> Result<(R, Durability), E>,
+    ) -> Result<(R, Option<Committed>), E> {
         let mut backoff = Backoff::new(self, attempts);
         loop {
             let mut transaction = self.begin_with(isolation);
             let number = transaction.number();
             match work(&mut transaction) {
-                Ok(result) => match transaction.commit_with(durability) {
+                Ok((result, durability)) => match transaction.commit_with(durability) {
                     Ok(committed) => return Ok((result, committed)),
                     Err(error) if backoff.retries(number, &error) => {}
                     Err(error) => return Err(error.into()),

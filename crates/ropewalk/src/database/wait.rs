@@ -2,6 +2,7 @@
 
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
+use core::time::Duration;
 use std::future::Future as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,5 +41,25 @@ impl Database {
             }
         }
         Ok(())
+    }
+
+    /// Same as [`Database::wait_beyond`], for about `timeout` at most. It may return early.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub fn wait_beyond_for(&self, seq: Seq, stop: &AtomicBool, timeout: Duration) -> Result<(), Error> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut visible = pin!(self.wait_visible_after(seq));
+        if stop.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match visible.as_mut().poll(&mut context) {
+            Poll::Ready(seen) => Ok(seen.map(|_| ())?),
+            Poll::Pending => {
+                std::thread::park_timeout(timeout);
+                Ok(())
+            }
+        }
     }
 }

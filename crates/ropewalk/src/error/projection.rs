@@ -83,6 +83,16 @@ pub enum ProjectionError {
         /// The name.
         name: String,
     },
+    /// Another projection writes the output, and a rebuild of one would delete what the other has written.
+    #[error("projection {name:?} cannot write {output}, which projection {other:?} writes")]
+    SharedOutput {
+        /// The projection that is registered.
+        name: String,
+        /// The projection that writes the output.
+        other: String,
+        /// The output.
+        output: String,
+    },
     /// The store was deleted since, so its positions no longer refer to the same events.
     #[error(
         "event store {store:?} was deleted after projection {name:?} read it; rebuild it by force, or remove it"

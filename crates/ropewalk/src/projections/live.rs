@@ -1,4 +1,7 @@
 //! Applying new events: in batches up to the head, then after each visible commit.
+//!
+//! A commit that another one follows at once is not synced: a power cut undoes its effects together with its
+//! checkpoint, so the events are applied again. The commit that reaches the head makes all of them durable.
 
 use core::time::Duration;
 use std::ops::ControlFlow;
@@ -7,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use ropewalk_base::Position;
-use ropewalk_engine::EngineError;
-use ropewalk_events::{ReadOptions, SequencedEvent};
+use ropewalk_engine::{Durability, EngineError, Isolation};
+use ropewalk_events::{EventBatch, ReadOptions, SequencedEventRef};
 
 use super::rebuild::RebuildMode;
 use super::record::{Kind, ProjectionFailure, Record, Records};
-use super::run::{Effect, ProjectionRun, drop_outputs};
-use super::{Inner, Projections, Registered};
+use super::run::{Effect, ProjectionRun, Timer, drop_outputs};
+use super::{ATTEMPTS, Inner, Projections, Registered};
 use crate::database::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::error::{Class, Error, ProjectionError};
@@ -21,7 +24,7 @@ use ropewalk_events::ApplyError;
 
 /// Most bytes of events read for one batch.
 const BATCH_BYTES: usize = 4 << 20;
-/// A batch ends with the event that it applies after this time: others wait for it.
+/// A batch ends with the event that it applies after this time, or a few later: others wait for it.
 const BATCH_TIME: Duration = Duration::from_secs(5);
 /// After this many events that do not match, the checkpoint is stored although nothing was applied.
 const IDLE_POSITIONS: u64 = 10_000;
@@ -84,14 +87,16 @@ impl Projections {
 
     /// Applies one batch of pending events, in one commit.
     ///
+    /// The commit has the durability of the options if it reaches the head; see
+    /// [`ProjectionOptions::durability`](super::ProjectionOptions::durability).
+    ///
     /// # Errors
     /// As [`Projections::catch_up`].
     pub fn apply_batch(&self, name: &str) -> Result<Progress, Error> {
         let one = self.0.one(name)?;
         let mut most = self.0.options.batch_events.max(1);
         let _turn = one.turn.lock();
-        let batch = self.0.settled(&mut most, |tx, most| self.0.live_batch(tx, &one, most))?;
-        Ok(batch.progress())
+        Ok(self.0.next_batch(&one, &mut most)?.progress())
     }
 
     /// Applies new events as soon as they are durable, in one thread per registered projection.
@@ -179,7 +184,7 @@ impl Inner {
         let mut most = self.options.batch_events.max(1);
         while !stop.load(Ordering::Acquire) {
             let turn = one.turn.lock();
-            let batch = self.settled(&mut most, |tx, most| self.live_batch(tx, one, most))?;
+            let batch = self.next_batch(one, &mut most)?;
             drop(turn);
             progress = Progress { applied: progress.applied + batch.applied, ..batch.progress() };
             if progress.is_at_head {
@@ -189,6 +194,13 @@ impl Inner {
         Ok(progress)
     }
 
+    /// Commits the next live batch. The caller holds the turn.
+    fn next_batch(&self, one: &Registered, most: &mut usize) -> Result<Batch, Error> {
+        let batch = self.settled(most, |tx, most| self.live_batch(tx, one, most))?;
+        one.is_unsynced.store(!batch.ended, Ordering::Relaxed);
+        Ok(batch)
+    }
+
     /// Commits one batch and runs its effects; halves a batch that exceeds a record.
     pub(super) fn settled(
         &self,
@@ -196,10 +208,24 @@ impl Inner {
         batch: impl Fn(&mut Transaction, usize) -> Result<Batch, Error>,
     ) -> Result<Batch, Error> {
         loop {
-            match self.attempt(|tx| batch(tx, *most)) {
+            let work = |tx: &mut Transaction| {
+                let batch = batch(tx, *most)?;
+                let durability = self.durability(&batch);
+                Ok::<_, Error>((batch, durability))
+            };
+            match self.db.transact_chosen(Isolation::Serializable, ATTEMPTS, work) {
                 Err(Error::Engine(EngineError::TooLarge { .. })) if *most > 1 => *most /= 2,
-                done => return done?.settle(),
+                done => return done?.0.settle(),
             }
+        }
+    }
+
+    /// Durability of the commit of a batch: that of the options if effects or the caller rely on it.
+    fn durability(&self, batch: &Batch) -> Durability {
+        let is_last = batch.ended || batch.failure.is_some() || !batch.effects.is_empty();
+        match self.options.durability {
+            Durability::Sync if !is_last => Durability::Buffered,
+            durability => durability,
         }
     }
 
@@ -221,7 +247,9 @@ impl Inner {
         }
         let batch = self.apply(run, one, &mut record, u64::MAX, most)?;
         let moved = batch.applied > 0 || record.checkpoint - before >= IDLE_POSITIONS;
-        if is_new || moved || batch.failure.is_some() {
+        // Without a write, the commit would not sync those before it.
+        let syncs = batch.ended && one.is_unsynced.load(Ordering::Relaxed);
+        if is_new || moved || syncs || batch.failure.is_some() {
             records.put(tx, Kind::Live, &record);
         }
         Ok(batch)
@@ -242,15 +270,14 @@ impl Inner {
         if !events.is_empty() {
             run.begin(one)?;
         }
-        let clock = &self.db.engine().env().clock;
-        let end = clock.deadline(BATCH_TIME);
-        let (applied, failed) = run.apply(one, &events, &|| clock.monotonic_nanos() > end)?;
+        let timer = Timer::start(&*self.db.engine().env().clock, BATCH_TIME);
+        let (applied, failed) = run.apply(one, &events, timer)?;
         let ended = read_to.is_some() && failed.is_none() && applied == events.len();
         let last = applied.checked_sub(1).and_then(|last| events.get(last)).map(|event| event.position.0);
         let reached = read_to.filter(|_| ended).or(last).unwrap_or(record.checkpoint);
         record.checkpoint = reached.max(record.checkpoint);
         let failed = failed.zip(events.get(applied));
-        let failure = failed.map(|(source, event)| self.failed(one, record, event, source));
+        let failure = failed.map(|(source, event)| self.failed(one, record, &event, source));
         if applied > 0 && failure.is_none() {
             record.failure = None;
         }
@@ -271,16 +298,15 @@ impl Inner {
         after: u64,
         until: u64,
         most: usize,
-    ) -> Result<(Vec<SequencedEvent>, Option<u64>), Error> {
+    ) -> Result<(EventBatch, Option<u64>), Error> {
         let behind = Position(until.saturating_add(1));
         let options = ReadOptions::default().after(Position(after)).before(behind);
         let mut reader = snapshot.events(&self.store, &one.handler.query(), options)?;
         let head = reader.head().map_or(0, |head| head.0);
-        let (mut events, mut bytes) = (Vec::new(), 0);
+        let mut events = EventBatch::new();
         reader.visit_while(most, |event| {
-            bytes += event.stored_bytes();
-            events.push(event.to_owned());
-            if bytes < BATCH_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            events.push(event);
+            if events.bytes() < BATCH_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         let ended = reader.ended();
         Ok((events, ended.then_some(head.min(until))))
@@ -291,10 +317,10 @@ impl Inner {
         &self,
         one: &Registered,
         record: &mut Record,
-        event: &SequencedEvent,
+        event: &SequencedEventRef<'_>,
         source: ApplyError,
     ) -> Error {
-        let (position, event_type) = (event.position, event.event.event_type.clone());
+        let (position, event_type) = (event.position, event.event_type().to_owned());
         let time_micros = self.db.engine().env().clock.wall_micros();
         let error = source.to_string();
         record.failure =

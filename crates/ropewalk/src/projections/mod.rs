@@ -22,11 +22,11 @@ mod unregistered;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use ropewalk_engine::{Durability, Isolation, KeyspaceOptions};
-use ropewalk_events::{EventStore, Query, SequencedEvent};
+use ropewalk_events::{EventStore, Query, SequencedEventRef};
 
 pub use crate::error::ProjectionError;
 pub use live::{Progress, Running};
@@ -89,7 +89,7 @@ pub trait MaterializedProjection: Send + Sync {
     /// results are preserved. Conflicts and failures of the machine, returned unchanged, are retried or
     /// reported but do not count as failures of the event; nor does `EngineError::TooLarge`, which ends the
     /// batch before the event, unless it is the first of the batch.
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError>;
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError>;
 }
 
 /// Batch sizes, parallelism and durability of projections.
@@ -101,14 +101,18 @@ pub struct ProjectionOptions {
     pub rebuild_batch_events: usize,
     /// Most projections that are rebuilt in parallel, one thread each.
     pub rebuilds_at_once: usize,
-    /// Durability of each commit, reached before its effects run.
+    /// Durability that the checkpoint has when a call returns, or a batch that follows the head is applied, and
+    /// that a commit reaches before its effects run.
+    ///
+    /// With [`Durability::Sync`], earlier batches of a catch-up or a rebuild without effects are buffered: each is
+    /// one commit with its checkpoint, so a power cut only repeats their work.
     pub durability: Durability,
 }
 
 impl Default for ProjectionOptions {
     fn default() -> Self {
         Self {
-            batch_events: 1_000,
+            batch_events: 5_000,
             rebuild_batch_events: 5_000,
             rebuilds_at_once: 4,
             durability: Durability::Sync,
@@ -124,6 +128,8 @@ struct Registered {
     turn: Mutex<()>,
     /// Held during a rebuild.
     rebuild: Mutex<()>,
+    /// The last live batch was followed by more events, so its commit may not be durable.
+    is_unsynced: AtomicBool,
 }
 
 struct Inner {
@@ -143,7 +149,7 @@ struct Inner {
 /// use ropewalk::documents::lang::{Value, Writer};
 /// use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun};
 /// use ropewalk::{Database, Event, Query};
-/// use ropewalk::events::SequencedEvent;
+/// use ropewalk::events::SequencedEventRef;
 ///
 /// /// One document for each order.
 /// struct Orders;
@@ -157,7 +163,7 @@ struct Inner {
 ///         vec![Output::collection("orders")]
 ///     }
 ///
-///     fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+///     fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
 ///         let orders = run.collection("orders")?;
 ///         let mut order = Writer::new();
 ///         order.put("_id", Value::Int64(event.position.0 as i64));
@@ -212,15 +218,23 @@ impl Projections {
     /// Registers a projection under `name`, which identifies its checkpoint.
     ///
     /// # Errors
-    /// The name is empty, longer than 255 bytes, contains control characters, or is already registered.
+    /// The name is empty, longer than 255 bytes, contains control characters, or is already registered;
+    /// [`ProjectionError::SharedOutput`].
     pub fn register(&self, name: &str, handler: Arc<dyn MaterializedProjection>) -> Result<(), Error> {
         check_name("projection", name)?;
         let mut registered = self.0.registered.write();
         if registered.contains_key(name) {
             return Err(ProjectionError::Duplicate { name: name.to_owned() }.into());
         }
-        let (turn, rebuild) = (Mutex::new(()), Mutex::new(()));
-        let one = Registered { name: name.to_owned(), handler, turn, rebuild };
+        let outputs = handler.outputs();
+        for other in registered.values() {
+            if let Some(output) = other.handler.outputs().iter().find(|output| outputs.contains(output)) {
+                let (name, other, output) = (name.to_owned(), other.name.clone(), output.to_string());
+                return Err(ProjectionError::SharedOutput { name, other, output }.into());
+            }
+        }
+        let (turn, rebuild, is_unsynced) = (Mutex::new(()), Mutex::new(()), AtomicBool::new(false));
+        let one = Registered { name: name.to_owned(), handler, turn, rebuild, is_unsynced };
         registered.insert(name.to_owned(), Arc::new(one));
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! One batch as a projection sees it: transaction, outputs, and effects to run after the commit.
 
 use core::fmt;
+use core::time::Duration;
 
 use ropewalk_documents::{Collection, DocumentsError};
 use ropewalk_engine::EngineError;
-use ropewalk_events::SequencedEvent;
+use ropewalk_events::EventBatch;
 use ropewalk_tables::{Table, TablesError};
+use ropewalk_vfs::Clock;
 
 use super::Registered;
 use crate::database::DOCUMENT_DATABASE;
@@ -56,11 +58,17 @@ impl fmt::Display for Output {
 
 pub(super) type Effect = Box<dyn FnOnce()>;
 
+/// An output, and the name under which this generation writes it.
+struct Written {
+    output: Output,
+    name: String,
+}
+
 /// A batch of events that a projection applies in one transaction.
 pub struct ProjectionRun<'a> {
     tx: &'a mut Transaction,
     projection: &'a str,
-    outputs: Vec<Output>,
+    outputs: Vec<Written>,
     generation: u64,
     replay: bool,
     applied: usize,
@@ -72,7 +80,13 @@ impl<'a> ProjectionRun<'a> {
         if replay {
             tx.mark_replay();
         }
-        let (projection, outputs) = (&one.name, one.handler.outputs());
+        let written = |output: Output| {
+            let (Output::Table(name) | Output::Collection { name, .. }) = &output;
+            let name = if replay { aside(name, generation) } else { name.clone() };
+            Written { output, name }
+        };
+        let outputs = one.handler.outputs().into_iter().map(written).collect();
+        let projection = &one.name;
         Self { tx, projection, outputs, generation, replay, applied: 0, effects: Vec::new() }
     }
 
@@ -113,10 +127,11 @@ impl<'a> ProjectionRun<'a> {
     /// # Errors
     /// [`ProjectionError::UnknownOutput`].
     pub fn name(&self, name: &str) -> Result<String, Error> {
-        let is_named = |output: &Output| match output {
+        let is_named = |written: &&Written| match &written.output {
             Output::Table(own) | Output::Collection { name: own, .. } => own == name,
         };
-        self.written(name, name, is_named)
+        let found = self.outputs.iter().find(is_named);
+        found.map(|written| written.name.clone()).ok_or_else(|| self.unknown(name))
     }
 
     /// Returns the table that this generation writes for the output `name`.
@@ -125,9 +140,12 @@ impl<'a> ProjectionRun<'a> {
     /// [`ProjectionError::UnknownOutput`]; [`TablesError::UnknownTable`] if
     /// [`prepare`](super::MaterializedProjection::prepare) did not create it.
     pub fn table(&mut self, name: &str) -> Result<Table, Error> {
-        let wanted = Output::table(name);
-        let name = self.written(name, &wanted, |output| *output == wanted)?;
-        Ok(self.tx.tables().table(&name)?)
+        let is_wanted =
+            |written: &&Written| matches!(&written.output, Output::Table(own) if own.as_str() == name);
+        match self.outputs.iter().find(is_wanted) {
+            Some(written) => Ok(self.tx.tables().table(&written.name)?),
+            None => Err(self.unknown(Output::table(name))),
+        }
     }
 
     /// Returns the collection for the output `name` in the database [`DOCUMENT_DATABASE`].
@@ -143,24 +161,21 @@ impl<'a> ProjectionRun<'a> {
     /// # Errors
     /// [`ProjectionError::UnknownOutput`]; names not allowed for a database or collection.
     pub fn collection_in(&mut self, database: &str, name: &str) -> Result<Collection, Error> {
-        let wanted = Output::collection_in(database, name);
-        let name = self.written(name, &wanted, |output| *output == wanted)?;
-        Ok(self.tx.documents().collection(database, &name)?)
+        let is_wanted = |written: &&Written| match &written.output {
+            Output::Collection { database: own, name: named } => own == database && named == name,
+            Output::Table(_) => false,
+        };
+        match self.outputs.iter().find(is_wanted) {
+            Some(written) => Ok(self.tx.documents().collection(database, &written.name)?),
+            None => Err(self.unknown(Output::collection_in(database, name))),
+        }
     }
 
-    /// The name of a declared output in this generation.
-    fn written(
-        &self,
-        name: &str,
-        shown: impl fmt::Display,
-        is_wanted: impl Fn(&Output) -> bool,
-    ) -> Result<String, Error> {
-        if !self.outputs.iter().any(is_wanted) {
-            let declared = self.outputs.iter().map(Output::to_string).collect();
-            let (name, output) = (self.projection.to_owned(), shown.to_string());
-            return Err(ProjectionError::UnknownOutput { name, output, declared }.into());
-        }
-        Ok(if self.replay { aside(name, self.generation) } else { name.to_owned() })
+    /// The error of an output that the projection does not declare.
+    fn unknown(&self, output: impl fmt::Display) -> Error {
+        let declared = self.outputs.iter().map(|written| written.output.to_string()).collect();
+        let (name, output) = (self.projection.to_owned(), output.to_string());
+        ProjectionError::UnknownOutput { name, output, declared }.into()
     }
 
     pub(super) fn prepare(&mut self, one: &Registered) -> Result<(), Error> {
@@ -189,26 +204,28 @@ impl<'a> ProjectionRun<'a> {
         let Some(Error::Tables(TablesError::Duplicate { name, .. })) = source.downcast_ref::<Error>() else {
             return None;
         };
-        (self.replay && self.outputs.contains(&Output::table(name))).then(|| name.clone())
+        let wanted = Output::table(name);
+        let is_output = self.outputs.iter().any(|written| written.output == wanted);
+        (self.replay && is_output).then(|| name.clone())
     }
 
     /// Applies `events`; returns how many were applied and the error of the next one, which is rolled back.
     ///
     /// The batch ends before an event that exceeds the limits of a transaction, unless it is the first, and
-    /// when `is_over`.
+    /// when its time is over.
     pub(super) fn apply(
         &mut self,
         one: &Registered,
-        events: &[SequencedEvent],
-        is_over: &dyn Fn() -> bool,
+        events: &EventBatch,
+        mut timer: Timer<'_>,
     ) -> Result<(usize, Option<ApplyError>), Error> {
         for (applied, event) in events.iter().enumerate() {
-            if applied > 0 && is_over() {
+            if applied > 0 && timer.is_over() {
                 return Ok((applied, None));
             }
             self.applied = applied;
             let (place, effects) = (self.tx.place(), self.effects.len());
-            let Err(error) = one.handler.apply(self, event) else { continue };
+            let Err(error) = one.handler.apply(self, &event) else { continue };
             let source = match passing(error) {
                 Ok(error) => return Err(error),
                 Err(source) => source,
@@ -227,6 +244,40 @@ impl<'a> ProjectionRun<'a> {
 
     pub(super) fn into_effects(self) -> Vec<Effect> {
         self.effects
+    }
+}
+
+/// The time of a batch. Its clock is read at every event while events are slow, and rarely while they are quick.
+pub(super) struct Timer<'c> {
+    clock: &'c dyn Clock,
+    end: u64,
+    read_at: u64,
+    /// Events until the clock is read, and from one reading to the next.
+    left: u32,
+    stride: u32,
+}
+
+/// Most events between two readings of the clock.
+const STRIDE_MAX: u32 = 8;
+/// Events are quick if that many of them take less time, nanoseconds.
+const QUICK_NANOS: u64 = 100_000;
+
+impl<'c> Timer<'c> {
+    /// Starts a batch that may take `time`.
+    pub(super) fn start(clock: &'c dyn Clock, time: Duration) -> Self {
+        Self { clock, end: clock.deadline(time), read_at: clock.monotonic_nanos(), left: 1, stride: 1 }
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.left -= 1;
+        if self.left > 0 {
+            return false;
+        }
+        let now = self.clock.monotonic_nanos();
+        let is_quick = now.saturating_sub(self.read_at) < QUICK_NANOS;
+        self.stride = if is_quick { (self.stride * 2).min(STRIDE_MAX) } else { 1 };
+        (self.read_at, self.left) = (now, self.stride);
+        now > self.end
     }
 }
 

@@ -99,7 +99,7 @@ impl Scenario {
     /// used by a projection of the scenario before.
     ///
     /// ```
-    /// use ropewalk::events::SequencedEvent;
+    /// use ropewalk::events::SequencedEventRef;
     /// use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun};
     /// use ropewalk::tables::{ColumnDef, KeyRange, TableDef, Type};
     /// use ropewalk::testing::Scenario;
@@ -128,7 +128,7 @@ impl Scenario {
     ///         Ok(())
     ///     }
     ///
-    ///     fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    ///     fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
     ///         let (table, paid) = (run.table("paid")?, event.decode::<Paid>()?);
     ///         run.tx().tables().insert(&table, &[("id", paid.order.into())])?;
     ///         Ok(())

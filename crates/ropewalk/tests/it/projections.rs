@@ -9,14 +9,14 @@ use bson::doc;
 use ropewalk::documents::Find;
 use ropewalk::documents::lang::Value as Bson;
 use ropewalk::engine::{Background, Env};
-use ropewalk::events::SequencedEvent;
+use ropewalk::events::SequencedEventRef;
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionOptions, ProjectionRun,
     Projections, RebuildMode,
 };
 use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, Table, TableDef, Type, Value};
 use ropewalk::{Class, Database, Error, Event, EventStore, Isolation, Options, Position, Query, Snapshot};
-use ropewalk_vfs::{FaultyVfs, ManualClock, Random, SeededRandom};
+use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, Random, SeededRandom};
 
 /// Balances as rows, payments as documents.
 #[derive(Default)]
@@ -37,9 +37,9 @@ fn paid(account: u64, amount: i64) -> Event {
 }
 
 /// Account and amount of a payment.
-fn read(event: &SequencedEvent) -> (i64, i64) {
-    let account = event.event.tags[0].strip_prefix("account:").unwrap().parse().unwrap();
-    (account, std::str::from_utf8(&event.event.data).unwrap().parse().unwrap())
+fn read<'e>(mut tags: impl Iterator<Item = &'e str>, data: &[u8]) -> (i64, i64) {
+    let account = tags.next().unwrap().strip_prefix("account:").unwrap().parse().unwrap();
+    (account, std::str::from_utf8(data).unwrap().parse().unwrap())
 }
 
 impl MaterializedProjection for Accounts {
@@ -62,9 +62,9 @@ impl MaterializedProjection for Accounts {
         Ok(())
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         let position = event.position.0;
-        let (account, amount) = read(event);
+        let (account, amount) = read(event.tags(), event.data());
         let amount = amount + self.bonus.load(Ordering::Relaxed) as i64;
         let table = run.table("accounts")?;
         let row = run.tx().tables().get(&table, &[account.into()])?;
@@ -151,7 +151,7 @@ impl Bank {
         for event in self.events.read(&Query::from_types(["Paid"]), Default::default()).unwrap() {
             let event = event.unwrap();
             if event.position.0 <= checkpoint {
-                let (account, amount) = read(&event);
+                let (account, amount) = read(event.tags(), event.data());
                 *balances.entry(account).or_default() += amount + bonus;
                 payments += 1;
             }
@@ -390,7 +390,7 @@ fn several_projections_rebuild_in_parallel() {
             vec![Output::collection(self.0.clone())]
         }
 
-        fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+        fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
             if self.0 == "c3" && run.generation() > 1 {
                 return Err("never again".into());
             }
@@ -675,7 +675,7 @@ impl MaterializedProjection for Copies {
         Ok(())
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         self.clock.advance(self.time);
         let (table, body) = (run.table("copies")?, "x".repeat(self.bytes));
         let row = [("position", Value::Int8(event.position.0 as i64)), ("body", Value::text(body))];
@@ -691,6 +691,60 @@ fn copied(bytes: usize, time: Duration) -> Bank {
     bank.projections.register("copies", Arc::new(Copies { clock, bytes, time })).unwrap();
     bank.events.append(&(0..7).map(|n| paid(n, 1)).collect::<Vec<_>>(), None).unwrap();
     bank
+}
+
+/// Commits that only a power cut could undo together with their checkpoint are not synced one by one.
+#[test]
+fn catch_up_and_rebuild_sync_their_last_commit() {
+    for batch in [1, 4] {
+        let (disk, clock) = (FaultyVfs::new(1), Arc::new(ManualClock::default()));
+        let open = || {
+            let (vfs, random) = (Arc::new(disk.process()), Arc::new(SeededRandom::new(7)));
+            let bank = Bank::open(&Env { vfs, clock: clock.clone(), random }, batch).unwrap();
+            let copies = Copies { clock: clock.clone(), bytes: 1, time: Duration::ZERO };
+            bank.projections.register("copies", Arc::new(copies)).unwrap();
+            bank
+        };
+        let bank = open();
+        bank.events.append(&(0..40).map(|n| paid(n, 1)).collect::<Vec<_>>(), None).unwrap();
+        let before = disk.count(DiskOp::Sync);
+        assert_eq!(bank.projections.catch_up("copies").unwrap().applied, 40);
+        let syncs = disk.count(DiskOp::Sync) - before;
+        assert!((1..=3).contains(&syncs), "catch-up by {batch}: {syncs}");
+        // Nothing is due, so nothing is written.
+        let seq = bank.db.seq();
+        bank.projections.catch_up("copies").unwrap();
+        assert_eq!(bank.db.seq(), seq);
+        disk.crash();
+        drop(bank);
+
+        let bank = open();
+        let status = bank.projections.status("copies").unwrap();
+        assert_eq!((status.checkpoint, status.lag), (Some(Position(40)), 0), "by {batch}");
+        let before = disk.count(DiskOp::Sync);
+        let rebuilt = bank.projections.rebuild("copies", RebuildMode::ForceFullRebuild).unwrap().unwrap();
+        assert!(rebuilt.finished && rebuilt.applied == 40);
+        // Its beginning and the switch, in any case.
+        let syncs = disk.count(DiskOp::Sync) - before;
+        assert!((2..=4).contains(&syncs), "rebuild by {batch}: {syncs}");
+        disk.crash();
+        drop(bank);
+        let status = open().projections.status("copies").unwrap();
+        assert_eq!((status.generation, status.checkpoint), (Some(2), Some(Position(40))), "by {batch}");
+    }
+}
+
+#[test]
+fn effects_run_after_a_durable_commit() {
+    let disk = FaultyVfs::new(1);
+    let (vfs, random) = (Arc::new(disk.process()), Arc::new(SeededRandom::new(7)));
+    let env = Env { vfs, clock: Arc::new(ManualClock::default()), random };
+    let bank = Bank::open(&env, 1).unwrap();
+    bank.events.append(&(0..10).map(|n| paid(n, 1)).collect::<Vec<_>>(), None).unwrap();
+    let before = disk.count(DiskOp::Sync);
+    bank.projections.catch_up("accounts").unwrap();
+    assert_eq!(bank.effects().len(), 10);
+    assert!(disk.count(DiskOp::Sync) - before >= 10, "each batch has an effect");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ropewalk::events::SequencedEvent;
+use ropewalk::events::SequencedEventRef;
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionRun, Projections, RebuildMode,
 };
@@ -31,7 +31,7 @@ impl MaterializedProjection for Faulty {
         (self.prepare)(run, &self.log)
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, _: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, _: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         (self.apply)(run, &self.log)
     }
 }
@@ -73,6 +73,25 @@ fn d1_11_output_that_is_not_declared_is_refused() {
         };
         assert_eq!(chain(&error), expected.to_string());
     }
+}
+
+#[test]
+fn output_of_another_projection_is_refused() {
+    let (db, projections) = open(vec![Output::table("t")], nothing, nothing);
+    let second = |outputs| {
+        let log = db.events("log").unwrap();
+        Arc::new(Faulty { outputs, prepare: nothing, apply: nothing, log })
+    };
+    let outputs = vec![Output::collection("t"), Output::table("t")];
+    let error = projections.register("q", second(outputs)).unwrap_err();
+    let Error::Projection(ProjectionError::SharedOutput { name, other, output }) = &error else {
+        panic!("{error}")
+    };
+    assert_eq!((name.as_str(), other.as_str(), output.as_str()), ("q", "p", "table t"));
+    // A collection of the same name is another output.
+    projections.register("r", second(vec![Output::collection("t")])).unwrap();
+    assert!(projections.unregister("p"));
+    projections.register("q", second(vec![Output::table("t")])).unwrap();
 }
 
 #[test]

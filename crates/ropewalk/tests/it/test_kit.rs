@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ropewalk::events::{SequencedEvent, counter};
+use ropewalk::events::{SequencedEventRef, counter};
 use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun};
 use ropewalk::tables::{ColumnDef, KeyRange, TableDef, Type};
 use ropewalk::testing::{Machine, Scenario, power_cut_at_each_operation, race};
@@ -133,7 +133,7 @@ impl MaterializedProjection for Count {
         Ok(())
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         let (table, Enrolled { student }) = (run.table("students")?, event.decode()?);
         if !(self.is_wrong && run.is_replay()) {
             run.tx().tables().insert(&table, &[("name", student.into())])?;

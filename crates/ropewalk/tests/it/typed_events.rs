@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ropewalk::events::{
     DecisionError, Delivery, EventsError, FromEvent, QueryItem, ReadOptions, Recorded, RetryPolicy,
-    SequencedEvent, ToEvent, any, counter, to_events, try_projection, typed_projection,
+    SequencedEventRef, ToEvent, any, counter, to_events, try_projection, typed_projection,
 };
 use ropewalk::groups::GroupSettings;
 use ropewalk::projections::{
@@ -139,7 +139,7 @@ impl MaterializedProjection for Orders {
         Ok(())
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         let orders = run.table("orders")?;
         // The methods of events read in place.
         assert!(event.tags().len() < 2 && Shop::TYPES.contains(&event.event_type()));

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk::events::SequencedEvent;
+use ropewalk::events::SequencedEventRef;
 use ropewalk::groups::{ConsumerGroup, GroupSettings, Settled};
 use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun, Projections};
 use ropewalk::tables::{ColumnDef, TableDef, Type};
@@ -47,7 +47,7 @@ impl MaterializedProjection for Counting {
         Ok(())
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         let table = run.table(NAME)?;
         let row = run.tx().tables().get(&table, &[0_i64.into()])?;
         let number = |name| row.as_ref().and_then(|row| row.column(name).ok()?.as_integer()).unwrap_or(0);

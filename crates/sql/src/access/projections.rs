@@ -48,6 +48,26 @@ pub struct StoredProjection {
     pub requests: u64,
 }
 
+/// A declared projection that cannot be read. It is not run; DROP PROJECTION removes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedProjection {
+    /// Its name.
+    pub name: String,
+    /// The event store; empty if it is not known.
+    pub store: String,
+    /// The reason.
+    pub error: SqlError,
+}
+
+/// Declared projections by name, and those that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedProjections<T> {
+    /// The readable ones.
+    pub readable: Vec<T>,
+    /// The others.
+    pub damaged: Vec<DamagedProjection>,
+}
+
 /// State of a projection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectionInfo {
@@ -141,7 +161,11 @@ impl StoredProjection {
     /// # Errors
     /// XX001.
     pub fn parse(text: &str) -> Result<ProjectionDef> {
-        match parse::one(text)? {
+        let corrupted = |error: SqlError| {
+            let message = format!("the stored projection cannot be parsed: {error}");
+            SqlError::new(state::DATA_CORRUPTED, message)
+        };
+        match parse::one(text).map_err(corrupted)? {
             Statement::Utility(Utility::Projection(statement)) => match *statement {
                 ProjectionStatement::Create { def, .. } => Ok(def),
                 _ => Err(damaged("projection")),
@@ -246,15 +270,28 @@ pub(crate) fn find(access: &mut Access<'_>, name: &str) -> Result<Option<StoredP
 }
 
 /// All declarations, by name.
-pub(crate) fn all(access: &mut Access<'_>) -> Result<Vec<StoredProjection>> {
-    rows(access, DEFINITIONS, &KeyRange::all())?.iter().map(|row| StoredProjection::of_row(row)).collect()
+pub(crate) fn all(access: &mut Access<'_>) -> Result<ListedProjections<StoredProjection>> {
+    let (mut readable, mut damaged) = (Vec::new(), Vec::new());
+    for row in rows(access, DEFINITIONS, &KeyRange::all())? {
+        match StoredProjection::of_row(&row) {
+            Ok(stored) => readable.push(stored),
+            Err(error) => {
+                let text = |place: usize| row.get(place).and_then(Value::as_str).unwrap_or_default();
+                damaged.push(DamagedProjection { name: text(0).into(), store: text(1).into(), error });
+            }
+        }
+    }
+    Ok(ListedProjections { readable, damaged })
 }
 
 /// Returns all declared projections, by name.
 ///
 /// # Errors
-/// Stored data is corrupt.
-pub fn stored_projections(db: &Database, snapshot: &Snapshot) -> Result<Vec<StoredProjection>> {
+/// The table of declarations cannot be read.
+pub fn stored_projections(
+    db: &Database,
+    snapshot: &Snapshot,
+) -> Result<ListedProjections<StoredProjection>> {
     all(&mut Access::Snapshot(db, snapshot))
 }
 
@@ -275,10 +312,19 @@ pub fn rebuild_tables(db: &Database, snapshot: &Snapshot) -> Result<Vec<String>>
 /// Returns the state of all declared projections, by name. Cost: that of each projection's lag.
 ///
 /// # Errors
-/// Stored data is corrupt.
-pub fn projections_at(db: &Database, snapshot: &Snapshot) -> Result<Vec<ProjectionInfo>> {
-    let stored = stored_projections(db, snapshot)?.into_iter();
-    stored.map(|stored| ProjectionInfo::read(db, snapshot, stored)).collect()
+/// The table of declarations cannot be read; errors of the disk.
+pub fn projections_at(db: &Database, snapshot: &Snapshot) -> Result<ListedProjections<ProjectionInfo>> {
+    let ListedProjections { readable: stored, mut damaged } = stored_projections(db, snapshot)?;
+    let mut readable = Vec::with_capacity(stored.len());
+    for stored in stored {
+        let (name, store) = (stored.name.clone(), stored.store.clone());
+        match ProjectionInfo::read(db, snapshot, stored) {
+            Ok(info) => readable.push(info),
+            Err(error) if error.state == state::IO_ERROR => return Err(error),
+            Err(error) => damaged.push(DamagedProjection { name, store, error }),
+        }
+    }
+    Ok(ListedProjections { readable, damaged })
 }
 
 /// Returns the state of one declared projection.

@@ -6,7 +6,7 @@ use ropewalk::tables::Value;
 use super::Catalog;
 use super::Relation;
 use super::relations::row;
-use crate::access::projections::{ProjectionInfo, parked_at, projections_at};
+use crate::access::projections::{DamagedProjection, ProjectionInfo, parked_at, projections_at};
 use crate::error::Result;
 use crate::expr::Record;
 
@@ -62,12 +62,20 @@ fn projections(catalog: &Catalog) -> Result<Vec<Record>> {
             stored.text
         ]
     };
-    Ok(projections_at(&catalog.db, &catalog.snapshot)?.into_iter().map(row).collect())
+    let listed = projections_at(&catalog.db, &catalog.snapshot)?;
+    Ok(listed.readable.into_iter().map(row).chain(listed.damaged.into_iter().map(damaged)).collect())
+}
+
+fn damaged(projection: DamagedProjection) -> Record {
+    let DamagedProjection { name, store, error } = projection;
+    let (unknown, definition) = (None::<i64>, None::<String>);
+    let error = format!("{}: {error}", error.state);
+    row![name, unknown, store, "damaged", unknown, unknown, unknown, unknown, error, definition]
 }
 
 fn parked(catalog: &Catalog) -> Result<Vec<Record>> {
     let mut rows = Vec::new();
-    for info in projections_at(&catalog.db, &catalog.snapshot)? {
+    for info in projections_at(&catalog.db, &catalog.snapshot)?.readable {
         let generation = info.status.generation;
         for parked in parked_at(&catalog.db, &catalog.snapshot, &info.stored.name, generation)? {
             rows.push(row![

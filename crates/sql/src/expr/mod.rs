@@ -17,6 +17,7 @@ pub(crate) mod inner_query;
 pub(crate) mod pattern;
 pub(crate) mod sequence_call;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use ropewalk::engine::Env;
@@ -274,11 +275,21 @@ fn match_regex(text: &Value<'_>, pattern: &Value<'_>, fold: bool) -> Result<Valu
 
 /// `->` and `->>`: the member of an object, or the element of an array.
 #[inline(never)]
-fn read_member(document: &Value<'_>, step: &Value<'_>, as_text: bool) -> Value<'static> {
+fn read_member<'v>(document: Value<'v>, step: &Value<'_>, as_text: bool) -> Value<'v> {
     let is_jsonb = matches!(document, Value::Jsonb(_));
-    let (Value::Json(document) | Value::Jsonb(document)) = document else {
-        return Value::Null;
-    };
+    match document {
+        Value::Json(Cow::Borrowed(document)) | Value::Jsonb(Cow::Borrowed(document)) => {
+            member_of(document, is_jsonb, step, as_text)
+        }
+        Value::Json(Cow::Owned(document)) | Value::Jsonb(Cow::Owned(document)) => {
+            member_of(&document, is_jsonb, step, as_text).into_owned()
+        }
+        _ => Value::Null,
+    }
+}
+
+/// The member or element, borrowed unless it is a text with escapes.
+fn member_of<'d>(document: &'d str, is_jsonb: bool, step: &Value<'_>, as_text: bool) -> Value<'d> {
     let found = match step {
         Value::Text(name) => json::member(document, name),
         other => other.as_integer().and_then(|index| match is_jsonb {
@@ -288,12 +299,10 @@ fn read_member(document: &Value<'_>, step: &Value<'_>, as_text: bool) -> Value<'
     };
     match found {
         None => Value::Null,
-        Some(found) if as_text => {
-            json::as_text(found).map_or(Value::Null, |text| Value::text(text.into_owned()))
-        }
+        Some(found) if as_text => json::as_text(found).map_or(Value::Null, Value::Text),
         // A part of a jsonb value is in normal form, too.
-        Some(found) if is_jsonb => Value::Jsonb(found.to_owned().into()),
-        Some(found) => Value::json(found.to_owned()),
+        Some(found) if is_jsonb => Value::Jsonb(found.into()),
+        Some(found) => Value::json(found),
     }
 }
 
@@ -416,7 +425,7 @@ impl Expr {
             }
             Self::Json(inner, step, as_text) => {
                 let (document, step) = Self::both(inner, step, cx, input)?;
-                read_member(&document, &step, *as_text)
+                read_member(document, &step, *as_text)
             }
             Self::Subscript(inner, index) => {
                 let array = inner.eval(cx, input)?;

@@ -1,5 +1,7 @@
 //! Statements in a transaction that the session does not own.
 
+use std::borrow::Cow;
+
 use ropewalk::tables::Value;
 use ropewalk::{Isolation, Transaction};
 
@@ -49,6 +51,16 @@ impl Session {
         prepared: &mut Prepared,
         params: &[Value<'_>],
     ) -> Result<Outcome> {
+        self.run_in(transaction, prepared, |prepared| prepared.bound(params).map(Cow::Owned))
+    }
+
+    /// As [`Session::execute_in`]; `bind` returns the parameters for the plan, which may have been renewed.
+    pub(crate) fn run_in<'v>(
+        &mut self,
+        transaction: &mut Transaction,
+        prepared: &mut Prepared,
+        bind: impl FnOnce(&Prepared) -> Result<Cow<'v, [Value<'static>]>>,
+    ) -> Result<Outcome> {
         if self.open.is_some() {
             let message = "the session has an open transaction";
             return Err(SqlError::new(state::ACTIVE_SQL_TRANSACTION, message).hint("end it first"));
@@ -80,7 +92,7 @@ impl Session {
         let interrupt = &self.interrupt();
         transaction.begin_statement();
         prepared.renew(Access::Transaction(&self.db, transaction))?;
-        let bound = prepared.bound(params)?;
+        let bound = bind(prepared)?;
         let (env, zone) = (self.db.engine().env(), &self.settings.zone);
         let now = env.clock.wall_micros();
         let cx = Context { params: &bound, answers: &[], now, env, zone, interrupt, nested: None };

@@ -1,13 +1,17 @@
 //! Statements of projections: planned once, run for each event.
 
-use ropewalk::Transaction;
-use ropewalk::events::SequencedEvent;
-use ropewalk::tables::{Array, Scalar, Type, Value};
+use std::borrow::Cow;
 
-use crate::error::Result;
+use ropewalk::Transaction;
+use ropewalk::events::SequencedEventRef;
+use ropewalk::tables::{Array, Scalar, Type, Value, shown};
+
+use crate::error::{Result, SqlError, state};
 use crate::expr::bug;
 use crate::session::Session;
-use crate::session::prepared::Prepared;
+use crate::session::prepared::{Plan, Prepared};
+use crate::session::projections::target;
+use crate::syntax::names::table_name;
 use crate::syntax::projections::{EVENT_COLUMNS, with_parameters};
 use crate::types::json;
 
@@ -18,6 +22,10 @@ pub struct EventStatement {
     /// The event column of each parameter.
     columns: Vec<usize>,
     text: String,
+    /// The table that it writes, as it names it.
+    table: String,
+    /// Values of the parameters; a buffer.
+    values: Vec<Value<'static>>,
 }
 
 impl EventStatement {
@@ -31,35 +39,61 @@ impl Session {
     /// Plans a statement of a projection.
     ///
     /// # Errors
-    /// As [`Session::prepare`]; 42703 for a column that events do not have.
+    /// As [`Session::prepare`]; 42703 for a column that events do not have; 42P01 if its table does not exist.
     pub fn prepare_for_events(&mut self, text: &str) -> Result<EventStatement> {
         let (parameterized, columns) = with_parameters(text)?;
         let types: Vec<Option<Type>> =
             columns.iter().map(|column| EVENT_COLUMNS.get(*column).map(|(_, ty)| *ty)).collect();
         let prepared = self.prepare_typed(&parameterized, &types)?;
-        Ok(EventStatement { prepared, columns, text: text.to_owned() })
+        let name = target(&prepared.statement);
+        let table = table_name(name.ok_or_else(|| bug("a statement of a projection without a table"))?)?;
+        check_target(&prepared, &table)?;
+        let values = Vec::with_capacity(columns.len());
+        Ok(EventStatement { prepared, columns, text: text.to_owned(), table, values })
     }
 
     /// Runs a statement for `event` in a transaction that the caller commits.
     ///
     /// # Errors
-    /// As [`Session::execute_in`].
+    /// As [`Session::execute_in`]; 42P01 if its table does not exist.
     pub fn apply_event(
         &mut self,
         transaction: &mut Transaction,
         statement: &mut EventStatement,
-        event: &SequencedEvent,
+        event: &SequencedEventRef<'_>,
     ) -> Result<()> {
-        let mut params = Vec::with_capacity(statement.columns.len());
-        for column in &statement.columns {
-            params.push(event_value(event, *column)?);
+        let EventStatement { prepared, columns, table, values, .. } = statement;
+        values.clear();
+        for column in columns.iter() {
+            values.push(event_value(event, *column)?.into_owned());
         }
-        self.execute_in(transaction, &mut statement.prepared, &params).map(|_| ())
+        let (table, values) = (table.as_str(), values.as_slice());
+        let bind = |prepared: &Prepared| {
+            // It may have been planned again.
+            check_target(prepared, table)?;
+            match prepared.takes(values) {
+                true => Ok(Cow::Borrowed(values)),
+                false => prepared.bound(values).map(Cow::Owned),
+            }
+        };
+        self.run_in(transaction, prepared, bind).map(drop)
+    }
+}
+
+/// Rejects a plan that writes no table: after the table was dropped, its name may denote a relation of another model.
+fn check_target(prepared: &Prepared, table: &str) -> Result<()> {
+    match prepared.plan {
+        Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Merge(_) => Ok(()),
+        _ => {
+            let message = format!("relation \"{}\" does not exist", shown(table));
+            Err(SqlError::new(state::UNDEFINED_TABLE, message)
+                .hint("a projection writes tables; create the table again, and retry the event"))
+        }
     }
 }
 
 /// The value of a column of an event.
-fn event_value(event: &SequencedEvent, column: usize) -> Result<Value<'_>> {
+fn event_value<'e>(event: &SequencedEventRef<'e>, column: usize) -> Result<Value<'e>> {
     Ok(match column {
         0 => Value::Int8(i64::try_from(event.position.0).unwrap_or(i64::MAX)),
         1 => Value::text(event.event_type()),

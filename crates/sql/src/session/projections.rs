@@ -171,8 +171,10 @@ fn create(db: &Database, tx: &mut Transaction, mut def: ProjectionDef, or_replac
         }
         def.outputs = outputs;
     }
-    for other in all(&mut Access::Transaction(db, tx))?.iter().filter(|other| other.name != def.name) {
-        let outputs = StoredProjection::parse(&other.text)?.outputs;
+    let others = all(&mut Access::Transaction(db, tx))?.readable;
+    for other in others.iter().filter(|other| other.name != def.name) {
+        // A damaged declaration is not run.
+        let Ok(ProjectionDef { outputs, .. }) = StoredProjection::parse(&other.text) else { continue };
         if let Some(table) = def.outputs.iter().find(|table| outputs.contains(table)) {
             let message = format!("projection \"{}\" writes table \"{}\"", other.name, own(table));
             return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
@@ -291,8 +293,9 @@ fn settle(
 
 fn drop_one(db: &Database, tx: &mut Transaction, name: &str) -> Result<()> {
     let (projections, stored) = known(db, tx, name)?;
-    let outputs: Vec<Output> =
-        StoredProjection::parse(&stored.text)?.outputs.into_iter().map(Output::table).collect();
+    // A damaged declaration can be dropped; the tables of its unfinished rebuild remain.
+    let outputs = StoredProjection::parse(&stored.text).map(|def| def.outputs).unwrap_or_default();
+    let outputs: Vec<Output> = outputs.into_iter().map(Output::table).collect();
     stored.remove_in(db, tx)?;
     projections.forget_in(tx, name, &outputs)?;
     Ok(())
@@ -344,7 +347,7 @@ fn table_meant(db: &Database, tx: &mut Transaction, reference: &str) -> Result<S
 }
 
 /// The table that a statement writes.
-fn target(statement: &Statement) -> Option<&ast::ObjectName> {
+pub(crate) fn target(statement: &Statement) -> Option<&ast::ObjectName> {
     match statement {
         Statement::Utility(Utility::Merge(merge)) => table_of(&merge.merge.table),
         Statement::Utility(_) => None,

@@ -308,6 +308,7 @@ impl Loader {
                 tx.drop_objects(present);
             }
             let rows = tx.spaces().rows;
+            tx.state.frontiers.turn_off();
             assert_eq!(objects.len(), self.sorters.len(), "the rows and every index have an object");
             for (ordinal, object) in objects.iter().enumerate() {
                 let sorter = self.sorters.get_mut(ordinal).expect("there are as many sorters as objects");

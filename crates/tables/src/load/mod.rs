@@ -173,7 +173,7 @@ impl Load {
 
     fn complete(&mut self, given: Vec<Option<Value<'_>>>) -> Result<(), TablesError> {
         let schema = self.schema.clone();
-        let values = completed(&self.tables, &schema, self.now_micros, given, false)
+        let values = completed(&self.tables, &schema, &|| self.now_micros, given, false)
             .inspect_err(|_| self.failed = true)?;
         self.take(&values)
     }
@@ -290,7 +290,7 @@ impl TxLoad {
     /// As [`Load::insert`].
     pub fn insert(&mut self, tx: &mut TablesTx<'_>, values: &[(&str, Value<'_>)]) -> Result<(), TablesError> {
         let given = named(&self.schema, values)?;
-        let values = completed(tx.tables, &self.schema, self.now_micros, given, self.takes_generated)?;
+        let values = completed(tx.tables, &self.schema, &|| self.now_micros, given, self.takes_generated)?;
         self.take(tx, &values)
     }
 
@@ -304,7 +304,7 @@ impl TxLoad {
             return self.take(tx, values);
         }
         let given = values.iter().map(Value::borrowed).map(Some).collect();
-        let values = completed(tx.tables, &self.schema, self.now_micros, given, self.takes_generated)?;
+        let values = completed(tx.tables, &self.schema, &|| self.now_micros, given, self.takes_generated)?;
         self.take(tx, &values)
     }
 

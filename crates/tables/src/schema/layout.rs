@@ -65,6 +65,11 @@ impl Layout {
         Self { columns, places, null_bytes: usize::div_ceil(bits, 8), fixed_bytes, varying }
     }
 
+    /// Bytes of a row without the contents of its varying columns.
+    pub(crate) fn bytes_min(&self) -> usize {
+        1 + self.null_bytes + self.fixed_bytes + 2 * self.varying.saturating_sub(1)
+    }
+
     /// Appends a row of layout number `number`; `values` are those of the layout's columns. Does not
     /// allocate.
     pub(crate) fn put<'v>(

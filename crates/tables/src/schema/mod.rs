@@ -535,6 +535,11 @@ impl Schema {
         Some((self.layouts.get(number)?, *self.sources.get(number)?.get(index)?))
     }
 
+    /// Bytes of a row in the newest layout, without the contents of its varying columns.
+    pub(crate) fn row_bytes_min(&self) -> usize {
+        self.layouts.last().map_or(0, Layout::bytes_min)
+    }
+
     /// Appends the row of `values`, one per column, in the newest layout.
     pub(crate) fn put_row(&self, values: &[Value<'_>], out: &mut Vec<u8>) {
         let layout = self.layouts.last().expect("every stored definition has a layout");

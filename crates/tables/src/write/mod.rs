@@ -11,6 +11,7 @@
 
 pub(crate) mod commit;
 pub(crate) mod definition;
+pub(crate) mod frontier;
 pub(crate) mod loaded;
 pub(crate) mod reads;
 pub(crate) mod references;
@@ -18,6 +19,7 @@ mod rows;
 pub(crate) mod tx;
 pub(crate) mod values;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use ropewalk_engine::LockMode;
@@ -60,16 +62,49 @@ enum Change {
     SetDefault,
 }
 
+/// Longest buffer of [`Keys`] that the next statement uses again.
+const KEYS_BYTES_MAX: usize = 64 << 10;
+
+/// Keys, back to back in one buffer.
+#[derive(Default)]
+pub(crate) struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut start = 0;
+        self.ends.iter().filter_map(move |end| self.bytes.get(std::mem::replace(&mut start, *end)..*end))
+    }
+
+    /// The empty buffer, for the next statement.
+    fn emptied(mut self) -> Self {
+        if self.bytes.capacity() > KEYS_BYTES_MAX {
+            return Self::default();
+        }
+        self.bytes.clear();
+        self.ends.clear();
+        self
+    }
+}
+
 /// One statement in progress.
 pub(crate) struct Statement<'t, 'a> {
     tx: &'t mut TablesTx<'a>,
     pending: Vec<Pending>,
     work: Vec<Work>,
     touched: usize,
-    now_micros: i64,
+    /// The time of the statement, once it was read.
+    now_micros: Cell<Option<i64>>,
     /// Keys that were read without recording the read, since the writes guard them; recorded if the
     /// statement fails.
-    peeked: Vec<Vec<u8>>,
+    peeked: Keys,
     /// Accepts values for columns that are always generated.
     takes_generated: bool,
 }
@@ -86,7 +121,7 @@ impl TablesTx<'_> {
             if expected != found {
                 return Err(TablesError::Arity { table: schema.name().to_owned(), expected, found });
             }
-            statement.insert(&schema, values.iter().map(Value::borrowed).map(Some).collect(), false)
+            statement.insert(&schema, values.iter().map(|value| Some(value.borrowed())), false)
         })
     }
 
@@ -232,6 +267,27 @@ impl TablesTx<'_> {
         })
     }
 
+    /// As [`TablesTx::update_row`], for a row that was read in this statement and not written since: it is not
+    /// read again.
+    ///
+    /// # Errors
+    /// As [`TablesTx::insert`].
+    pub fn update_row_as_read(
+        &mut self,
+        row: &OwnedRow,
+        changes: &[(&str, Value<'_>)],
+    ) -> Result<bool, TablesError> {
+        self.statement(|statement| {
+            let schema = statement.tx.schema_by_id(row.schema().id())?;
+            let changes = named(&schema, changes)?;
+            if row.schema().version() != schema.version() {
+                return statement.change_row(&schema, row, &changes);
+            }
+            statement.hold_to_change(&schema, row.key(), &changes)?;
+            statement.change_from(&schema, row, &changes)
+        })
+    }
+
     /// Deletes the row with this primary key. Returns false if the row does not exist.
     ///
     /// # Errors
@@ -267,24 +323,25 @@ impl TablesTx<'_> {
     ) -> Result<R, TablesError> {
         self.begin();
         let mark = self.kv.mark();
-        let now_micros = self.tables.engine.env().clock.wall_micros();
+        let peeked = std::mem::take(&mut self.state.peeked);
         let mut statement = Statement {
             tx: self,
             pending: Vec::new(),
             work: Vec::new(),
             touched: 0,
-            now_micros,
-            peeked: Vec::new(),
+            now_micros: Cell::new(None),
+            peeked,
             takes_generated: false,
         };
         let result = run(&mut statement).and_then(|result| statement.finish().map(|()| result));
+        let peeked = statement.peeked;
         if result.is_err() {
-            let peeked = statement.peeked;
             let rows = self.spaces().rows;
             peeked.iter().for_each(|key| self.kv.note_read(rows, key));
             self.kv.rollback_to(mark);
             self.state.rolled_back();
         }
+        self.state.peeked = peeked.emptied();
         result
     }
 }

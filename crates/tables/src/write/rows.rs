@@ -9,7 +9,7 @@ use crate::read::TablesRead;
 use crate::read::table::Table;
 use crate::row::OwnedRow;
 use crate::row::display;
-use crate::row::keys::{Entry, check_length, index_entry, numbered_key, put_row_key};
+use crate::row::keys::{Entry, check_length, index_entry, numbered_key, put_key_column};
 use crate::schema::define::Identity;
 use crate::schema::{Column, Index, ROW_BYTES_MAX, Schema};
 use crate::value::Value;
@@ -18,11 +18,17 @@ use crate::write::tx::TablesTx;
 use crate::write::values::{assigned, check, completed, default};
 use crate::write::{Pending, Statement};
 
+/// Bytes of an integer in a key, with the mark of a column.
+const KEY_COLUMN_BYTES: usize = 9;
+
 fn row_key_of(schema: &Schema, values: &[Value<'_>]) -> Result<Vec<u8>, TablesError> {
-    let key: Vec<Value<'_>> =
-        schema.key_columns().iter().filter_map(|place| values.get(*place)).map(Value::borrowed).collect();
-    let mut row_key = Vec::new();
-    put_row_key(schema, &key, &mut row_key)?;
+    debug_assert!(!schema.key_columns().is_empty(), "rows without a key are numbered");
+    let mut row_key = Vec::with_capacity(4 + KEY_COLUMN_BYTES * schema.key_columns().len());
+    row_key.extend_from_slice(&schema.parts.rows.to_be_bytes());
+    for place in schema.key_columns() {
+        let value = values.get(*place).expect("a row has a value for each column");
+        put_key_column(schema, *place, value, &mut row_key)?;
+    }
     check_length(schema, "key", row_key.len() - 4)?;
     Ok(row_key)
 }
@@ -34,8 +40,24 @@ impl<'a> Statement<'_, 'a> {
 
     /// The value of a key that this statement is about to write or guard.
     pub(super) fn peek(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
-        self.peeked.push(key.to_vec());
+        self.peeked.push(key);
         Ok(self.tx.kv.peek(self.tx.spaces().rows, key)?)
+    }
+
+    /// As [`Statement::peek`], for the key of a row to insert, which often is after all others.
+    fn peek_row(&mut self, schema: &Schema, row_key: &[u8]) -> Result<Option<Vec<u8>>, TablesError> {
+        if self.tx.is_after_all_rows(schema.parts.rows, row_key)? {
+            self.peeked.push(row_key);
+            return Ok(None);
+        }
+        self.peek(row_key)
+    }
+
+    /// The time of the statement: that of the first default that needs it.
+    fn now(&self) -> i64 {
+        let now = self.now_micros.get().unwrap_or_else(|| self.tx.tables.engine.env().clock.wall_micros());
+        self.now_micros.set(Some(now));
+        now
     }
 
     pub(super) fn schema(&mut self, table: &Table) -> Result<Arc<Schema>, TablesError> {
@@ -45,16 +67,16 @@ impl<'a> Statement<'_, 'a> {
     }
 
     pub(super) fn default(&self, schema: &Schema, column: &Column) -> Result<Value<'static>, TablesError> {
-        default(self.tx.tables, schema, column, self.now_micros)
+        default(self.tx.tables, schema, column, &|| self.now())
     }
 
-    pub(crate) fn insert(
+    pub(crate) fn insert<'v>(
         &mut self,
         schema: &Arc<Schema>,
-        given: Vec<Option<Value<'_>>>,
+        given: impl IntoIterator<Item = Option<Value<'v>>>,
         replace: bool,
     ) -> Result<OwnedRow, TablesError> {
-        let values = completed(self.tx.tables, schema, self.now_micros, given, self.takes_generated)?;
+        let values = completed(self.tx.tables, schema, &|| self.now(), given, self.takes_generated)?;
         self.insert_values(schema, values, replace)
     }
 
@@ -77,7 +99,7 @@ impl<'a> Statement<'_, 'a> {
         if schema.parts.rowid.is_none() {
             self.hold(&row_key, LockMode::Update)?;
         }
-        if let Some(stored) = self.peek(&row_key)? {
+        if let Some(stored) = self.peek_row(schema, &row_key)? {
             self.tx.kv.note_read(rows, &row_key);
             if !replace {
                 return Err(TablesError::Unique {
@@ -166,7 +188,11 @@ impl<'a> Statement<'_, 'a> {
                 None => value,
             });
         }
-        self.replace(schema, old, values)
+        let is_set = |place: &usize| changes.get(*place).is_some_and(Option::is_some);
+        if schema.key_columns().iter().any(is_set) {
+            return self.replace(schema, old, values);
+        }
+        self.write(schema, old.key().to_vec(), Some(old), values)
     }
 
     /// Replaces `old` by `values`; the key may change.
@@ -240,7 +266,7 @@ impl<'a> Statement<'_, 'a> {
         let old_values = old.filter(|_| has_followers).map(OwnedRow::values).transpose()?;
         let old = old.map(OwnedRow::key).zip(old_values.as_deref());
         self.write_entries(schema, old, Some((&row_key, &values)))?;
-        let mut row = Vec::new();
+        let mut row = Vec::with_capacity(schema.row_bytes_min());
         schema.put_row(&values, &mut row);
         if row.len() > ROW_BYTES_MAX {
             let (table, bytes) = (schema.name().to_owned(), row.len());
@@ -248,6 +274,7 @@ impl<'a> Statement<'_, 'a> {
         }
         check_length(schema, "key", row_key.len() - 4)?;
         self.put_key(&row_key, &row);
+        self.tx.state.frontiers.note(schema.parts.rows, &row_key);
         self.tx.kv.check_size()?;
         for (key, foreign) in schema.foreign_keys().iter().enumerate() {
             let new = columns_of(schema, &foreign.columns, &values);

@@ -11,7 +11,7 @@ use ropewalk_base::Seq;
 use ropewalk_engine::{Isolation, KvTransaction, LockError, LockMode, Operation};
 
 use crate::catalog::tables::Tables;
-use crate::catalog::{Spaces, name_key, number, table_key};
+use crate::catalog::{Spaces, name_key, number, object_range, table_key};
 use crate::error::TablesError;
 use crate::read::TablesRead;
 use crate::read::sealed::Sealed;
@@ -20,7 +20,9 @@ use crate::row::OwnedRow;
 use crate::row::keys::put_row_key;
 use crate::schema::{Parts, Schema};
 use crate::value::Value;
+use crate::write::Keys;
 use crate::write::commit::DdlOperation;
+use crate::write::frontier::Frontiers;
 use crate::write::loaded::Loaded;
 
 /// State of a transaction on tables, in addition to its writes.
@@ -31,12 +33,15 @@ pub struct TablesState {
     /// Tables whose definitions are guarded.
     guarded: BTreeSet<u32>,
     pub(super) schemas: BTreeMap<u32, Arc<Schema>>,
-    /// Numbers of tables by name, as committed; their reads are recorded.
-    names: BTreeMap<String, Option<u32>>,
+    /// Tables by name, as committed; their reads are recorded.
+    names: BTreeMap<String, Option<Table>>,
     /// The commit at which schemas and names were read.
     schemas_at: Seq,
     /// Objects that it loaded, bypassing the log.
     pub(crate) loaded: Vec<Loaded>,
+    pub(crate) frontiers: Frontiers,
+    /// Buffer of the next statement.
+    pub(super) peeked: Keys,
 }
 
 impl TablesState {
@@ -80,25 +85,49 @@ impl<'a> TablesTx<'a> {
     /// [`TablesError::UnknownTable`].
     pub fn table(&mut self, name: &str) -> Result<Table, TablesError> {
         self.begin();
-        let id = self.find(name)?.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })?;
-        Ok(Table::new(&self.tables.model, id, name))
+        self.named_table(name)?.ok_or_else(|| TablesError::UnknownTable { name: name.to_owned() })
     }
 
     /// The number of the table `name`.
     pub(crate) fn find(&mut self, name: &str) -> Result<Option<u32>, TablesError> {
-        let catalog = self.spaces().catalog;
+        Ok(self.named_table(name)?.map(|table| table.id()))
+    }
+
+    fn named_table(&mut self, name: &str) -> Result<Option<Table>, TablesError> {
+        let (tables, catalog) = (self.tables, self.spaces().catalog);
+        let handle = |id| Table::new(&tables.model, id, name);
         self.forget_older();
-        if !self.kv.wrote(catalog, &name_key(name)) {
+        // A name is written together with a definition.
+        if self.state.ddl.is_empty() || !self.kv.wrote(catalog, &name_key(name)) {
             // A projection asks for its table at each event: one recorded read is enough.
             if let Some(found) = self.state.names.get(name) {
-                return Ok(*found);
+                return Ok(found.clone());
             }
-            let found = find(&self.tables.model, self.kv.snapshot().reading().view(), name)?;
+            let found = find(&tables.model, self.kv.snapshot().reading().view(), name)?.map(handle);
             self.kv.note_read(catalog, &name_key(name));
-            self.state.names.insert(name.to_owned(), found);
+            self.state.names.insert(name.to_owned(), found.clone());
             return Ok(found);
         }
-        Ok(self.kv.get(catalog, &name_key(name))?.as_deref().and_then(number))
+        Ok(self.kv.get(catalog, &name_key(name))?.as_deref().and_then(number).map(handle))
+    }
+
+    /// True if `key` is after all rows of the object `rows`; false also if that is not known without a search.
+    pub(super) fn is_after_all_rows(&mut self, rows: u32, key: &[u8]) -> Result<bool, TablesError> {
+        let space = self.spaces().rows;
+        let is_plain = self.state.ddl.is_empty() && self.state.loaded.is_empty();
+        let Some(frontier) = self.state.frontiers.worthwhile(rows).filter(|_| is_plain) else {
+            return Ok(false);
+        };
+        let snapshot = self.kv.snapshot();
+        frontier.is_before(key, || {
+            let (start, end) = object_range(rows);
+            let (end, mut last) = (end.as_ref().map(<[u8; 4]>::as_slice), Vec::new());
+            snapshot.reading().view().visit(space, &start, end, true, |key, _| {
+                last.extend_from_slice(key);
+                false
+            })?;
+            Ok(last)
+        })
     }
 
     /// Forgets definitions that were read at an earlier snapshot.
@@ -108,6 +137,7 @@ impl<'a> TablesTx<'a> {
             // Another transaction's change may be visible by now; own ones are found in the own writes.
             self.state.schemas.clear();
             self.state.names.clear();
+            self.state.frontiers.forget_stored();
             self.state.schemas_at = at;
         }
     }

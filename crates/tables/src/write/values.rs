@@ -12,7 +12,7 @@ pub(super) fn default(
     tables: &Tables,
     schema: &Schema,
     column: &Column,
-    now_micros: i64,
+    now_micros: &dyn Fn() -> i64,
 ) -> Result<Value<'static>, TablesError> {
     if let Some((_, sequence)) = column.identity {
         return assigned(schema, column, Value::Int8(tables.next_number(sequence)?));
@@ -21,7 +21,7 @@ pub(super) fn default(
     let value = match &column.default {
         DefaultValue::None => Value::Null,
         DefaultValue::Value(value) => value.clone(),
-        DefaultValue::Now => now(column.ty, now_micros),
+        DefaultValue::Now => now(column.ty, now_micros()),
         DefaultValue::Next(sequence) => Value::Int8(tables.next_number(*sequence)?),
         DefaultValue::NewUuid => {
             let (high, low) = (env.random.next_u64(), env.random.next_u64());
@@ -38,11 +38,11 @@ pub(super) fn default(
 pub(crate) fn completed<'v>(
     tables: &Tables,
     schema: &Schema,
-    now_micros: i64,
-    given: Vec<Option<Value<'v>>>,
+    now_micros: &dyn Fn() -> i64,
+    given: impl IntoIterator<Item = Option<Value<'v>>>,
     takes_generated: bool,
 ) -> Result<Vec<Value<'v>>, TablesError> {
-    let mut values = Vec::with_capacity(given.len());
+    let mut values = Vec::with_capacity(schema.columns().len());
     for (column, value) in schema.columns().iter().zip(given) {
         values.push(match value {
             Some(_) if !takes_generated && matches!(column.identity, Some((Identity::Always, _))) => {

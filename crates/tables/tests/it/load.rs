@@ -630,6 +630,27 @@ fn a_transaction_reads_and_changes_what_it_loaded() {
     }
 }
 
+/// Rows of a small load are in the log of the transaction, and do not count as insertions.
+#[test]
+fn insertions_after_a_load_find_its_rows() {
+    let db = Db::memory();
+    let table = db.create(people());
+    let mut tx = db.begin();
+    let mut load = tx.t().load(&table, LoadOptions::default()).unwrap().unwrap();
+    for n in 1_000..1_100 {
+        load.row(&mut tx.t(), &person(n, "loaded", 0)).unwrap();
+    }
+    load.finish(&mut tx.t()).unwrap();
+    for n in 0..100 {
+        tx.t().insert_row(&table, &person(n, "inserted", 0)).unwrap();
+    }
+    let taken = tx.t().insert_row(&table, &person(1_050, "again", 0)).unwrap_err();
+    assert!(matches!(taken, TablesError::Unique { .. }), "{taken}");
+    tx.commit().unwrap();
+    assert_eq!(db.lines(&table).len(), 200);
+    db.verify();
+}
+
 #[test]
 fn rolled_back_load_leaves_nothing() {
     let db = Db::memory();

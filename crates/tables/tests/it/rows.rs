@@ -1,6 +1,7 @@
 //! Rows: written, and read by key, by range, through indexes, in both directions, in transactions and at
 //! snapshots.
 
+use ropewalk_engine::Isolation;
 use ropewalk_tables::{
     Array, ColumnDef, DefaultValue, Expr, Function, Identity, IndexDef, KeyOrder, KeyRange, Scalar, TableDef,
     TablesError, Type, Value,
@@ -303,4 +304,59 @@ fn prepared_point_read_follows_table_changes() {
     assert!(point.get(&old, &id(0)).unwrap().is_some());
     let gone = db.engine.snapshot();
     assert!(matches!(point.get(&gone, &id(0)), Err(TablesError::UnknownTable { .. })));
+}
+
+/// Insertions in the order of their keys are checked against the last row only.
+#[test]
+fn insertions_in_key_order_find_every_duplicate() {
+    for isolation in [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted] {
+        let db = Db::memory();
+        let table = db.create(people());
+        db.run(|t| {
+            for n in 900..=1_000 {
+                t.insert_row(&table, &person(n, "", 0))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert!(db.run(|t| t.delete(&table, &id(1_000))).unwrap());
+        let mut tx = db.begin_with(isolation);
+        let is_taken = |tx: &mut crate::Tx, n| match tx.t().insert_row(&table, &person(n, "", 0)) {
+            Ok(_) => false,
+            Err(TablesError::Unique { .. }) => true,
+            Err(error) => panic!("{error}"),
+        };
+        for n in 1_000..1_200 {
+            assert!(!is_taken(&mut tx, n), "{isolation:?}: {n}");
+        }
+        for n in [999, 900, 1_000, 1_150, 1_199] {
+            assert!(is_taken(&mut tx, n), "{isolation:?}: {n}");
+        }
+        let mark = tx.savepoint();
+        assert!(tx.t().update(&table, &id(1_199), &[("id", 2_000_i64.into())]).unwrap());
+        assert!(is_taken(&mut tx, 2_000) && !is_taken(&mut tx, 1_199));
+        tx.rollback_to(mark);
+        assert!(is_taken(&mut tx, 1_199) && !is_taken(&mut tx, 2_000));
+        assert!(tx.t().delete(&table, &id(2_000)).unwrap() && !is_taken(&mut tx, 2_000));
+        tx.commit().unwrap();
+        assert_eq!(db.lines(&table).len(), 301);
+        db.verify();
+    }
+}
+
+#[test]
+fn concurrent_insertions_in_key_order_conflict() {
+    let db = Db::memory();
+    let table = db.create(people());
+    let filled = || {
+        let mut tx = db.begin();
+        for n in 0..200 {
+            tx.t().insert_row(&table, &person(n, "", 0)).unwrap();
+        }
+        tx
+    };
+    let (first, second) = (filled(), filled());
+    first.commit().unwrap();
+    assert!(second.commit().unwrap_err().is_conflict());
+    assert_eq!(db.lines(&table).len(), 200);
 }

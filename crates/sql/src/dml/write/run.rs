@@ -139,8 +139,44 @@ impl Insert {
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<Written> {
+        if let Some(row) = self.plain_row() {
+            return self.insert_plain(row, access, cx, budget);
+        }
         let records = self.source.proposed(types, access, cx, budget)?;
         self.write(records, access, cx, budget)
+    }
+
+    /// The only row of VALUES, if it has an expression for each column, in order, and is to be inserted only.
+    fn plain_row(&self) -> Option<&[Given]> {
+        let Source::Values(rows) = &self.source else { return None };
+        let [row] = rows.as_slice() else { return None };
+        let is_plain = self.on_conflict.is_none()
+            && self.returning.is_none()
+            && self.overriding.is_none()
+            && self.locals.is_empty()
+            && self.numbered.is_empty();
+        let is_complete = row.len() == self.schema.columns().len()
+            && self.places.iter().copied().eq(0..row.len())
+            && row.iter().all(|given| matches!(given, Given::Expr(_)));
+        (is_plain && is_complete).then_some(row.as_slice())
+    }
+
+    fn insert_plain(
+        &self,
+        row: &[Given],
+        access: &mut Access<'_>,
+        cx: &Context<'_>,
+        budget: &Budget,
+    ) -> Result<Written> {
+        let mut values = Vec::with_capacity(row.len());
+        for given in row {
+            let Given::Expr(expr) = given else { return Err(bug("a default in a complete row")) };
+            let value = expr.eval(cx, &Nothing)?;
+            budget.take(value_bytes(&value))?;
+            values.push(value);
+        }
+        access.transaction()?.tables().insert_row(&self.table, &values)?;
+        Ok(Written { count: 1, rows: Vec::new() })
     }
 
     /// Inserts rows of values for the target columns.
@@ -171,7 +207,8 @@ impl Insert {
         if self.on_conflict.is_none() && self.returning.is_none() && records.len() > 1 {
             return self.insert_all(access, records);
         }
-        let (mut written, mut touched) = (Written::default(), Vec::new());
+        // A single row cannot be proposed twice.
+        let (mut written, mut touched) = (Written::default(), (records.len() > 1).then(Vec::new));
         for record in records {
             self.insert_one(record, access, cx, budget, &mut written, &mut touched)?;
         }
@@ -236,7 +273,7 @@ impl Insert {
         cx: &Context<'_>,
         budget: &Budget,
         written: &mut Written,
-        touched: &mut Vec<Vec<Value<'static>>>,
+        touched: &mut Option<Vec<Vec<Value<'static>>>>,
     ) -> Result<()> {
         let Some(on_conflict) = &self.on_conflict else {
             let row = self.insert_row(access, &record)?;
@@ -247,8 +284,10 @@ impl Insert {
         for target in &on_conflict.targets {
             let Some(old) = target.find(&self.table, &self.schema, &new, access, cx)? else { continue };
             let Some((set, filter)) = &on_conflict.update else { return Ok(()) };
-            let key: Vec<Value<'static>> = identity(&old, &self.schema)?;
-            if touched.contains(&key) {
+            let key = touched.as_ref().map(|_| identity(&old, &self.schema)).transpose()?;
+            if let (Some(touched), Some(key)) = (&*touched, &key)
+                && touched.contains(key)
+            {
                 let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
                 return Err(SqlError::new(state::CARDINALITY_VIOLATION, message)
                     .hint("ensure that no rows proposed for insertion have the same key"));
@@ -260,9 +299,16 @@ impl Insert {
                 return Ok(());
             }
             let changes = changes(set, &self.schema, cx, &both)?;
-            let changed =
-                change(access, &self.table, &self.schema, &old, &changes, self.returning.is_some())?;
-            touched.push(key);
+            if let (Some(touched), Some(key)) = (touched.as_mut(), key) {
+                touched.push(key);
+            }
+            if self.returning.is_none() {
+                let named = named(&changes, &self.schema)?;
+                access.transaction()?.tables().update_row_as_read(&old, &named)?;
+                written.count += 1;
+                return Ok(());
+            }
+            let changed = change(access, &self.table, &self.schema, &old, &changes, true)?;
             return match &changed {
                 Some(row) => written.row(row, self.returning.as_ref(), cx, budget),
                 None => {
@@ -273,7 +319,7 @@ impl Insert {
         }
         let row = self.insert_row(access, &record)?;
         self.note_numbers(&row)?;
-        if on_conflict.update.is_some() {
+        if let Some(touched) = touched.as_mut().filter(|_| on_conflict.update.is_some()) {
             touched.push(identity(&row, &self.schema)?);
         }
         written.row(&row, self.returning.as_ref(), cx, budget)
@@ -399,15 +445,11 @@ pub(crate) fn default_value(schema: &Schema, place: usize, cx: &Context<'_>) -> 
     })
 }
 
-/// Writes changed columns; returns the new row if `is_wanted` and the table has a key.
-pub(crate) fn change(
-    access: &mut Access<'_>,
-    table: &Table,
-    schema: &Schema,
-    row: &OwnedRow,
-    changes: &[(usize, Value<'static>)],
-    is_wanted: bool,
-) -> Result<Option<OwnedRow>> {
+/// The changes by the names of their columns.
+fn named<'v>(
+    changes: &'v [(usize, Value<'static>)],
+    schema: &'v Schema,
+) -> Result<Vec<(&'v str, Value<'v>)>> {
     let mut named = Vec::with_capacity(changes.len());
     for (place, value) in changes {
         let column = schema.columns().get(*place).ok_or_else(|| bug("a column beyond its table"))?;
@@ -417,7 +459,19 @@ pub(crate) fn change(
         }
         named.push((column.name(), value.borrowed()));
     }
-    access.transaction()?.tables().update_row(row, &named)?;
+    Ok(named)
+}
+
+/// Writes changed columns; returns the new row if `is_wanted` and the table has a key.
+pub(crate) fn change(
+    access: &mut Access<'_>,
+    table: &Table,
+    schema: &Schema,
+    row: &OwnedRow,
+    changes: &[(usize, Value<'static>)],
+    is_wanted: bool,
+) -> Result<Option<OwnedRow>> {
+    access.transaction()?.tables().update_row(row, &named(changes, schema)?)?;
     if !is_wanted {
         return Ok(None);
     }

@@ -284,6 +284,12 @@ impl Prepared {
         given.iter().zip(&self.parameters).map(read).collect()
     }
 
+    /// True if the values need no conversion to the types that the plan expects.
+    pub(crate) fn takes(&self, values: &[Value<'static>]) -> bool {
+        let fits = |(value, ty): (&Value<'_>, &Type)| value.value_type().is_none_or(|found| found == *ty);
+        values.len() == self.parameters.len() && values.iter().zip(&self.parameters).all(fits)
+    }
+
     /// Reserves memory quota for a prepared statement of this text.
     ///
     /// # Errors

@@ -5,8 +5,8 @@ use axum::http::StatusCode;
 use ropewalk::Database;
 use ropewalk_auth::{Needs, Resource, Right};
 use ropewalk_sql::{
-    OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule, Session, SqlError,
-    parked_at, projection_at, projections_at, state,
+    DamagedProjection, OnError, ParkedEvent, ProjectionChange, ProjectionDef, ProjectionInfo, ProjectionRule,
+    Session, SqlError, parked_at, projection_at, projections_at, state,
 };
 use ropewalk_wire::{Code, WireError, blocking};
 use serde::{Deserialize, Serialize};
@@ -102,7 +102,7 @@ struct ProjectionOut {
     #[schema(example = "orders")]
     name: String,
     version: u64,
-    /// `live`, `catching_up`, `rebuilding`, `paused` or `failed`.
+    /// `live`, `catching_up`, `rebuilding`, `paused` or `failed`; `damaged` if its declaration cannot be read.
     #[schema(example = "live")]
     state: &'static str,
     /// Every event up to here is applied or does not match; null before the first batch.
@@ -141,6 +141,24 @@ impl From<ProjectionInfo> for ProjectionOut {
                 OnError::Park => OnErrorBody::Park,
             },
             on: def.rules.into_iter().map(rule).collect(),
+        }
+    }
+}
+
+impl From<DamagedProjection> for ProjectionOut {
+    fn from(damaged: DamagedProjection) -> Self {
+        Self {
+            name: damaged.name,
+            version: 0,
+            state: "damaged",
+            checkpoint: None,
+            head: 0,
+            lag: 0,
+            parked: 0,
+            error: Some(format!("{}: {}", damaged.error.state, damaged.error)),
+            tables: Vec::new(),
+            on_error: OnErrorBody::Stop,
+            on: Vec::new(),
         }
     }
 }
@@ -260,8 +278,11 @@ async fn list_projections(
     db.events(&store).map_err(WireError::from)?;
     let all =
         app.service.run_blocking_limited(|| projections_at(db, &db.snapshot())).await.map_err(refused)?;
-    let projections = all.into_iter().filter(|info| info.def.store == store).map(ProjectionOut::from);
-    Ok(Json(ProjectionsOut { projections: projections.collect() }))
+    let readable = all.readable.into_iter().filter(|info| info.def.store == store).map(ProjectionOut::from);
+    // The store of a damaged declaration may not be known.
+    let is_listed = |damaged: &DamagedProjection| damaged.store == store || damaged.store.is_empty();
+    let damaged = all.damaged.into_iter().filter(is_listed).map(ProjectionOut::from);
+    Ok(Json(ProjectionsOut { projections: readable.chain(damaged).collect() }))
 }
 
 /// The state of a projection.

@@ -1,6 +1,6 @@
 //! Declared projections over HTTP.
 
-use ropewalk_sql::Session;
+use ropewalk_sql::{Session, StoredProjection};
 use serde_json::{Value, json};
 
 use crate::client::{Reply, Server};
@@ -53,4 +53,33 @@ async fn projection_is_declared_changed_and_deleted() {
     assert_eq!(server.request("DELETE", PROJECTION, &[], b"").await.status, 204);
     server.request("DELETE", PROJECTION, &[], b"").await.refused(404, "not_found");
     assert_eq!(session.execute("SELECT * FROM t", &[]).unwrap().rows.len(), 0);
+}
+
+#[tokio::test]
+async fn damaged_declaration_is_listed_with_the_others() {
+    let server = Server::start().await;
+    server.append("s", json!([{ "type": "A", "data": { "n": 1 } }])).await;
+    let db = server.service.database();
+    Session::new(db.clone()).execute("CREATE TABLE t (position bigint PRIMARY KEY)", &[]).unwrap();
+    assert_eq!(put(&server, declared(1, "INSERT INTO t VALUES (event.position)")).await.status, 201);
+    let damaged = StoredProjection {
+        name: "q".to_owned(),
+        store: "s".to_owned(),
+        text: "CREATE NOTHING".to_owned(),
+        before: None,
+        since: Some(1),
+        is_paused: false,
+        wants_rebuild: false,
+        requests: 0,
+    };
+    let mut transaction = db.begin();
+    damaged.put_in(&mut transaction).unwrap();
+    transaction.commit().unwrap();
+
+    let all = server.get("/v1/stores/s/projections").await.ok();
+    assert_eq!((&all["projections"][0]["name"], &all["projections"][0]["lag"]), (&json!("p"), &json!(1)));
+    let (name, state) = (&all["projections"][1]["name"], &all["projections"][1]["state"]);
+    assert_eq!((name, state), (&json!("q"), &json!("damaged")));
+    let other = server.get("/v1/stores/other/projections").await.ok();
+    assert_eq!(other["projections"], json!([]));
 }
