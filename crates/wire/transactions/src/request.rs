@@ -117,7 +117,7 @@ pub async fn transact(
             (false, false) => service.run_blocking_limited(work).await,
         };
         let (failure, at_commit) = match ran? {
-            Ran::PeriodicTask(answer) => return Ok(answer),
+            Ran::Repeated(answer) => return Ok(answer),
             Ran::Long => {
                 is_brief = false;
                 continue;
@@ -210,14 +210,12 @@ pub(crate) fn events_of(results: &[StoredResult]) -> u64 {
 }
 
 enum Ran {
-    PeriodicTask(Answer),
+    /// An earlier request with the same key has committed.
+    Repeated(Answer),
     /// A statement may take long: nothing was written, and the transaction has to run as blocking work.
     Long,
     /// It may run again after a conflict, or, with a key, after a failed commit.
-    Failed {
-        failure: Failure,
-        at_commit: bool,
-    },
+    Failed { failure: Failure, at_commit: bool },
     Submitted {
         snapshot: Seq,
         commit: Option<ropewalk::transaction::PendingCommit>,
@@ -249,7 +247,7 @@ fn run(
             }
         }
         let answer = Answer { is_repeated: true, ..answer(recorded.seq, recorded.results, None) };
-        return Ok(Ran::PeriodicTask(answer));
+        return Ok(Ran::Repeated(answer));
     }
     let has_sql = request.operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
     let _deadline = (has_sql && !is_brief).then(|| Deadline::new(service, running.canceller(), bounds));
