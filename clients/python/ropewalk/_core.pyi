@@ -211,6 +211,15 @@ class Transaction:
     def require(self, body: dict[str, Any]) -> Any:
         """Checks a precondition. An error rolls the transaction back."""
 
+    def find_results(self, key: str, hash: bytes) -> tuple[int, list[bytes | tuple[int, int]]] | None:
+        """Returns commit and results of an earlier transaction with this key.
+
+        `hash` is the SHA-256 of the request. The result of an append is its first and last position.
+        """
+
+    def store_results(self, key: str, hash: bytes, results: Sequence[bytes | None]) -> None:
+        """Stores the results with a key, if the transaction writes; `None` for each append."""
+
     def commit(self) -> tuple[int, list[tuple[str, int, int]]]:
         """Commits; returns the commit, and store, first and last position of each append."""
 

@@ -16,8 +16,6 @@ from ropewalk.testing import Server
 
 BINARY = os.environ.get("ROPEWALK_BIN") or str(Path(__file__).resolve().parents[3] / "target" / "debug" / "ropewalk")
 EMBEDDED = os.environ.get("ROPEWALK_EMBEDDED") == "1"
-#: For tests of requests, connections and idempotency keys of transactions.
-needs_server = unittest.skipIf(EMBEDDED, "there is no server in this process")
 _numbers = itertools.count(1)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
+from decimal import Decimal
 
 import ropewalk
 from ropewalk import Condition, OpenTransaction, where
 
-from .support import Case, needs_server
+from .support import Case
 
 
 class Transactions(Case):
@@ -92,29 +94,69 @@ class Transactions(Case):
                 write(tx)
         self.assertEqual(self.left(), 2)
 
-    @needs_server
     def test_key_returns_the_first_results(self) -> None:
-        with self.db.transaction(idempotency_key=self.name) as first:
-            self.order(first, "o1")
-        with self.db.transaction(idempotency_key=self.name) as again:
-            self.order(again, "o1")
-        self.assertEqual((again.seq, again.is_repeated, self.left()), (first.seq, True, 2))
-        with self.assertRaises(ropewalk.IdempotencyMismatch), self.db.transaction(idempotency_key=self.name) as other:
-            self.order(other, "o2")
+        at = datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, datetime.timezone.utc)
+        self.orders.insert({"_id": "old", "at": at, "bytes": b"\x00\xff", "price": Decimal("1.50")})
+        self.store.append({"type": "Seen", "tags": ["a", "b"], "data": {"n": 1}, "metadata": {"by": "ann"}})
 
-    @needs_server
+        def run(id: str) -> tuple[ropewalk.Transaction, list[object]]:
+            with self.db.transaction(idempotency_key=self.name) as tx:
+                self.order(tx, id)
+                found = tx.documents(self.orders.name).find({"_id": "old"})
+                read = tx.read(self.store, where("Seen"))
+                rows = tx.sql(f"SELECT sku, n, 1.50::numeric AS price FROM {self.stock}")
+                tx.checkpoint(self.store, "board", 1)
+            result = rows.result
+            return tx, [tx.results[0], found.result, read.result, list(result), result.columns, result.command]
+
+        first, results = run("o1")
+        again, repeated = run("o1")
+        self.assertEqual((again.seq, first.is_repeated, again.is_repeated), (first.seq, False, True))
+        self.assertEqual(repeated, results)
+        self.assertEqual((self.left(), self.store.count()), (2, 2))
+        with self.assertRaises(ropewalk.IdempotencyMismatch):
+            run("o2")
+        self.assertEqual((self.left(), self.store.count()), (2, 2))
+
+    def test_key_of_a_failed_transaction_is_free(self) -> None:
+        with self.assertRaises(ropewalk.InvalidArgument), self.db.transaction(idempotency_key=self.name) as tx:
+            self.order(tx, "o1", n=9)
+        with self.db.transaction(idempotency_key=self.name) as tx:
+            self.order(tx, "o1")
+        self.assertEqual((tx.is_repeated, self.left()), (False, 2))
+        for key in ("", "a\n"):
+            with self.subTest(key), self.assertRaises((ropewalk.InvalidArgument, ValueError)):
+                with self.db.transaction(idempotency_key=key) as tx:
+                    self.order(tx, "o2")
+
     def test_large_results_of_a_write_need_a_transaction_without_key(self) -> None:
         self.store.append([{"type": "A", "data": "x" * 1000} for _ in range(2000)])
-        for automatic_key in (True, False):
-            tx = self.db.transaction(automatic_key=automatic_key)
+        for key in (self.name, None):
+            tx = self.db.transaction(idempotency_key=key, automatic_key=False)
             read = tx.read(self.store, where("A"))
             tx.append(self.store, {"type": "B"})
-            if automatic_key:
+            if key is not None:
                 self.assertRaises(ropewalk.TooLarge, tx.commit)
             else:
                 tx.commit()
                 self.assertEqual(len(read.result), 2000)
         self.assertEqual(self.store.count(where("B")), 1)
+
+    def test_concurrent_copies_with_a_key_are_committed_once(self) -> None:
+        done: list[ropewalk.Transaction] = []
+
+        def run() -> None:
+            with self.db.transaction(idempotency_key=self.name) as tx:
+                tx.sql(f"UPDATE {self.stock} SET n = n - 1 WHERE sku = 'rope'", expect=1)
+            done.append(tx)
+
+        threads = [threading.Thread(target=run) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual((self.left(), len(done), sum(not one.is_repeated for one in done)), (2, 8, 1))
+        self.assertEqual(len({one.seq for one in done}), 1)
 
     def test_checkpoint_fences_a_second_worker(self) -> None:
         self.store.append([{"type": "A"}, {"type": "A"}])

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! 1. A batch reads the row of the declaration in its transaction, so a change of it conflicts with the batch.
-//! 2. A generation is built by one text. A rebuild plans the statements on the tables that it fills.
+//! 2. A generation is built by one text. A rebuild plans the statements on the tables and collections that it
+//!    fills.
 //! 3. A statement has a limit of time, and ends when the runner stops, which is no failure of the event.
 //! 4. The parked events of a generation have a limit in number, and their texts one in bytes.
 
@@ -11,6 +12,7 @@ use core::time::Duration;
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use ropewalk::documents::Collection;
 use ropewalk::engine::{EngineError, TRANSACTION_BYTES_MAX};
 use ropewalk::events::{ReadOptions, SequencedEventRef};
 use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionRun};
@@ -38,7 +40,7 @@ pub(crate) struct Declared {
     db: Database,
     name: String,
     limits: Limits,
-    outputs: Vec<String>,
+    outputs: Vec<Output>,
     query: Query,
     live: Mutex<Option<Build>>,
     rebuild: Mutex<Option<Build>>,
@@ -51,6 +53,8 @@ struct Build {
     on_error: OnError,
     session: Session,
     statements: HashMap<String, Vec<Step>>,
+    /// The collections that it writes.
+    collections: Vec<Collection>,
     /// Number of its parked events, in a batch that has parked one.
     parked_events: Option<u64>,
 }
@@ -99,6 +103,18 @@ fn full(error: &SqlError, applied: usize, tx: &Transaction) -> Option<ApplyError
     is_full.then(|| Error::from(EngineError::TooLarge { bytes, max }).into())
 }
 
+/// Fails if a collection does not exist: its first document would create it without its indexes.
+fn check_exist(collections: &[Collection], tx: &mut Transaction) -> Result<(), SqlError> {
+    for collection in collections {
+        if !tx.documents().has_collection(collection).map_err(Error::from)? {
+            let (database, name) = (collection.database(), collection.name());
+            let message = format!("collection \"{database}.{name}\" does not exist");
+            return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+        }
+    }
+    Ok(())
+}
+
 /// The beginning of a text that is stored with a parked event.
 fn cut(mut text: String) -> String {
     let mut end = text.len().min(PARKED_BYTES_MAX);
@@ -123,17 +139,22 @@ impl Build {
         // Zero milliseconds would be no limit.
         let statement_millis = u64::try_from(statement_time.as_millis()).unwrap_or(u64::MAX).max(1);
         let settings = Settings { statement_millis, ..settings };
+        let documents = declared.db.documents();
+        let used = settings.collections.iter();
+        let used = used.map(|((database, _), name)| documents.collection(database, name));
+        let collections = used.collect::<Result<_, _>>().map_err(Error::from)?;
         let mut session = Session::with_settings(declared.db.clone(), settings);
         session.use_canceller(stop);
         let (text, on_error) = (text.to_owned(), def.on_error);
-        Ok(Self { generation, text, on_error, session, statements, parked_events: None })
+        Ok(Self { generation, text, on_error, session, statements, collections, parked_events: None })
     }
 
     /// Runs the statements of an event. After an error, the transaction must be rolled back to its start.
     fn apply(&mut self, tx: &mut Transaction, event: &SequencedEventRef<'_>) -> Result<(), Box<Refused>> {
         let Some(steps) = self.statements.get_mut(event.event_type()) else { return Ok(()) };
         for step in steps {
-            step.run(&mut self.session, tx, event)
+            check_exist(&self.collections, tx)
+                .and_then(|()| step.run(&mut self.session, tx, event))
                 .map_err(|error| Box::new(Refused { statement: step.text().to_owned(), error }))?;
         }
         Ok(())
@@ -218,6 +239,20 @@ impl Declared {
         })
     }
 
+    /// The settings of statements that write each output under the name that `used` returns.
+    fn settings(&self, used: impl Fn(&str) -> Result<String, Error>) -> Result<Settings, Error> {
+        let mut settings = Settings::default();
+        for output in &self.outputs {
+            match output {
+                Output::Table(name) => settings.redirects.insert(name.clone(), used(name)?),
+                Output::Collection { database, name } => {
+                    settings.collections.insert((database.clone(), name.clone()), used(name)?)
+                }
+            };
+        }
+        Ok(settings)
+    }
+
     fn stored(&self, tx: &mut Transaction) -> Result<StoredProjection, ApplyError> {
         let stored = StoredProjection::read_in(&self.db, tx, &self.name)?;
         stored.ok_or_else(|| "the projection was dropped".into())
@@ -260,7 +295,8 @@ impl Declared {
             if live != Some(one.generation) || !one.is_stored_in(&self.db, tx)? {
                 continue;
             }
-            self.settle(&mut slot, one.generation, stored.text_of(one.generation), Settings::default())?;
+            let settings = self.settings(|name| Ok(name.to_owned()))?;
+            self.settle(&mut slot, one.generation, stored.text_of(one.generation), settings)?;
             let build = slot.as_mut().ok_or("no statements")?;
             if !self.retry_one(build, tx, &store, (one, done))? {
                 return Ok(done);
@@ -307,15 +343,25 @@ impl MaterializedProjection for Declared {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        self.outputs.iter().map(Output::table).collect()
+        self.outputs.clone()
     }
 
     fn prepare(&self, run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
         let mut stored = self.stored(run.tx())?;
         if run.is_replay() {
             for output in &self.outputs {
-                let name = run.name(output)?;
-                run.tx().tables().create_table_like(output, &name)?;
+                match output {
+                    Output::Table(table) => {
+                        let name = run.name(table)?;
+                        run.tx().tables().create_table_like(table, &name)?;
+                    }
+                    Output::Collection { database, name } => {
+                        let built = run.collection_in(database, name)?;
+                        let mut documents = run.tx().documents();
+                        let live = documents.collection(database, name)?;
+                        documents.create_collection_like(&live, &built)?;
+                    }
+                }
             }
             stored.wants_rebuild = false;
             stored.since = stored.since.or(Some(run.generation()));
@@ -331,16 +377,13 @@ impl MaterializedProjection for Declared {
             return Err("the projection is paused".into());
         }
         let generation = run.generation();
+        let settings = self.settings(|name| run.name(name))?;
         if !run.is_replay() {
             let text = stored.text_of(generation);
-            return Ok(self.settle(&mut self.live.lock(), generation, text, Settings::default())?);
+            return Ok(self.settle(&mut self.live.lock(), generation, text, settings)?);
         }
         if stored.since.is_none_or(|since| generation < since) {
             return Err("a newer version replaces this rebuild".into());
-        }
-        let mut settings = Settings::default();
-        for output in &self.outputs {
-            settings.redirects.insert(output.clone(), run.name(output)?);
         }
         Ok(self.settle(&mut self.rebuild.lock(), generation, &stored.text, settings)?)
     }

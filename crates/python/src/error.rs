@@ -13,6 +13,7 @@ use ropewalk::events::EventsError;
 use ropewalk::groups::GroupError;
 use ropewalk::series::LabelError;
 use ropewalk::tables::TablesError;
+use ropewalk::transaction::IdempotencyError;
 use ropewalk::{Class, Database, Error, promql};
 use ropewalk_sql::{SqlError, state};
 
@@ -212,6 +213,8 @@ fn code_of(error: &Error) -> &'static str {
         (Error::Events(EventsError::IdempotencyMismatch { .. }), _) => "idempotency_mismatch",
         (Error::Engine(EngineError::TooLarge { .. }), _) => "too_large",
         (Error::Group(GroupError::UnknownLease { .. }), _) => "no_such_lease",
+        (Error::Idempotency(IdempotencyError::Mismatch), _) => "idempotency_mismatch",
+        (Error::Idempotency(IdempotencyError::TooLarge { .. }), _) => "too_large",
         (_, Class::Invalid) => "invalid_argument",
         (_, Class::NotFound) => "not_found",
         (_, Class::Conflict) => "key_conflict",

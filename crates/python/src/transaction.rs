@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! operation of the HTTP API ─▶ Operation ─▶ in the transaction ─▶ Done ─▶ result of the HTTP API
+//! results, encoded by Python, with an idempotency key ─▶ record in the same commit
 //! commit ─▶ number of the commit, positions of each append
 //! ```
 //! An error of an operation ends the transaction.
@@ -9,8 +10,9 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use ropewalk::events::{EventBatch, ReadOptions};
+use ropewalk::hooks::idempotency::{AppendPositions, IdempotencyRecords, RequestKey, StoredResult};
 use ropewalk::series::SampleBatch;
 use ropewalk::{AppendOptions, Database, Event, Position, Query, Transaction};
 use ropewalk_sql::Outcome;
@@ -23,6 +25,9 @@ use crate::metrics;
 use crate::sql::{Rows, Statements, parameters};
 use crate::value::body::{Body, number, object};
 use crate::value::bson;
+
+/// The caller of the idempotency keys of this process, which no caller of a server is.
+const CALLER: &str = "embedded";
 
 /// An operation of a transaction.
 enum Operation {
@@ -51,6 +56,10 @@ struct Running {
     db: Database,
     statements: Statements,
     sessions: Arc<Slot<Vec<Statements>>>,
+    /// The appends so far, in order.
+    appends: Vec<AppendPositions>,
+    /// Where its results are stored, if it has an idempotency key.
+    records: Option<IdempotencyRecords>,
 }
 
 /// A transaction; dropping it rolls it back.
@@ -73,7 +82,8 @@ pub(crate) fn begin(
         statements.session.begin_implicit();
         let snapshot =
             statements.session.with_transaction(|tx| -> Result<u64> { Ok(tx.snapshot().seq().0) })?;
-        Ok((Running { db, statements, sessions }, snapshot))
+        let running = Running { db, statements, sessions, appends: Vec::new(), records: None };
+        Ok((running, snapshot))
     })?;
     Ok(Open { running: Slot::new(shared, running)?, snapshot })
 }
@@ -93,6 +103,45 @@ impl Open {
         self.ended_by_error(py, |db| precondition(db, body))
     }
 
+    /// The results of an earlier transaction with this key, of a request with this SHA-256: its commit, and for
+    /// each operation the stored bytes, or first and last position of an append.
+    fn find_results<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        hash: &[u8],
+    ) -> Result<Option<(u64, Vec<Bound<'py, PyAny>>)>> {
+        let key = request_key(key, hash)?;
+        let found = py.detach(|| {
+            self.running.with(|running| {
+                let records = running.db.idempotency_records()?;
+                running.within(|tx| Ok(records.find(tx, &key)?))
+            })
+        });
+        let Some(found) = found.map_err(ended_or)? else { return Ok(None) };
+        let mut results = Vec::with_capacity(found.results.len());
+        for result in found.results {
+            results.push(match result {
+                StoredResult::Encoded(bytes) => PyBytes::new(py, &bytes).into_any(),
+                StoredResult::Appended(one) => (one.first.0, one.last.0).into_pyobject(py)?.into_any(),
+            });
+        }
+        Ok(Some((found.seq.0, results)))
+    }
+
+    /// Stores the results of the operations, if the transaction writes: bytes, or `None` for each append.
+    fn store_results(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        hash: &[u8],
+        results: Vec<Option<Vec<u8>>>,
+    ) -> Result<()> {
+        let key = request_key(key, hash)?;
+        let stored = py.detach(|| self.running.with(|running| running.store_results(&key, results)));
+        stored.map_err(ended_or)
+    }
+
     /// Commits; returns the number of the commit, and store, first and last position of each append.
     fn commit(&self, py: Python<'_>) -> Result<(u64, Vec<(String, u64, u64)>)> {
         let Some(running) = py.detach(|| self.running.take())? else {
@@ -100,12 +149,16 @@ impl Open {
             return Err(ended());
         };
         py.detach(|| {
-            let Running { db, mut statements, sessions } = running;
+            let Running { db, mut statements, sessions, records, .. } = running;
             let submitted = statements.session.submit_commit();
             give_back(&sessions, statements);
             let commit = submitted.map_err(|error| Fault::settled(error, &db))?;
             let Some(commit) = commit else { return Ok((self.snapshot, Vec::new())) };
             let done = commit.wait().map_err(|error| Fault::settled(error, &db))?;
+            if let Some(records) = records {
+                // What it cannot delete, the next transaction with a key deletes.
+                let _ = records.delete_expired();
+            }
             let appended = done.appended.into_iter();
             Ok((done.seq.0, appended.map(|one| (one.store, one.first.0, one.last.0)).collect()))
         })
@@ -134,15 +187,25 @@ impl Open {
         if result.is_err() {
             py.detach(|| self.running.take().map(drop))?;
         }
-        result.map_err(|fault| match fault {
-            Fault::Ended => ended(),
-            fault => fault,
-        })
+        result.map_err(ended_or)
     }
 }
 
 fn ended() -> Fault {
     Fault::Unknown("the transaction has ended: by a commit, a rollback or an error".to_owned())
+}
+
+/// The fault of a call of a transaction.
+fn ended_or(fault: Fault) -> Fault {
+    match fault {
+        Fault::Ended => ended(),
+        fault => fault,
+    }
+}
+
+fn request_key(key: &str, hash: &[u8]) -> Result<RequestKey> {
+    let hash: [u8; 32] = hash.try_into().map_err(|_| Fault::invalid("the hash of a request has 32 bytes"))?;
+    Ok(RequestKey::new(CALLER, key, hash)?)
 }
 
 /// Returns a session, with its plans, for the next statement or transaction.
@@ -237,11 +300,14 @@ impl Running {
         match operation {
             Operation::Append { store, events, options } => {
                 let store = db.events(store)?;
-                self.within(|tx| {
-                    let index = tx.pending_appends();
+                let appended = self.within(|tx| {
+                    let appended = AppendPositions::pending(tx, &store, events.len());
                     tx.append(&store, events, options.clone())?;
-                    Ok(Done::Appended(index))
-                })
+                    Ok(appended)
+                })?;
+                let index = appended.index;
+                self.appends.push(appended);
+                Ok(Done::Appended(index))
             }
             Operation::Read { store, query, options } => {
                 let store = db.events(store)?;
@@ -287,6 +353,28 @@ impl Running {
                 })
             }
         }
+    }
+
+    /// Stores the results with an idempotency key; a transaction without writes has nothing to repeat.
+    fn store_results(&mut self, key: &RequestKey, results: Vec<Option<Vec<u8>>>) -> Result<()> {
+        let records = self.db.idempotency_records()?;
+        let mut appends = self.appends.iter().cloned();
+        let stored = |result: Option<Vec<u8>>| match result {
+            Some(bytes) => Ok(StoredResult::Encoded(bytes)),
+            None => {
+                appends.next().map(StoredResult::Appended).ok_or_else(|| Fault::invalid("results: an append"))
+            }
+        };
+        let results: Vec<StoredResult> = results.into_iter().map(stored).collect::<Result<_>>()?;
+        let has_writes = self.within(|tx| {
+            let has_writes = tx.write_bytes() + tx.pending_appends() > 0;
+            if has_writes {
+                records.put(tx, key, &results)?;
+            }
+            Ok(has_writes)
+        })?;
+        self.records = has_writes.then_some(records);
+        Ok(())
     }
 
     fn documents(&mut self, db: &Database, operation: &documents::Operation) -> Result<Done> {

@@ -152,9 +152,18 @@ class Transactions(Case):
             tx.sql("UPDATE t SET n = 1")
         self.assertEqual(self.db.sql("SELECT n FROM t").scalar(), 1)
 
-    def test_key_of_a_transaction_is_rejected(self) -> None:
-        with self.assertRaises(ropewalk.InvalidArgument):
-            self.db.transaction(idempotency_key="k")
+    def test_key_of_a_transaction_is_known_after_reopening(self) -> None:
+        def increment(db: ropewalk.Database) -> ropewalk.Transaction:
+            with db.transaction(idempotency_key="k") as tx:
+                tx.sql("UPDATE t SET n = n + 1 RETURNING n")
+            return tx
+
+        first = increment(self.db)
+        self.db.close()
+        db = self.open()
+        again = increment(db)
+        self.assertEqual((again.is_repeated, again.seq, again.results[0].scalar()), (True, first.seq, 1))
+        self.assertEqual(db.sql("SELECT n FROM t").scalar(), 1)
 
     def test_statement_that_ends_the_transaction_is_rejected(self) -> None:
         for sql in ("COMMIT", "ROLLBACK", "BEGIN", "SAVEPOINT a"):

@@ -25,6 +25,7 @@ mod consumer_checkpoints;
 mod database;
 mod error;
 pub mod groups;
+mod idempotency;
 mod keyspace;
 mod names;
 pub mod projections;
@@ -121,6 +122,7 @@ pub mod transaction {
     pub use crate::database::observer::Step;
     pub use crate::database::run::{RunOptions, RunResult};
     pub use crate::database::transaction::{AppendedEvents, AppendedSamples, Committed, PendingCommit};
+    pub use crate::error::IdempotencyError;
 }
 /// The change feed over all models, and stored positions of its consumers.
 pub mod changes {
@@ -149,6 +151,14 @@ pub mod hooks {
         LockWaitWaker, ReadMode, WaitVisible, WriteCapacity,
     };
     pub use ropewalk_events::{AppendSection, BodyRef, StoreMark};
+
+    /// Stored results of transactions by idempotency key.
+    pub mod idempotency {
+        pub use crate::idempotency::{
+            AppendPositions, DELETED_MAX, IdempotencyRecords, KEY_BYTES_MAX, RESULTS_BYTES_MAX, RETENTION,
+            RecordSize, RecordedResults, RequestKey, StoredResult,
+        };
+    }
 }
 /// PromQL, the Prometheus query language, evaluated over [`Snapshot::metrics`].
 ///

@@ -23,4 +23,4 @@ pub use config::settings::{
 pub use config::units::{ByteSize, Every, Listen, Period, StoreListen};
 pub use net::listen::{SOCKET_NAME, connect_local};
 pub use net::tls::{Certificates, TlsError};
-pub use server::{Address, ServeError, serve};
+pub use server::{Address, ReadyFile, ServeError, serve};

@@ -8,6 +8,7 @@
 //! reads the certificates and `prometheus.config` again. Commits acknowledged as durable survive however the
 //! process ends.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ use ropewalk_postgres::{Postgres, PostgresSettings, TempFileLimits};
 use ropewalk_prometheus::{Deltas, Prometheus, PrometheusSettings};
 use ropewalk_transactions::OpenTransactions;
 use ropewalk_wire::{Service, ServiceSettings, WireError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
@@ -87,10 +88,10 @@ pub enum ServeError {
 }
 
 /// A place where the server can be reached.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// `http`, `grpc`, `mongo`, `postgres` or `socket`.
-    pub protocol: &'static str,
+    pub protocol: Cow<'static, str>,
     /// IP and port, or the path of the local socket.
     pub address: String,
     /// True when the address requires TLS.
@@ -100,16 +101,19 @@ pub struct Address {
     pub store: Option<String>,
 }
 
-/// Content of the ready file.
-#[derive(Serialize)]
-struct Ready<'a> {
-    pid: u32,
-    dir: &'a Path,
-    listening: &'a [Address],
+/// Content of the ready file, as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadyFile {
+    /// The server's process.
+    pub pid: u32,
+    /// The directory of the database.
+    pub dir: PathBuf,
+    /// Where the server can be reached.
+    pub listening: Vec<Address>,
 }
 
 /// Serves until a signal stops it. `listening` receives the addresses once everything is served; with
-/// `ready_file` they are also written there as JSON.
+/// `ready_file` a [`ReadyFile`] is also written there.
 ///
 /// # Errors
 /// [`ServeError`]: why nothing was served, or that the last sync failed.
@@ -230,7 +234,8 @@ fn raise_descriptor_limit() {
 }
 
 fn write_ready(path: &Path, settings: &Settings, listening: &[Address]) -> Result<(), ServeError> {
-    let ready = Ready { pid: std::process::id(), dir: &settings.dir.0, listening };
+    let (pid, dir) = (std::process::id(), settings.dir.0.clone());
+    let ready = ReadyFile { pid, dir, listening: listening.to_vec() };
     let mut json = serde_json::to_vec(&ready).expect("plain data");
     json.push(b'\n');
     // Written under another name first, so that readers never see a partial file.
@@ -459,7 +464,7 @@ impl Running {
 
     /// Records an address at which the server can be reached.
     fn reached(&mut self, protocol: &'static str, listener: &Listener, tls: bool) -> io::Result<()> {
-        let address = Address { protocol, address: listener.address()?, tls, store: None };
+        let address = Address { protocol: protocol.into(), address: listener.address()?, tls, store: None };
         tracing::info!(protocol, address = address.address, tls, "listening");
         self.addresses.push(address);
         Ok(())

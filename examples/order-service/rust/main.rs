@@ -12,24 +12,23 @@ use std::time::Duration;
 use ropewalk::Database;
 
 use crate::readers::{Board, mailer, send_mails};
-use crate::service::{Orders, STORE};
+use crate::service::{STORE, add_stock, board, pay, place, revenue, ship};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let db = match std::env::args().nth(1) {
         Some(directory) => Database::open(directory)?,
         None => Database::in_memory()?,
     };
-    let orders = Orders::open(&db)?;
     let projections = db.projections(STORE)?;
     projections.register("board", Arc::new(Board))?;
     let following = projections.start();
 
     let order = format!("o{}", db.seq());
-    orders.add_stock("rope", 5)?;
-    orders.place(&order, "rope", 2, 1990, "ann@example.org")?;
-    orders.pay(&order)?;
-    orders.ship(&order)?;
-    if let Err(refusal) = orders.ship(&order) {
+    add_stock(&db, "rope", 5)?;
+    place(&db, &order, "rope", 2, 1990, "ann@example.org")?;
+    pay(&db, &order)?;
+    ship(&db, &order)?;
+    if let Err(refusal) = ship(&db, &order) {
         println!("refused: {refusal}");
     }
     let mailer = mailer(&db)?;
@@ -40,6 +39,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     while send_mails(&mailer, Duration::ZERO, print)? > 0 {}
     drop(following);
     projections.catch_up("board")?;
-    println!("{:?} {:?}", orders.board()?, orders.revenue()?);
+    println!("{:?} {:?}", board(&db)?, revenue(&db)?);
     Ok(())
 }

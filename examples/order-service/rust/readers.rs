@@ -51,8 +51,7 @@ impl MaterializedProjection for Board {
 /// The group that sends an e-mail for each order.
 pub(crate) fn mailer(db: &Database) -> Result<ConsumerGroup, Error> {
     let groups = db.consumer_groups(STORE)?;
-    let placed = GroupSettings::new(Query::from_types(["OrderPlaced"]));
-    groups.create("mailer", GroupSettings { tries_max: 5, ..placed }, None)?;
+    groups.create("mailer", GroupSettings::new(Query::from_types(["OrderPlaced"])), None)?;
     groups.group("mailer")
 }
 

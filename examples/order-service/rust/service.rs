@@ -1,18 +1,13 @@
-//! Orders: placed, paid and shipped.
-//!
-//! ```text
-//! command ─▶ decision over events ─▶ one commit: event and sample
-//!                                      ├─▶ readers::Board    table `board`, exactly once
-//!                                      └─▶ readers::mailer   e-mails, at least once
-//! ```
+//! Orders: placed, paid and shipped. The event of a command and its sample are one commit; the table `board` and
+//! the e-mails follow from the events, see `readers`.
 
 use std::collections::BTreeMap;
 
 use ropewalk::events::{FromEvent, Projection, QueryItem, typed_projection};
 use ropewalk::promql::{self, Sample, Value};
-use ropewalk::series::{Labels, SampleBatch, SeriesStore};
+use ropewalk::series::{Labels, SampleBatch};
 use ropewalk::tables::KeyRange;
-use ropewalk::{Database, Error, Event, EventStore, Query};
+use ropewalk::{Database, Error, Event, Query};
 
 /// The store of the events.
 pub(crate) const STORE: &str = "shop";
@@ -41,6 +36,9 @@ impl<E: Into<Error>> From<E> for ShopError {
     }
 }
 
+/// The result of a command. Each decides on the current events, and again if these change meanwhile.
+pub(crate) type Outcome = Result<(), ShopError>;
+
 /// Units of a product that are left.
 fn stock(sku: &str) -> impl Projection<State = i64> {
     let query = QueryItem::new(["StockAdded", "OrderPlaced"], [format!("sku:{sku}")]);
@@ -61,85 +59,62 @@ fn state(order: &str) -> impl Projection<State = Option<&'static str>> {
     })
 }
 
-/// The commands. Each decides on the current events, and again if these change meanwhile.
-pub(crate) struct Orders {
-    db: Database,
-    shop: EventStore,
-    metrics: SeriesStore,
+pub(crate) fn add_stock(db: &Database, sku: &str, n: u32) -> Result<(), Error> {
+    let shop = db.events(STORE)?;
+    db.run(|tx| tx.publish(&shop, &[Shop::StockAdded { sku: sku.to_owned(), n }])).map(drop)
 }
 
-impl Orders {
-    pub(crate) fn open(db: &Database) -> Result<Self, Error> {
-        Ok(Self { db: db.clone(), shop: db.events(STORE)?, metrics: db.series("default")? })
-    }
+/// Places an order, unless it exists or the stock is too small.
+pub(crate) fn place(db: &Database, order: &str, sku: &str, n: u32, cents: u32, email: &str) -> Outcome {
+    let (shop, metrics) = (db.events(STORE)?, db.series("default")?);
+    db.run(|tx| {
+        // The queries of these models are the condition of the commit: other products do not conflict.
+        let (left, found) = tx.decision(&shop, &(stock(sku), state(order)))?;
+        if found.is_some() {
+            return Err(ShopError::Refused(format!("order {order} exists")));
+        }
+        if left < i64::from(n) {
+            return Err(ShopError::Refused(format!("{left} of {sku} left, {n} ordered")));
+        }
+        let mut turnover = SampleBatch::new();
+        let labels = Labels::new([("__name__", "order_cents"), ("sku", sku), ("order", order)])?;
+        turnover.push(&labels, db.engine().env().clock.wall_micros() / 1_000, f64::from(cents));
+        tx.append_samples(&metrics, &turnover)?;
+        let (order, sku, email) = (order.to_owned(), sku.to_owned(), email.to_owned());
+        Ok(tx.publish(&shop, &[Shop::OrderPlaced { order, sku, n, cents, email }])?)
+    })?;
+    Ok(())
+}
 
-    pub(crate) fn add_stock(&self, sku: &str, n: u32) -> Result<(), Error> {
-        self.db.run(|tx| tx.publish(&self.shop, &[Shop::StockAdded { sku: sku.to_owned(), n }])).map(drop)
-    }
+pub(crate) fn pay(db: &Database, order: &str) -> Outcome {
+    advance(db, order, "placed", &Shop::OrderPaid { order: order.to_owned() })
+}
 
-    /// Places an order, unless it exists or the stock is too small.
-    pub(crate) fn place(
-        &self,
-        order: &str,
-        sku: &str,
-        n: u32,
-        cents: u32,
-        email: &str,
-    ) -> Result<(), ShopError> {
-        self.db.run(|tx| {
-            // The queries of these models are the condition of the commit: other products do not conflict.
-            let (left, found) = tx.decision(&self.shop, &(stock(sku), state(order)))?;
-            if found.is_some() {
-                return Err(ShopError::Refused(format!("order {order} exists")));
-            }
-            if left < i64::from(n) {
-                return Err(ShopError::Refused(format!("{left} of {sku} left, {n} ordered")));
-            }
-            let mut turnover = SampleBatch::new();
-            let labels = Labels::new([("__name__", "order_cents"), ("sku", sku), ("order", order)])?;
-            turnover.push(&labels, self.now_ms(), f64::from(cents));
-            tx.append_samples(&self.metrics, &turnover)?;
-            let (order, sku, email) = (order.to_owned(), sku.to_owned(), email.to_owned());
-            Ok(tx.publish(&self.shop, &[Shop::OrderPlaced { order, sku, n, cents, email }])?)
-        })?;
-        Ok(())
-    }
+pub(crate) fn ship(db: &Database, order: &str) -> Outcome {
+    advance(db, order, "paid", &Shop::OrderShipped { order: order.to_owned() })
+}
 
-    pub(crate) fn pay(&self, order: &str) -> Result<(), ShopError> {
-        self.advance(order, "placed", &Shop::OrderPaid { order: order.to_owned() })
-    }
+fn advance(db: &Database, order: &str, from: &str, event: &Shop) -> Outcome {
+    let shop = db.events(STORE)?;
+    db.run(|tx| match tx.decision(&shop, &state(order))? {
+        Some(state) if state == from => Ok(tx.publish(&shop, [event])?),
+        state => Err(ShopError::Refused(format!("order {order} is {}", state.unwrap_or("unknown")))),
+    })?;
+    Ok(())
+}
 
-    pub(crate) fn ship(&self, order: &str) -> Result<(), ShopError> {
-        self.advance(order, "paid", &Shop::OrderShipped { order: order.to_owned() })
-    }
+/// The state of each order, as of the last batch of the board.
+pub(crate) fn board(db: &Database) -> Result<BTreeMap<String, String>, ShopError> {
+    let rows = db.snapshot().tables(db).collect(&db.table("board")?, &KeyRange::all(), false, usize::MAX)?;
+    rows.iter().map(|row| Ok((row.get_as("id")?, row.get_as("state")?))).collect()
+}
 
-    fn advance(&self, order: &str, from: &str, event: &Shop) -> Result<(), ShopError> {
-        self.db.run(|tx| match tx.decision(&self.shop, &state(order))? {
-            Some(state) if state == from => Ok(tx.publish(&self.shop, [event])?),
-            state => Err(ShopError::Refused(format!("order {order} is {}", state.unwrap_or("unknown")))),
-        })?;
-        Ok(())
-    }
-
-    fn now_ms(&self) -> i64 {
-        self.db.engine().env().clock.wall_micros() / 1_000
-    }
-
-    /// The state of each order, as of the last batch of the board.
-    pub(crate) fn board(&self) -> Result<BTreeMap<String, String>, ShopError> {
-        let (snapshot, board) = (self.db.snapshot(), self.db.table("board")?);
-        let rows = snapshot.tables(&self.db).collect(&board, &KeyRange::all(), false, usize::MAX)?;
-        rows.iter().map(|row| Ok((row.get_as("id")?, row.get_as("state")?))).collect()
-    }
-
-    /// The revenue of the last day by product, in cents.
-    pub(crate) fn revenue(&self) -> Result<BTreeMap<String, f64>, promql::Error> {
-        let query = "sum by (sku) (sum_over_time(order_cents[1d]))";
-        let query = promql::Query::parse(query, promql::Options::default())?;
-        let snapshot = self.db.snapshot();
-        let answer = query.instant(&snapshot.metrics(&self.metrics), self.now_ms(), &|| None)?;
-        let Value::Vector(rows) = answer.value else { return Ok(BTreeMap::new()) };
-        let cents = |sample| if let Sample::Float(cents) = sample { cents } else { 0.0 };
-        Ok(rows.into_iter().map(|(labels, sum)| (labels.get("sku").to_owned(), cents(sum))).collect())
-    }
+/// The revenue of the last day by product, in cents.
+pub(crate) fn revenue(db: &Database) -> Result<BTreeMap<String, f64>, Box<dyn std::error::Error>> {
+    let query = promql::Query::parse("sum by (sku) (sum_over_time(order_cents[1d]))", Default::default())?;
+    let (metrics, now_ms) = (db.series("default")?, db.engine().env().clock.wall_micros() / 1_000);
+    let answer = query.instant(&db.snapshot().metrics(&metrics), now_ms, &|| None)?;
+    let Value::Vector(rows) = answer.value else { return Ok(BTreeMap::new()) };
+    let cents = |sample| if let Sample::Float(cents) = sample { cents } else { 0.0 };
+    Ok(rows.into_iter().map(|(labels, sum)| (labels.get("sku").to_owned(), cents(sum))).collect())
 }

@@ -10,7 +10,7 @@ use ropewalk::events::PersonalData;
 use ropewalk::testing::{Machine, Scenario, power_cut_at_each_operation};
 
 use crate::readers::{Board, mailer, send_mails};
-use crate::service::{Orders, STORE, Shop, ShopError};
+use crate::service::{self, Outcome, STORE, Shop, ShopError, add_stock, pay, revenue, ship};
 
 fn stock(n: u32) -> Shop {
     Shop::StockAdded { sku: "rope".into(), n }
@@ -21,8 +21,8 @@ fn placed(order: &str, n: u32) -> Shop {
     Shop::OrderPlaced { order, sku, n, cents: 100 * n, email }
 }
 
-fn place(db: &Database, order: &str, n: u32) -> Result<(), ShopError> {
-    Orders::open(db)?.place(order, "rope", n, 100 * n, "ann@example.org")
+fn place(db: &Database, order: &str, n: u32) -> Outcome {
+    service::place(db, order, "rope", n, 100 * n, "ann@example.org")
 }
 
 fn is_refused(reason: &str) -> impl Fn(&ShopError) -> bool {
@@ -31,7 +31,7 @@ fn is_refused(reason: &str) -> impl Fn(&ShopError) -> bool {
 }
 
 fn board(db: &Database) -> BTreeMap<String, String> {
-    Orders::open(db).unwrap().board().unwrap()
+    service::board(db).unwrap()
 }
 
 fn rows(rows: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -40,34 +40,32 @@ fn rows(rows: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 #[test]
 fn order_is_placed_paid_and_shipped_in_this_order() {
-    let orders = |db: &Database| Orders::open(db).unwrap();
     let scenario = Scenario::new(STORE)
         .given(&[stock(10)])
         .when(|db| place(db, "o1", 3))
         .then(&[placed("o1", 3)])
-        .when(|db| orders(db).ship("o1"))
+        .when(|db| ship(db, "o1"))
         .then_refused(is_refused("order o1 is placed"))
-        .when(|db| orders(db).pay("o1"))
+        .when(|db| pay(db, "o1"))
         .then(&[Shop::OrderPaid { order: "o1".into() }])
-        .when(|db| orders(db).pay("o1"))
+        .when(|db| pay(db, "o1"))
         .then_refused(is_refused("order o1 is paid"))
-        .when(|db| orders(db).ship("o1"))
+        .when(|db| ship(db, "o1"))
         .then(&[Shop::OrderShipped { order: "o1".into() }])
         .when(|db| place(db, "o1", 1))
         .then_refused(is_refused("order o1 exists"))
-        .when(|db| orders(db).pay("o2"))
+        .when(|db| pay(db, "o2"))
         .then_refused(is_refused("order o2 is unknown"))
         .when(|db| place(db, "o2", 8))
         .then_refused(is_refused("7 of rope left, 8 ordered"));
-    let revenue = orders(scenario.database()).revenue().unwrap();
-    assert_eq!(revenue, BTreeMap::from([("rope".to_owned(), 300.0)]));
+    assert_eq!(revenue(scenario.database()).unwrap(), BTreeMap::from([("rope".to_owned(), 300.0)]));
 }
 
 #[test]
 fn order_that_takes_the_last_rope_first_is_the_only_one() {
     let machine = Machine::new(1);
     let db = machine.open().unwrap();
-    Orders::open(&db).unwrap().add_stock("rope", 1).unwrap();
+    add_stock(&db, "rope", 1).unwrap();
     let rival = db.clone();
     machine.before_next_commit(move || place(&rival, "o2", 1).unwrap());
     let refused = place(&db, "o1", 1).unwrap_err();
@@ -77,14 +75,13 @@ fn order_that_takes_the_last_rope_first_is_the_only_one() {
 #[test]
 fn concurrent_orders_never_exceed_the_stock() {
     let db = Database::in_memory().unwrap();
-    Orders::open(&db).unwrap().add_stock("rope", 10).unwrap();
+    add_stock(&db, "rope", 10).unwrap();
     let buy = |worker: usize| (0..5).filter(|n| place(&db, &format!("{worker}-{n}"), 1).is_ok()).count();
     let sold: usize = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..5).map(|worker| scope.spawn(move || buy(worker))).collect();
         workers.into_iter().map(|worker| worker.join().unwrap()).sum()
     });
-    let revenue = Orders::open(&db).unwrap().revenue().unwrap();
-    assert_eq!((sold, revenue["rope"]), (10, 1_000.0));
+    assert_eq!((sold, revenue(&db).unwrap()["rope"]), (10, 1_000.0));
 }
 
 #[test]
@@ -111,20 +108,19 @@ fn board_and_orders_agree_after_a_power_cut_at_each_operation() {
     };
     power_cut_at_each_operation(
         |db, paid: &mut usize| {
-            Orders::open(db)?.add_stock("rope", 2)?;
+            add_stock(db, "rope", 2)?;
             for order in ["o1", "o2"] {
                 place(db, order, 1)?;
                 follow(db)?;
-                Orders::open(db)?.pay(order)?;
+                pay(db, order)?;
                 *paid += 1;
             }
             Ok::<_, ShopError>(())
         },
         |db, paid| {
             follow(db).unwrap();
-            let orders = Orders::open(db).unwrap();
-            let board = orders.board().unwrap_or_default();
-            let sold = orders.revenue().unwrap().get("rope").map_or(0.0, |cents| cents / 100.0);
+            let board = service::board(db).unwrap_or_default();
+            let sold = revenue(db).unwrap().get("rope").map_or(0.0, |cents| cents / 100.0);
             assert_eq!(board.len() as f64, sold, "{board:?}");
             assert!(board.values().filter(|state| *state == "paid").count() >= *paid, "{board:?}");
         },
@@ -135,10 +131,9 @@ fn board_and_orders_agree_after_a_power_cut_at_each_operation() {
 fn mailer_sends_retries_and_parks() {
     let machine = Machine::new(1);
     let db = machine.open().unwrap();
-    let orders = Orders::open(&db).unwrap();
-    orders.add_stock("rope", 3).unwrap();
+    add_stock(&db, "rope", 3).unwrap();
     for (order, email) in [("o1", "ann@example.org"), ("o2", "nonsense"), ("o3", "bob@example.org")] {
-        orders.place(order, "rope", 1, 100, email).unwrap();
+        service::place(&db, order, "rope", 1, 100, email).unwrap();
     }
     let (sent, failures) = (RefCell::new(Vec::new()), RefCell::new(vec!["the mail server is down"]));
     let send = |to: &str, text: &str| match failures.borrow_mut().pop() {

@@ -24,9 +24,9 @@ PAUSE_MAX = 0.01
 class EmbeddedDatabase(Database):
     """A database in this process, see `ropewalk.open`. Thread-safe.
 
-    It has the interface of a database on a server. Differences: `transaction` takes no idempotency
-    key; `close` ends the database, so that further calls raise `RuntimeError`; so do all calls in a
-    forked process, which has to open the database itself.
+    It has the interface of a database on a server. Differences: `close` ends the database, so that
+    further calls raise `RuntimeError`; so do all calls in a forked process, which has to open the
+    database itself.
     """
 
     codec = NATIVE

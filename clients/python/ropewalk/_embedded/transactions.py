@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._documents import Codec, to_extended
+from .._documents import Codec, from_extended, to_extended
 from .._events import ATTEMPTS, Appended
+from .._http import dumps
 from .._transactions import OpenTransaction, Operation, Transaction
-from ..errors import Error, InvalidArgument, KeyConflict, TimedOut
+from ..errors import Error, KeyConflict, TimedOut
 from .documents import as_is
 
 if TYPE_CHECKING:
@@ -17,6 +21,35 @@ if TYPE_CHECKING:
 
 #: Longest wait for a commit that a transaction has to include, seconds.
 INCLUDES_WAIT = 30.0
+#: Longest wait for the commit of a concurrent copy of a transaction with an idempotency key, seconds.
+COPY_WAIT = 0.01
+
+
+def encoded(result: Any) -> bytes | None:
+    """Returns the result of an operation as it is stored with a key; `None` for an append."""
+    form: Mapping[str, Any]
+    if not isinstance(result, Mapping):
+        columns = [{"name": name, "type": kind} for name, kind in result.columns]
+        form = {"command": result.command, "columns": columns, "rows": result.rows()}
+    elif "append" in result:
+        return None
+    elif "events" in result:
+        form = {"events": [(*one[:5], base64.b64encode(one[5]).decode(), *one[6:]) for one in result["events"]]}
+    else:
+        form = to_extended(result)
+    return json.dumps(form).encode()
+
+
+def decoded(stored: bytes | tuple[int, int]) -> Mapping[str, Any]:
+    """Returns a stored result, as the operation reads it."""
+    if isinstance(stored, tuple):
+        return {"first": stored[0], "last": stored[1]}
+    form: dict[str, Any] = json.loads(stored)
+    if "events" in form:
+        events = form["events"]
+        return {"events": [(*one[:4], tuple(one[4]), base64.b64decode(one[5]), *one[6:]) for one in events]}
+    found: dict[str, Any] = form if "rows" in form else from_extended(form)
+    return found
 
 
 class EmbeddedTransaction(Transaction):
@@ -24,33 +57,40 @@ class EmbeddedTransaction(Transaction):
 
     _db: EmbeddedDatabase
 
-    def __init__(self, db: EmbeddedDatabase, *, idempotency_key: str | None, **options: Any) -> None:
-        if idempotency_key is not None:
-            raise InvalidArgument(
-                "idempotency_key: a commit in this process is known to have happened or not; "
-                "an append takes a key",
-                code="invalid_argument",
-            )
-        super().__init__(db, idempotency_key=None, **options)
+    def __init__(self, db: EmbeddedDatabase, **options: Any) -> None:
+        super().__init__(db, **options)
         # The documents are those of the call: a later change of a dictionary has no effect.
         self._codec = Codec(to_extended, as_is)
+        self._is_at_commit = False
 
     def _commit(self, body: dict[str, Any]) -> Any:
         includes = body.get("includes")
         if includes is not None and not self._db.core.wait_visible(includes, INCLUDES_WAIT):
             raise TimedOut(f"commit {includes} is not visible yet", code="timeout")
+        request = None if self._key is None else (self._key, hashlib.sha256(dumps(body)).digest())
+        may_be_repetition = request is not None
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return self._attempt(body)
-            except KeyConflict:
-                if attempt == ATTEMPTS:
+                return self._attempt(body, request)
+            except Error as error:
+                is_conflict = isinstance(error, KeyConflict)
+                # A condition can fail because a concurrent copy was committed: the next attempt finds its results.
+                may_be_repetition = may_be_repetition and (is_conflict or self._is_at_commit)
+                if attempt == ATTEMPTS or not (is_conflict or may_be_repetition):
                     raise
+                if not is_conflict:
+                    may_be_repetition = False
+                    self._db.core.wait_visible(self._db.seq + 1, COPY_WAIT)
             time.sleep(self._db.retry_pause(attempt))
         raise AssertionError("a loop of attempts returns or raises")
 
-    def _attempt(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _attempt(self, body: dict[str, Any], request: tuple[str, bytes] | None) -> dict[str, Any]:
+        self._is_at_commit = False
         native = self._db.core.begin(body.get("isolation"), body.get("durability"))
         try:
+            found = None if request is None else native.find_results(*request)
+            if found is not None:
+                return {"seq": found[0], "repeated": True, "results": [decoded(one) for one in found[1]]}
             for place, one in enumerate(body.get("preconditions", ())):
                 try:
                     native.require(one)
@@ -65,6 +105,9 @@ class EmbeddedTransaction(Transaction):
                     error.within(f"operations[{place}]")
                     error.operation = place
                     raise
+            if request is not None:
+                native.store_results(*request, [encoded(one) for one in results])
+            self._is_at_commit = True
             seq, appended = native.commit()
         finally:
             native.rollback()

@@ -59,6 +59,32 @@ impl DocumentsTx<'_> {
         })
     }
 
+    /// Creates an empty collection with the options and indexes of another one.
+    ///
+    /// # Errors
+    /// [`DocumentsError::UnknownCollection`], [`DocumentsError::CollectionExists`]; references from or to the
+    /// other one.
+    pub fn create_collection_like(
+        &mut self,
+        like: &Collection,
+        collection: &Collection,
+    ) -> Result<(), DocumentsError> {
+        self.statement(|tx| {
+            let model = tx.definition_of(like)?.ok_or_else(|| like.unknown())?;
+            tx.guard_definition(&model);
+            check_no_references(&model)?;
+            if tx.definition_of(collection)?.is_some() {
+                let (database, collection) = (collection.database().to_owned(), collection.name().to_owned());
+                return Err(DocumentsError::CollectionExists { database, collection });
+            }
+            tx.create_collection(collection, model.options.clone())?;
+            for index in &model.indexes {
+                tx.declare_index(collection, &index.def, true)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Replaces the options of a collection. Existing documents are not checked.
     ///
     /// # Errors
@@ -155,10 +181,7 @@ impl DocumentsTx<'_> {
             if from.name() == to.name() && from.database() == to.database() {
                 return Err(DocumentsError::InvalidOptions { what: "the new name equals the old".into() });
             }
-            if !definition.referenced_by.is_empty() || !definition.options.references.is_empty() {
-                let what = format!("collection {:?} has references; remove them first", from.name());
-                return Err(DocumentsError::InvalidOptions { what });
-            }
+            check_no_references(&definition)?;
             let replaced = tx.definition_of(to)?.map(|there| there.uuid);
             if replaced.is_some() {
                 if !replace {
@@ -297,6 +320,15 @@ impl DocumentsTx<'_> {
             Ok(())
         })
     }
+}
+
+/// Rejects a collection that has references, or that others refer to.
+fn check_no_references(definition: &Definition) -> Result<(), DocumentsError> {
+    if definition.referenced_by.is_empty() && definition.options.references.is_empty() {
+        return Ok(());
+    }
+    let what = format!("collection {:?} has references; remove them first", definition.name);
+    Err(DocumentsError::InvalidOptions { what })
 }
 
 /// Changes, each as a durable commit.

@@ -3,6 +3,7 @@
 
 mod changes;
 mod crashes;
+mod documents;
 mod failures;
 mod following;
 mod limits;

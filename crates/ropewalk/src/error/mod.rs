@@ -1,4 +1,5 @@
 mod group;
+mod idempotency;
 pub(crate) mod projection;
 
 use ropewalk_base::Seq;
@@ -10,6 +11,7 @@ use ropewalk_series::SeriesError;
 use ropewalk_tables::TablesError;
 
 pub use group::GroupError;
+pub use idempotency::IdempotencyError;
 pub use projection::ProjectionError;
 
 /// Category of an error, by how the caller should react.
@@ -66,6 +68,9 @@ pub enum Error {
     /// An error of a consumer group.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// An error of the idempotency key of a transaction.
+    #[error(transparent)]
+    Idempotency(#[from] IdempotencyError),
     /// The call or its arguments are invalid.
     #[error("{0}")]
     Invalid(String),
@@ -164,6 +169,7 @@ impl Error {
             Self::NotNewest(_) => Class::Refused,
             Self::Projection(error) => error.class(),
             Self::Group(error) => error.class(),
+            Self::Idempotency(error) => error.class(),
             Self::Events(error) => match error {
                 error if error.is_conflict() => Class::Conflict,
                 error if error.is_refused() => Class::Refused,

@@ -37,7 +37,7 @@ use crate::plan::bind::scope::{Params, Scope};
 use crate::plan::bind::{Binder, Typed};
 use crate::plan::locking::Locking;
 use crate::plan::with::Named;
-use crate::syntax::names::table_name;
+use crate::syntax::names::{said, table_name};
 use crate::syntax::parse;
 use crate::types::outcome::ResultColumn;
 
@@ -375,6 +375,12 @@ impl<'a> Planner<'a> {
             return Ok(reference);
         }
         let Standing { settings, created, .. } = &self.standing;
+        if let (Some(database), collection) = said(&reference)
+            && settings.collection(database, collection).is_some()
+        {
+            let message = format!("relation \"{reference}\" does not exist");
+            return Err(SqlError::new(state::UNDEFINED_TABLE, message));
+        }
         let found = schemas::relation(&mut self.access, settings, created, &reference);
         let (kept, lasts) = found.map_err(|error| match error.state {
             // The error names the relation, as in PostgreSQL.

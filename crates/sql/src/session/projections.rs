@@ -4,9 +4,9 @@
 //! Statements are planned with the default settings, as the runner does: names without a schema are in
 //! `public`, times are in UTC.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ropewalk::documents::{CollectionOptions, DocumentsError};
 use ropewalk::projections::{Output, Projections};
 use ropewalk::tables::Type;
 use ropewalk::{Database, Isolation, Transaction};
@@ -20,7 +20,7 @@ use crate::ddl::read_only::check_no_definitions;
 use crate::error::{Result, SqlError, state};
 use crate::session::prepared::{Plan, Prepared};
 use crate::session::{Session, read_only};
-use crate::syntax::names::{own, table_name};
+use crate::syntax::names::{ident, own, table_name};
 use crate::syntax::parse::{self, Statement};
 use crate::syntax::projections::{
     EVENT_COLUMNS, ProjectionChange, ProjectionDef, ProjectionStatement, tidy, with_parameters,
@@ -62,7 +62,7 @@ impl Session {
     ///
     /// # Errors
     /// 42710: it exists. 42P01, 42703 and others: a statement cannot be planned. 55000: another projection
-    /// writes one of the tables.
+    /// writes one of the tables or collections.
     pub fn create_projection(&mut self, def: ProjectionDef, or_replace: bool) -> Result<bool> {
         let def = tidied(def)?;
         self.changing("CREATE PROJECTION", |db, tx| create(db, tx, def.clone(), or_replace))
@@ -76,7 +76,7 @@ impl Session {
         self.changing("ALTER PROJECTION", |db, tx| alter(db, tx, name, change))
     }
 
-    /// Removes a declared projection; its tables remain.
+    /// Removes a declared projection; its tables and collections remain.
     ///
     /// # Errors
     /// 42704.
@@ -157,28 +157,21 @@ fn stored_text(def: &ProjectionDef) -> Result<String> {
 }
 
 fn create(db: &Database, tx: &mut Transaction, mut def: ProjectionDef, or_replace: bool) -> Result<bool> {
+    def.outputs = declared(db, tx, &def.outputs)?;
     let written = check(db, tx, &def)?;
     if def.outputs.is_empty() {
-        def.outputs = written.into_iter().collect();
-    } else {
-        let mut outputs = Vec::new();
-        for output in &def.outputs {
-            outputs.push(table_meant(db, tx, output)?);
-        }
-        if let Some(table) = written.iter().find(|table| !outputs.contains(table)) {
-            let message = format!("a statement writes table \"{}\", which INTO does not name", own(table));
-            return Err(invalid(message));
-        }
-        def.outputs = outputs;
+        def.outputs = written;
+    } else if let Some(output) = written.iter().find(|output| !def.outputs.contains(output)) {
+        return Err(invalid(format!("a statement writes {}, which INTO does not name", shown(output))));
     }
     let others = all(&mut Access::Transaction(db, tx))?.readable;
     for other in others.iter().filter(|other| other.name != def.name) {
         // A damaged declaration is not run.
         let Ok(ProjectionDef { outputs, .. }) = StoredProjection::parse(&other.text) else { continue };
-        if let Some(table) = def.outputs.iter().find(|table| outputs.contains(table)) {
-            let message = format!("projection \"{}\" writes table \"{}\"", other.name, own(table));
+        if let Some(output) = def.outputs.iter().find(|output| outputs.contains(output)) {
+            let message = format!("projection \"{}\" writes {}", other.name, shown(output));
             return Err(SqlError::new(state::OBJECT_NOT_IN_PREREQUISITE_STATE, message)
-                .hint("a table is written by one projection"));
+                .hint("a table or collection is written by one projection"));
         }
     }
     let text = stored_text(&def)?;
@@ -225,7 +218,7 @@ fn replaced(
         return Err(SqlError::new(state::DUPLICATE_OBJECT, message).hint("give the change a greater VERSION"));
     }
     if (&old.store, &old.outputs) != (&def.store, &def.outputs) {
-        let message = "a new version reads the same store and writes the same tables";
+        let message = "a new version reads the same store and writes the same tables and collections";
         return Err(invalid(message).hint("drop the projection and create it again"));
     }
     let before = generation.map(|generation| known.text_of(generation).to_owned());
@@ -293,47 +286,105 @@ fn settle(
 
 fn drop_one(db: &Database, tx: &mut Transaction, name: &str) -> Result<()> {
     let (projections, stored) = known(db, tx, name)?;
-    // A damaged declaration can be dropped; the tables of its unfinished rebuild remain.
+    // A damaged declaration can be dropped; the outputs of its unfinished rebuild remain.
     let outputs = StoredProjection::parse(&stored.text).map(|def| def.outputs).unwrap_or_default();
-    let outputs: Vec<Output> = outputs.into_iter().map(Output::table).collect();
     stored.remove_in(db, tx)?;
     projections.forget_in(tx, name, &outputs)?;
     Ok(())
 }
 
-/// Plans each statement; returns the stored names of the tables that they write.
-fn check(db: &Database, tx: &mut Transaction, def: &ProjectionDef) -> Result<BTreeSet<String>> {
-    let mut written = BTreeSet::new();
+/// An output in a message.
+fn shown(output: &Output) -> String {
+    match output {
+        Output::Table(kept) => format!("table \"{}\"", own(kept)),
+        Output::Collection { database, name } => format!("collection \"{database}.{name}\""),
+    }
+}
+
+/// The outputs that INTO names, as they are stored. Creates collections that do not exist.
+fn declared(db: &Database, tx: &mut Transaction, outputs: &[Output]) -> Result<Vec<Output>> {
+    let mut declared = Vec::new();
+    for output in outputs {
+        declared.push(match output {
+            Output::Table(reference) => Output::Table(table_meant(db, tx, reference)?),
+            Output::Collection { database, name } => {
+                create_collection(tx, database, name).map_err(ropewalk::Error::from)?;
+                output.clone()
+            }
+        });
+    }
+    Ok(declared)
+}
+
+/// Creates a collection, unless it exists.
+fn create_collection(
+    tx: &mut Transaction,
+    database: &str,
+    name: &str,
+) -> std::result::Result<(), DocumentsError> {
+    let mut documents = tx.documents();
+    let collection = documents.collection(database, name)?;
+    if !documents.has_collection(&collection)? {
+        documents.create_collection(&collection, CollectionOptions::default())?;
+    }
+    Ok(())
+}
+
+/// Plans each statement; returns the outputs that they write, in order of their names.
+fn check(db: &Database, tx: &mut Transaction, def: &ProjectionDef) -> Result<Vec<Output>> {
+    let mut settings = Settings::default();
+    for output in &def.outputs {
+        if let Output::Collection { database, name } = output {
+            settings.collections.insert((database.clone(), name.clone()), name.clone());
+        }
+    }
+    let settings = Arc::new(settings);
+    let mut written = Vec::new();
     for rule in &def.rules {
         for text in &rule.statements {
-            let table = checked(db, tx, text).map_err(|error| {
+            let output = checked(db, tx, text, &settings).map_err(|error| {
                 let detail = format!("In the statement: {text}");
                 SqlError { location: None, detail: error.detail.clone().or(Some(detail)), ..error }
             })?;
-            written.insert(table);
+            if !written.contains(&output) {
+                written.push(output);
+            }
         }
     }
+    written.sort_by_key(Output::to_string);
     Ok(written)
 }
 
-/// Plans a statement; returns the stored name of the table that it writes.
-fn checked(db: &Database, tx: &mut Transaction, text: &str) -> Result<String> {
+/// Plans a statement; returns the output that it writes.
+fn checked(db: &Database, tx: &mut Transaction, text: &str, settings: &Arc<Settings>) -> Result<Output> {
     let refused = || {
         SqlError::unsupported(
             "this statement in a projection",
-            "write INSERT, UPDATE, DELETE or MERGE of a table",
+            "write INSERT, UPDATE, DELETE or MERGE of a table, or INSERT, UPDATE or DELETE of documents",
         )
     };
     let (text, columns) = with_parameters(text)?;
     let statement = parse::one(&text)?;
     let target = table_name(target(&statement).ok_or_else(refused)?)?;
-    let table = table_meant(db, tx, &target)?;
     let types: Vec<Option<Type>> =
         columns.iter().map(|column| EVENT_COLUMNS.get(*column).map(|(_, ty)| *ty)).collect();
     let access = Access::Transaction(db, tx);
-    let prepared = Prepared::plan(Arc::new(statement), &types, access, Standing::default())?;
-    match prepared.plan {
-        Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Merge(_) => Ok(table),
+    let standing = Standing { settings: settings.clone(), ..Standing::default() };
+    let prepared = Prepared::plan(Arc::new(statement), &types, access, standing)?;
+    match &prepared.plan {
+        Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Merge(_) => {
+            Ok(Output::Table(table_meant(db, tx, &target)?))
+        }
+        Plan::Model(write) => {
+            let collection = write.collection().ok_or_else(refused)?;
+            let (database, name) = (collection.database(), collection.name());
+            if !tx.documents().has_collection(collection).map_err(ropewalk::Error::from)? {
+                let message = format!("relation \"{database}.{name}\" does not exist");
+                let hint = format!("INTO COLLECTION {}.{} creates it", ident(database), ident(name));
+                return Err(SqlError::new(state::UNDEFINED_TABLE, message).hint(hint));
+            }
+            Ok(Output::collection_in(database, name))
+        }
         _ => Err(refused()),
     }
 }

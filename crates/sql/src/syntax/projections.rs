@@ -1,7 +1,8 @@
 //! CREATE, ALTER and DROP PROJECTION, and the event in the statements of a projection.
 //!
 //! ```text
-//! CREATE [OR REPLACE] PROJECTION name [VERSION n] FROM EVENTS store [INTO table, ...] [ON ERROR STOP | PARK]
+//! CREATE [OR REPLACE] PROJECTION name [VERSION n] FROM EVENTS store
+//!     [INTO {table | COLLECTION database.name}, ...] [ON ERROR STOP | PARK]
 //!     ON 'type', ... DO (statement; ...) ...
 //! ALTER PROJECTION name PAUSE | RESUME | REBUILD | RETRY [position] | SKIP [position]
 //! DROP PROJECTION [IF EXISTS] name
@@ -13,12 +14,14 @@ use core::fmt;
 use std::collections::BTreeSet;
 
 use ropewalk::Query;
+use ropewalk::projections::Output;
 use ropewalk::tables::{PUBLIC, Scalar, Type, schema_and_name};
 use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::error::{Result, SqlError, state};
-use crate::syntax::names::{ident, literal};
+use crate::syntax::names::{ident, literal, said};
 use crate::syntax::statements::Words;
 
 /// Columns of an event, as in the relation of an event store.
@@ -73,8 +76,8 @@ pub struct ProjectionDef {
     pub version: u64,
     /// The event store.
     pub store: String,
-    /// Tables that it writes, exclusively; empty: those that its statements write.
-    pub outputs: Vec<String>,
+    /// Tables and collections that it writes, exclusively; empty: those that its statements write.
+    pub outputs: Vec<Output>,
     /// Handling of an event that cannot be applied.
     pub on_error: OnError,
     /// Statements of each type; several rules may name a type.
@@ -89,7 +92,12 @@ impl ProjectionDef {
 
     /// The tables that it writes, as SQL names.
     pub fn tables(&self) -> Vec<String> {
-        self.outputs.iter().map(|kept| named(kept)).collect()
+        self.outputs.iter().filter(|output| matches!(output, Output::Table(_))).map(named).collect()
+    }
+
+    /// The collections that it writes, as SQL names.
+    pub fn collections(&self) -> Vec<String> {
+        self.outputs.iter().filter(|output| matches!(output, Output::Collection { .. })).map(named).collect()
     }
 
     /// The events that it applies.
@@ -99,11 +107,22 @@ impl ProjectionDef {
     }
 }
 
-/// A stored name as SQL text.
-fn named(kept: &str) -> String {
-    match schema_and_name(kept) {
-        (PUBLIC, name) => ident(name),
-        (schema, name) => format!("{}.{}", ident(schema), ident(name)),
+/// The name of an output as SQL text.
+fn named(output: &Output) -> String {
+    match output {
+        Output::Table(kept) => match schema_and_name(kept) {
+            (PUBLIC, name) => ident(name),
+            (schema, name) => format!("{}.{}", ident(schema), ident(name)),
+        },
+        Output::Collection { database, name } => format!("{}.{}", ident(database), ident(name)),
+    }
+}
+
+/// An output in INTO.
+fn shown(output: &Output) -> String {
+    match output {
+        Output::Table(_) => named(output),
+        Output::Collection { .. } => format!("COLLECTION {}", named(output)),
     }
 }
 
@@ -116,7 +135,7 @@ impl fmt::Display for ProjectionDef {
         let (name, store) = (ident(&self.name), ident(&self.store));
         write!(f, "CREATE PROJECTION {name} VERSION {} FROM EVENTS {store}", self.version)?;
         if !self.outputs.is_empty() {
-            write!(f, " INTO {}", list(&self.outputs, |kept| named(kept)))?;
+            write!(f, " INTO {}", list(&self.outputs, shown))?;
         }
         write!(f, " ON ERROR {}", self.on_error.name())?;
         for rule in &self.rules {
@@ -172,9 +191,9 @@ pub(crate) fn create(words: &mut Words<'_>, or_replace: bool) -> Result<Projecti
     };
     let mut outputs = Vec::new();
     if words.are(&["into"]) {
-        outputs.push(words.relation()?);
+        outputs.push(output(words)?);
         while words.is(&Token::Comma) {
-            outputs.push(words.relation()?);
+            outputs.push(output(words)?);
         }
     }
     let on_error = match words.are(&["on", "error"]) {
@@ -194,6 +213,23 @@ pub(crate) fn create(words: &mut Words<'_>, or_replace: bool) -> Result<Projecti
     }
     let def = ProjectionDef { name, version, store, outputs, on_error, rules };
     Ok(ProjectionStatement::Create { def, or_replace })
+}
+
+/// Parses an output in INTO. A table may have the name `collection`.
+fn output(words: &mut Words<'_>) -> Result<Output> {
+    let table = words.relation()?;
+    let is_collection = table == "collection"
+        && matches!(words.peek(), Some(Token::Word(word)) if word.keyword != Keyword::ON);
+    if !is_collection {
+        return Ok(Output::Table(table));
+    }
+    match said(&words.relation()?) {
+        (Some(database), name) => Ok(Output::collection_in(database, name)),
+        (None, name) => {
+            let message = format!("collection \"{name}\" has no database");
+            Err(SqlError::new(state::SYNTAX_ERROR, message).hint("write COLLECTION database.name"))
+        }
+    }
 }
 
 /// Parses what follows ALTER PROJECTION.
@@ -346,12 +382,16 @@ mod tests {
 
     #[test]
     fn declaration_is_parsed_from_its_own_text() {
-        let text = "CREATE PROJECTION \"P 1\" VERSION 3 FROM EVENTS shop INTO a, s.b ON ERROR PARK
+        let text = "CREATE PROJECTION \"P 1\" VERSION 3 FROM EVENTS shop INTO a, s.b, COLLECTION shop.\"Docs\", collection
+            ON ERROR PARK
             ON 'It''s', 'B' DO (INSERT INTO a VALUES ('it''s', event.tags[1], \"a\"\"b\"); DELETE FROM s.b WHERE x::int > 1;)
             ON 'C' DO (UPDATE a SET n = n - -1)";
         let ProjectionStatement::Create { def, or_replace: false } = parsed(text) else { panic!() };
         assert_eq!((def.name.as_str(), def.version, def.on_error), ("P 1", 3, OnError::Park));
         assert_eq!(def.rules[0].types, ["It's", "B"]);
+        let [a, b, collection] = ["a", "s\u{1f}b", "collection"].map(Output::table);
+        assert_eq!(def.outputs, [a, b, Output::collection_in("shop", "Docs"), collection]);
+        assert_eq!((def.tables().len(), def.collections()), (3, vec!["shop.\"Docs\"".to_owned()]));
         let insert = "INSERT INTO a VALUES ('it''s', event.tags[1], \"a\"\"b\")";
         assert_eq!(def.rules[0].statements, [insert, "DELETE FROM s.b WHERE x::int > 1"]);
         let ProjectionStatement::Create { def: again, .. } = parsed(&def.to_string()) else { panic!() };

@@ -47,6 +47,9 @@ pub struct Settings {
     pub executor: Executor,
     /// Tables that statements use in place of others, by stored name. None.
     pub redirects: BTreeMap<String, String>,
+    /// Database and name of collections that statements find even if a table has the same name, with the
+    /// collection of the database that they use in place of each. None.
+    pub collections: BTreeMap<(String, String), String>,
     /// Other variables that were set, by name; use SET to change them.
     pub others: BTreeMap<String, String>,
 }
@@ -56,6 +59,11 @@ impl Settings {
     pub(crate) fn table_alias(&self, stored: &str) -> String {
         let replaced = self.redirects.iter().find(|(_, used)| *used == stored);
         in_full(replaced.map_or(stored, |(table, _)| table))
+    }
+
+    /// The collection that statements use for one of [`Settings::collections`].
+    pub(crate) fn collection(&self, database: &str, name: &str) -> Option<&str> {
+        self.collections.get(&(database.to_owned(), name.to_owned())).map(String::as_str)
     }
 }
 
@@ -76,6 +84,7 @@ impl Default for Settings {
             zone: Zone::UTC,
             executor: Executor::Auto,
             redirects: BTreeMap::new(),
+            collections: BTreeMap::new(),
             others: BTreeMap::new(),
         }
     }

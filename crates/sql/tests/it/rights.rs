@@ -165,10 +165,14 @@ fn rows(kind: StatementKind) -> &'static [(&'static str, &'static str)] {
         K::CreateSchema => &[("CREATE SCHEMA n", ADMIN)],
         K::CreateSequence => &[("CREATE SEQUENCE n", ADMIN)],
         K::CreateType => &[("CREATE TYPE n AS ENUM ('a')", ADMIN)],
-        K::CreateProjection => &[(
-            "CREATE PROJECTION p FROM EVENTS s ON 'A' DO (INSERT INTO t VALUES (event.position, 1))",
-            ADMIN,
-        )],
+        K::CreateProjection => &[
+            ("CREATE PROJECTION p FROM EVENTS s ON 'A' DO (INSERT INTO t VALUES (event.position, 1))", ADMIN),
+            (
+                "CREATE PROJECTION p FROM EVENTS s INTO COLLECTION shop.fresh \
+                 ON 'A' DO (INSERT INTO shop.fresh (doc) VALUES (event.json))",
+                ADMIN,
+            ),
+        ],
         K::AlterProjection => &[(
             "CREATE PROJECTION p FROM EVENTS s ON 'A' DO (INSERT INTO t VALUES (event.position, 1)); \
              ALTER PROJECTION p PAUSE",

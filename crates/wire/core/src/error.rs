@@ -11,6 +11,7 @@ use ropewalk::documents::DocumentsError;
 use ropewalk::documents::lang::Code as LangCode;
 use ropewalk::events::EventsError;
 use ropewalk::groups::GroupError;
+use ropewalk::transaction::IdempotencyError;
 use ropewalk::{Class, Error, Position};
 use ropewalk_auth::AuthError;
 
@@ -206,6 +207,8 @@ impl From<Error> for WireError {
             (Error::Events(EventsError::IdempotencyMismatch { .. }), _) => Code::IdempotencyMismatch,
             (Error::Engine(ropewalk::engine::EngineError::TooLarge { .. }), _) => Code::TooLarge,
             (Error::Group(GroupError::UnknownLease { .. }), _) => Code::NoSuchLease,
+            (Error::Idempotency(IdempotencyError::Mismatch), _) => Code::IdempotencyMismatch,
+            (Error::Idempotency(IdempotencyError::TooLarge { .. }), _) => Code::TooLarge,
             (_, Class::Invalid) => Code::InvalidArgument,
             (_, Class::NotFound) => Code::NotFound,
             (_, Class::Conflict) => Code::KeyConflict,

@@ -7,7 +7,7 @@
 //! ```
 //! `operation` has the operations and results, `running` the transaction in which they run, `request` a
 //! transaction in one request, `brief` decides whether it may run on the thread that received it,
-//! `idempotency` the stored result of a key and `key_usage` the number of keys of a caller, `open` transactions
+//! `idempotency` the keys of requests and `key_usage` the number of keys of a caller, `open` transactions
 //! over several requests, `advisory` and `limits` their limits, `failure` errors, `report` errors as clients see
 //! them, `memory` the memory of results. `sql` has parameters, results and errors
 //! of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
@@ -42,8 +42,8 @@ pub use limits::{KEY_BYTES_MAX, RETENTION};
 pub use memory::ResultMemory;
 pub use open::{OpenTransactions, TransactionId};
 pub use operation::{
-    Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Parameter, Samples, Statement,
-    Store,
+    AppendPositions, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Parameter, Samples,
+    Statement, Store,
 };
 pub use report::{Report, ReportKind, StatementReport};
 pub use request::{Answer, Encode, OPERATIONS_MAX, Request, check_operations, transact};

@@ -17,15 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use ropewalk::Seq;
+use ropewalk::hooks::idempotency::StoredResult;
 use ropewalk_auth::{Caller, Right};
 use ropewalk_sql::Canceller;
 use ropewalk_wire::{Bounds, Service, Stop, TransactionLimits, WireError, blocking, committed};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 
 use crate::failure::{Cause, Failure};
-use crate::idempotency::{Records, Stored};
+use crate::idempotency::Records;
 use crate::limits::KEYS_INTERVAL;
-use crate::operation::{Appended, Operation, Store};
+use crate::operation::{AppendPositions, Operation, Store};
 use crate::request::{Answer, Deadline, Encode, answer, encoded, events_of, wait_for};
 use crate::running::{Modes, Running};
 
@@ -80,7 +81,7 @@ impl Open {
 struct OpenState {
     running: Running,
     /// The appends of all requests so far, in order.
-    appends: Vec<Appended>,
+    appends: Vec<AppendPositions>,
     /// The rights that its operations needed.
     needs: Vec<(String, &'static [Right])>,
 }
@@ -241,7 +242,7 @@ impl OpenTransactions {
         state.running.act_for(caller);
         state.running.check_sql_rights()?;
         let snapshot = state.running.snapshot();
-        let results: Vec<Stored> = state.appends.into_iter().map(Stored::Appended).collect();
+        let results: Vec<StoredResult> = state.appends.into_iter().map(StoredResult::Appended).collect();
         match state.running.commit()? {
             None => Ok(answer(snapshot, results, None)),
             Some(commit) => {
@@ -389,7 +390,7 @@ fn apply(
     operations: &[Operation],
     bounds: &Bounds,
     encode: &dyn Encode,
-) -> Result<Vec<Stored>, Failure> {
+) -> Result<Vec<StoredResult>, Failure> {
     state.running.act_for(caller);
     let has_sql = operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
     let _deadline = has_sql.then(|| Deadline::new(service, state.running.canceller(), bounds));
@@ -403,7 +404,7 @@ fn apply(
         let result =
             state.running.apply(caller, operation, bounds).and_then(|done| encoded(place, done, encode));
         let result = result.map_err(Failure::at(place))?;
-        if let Stored::Appended(appended) = &result {
+        if let StoredResult::Appended(appended) = &result {
             state.appends.push(appended.clone());
         }
         results.push(result);

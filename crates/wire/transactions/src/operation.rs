@@ -3,6 +3,7 @@
 use ropewalk::documents::lang::{DocBuf, Owned};
 use ropewalk::documents::{Find, UpdateSpec, Updated};
 use ropewalk::events::EventReader;
+pub use ropewalk::hooks::idempotency::AppendPositions;
 use ropewalk::series::SampleBatch;
 use ropewalk::{AppendOptions, Event, Position, Query, Seq};
 use ropewalk_auth::{Caller, Right};
@@ -205,27 +206,10 @@ impl Operation {
     }
 }
 
-/// Positions of an append.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Appended {
-    /// The event store.
-    pub store: String,
-    /// Number of events.
-    pub events: u64,
-    /// Index among all appends of the transaction, including those of SQL statements.
-    pub index: usize,
-    /// Number of events that earlier appends of the transaction add to the store.
-    pub before: u64,
-    /// Position of the first event; zero without events, or before the commit.
-    pub first: Position,
-    /// Position of the last event.
-    pub last: Position,
-}
-
 /// The result of an operation.
 pub enum Done {
     /// Events will be appended at the commit.
-    Appended(Appended),
+    Appended(AppendPositions),
     /// A reader of the matching events at the snapshot of the transaction, with its own.
     Events(EventReader),
     /// The precondition holds.

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use ropewalk::Seq;
+use ropewalk::hooks::idempotency::StoredResult;
 use ropewalk::transaction::Committed;
 use ropewalk_auth::Caller;
 use ropewalk_sql::Canceller;
@@ -10,9 +11,9 @@ use ropewalk_wire::{Bounds, Code, Service, WireError, committed};
 
 use crate::brief;
 use crate::failure::{Cause, Failure};
-use crate::idempotency::{IdempotencyKey, Records, Stored};
+use crate::idempotency::{IdempotencyKey, Records};
 use crate::key_usage::Reserved;
-use crate::operation::{Appended, Done, Operation};
+use crate::operation::{AppendPositions, Done, Operation};
 use crate::running::{Modes, Running};
 
 /// Most operations and preconditions of one request.
@@ -69,7 +70,7 @@ pub struct Answer {
     /// True when it is the stored result of an earlier request with the same key.
     pub is_repeated: bool,
     /// The encoded results, in the order of the operations; `Err` for an append, with its positions.
-    pub results: Vec<Result<Vec<u8>, Appended>>,
+    pub results: Vec<Result<Vec<u8>, AppendPositions>>,
 }
 
 /// Runs the transaction, and returns when its commit has the requested durability.
@@ -116,7 +117,7 @@ pub async fn transact(
             (false, false) => service.run_blocking_limited(work).await,
         };
         let (failure, at_commit) = match ran? {
-            Ran::PeriodicTask(answer) => return Ok(answer),
+            Ran::Repeated(answer) => return Ok(answer),
             Ran::Long => {
                 is_brief = false;
                 continue;
@@ -200,27 +201,25 @@ pub(crate) async fn wait_for(service: &Service, field: &str, Seq(seq): Seq) -> R
 }
 
 /// Number of appended events.
-pub(crate) fn events_of(results: &[Stored]) -> u64 {
-    let events = |result: &Stored| match result {
-        Stored::Appended(appended) => appended.events,
-        Stored::Encoded(_) => 0,
+pub(crate) fn events_of(results: &[StoredResult]) -> u64 {
+    let events = |result: &StoredResult| match result {
+        StoredResult::Appended(appended) => appended.events,
+        StoredResult::Encoded(_) => 0,
     };
     results.iter().map(events).sum()
 }
 
 enum Ran {
-    PeriodicTask(Answer),
+    /// An earlier request with the same key has committed.
+    Repeated(Answer),
     /// A statement may take long: nothing was written, and the transaction has to run as blocking work.
     Long,
     /// It may run again after a conflict, or, with a key, after a failed commit.
-    Failed {
-        failure: Failure,
-        at_commit: bool,
-    },
+    Failed { failure: Failure, at_commit: bool },
     Submitted {
         snapshot: Seq,
         commit: Option<ropewalk::transaction::PendingCommit>,
-        results: Vec<Stored>,
+        results: Vec<StoredResult>,
         /// The idempotency key that it stores.
         reserved: Option<Reserved>,
     },
@@ -248,7 +247,7 @@ fn run(
             }
         }
         let answer = Answer { is_repeated: true, ..answer(recorded.seq, recorded.results, None) };
-        return Ok(Ran::PeriodicTask(answer));
+        return Ok(Ran::Repeated(answer));
     }
     let has_sql = request.operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
     let _deadline = (has_sql && !is_brief).then(|| Deadline::new(service, running.canceller(), bounds));
@@ -291,24 +290,26 @@ fn run(
 ///
 /// # Errors
 /// It is too large.
-pub(crate) fn encoded(place: usize, done: Done, encode: &dyn Encode) -> Result<Stored, Cause> {
+pub(crate) fn encoded(place: usize, done: Done, encode: &dyn Encode) -> Result<StoredResult, Cause> {
     Ok(match done {
-        Done::Appended(appended) => Stored::Appended(appended),
-        done => Stored::Encoded(encode.encode(place, done)?),
+        Done::Appended(appended) => StoredResult::Appended(appended),
+        done => StoredResult::Encoded(encode.encode(place, done)?),
     })
 }
 
 /// The results with the positions of the commit.
-pub(crate) fn answer(seq: Seq, results: Vec<Stored>, done: Option<&Committed>) -> Answer {
+pub(crate) fn answer(seq: Seq, results: Vec<StoredResult>, done: Option<&Committed>) -> Answer {
     let results = results.into_iter().map(|result| match result {
-        Stored::Encoded(bytes) => Ok(bytes),
-        Stored::Appended(appended) => Err(match done.and_then(|done| done.appended.get(appended.index)) {
-            Some(done) => {
-                assert_eq!(done.store, appended.store, "a commit reports its appends in order");
-                Appended { first: done.first, last: done.last, ..appended }
-            }
-            None => appended,
-        }),
+        StoredResult::Encoded(bytes) => Ok(bytes),
+        StoredResult::Appended(appended) => {
+            Err(match done.and_then(|done| done.appended.get(appended.index)) {
+                Some(done) => {
+                    assert_eq!(done.store, appended.store, "a commit reports its appends in order");
+                    AppendPositions { first: done.first, last: done.last, ..appended }
+                }
+                None => appended,
+            })
+        }
     });
     Answer { seq, is_repeated: false, results: results.collect() }
 }

@@ -11,7 +11,7 @@ use ropewalk_wire::{Bounds, Service, WireError};
 use crate::advisory::AdvisoryLimits;
 use crate::failure::Cause;
 use crate::operation::{
-    Appended, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples, Statement,
+    AppendPositions, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples, Statement,
 };
 use crate::sql;
 
@@ -133,14 +133,7 @@ impl Running {
                 }
                 let store = db.events(store)?;
                 self.within(|tx| {
-                    let appended = Appended {
-                        store: store.name().to_owned(),
-                        events: events.len() as u64,
-                        index: tx.pending_appends(),
-                        before: tx.pending_events(&store),
-                        first: Position::ZERO,
-                        last: Position::ZERO,
-                    };
+                    let appended = AppendPositions::pending(tx, &store, events.len());
                     tx.append(&store, events, options.clone())?;
                     Ok(Done::Appended(appended))
                 })

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
+use ropewalk_server::ReadyFile;
 
 use crate::output::failure::{Exit, Failure, Result};
 
@@ -30,6 +30,22 @@ impl Addresses {
     pub(super) fn free() -> Self {
         let [http, grpc, shop, postgres, mongo] = std::array::from_fn(|_| "127.0.0.1:0".to_owned());
         Self { http, grpc, shop, postgres, mongo }
+    }
+
+    /// The ports of a running server.
+    fn of_ready(ready: &ReadyFile) -> Self {
+        let of = |protocol: &str, store: Option<&str>| {
+            let mut ports = ready.listening.iter();
+            let port = ports.find(|port| port.protocol == protocol && port.store.as_deref() == store);
+            port.map_or_else(String::new, |port| port.address.clone())
+        };
+        Self {
+            http: of("http", None),
+            grpc: of("grpc", None),
+            shop: of("grpc", Some("shop")),
+            postgres: of("postgres", None),
+            mongo: of("mongo", None),
+        }
     }
 
     /// The URL of the database for psql.
@@ -61,36 +77,6 @@ level = "error"
     }
 }
 
-/// Content of the ready file.
-#[derive(Deserialize)]
-struct Ready {
-    listening: Vec<Listening>,
-}
-
-#[derive(Deserialize)]
-struct Listening {
-    protocol: String,
-    address: String,
-    store: Option<String>,
-}
-
-impl Ready {
-    fn addresses(&self) -> Addresses {
-        let of = |protocol: &str, store: Option<&str>| {
-            let mut ports = self.listening.iter();
-            let port = ports.find(|port| port.protocol == protocol && port.store.as_deref() == store);
-            port.map_or_else(String::new, |port| port.address.clone())
-        };
-        Addresses {
-            http: of("http", None),
-            grpc: of("grpc", None),
-            shop: of("grpc", Some("shop")),
-            postgres: of("postgres", None),
-            mongo: of("mongo", None),
-        }
-    }
-}
-
 /// A running server, killed when it is dropped.
 pub(super) struct Server {
     child: Child,
@@ -119,9 +105,9 @@ impl Server {
             .map_err(|error| failed("start the server", &error))?;
         let mut server = Self { child, config: config.clone(), at: wanted.clone() };
         let text = server.await_ready(&ready)?;
-        let ready: Ready = serde_json::from_str(&text)
+        let ready: ReadyFile = serde_json::from_str(&text)
             .map_err(|error| Failure::new(Exit::Internal, format!("the server's ready file: {error}"), ""))?;
-        server.at = ready.addresses();
+        server.at = Addresses::of_ready(&ready);
         write(&server.at)?;
         Ok(server)
     }

@@ -2,7 +2,7 @@
 
 use bson::doc;
 use ropewalk_documents::lang::Value;
-use ropewalk_documents::{CollectionOptions, Find, IndexDef};
+use ropewalk_documents::{CollectionOptions, Find, IndexDef, OnDelete, Reference};
 
 use super::*;
 
@@ -100,6 +100,34 @@ fn a_renamed_collection_keeps_documents_and_indexes() {
     rename(&new, &elsewhere, false).unwrap();
     assert_eq!(db.all(&elsewhere), [doc! { "_id": 1 }]);
     assert_eq!(db.documents.databases().unwrap(), ["other"]);
+    db.verify();
+}
+
+#[test]
+fn collection_like_another_one_has_its_options_and_indexes_and_no_documents() {
+    let db = Db::new();
+    let (old, new) = (seeded(&db, "old", numbered(50)), db.coll("new"));
+    old.create_index(&IndexDef::on(["n"]).unique()).unwrap();
+    let validator = Some(d(doc! { "n": { "$gte": 0 } }));
+    old.set_options(CollectionOptions { validator, ..CollectionOptions::default() }).unwrap();
+    let create = || db.documents.transact(SYNC, |tx| tx.create_collection_like(&old, &new));
+    create().unwrap();
+    assert_eq!(db.all(&new), []);
+    new.insert_one(&b(doc! { "_id": 1, "n": 7 }), SYNC).unwrap();
+    assert_eq!(used(&db, &new, &find(doc! { "n": 7 })), "n_1");
+    assert_eq!(new.insert_one(&b(doc! { "_id": 2, "n": 7 }), SYNC).unwrap_err().code(), 11000);
+    assert_eq!(new.insert_one(&b(doc! { "_id": 3, "n": -1 }), SYNC).unwrap_err().code(), 121);
+    assert_eq!((create().unwrap_err().code(), db.all(&old).len()), (48, 50));
+    new.drop_collection().unwrap();
+
+    let reference =
+        Reference { field: "by".into(), collection: "users".into(), on_delete: OnDelete::Restrict };
+    old.set_options(CollectionOptions { references: vec![reference], ..CollectionOptions::default() })
+        .unwrap();
+    assert!(create().unwrap_err().to_string().contains("has references"));
+    assert!(new.definition().unwrap().is_none());
+    old.drop_collection().unwrap();
+    assert_eq!(create().unwrap_err().code(), 26);
     db.verify();
 }
 

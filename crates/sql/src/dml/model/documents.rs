@@ -380,6 +380,10 @@ fn gone() -> SqlError {
 }
 
 impl Change {
+    pub(super) fn collection(&self) -> &Collection {
+        &self.collection
+    }
+
     pub(super) fn returning(&self) -> Option<&Returning> {
         self.returning.as_ref()
     }

@@ -14,6 +14,7 @@ mod documents;
 mod events;
 mod metrics;
 
+use ropewalk::documents::Collection;
 use ropewalk::tables::{Type, Value};
 use sqlparser::ast;
 
@@ -93,11 +94,15 @@ impl Planner<'_> {
         }
         // A name in a schema of tables is a mistake rather than a new store.
         let is_schema = !may_be_new || parts.len() == 2 && kept.is_some();
-        let acting = self.standing.acting.clone();
-        let found = ModelRelation::find(&parts, is_schema, &mut self.access, &acting)?;
+        let found = self.model_relation(&parts, is_schema)?;
         // The plan is valid for one run: a table of this name may be created.
-        self.is_fleeting |= found.is_some();
+        self.is_fleeting |= found.is_some() && !self.is_fixed_collection(&parts);
         Ok(found)
+    }
+
+    /// True for a collection that a table of the same name does not replace.
+    fn is_fixed_collection(&self, names: &[String]) -> bool {
+        matches!(names, [database, name] if self.standing.settings.collection(database, name).is_some())
     }
 
     /// The collection that an INSERT creates. The statement has to list its columns, so that a wrong name of a
@@ -115,7 +120,11 @@ impl Planner<'_> {
             }
         }
         let is_reserved = database.starts_with("pg_") || database == "information_schema";
-        if listed.is_empty() || is_reserved || self.kept_name(name).is_ok() {
+        if listed.is_empty()
+            || is_reserved
+            || self.is_fixed_collection(&names)
+            || self.kept_name(name).is_ok()
+        {
             return Ok(None);
         }
         let acting = self.standing.acting.clone();
@@ -230,6 +239,17 @@ impl ModelWrite {
         match self {
             Self::Insert(insert) => insert.returning.as_ref(),
             Self::Change(change) => change.returning(),
+        }
+    }
+
+    /// The collection that it writes; `None` for samples and events.
+    pub(crate) fn collection(&self) -> Option<&Collection> {
+        match self {
+            Self::Insert(insert) => match insert.relation.kind() {
+                ModelKind::Documents(collection, _) => Some(collection),
+                ModelKind::Metric(..) | ModelKind::Events(_) | ModelKind::Promql { .. } => None,
+            },
+            Self::Change(change) => Some(change.collection()),
         }
     }
 

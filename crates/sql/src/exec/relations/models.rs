@@ -25,6 +25,7 @@ use ropewalk::{EventStore, Position, Query, promql};
 
 use crate::access::rights::Acting;
 use crate::access::row_source::Access;
+use crate::access::standing::Standing;
 use crate::error::{Result, SqlError, state};
 use crate::exec::relations::promql::{PromqlPart, sharing};
 use crate::exec::relations::{Computed, Part, Rows, Scan};
@@ -32,6 +33,7 @@ use crate::expr::arith::Compare;
 use crate::expr::function::Function;
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::Watch;
+use crate::plan::Planner;
 use crate::syntax::projections::EVENT_COLUMNS;
 use crate::types::json;
 use crate::types::json_bson::{id_text, json_of, object_id, value_of};
@@ -83,6 +85,25 @@ pub(crate) fn label_of(column: &str) -> &str {
     match column {
         "time_" | "value_" | "labels_" => column.trim_end_matches('_'),
         name => name,
+    }
+}
+
+impl Planner<'_> {
+    /// As [`ModelRelation::find`], with the collections of the settings in place of others.
+    pub(crate) fn model_relation(
+        &mut self,
+        parts: &[String],
+        is_schema: bool,
+    ) -> Result<Option<ModelRelation>> {
+        let Standing { settings, acting, .. } = &self.standing;
+        let replaced = match parts {
+            [database, name] => {
+                settings.collection(database, name).map(|used| [database.clone(), used.to_owned()])
+            }
+            _ => None,
+        };
+        let parts = replaced.as_ref().map_or(parts, |parts| parts.as_slice());
+        ModelRelation::find(parts, is_schema, &mut self.access, acting)
     }
 }
 

@@ -9,7 +9,7 @@ use ropewalk::documents::lang::{Doc, DocBuf, Owned, Writer};
 use ropewalk::events::{EventReader, SequencedEventRef};
 use ropewalk::tables::Value;
 use ropewalk_sql::{Outcome, to_text, type_name};
-use ropewalk_transactions::{Appended, Done, Encode, ResultMemory};
+use ropewalk_transactions::{AppendPositions, Done, Encode, ResultMemory};
 use ropewalk_wire::{Service, WireError};
 use tonic::Response;
 
@@ -46,7 +46,7 @@ impl Encoder {
         self,
         head: Vec<u8>,
         field: u8,
-        results: &[Result<Vec<u8>, Appended>],
+        results: &[Result<Vec<u8>, AppendPositions>],
     ) -> Result<Response<Frame>, Failed> {
         let mut out = head;
         for result in results {
@@ -172,7 +172,7 @@ fn result_with(field: u8, message: &[u8]) -> Vec<u8> {
 }
 
 /// The positions of an append.
-pub(crate) fn appended(append: &Appended) -> proto::AppendedEvents {
+pub(crate) fn appended(append: &AppendPositions) -> proto::AppendedEvents {
     let shown = |position: Position| (position != Position::ZERO).then_some(position.0);
     proto::AppendedEvents {
         store: append.store.clone(),

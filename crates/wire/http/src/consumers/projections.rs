@@ -117,6 +117,8 @@ struct ProjectionOut {
     error: Option<String>,
     /// The tables that it writes.
     tables: Vec<String>,
+    /// The collections of documents that it writes, each with its database.
+    collections: Vec<String>,
     on_error: OnErrorBody,
     on: Vec<RuleBody>,
 }
@@ -128,6 +130,7 @@ impl From<ProjectionInfo> for ProjectionOut {
         let rule = |rule: ProjectionRule| RuleBody { types: rule.types, statements: rule.statements };
         Self {
             tables: def.tables(),
+            collections: def.collections(),
             name: def.name,
             version: def.version,
             state,
@@ -310,7 +313,7 @@ async fn get_projection(
     responses(
         (status = 200, description = "It was there, and has this version now.", body = ProjectionOut),
         (status = 201, description = "Declared.", body = ProjectionOut),
-        (status = 409, description = "It has this version or a greater one, or another projection writes one of the tables: `already_exists`."),
+        (status = 409, description = "It has this version or a greater one, or another projection writes one of the tables or collections: `already_exists`."),
     ),
 )]
 async fn put_projection(
@@ -332,7 +335,7 @@ async fn put_projection(
     })
 }
 
-/// Deletes a projection. Its tables remain.
+/// Deletes a projection. Its tables and collections remain.
 #[utoipa::path(
     delete, path = "/v1/stores/{store}/projections/{projection}", operation_id = "delete_projection", tag = "consumers",
     params(StoreAndProjection),

@@ -7,7 +7,7 @@ use ropewalk::events::EventReader;
 use ropewalk::{Position, Seq};
 use ropewalk_http_kit::response::json;
 use ropewalk_transactions::{
-    Answer, Appended, Cause, Done, Encode, Failure, Report, ReportKind, ResultMemory, TransactionId,
+    Answer, AppendPositions, Cause, Done, Encode, Failure, Report, ReportKind, ResultMemory, TransactionId,
     put_outcome,
 };
 use ropewalk_wire::{Service, WireError};
@@ -88,7 +88,7 @@ struct PositionsOut {
 impl CommittedOut {
     pub(crate) fn new(answer: &Answer) -> Self {
         let appends = answer.results.iter().filter_map(|result| result.as_ref().err());
-        let positions = |appended: &Appended| PositionsOut {
+        let positions = |appended: &AppendPositions| PositionsOut {
             store: appended.store.clone(),
             first: shown(appended.first),
             last: shown(appended.last),
@@ -210,7 +210,7 @@ impl Encode for Encoder {
 }
 
 /// `{"first":1,"last":2}`
-fn positions(appended: &Appended) -> Vec<u8> {
+fn positions(appended: &AppendPositions) -> Vec<u8> {
     let number = |position| shown(position).map_or("null".to_owned(), |position| position.to_string());
     format!("{{\"first\":{},\"last\":{}}}", number(appended.first), number(appended.last)).into_bytes()
 }

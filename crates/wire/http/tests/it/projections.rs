@@ -31,6 +31,7 @@ async fn projection_is_declared_changed_and_deleted() {
     let state = created.json();
     assert_eq!(state["on"][0]["statements"][0], "INSERT INTO t VALUES (event.position)");
     assert_eq!((&state["state"], &state["tables"]), (&json!("catching_up"), &json!(["t"])));
+    assert_eq!(state["collections"], json!([]));
     assert_eq!((&state["head"], &state["lag"], &state["on_error"]), (&json!(1), &json!(1), &json!("park")));
     assert_eq!(put(&server, declared(1, insert)).await.status, 200);
     put(&server, declared(1, "DELETE FROM t")).await.refused(409, "already_exists");
@@ -53,6 +54,12 @@ async fn projection_is_declared_changed_and_deleted() {
     assert_eq!(server.request("DELETE", PROJECTION, &[], b"").await.status, 204);
     server.request("DELETE", PROJECTION, &[], b"").await.refused(404, "not_found");
     assert_eq!(session.execute("SELECT * FROM t", &[]).unwrap().rows.len(), 0);
+
+    session.execute("INSERT INTO shop.docs (doc) VALUES ('{}')", &[]).unwrap();
+    let created = put(&server, declared(1, "INSERT INTO shop.docs (doc) VALUES (event.json)")).await;
+    assert_eq!(created.status, 201, "{}", created.text());
+    let state = created.json();
+    assert_eq!((&state["tables"], &state["collections"]), (&json!([]), &json!(["shop.docs"])));
 }
 
 #[tokio::test]

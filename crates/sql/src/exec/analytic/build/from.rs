@@ -265,7 +265,7 @@ impl Planner<'_> {
                     return Ok((self.view(view)?, in_full(kept)));
                 }
                 let is_schema = parts.len() == 2 && kept.is_some();
-                match ModelRelation::find(&parts, is_schema, &mut self.access, &self.standing.acting)? {
+                match self.model_relation(&parts, is_schema)? {
                     Some(relation) => Box::new(relation),
                     // Nested loops can read it: `Finder` tries them next.
                     None if kept

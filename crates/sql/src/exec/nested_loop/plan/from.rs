@@ -8,7 +8,6 @@ use sqlparser::ast;
 use crate::error::{Result, state};
 use crate::exec::nested_loop::{From, Inner, Source};
 use crate::exec::relations::Rows as _;
-use crate::exec::relations::models::ModelRelation;
 use crate::expr::Expr;
 use crate::functions::set_returning::SetFunction;
 use crate::plan::bind::Binder;
@@ -227,8 +226,7 @@ impl Planner<'_> {
                 }
                 let parts = parts(name)?;
                 let is_schema = parts.len() == 2 && kept.is_some();
-                let found = ModelRelation::find(&parts, is_schema, &mut self.access, &self.standing.acting)?;
-                let model = found.ok_or(error)?;
+                let model = self.model_relation(&parts, is_schema)?.ok_or(error)?;
                 let columns = model.fields().to_vec();
                 Ok((Source::Model(Arc::new(model)), table_name(name)?, columns, Vec::new()))
             }
