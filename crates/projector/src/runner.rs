@@ -125,8 +125,7 @@ impl Runner {
                     Ok(())
                 }
                 Ok(false) => {
-                    let pauses =
-                        |active: &Active| active.rebuild_pause.lasts() && !active.stored.is_paused;
+                    let pauses = |active: &Active| active.rebuild_pause.lasts() && !active.stored.is_paused;
                     let waited = match self.active.values().any(pauses) {
                         true => self.db.wait_beyond_for(seen, &wake.is_woken, RETRY_PAUSE),
                         false => self.db.wait_beyond(seen, &wake.is_woken),

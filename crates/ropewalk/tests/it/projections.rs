@@ -390,7 +390,11 @@ fn several_projections_rebuild_in_parallel() {
             vec![Output::collection(self.0.clone())]
         }
 
-        fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
+        fn apply(
+            &self,
+            run: &mut ProjectionRun<'_>,
+            event: &SequencedEventRef<'_>,
+        ) -> Result<(), ApplyError> {
             if self.0 == "c3" && run.generation() > 1 {
                 return Err("never again".into());
             }

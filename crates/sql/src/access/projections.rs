@@ -288,10 +288,7 @@ pub(crate) fn all(access: &mut Access<'_>) -> Result<ListedProjections<StoredPro
 ///
 /// # Errors
 /// The table of declarations cannot be read.
-pub fn stored_projections(
-    db: &Database,
-    snapshot: &Snapshot,
-) -> Result<ListedProjections<StoredProjection>> {
+pub fn stored_projections(db: &Database, snapshot: &Snapshot) -> Result<ListedProjections<StoredProjection>> {
     all(&mut Access::Snapshot(db, snapshot))
 }
 
