@@ -105,6 +105,11 @@ impl Transaction {
         self.db.at(self.kv.snapshot().clone())
     }
 
+    /// The number of the snapshot's newest commit, as that of [`Transaction::snapshot`], which costs more.
+    pub fn snapshot_seq(&self) -> Seq {
+        self.kv.snapshot().seq()
+    }
+
     /// Begins a statement of several operations, which read one snapshot.
     ///
     /// The statement lasts until the next call, so a value that it reads and then writes cannot change in
