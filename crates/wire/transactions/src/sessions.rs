@@ -131,3 +131,47 @@ impl Drop for UsedSession {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_reused_by_settings_and_bounded() {
+        let (db, caller) = (Database::in_memory().unwrap(), Caller::everybody());
+        let sessions = Arc::new(Sessions::default());
+        let take = |isolation| sessions.take(&db, &caller, isolation, Durability::Sync);
+        let count = || sessions.idle().len();
+        for _ in 0..3 {
+            let mut used = take(Isolation::Serializable);
+            assert_eq!(count(), 0);
+            used.begin_implicit();
+            used.execute("SET application_name = 'a'", &[]).unwrap();
+            drop(used.submit_commit().unwrap());
+            assert_eq!(used.settings().application_name, "a");
+            drop(used);
+            assert_eq!(count(), 1);
+        }
+        let (same, other) = (take(Isolation::Serializable), take(Isolation::Snapshot));
+        assert_eq!(same.settings().application_name, "");
+        assert_eq!(other.settings().isolation, Isolation::Snapshot);
+        drop((same, other));
+        assert_eq!(count(), 2);
+        let many: Vec<_> = (0..2 * IDLE_MAX).map(|_| take(Isolation::Serializable)).collect();
+        assert_eq!(count(), 1);
+        drop(many);
+        assert_eq!(count(), IDLE_MAX);
+    }
+
+    #[test]
+    fn session_of_a_panic_is_not_reused() {
+        let (db, caller) = (Database::in_memory().unwrap(), Caller::everybody());
+        let sessions = Arc::new(Sessions::default());
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _used = sessions.take(&db, &caller, Isolation::Serializable, Durability::Sync);
+            panic!("in a statement");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(sessions.idle().len(), 0);
+    }
+}
