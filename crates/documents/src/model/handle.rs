@@ -4,7 +4,8 @@
 //! and the snapshot, whichever is older: one comparison with the newest change of any definition. Otherwise
 //! the catalog is read, as of the snapshot.
 //!
-//! All handles on a name share what one of them has loaded, so that a handle may be as short-lived as a request.
+//! All handles on a name share the definition that one of them has loaded, so that a handle may be as
+//! short-lived as a request.
 
 use std::collections::HashMap;
 use std::sync::Arc;

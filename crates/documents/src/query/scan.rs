@@ -160,7 +160,7 @@ impl Scan {
         Ok(false)
     }
 
-    /// The document of a key that the filter determines: one lookup instead of a cursor and the guard of a range.
+    /// The document of a key that the filter determines: one lookup instead of a cursor and a guarded range.
     fn point(&mut self, source: &mut dyn Source, key: Vec<u8>) -> Result<Vec<Found>, DocumentsError> {
         let Some(stored) = source.fetch(&key)? else { return Ok(Vec::new()) };
         self.keys_examined += 1;

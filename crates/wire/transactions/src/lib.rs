@@ -6,11 +6,11 @@
 //!                 └─ token of an open transaction: several requests, one commit, no second attempt
 //! ```
 //! `operation` has the operations and results, `running` the transaction in which they run, `sessions` the SQL
-//! sessions that transactions reuse, `request` a transaction in one request, `brief` decides whether it may run on the thread that received it,
-//! `idempotency` the stored result of a key and `key_usage` the number of keys of a caller, `open` transactions
-//! over several requests, `advisory` and `limits` their limits, `failure` errors, `report` errors as clients see
-//! them, `memory` the memory of results. `sql` has parameters, results and errors
-//! of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
+//! sessions that transactions reuse, `request` a transaction in one request, `brief` decides whether it may run
+//! on the thread that received it, `idempotency` the stored result of a key and `key_usage` the number of keys
+//! of a caller, `open` transactions over several requests, `advisory` and `limits` their limits, `failure`
+//! errors, `report` errors as clients see them, `memory` the memory of results. `sql` has parameters, results
+//! and errors of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
 //!
 //! Not here: requests and encoding of results (`ropewalk-http`, `ropewalk-grpc`), and the transactions of
 //! MongoDB's sessions (`ropewalk-mongo`).
