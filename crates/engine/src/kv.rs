@@ -129,6 +129,17 @@ impl KvBatch {
         self.ranges_read.push(RangeRead { keyspace, start: start.to_vec(), end: end.map(<[u8]>::to_vec) });
     }
 
+    /// Notes keys and ranges that were read, without a copy.
+    pub(crate) fn note_all(
+        &mut self,
+        keys: Vec<(Keyspace, Vec<u8>)>,
+        ranges: Vec<(Keyspace, Vec<u8>, Option<Vec<u8>>)>,
+    ) {
+        self.keys_read.extend(keys);
+        let range = |(keyspace, start, end)| RangeRead { keyspace, start, end };
+        self.ranges_read.extend(ranges.into_iter().map(range));
+    }
+
     pub(crate) fn pin(&mut self, oldest: Snapshot) {
         self.pinned = Some(oldest);
     }

@@ -676,12 +676,7 @@ impl KvTransaction {
             "the sizes of a transaction are those of its writes"
         );
         let mut batch = KvBatch::validated(self.snapshot.seq(), self.isolation);
-        for (keyspace, key) in &self.keys_read {
-            batch.note_read(*keyspace, key);
-        }
-        for (keyspace, start, end) in &self.ranges_read {
-            batch.note_range(*keyspace, start, end.as_deref());
-        }
+        batch.note_all(std::mem::take(&mut self.keys_read), std::mem::take(&mut self.ranges_read));
         // Whether a key exists that the transaction itself put or deleted is not decided by other commits:
         // its own put exists, and a transaction that deletes a key ensures that no remaining entry refers to
         // it.

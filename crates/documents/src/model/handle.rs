@@ -3,10 +3,15 @@
 //! A snapshot may use the cached definition when no definition changed between the commit it was loaded at
 //! and the snapshot, whichever is older: one comparison with the newest change of any definition. Otherwise
 //! the catalog is read, as of the snapshot.
+//!
+//! All handles on a name share the definition that one of them has loaded, so that a handle may be as
+//! short-lived as a request.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::RwLock;
 use ropewalk_base::Seq;
 use ropewalk_engine::ReadView;
 
@@ -21,17 +26,41 @@ use crate::lang::{Doc, Value};
 use crate::model::counts::Count;
 use crate::model::{Documents, DocumentsModel};
 
+/// Loaded definitions that stay cached without a handle on their collections.
+const SLOTS_MAX: usize = 1024;
+
 pub(crate) struct Loaded {
     pub(crate) definition: Option<Arc<Definition>>,
     /// The snapshot it was loaded at.
     pub(crate) at: Seq,
 }
 
+/// Cache slot of a name's definition, empty until first loaded.
+type Slot = Arc<ArcSwapOption<Loaded>>;
+
+/// The cache slots, by the key of the name.
+#[derive(Default)]
+pub(crate) struct Slots(RwLock<HashMap<Vec<u8>, Slot>>);
+
+impl Slots {
+    fn slot(&self, database: &str, name: &str) -> Slot {
+        let key = name_key(database, name);
+        if let Some(slot) = self.0.read().get(&key) {
+            return slot.clone();
+        }
+        let mut slots = self.0.write();
+        if slots.len() >= SLOTS_MAX {
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        slots.entry(key).or_default().clone()
+    }
+}
+
 struct Inner {
     documents: Documents,
     database: String,
     name: String,
-    loaded: ArcSwapOption<Loaded>,
+    loaded: Slot,
 }
 
 /// A prepared handle on a collection, which need not exist yet: its first document creates it. Cheap to
@@ -231,7 +260,7 @@ impl Documents {
             documents: self.clone(),
             database: database.to_owned(),
             name: name.to_owned(),
-            loaded: ArcSwapOption::empty(),
+            loaded: self.model.slots.slot(database, name),
         }))
     }
 
@@ -318,5 +347,22 @@ impl Documents {
             bytes += self.handle(database, &name).estimated_count()?.bytes;
         }
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_shared_by_name_and_bounded() {
+        let slots = Slots::default();
+        let used = slots.slot("app", "c");
+        for number in 0..2 * SLOTS_MAX {
+            slots.slot("app", &number.to_string());
+        }
+        assert!(Arc::ptr_eq(&used, &slots.slot("app", "c")));
+        assert!(!Arc::ptr_eq(&used, &slots.slot("other", "c")));
+        assert!(slots.0.read().len() <= SLOTS_MAX);
     }
 }

@@ -41,6 +41,8 @@ const NUMBERS: u32 = 64;
 pub struct DocumentsModel {
     spaces: OnceLock<Spaces>,
     pub(crate) last_ddl: LastDefinition,
+    /// Definitions that were loaded, for all handles on a collection.
+    pub(crate) slots: handle::Slots,
     /// Next number, and the first that is not reserved.
     numbers: Mutex<Option<(u32, u32)>>,
     /// The part of new ObjectIds that identifies this process.

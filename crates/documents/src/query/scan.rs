@@ -105,9 +105,12 @@ impl Scan {
             self.range = 0;
             return Ok(Some(Vec::new()));
         };
-        if !part.is_point() {
-            source.look()?;
+        if part.is_point() {
+            let key = start.clone();
+            self.range += 1;
+            return Ok(Some(self.point(source, key)?));
         }
+        source.look()?;
         let (from, to) = match (&self.resume, self.plan.backward) {
             (None, _) => (start.clone(), end.clone()),
             (Some(resume), false) => (resume.clone(), end.clone()),
@@ -155,6 +158,19 @@ impl Scan {
             }
         }
         Ok(false)
+    }
+
+    /// The document of a key that the filter determines: one lookup instead of a cursor and a guarded range.
+    fn point(&mut self, source: &mut dyn Source, key: Vec<u8>) -> Result<Vec<Found>, DocumentsError> {
+        let Some(stored) = source.fetch(&key)? else { return Ok(Vec::new()) };
+        self.keys_examined += 1;
+        self.documents_examined += 1;
+        let now_ms = source.documents().now_ms();
+        Ok(match self.matches(Doc::trusted(&stored), now_ms)? {
+            false => Vec::new(),
+            true if self.plan.fetch == Fetch::Nothing => vec![(Vec::new(), Vec::new())],
+            true => vec![(key, stored)],
+        })
     }
 
     fn documents(&mut self, source: &mut dyn Source, from: &[u8], to: &[u8]) -> Result<Page, DocumentsError> {

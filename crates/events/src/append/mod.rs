@@ -5,13 +5,13 @@ pub(crate) mod conditions;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ropewalk_base::{Position, Seq, hash64, put_bytes};
+use ropewalk_base::{Decoder, Position, Seq, hash64, put_bytes};
 use ropewalk_engine::{Durability, ModelId, Operation, Outcome, ReadView, Rejection, Verdict};
 use uuid::Uuid;
 
 use crate::append::conditions::Conditions;
 use crate::error::EventsError;
-use crate::event::codec::{POSITION_MAX, STORES_MAX, SectionHead, put_body, put_section};
+use crate::event::codec::{BodyRef, POSITION_MAX, STORES_MAX, SectionHead, put_body, put_section};
 use crate::event::types::{AppendCondition, Event, NAME_BYTES_MAX, ReadOptions, Tracking};
 use crate::index::search::StoreRead;
 use crate::model::{EVENTS, EventsModel, MetaKey, StoreState};
@@ -70,6 +70,16 @@ fn put_bodies(events: &[Event], tracking: Option<&Tracking>) -> Vec<u8> {
     bodies
 }
 
+/// Rejects conditions that an append with an idempotency key cannot have.
+fn check_with_key(conditions: &Conditions) -> Result<(), EventsError> {
+    if conditions.has_prefixes() {
+        // With a key only the sequencer can decide, and it must not scan every event of a store.
+        let what = "a condition with prefixes cannot go with an idempotency key".to_owned();
+        return Err(EventsError::InvalidQuery { what });
+    }
+    Ok(())
+}
+
 /// An append without events has no positions.
 fn outcome(first: u64, last: u64) -> Outcome {
     if last < first { (0, 0) } else { (first, last) }
@@ -115,12 +125,8 @@ impl AppendOperation {
         let idempotency = match options.idempotency_key {
             Some(key) => {
                 check_name("idempotency key", &key)?;
+                check_with_key(&conditions)?;
                 // Over the events alone: a retry may have other tracking.
-                if conditions.has_prefixes() {
-                    // With a key only the sequencer can decide, and it must not scan every event of a store.
-                    let what = "a condition with prefixes cannot go with an idempotency key".to_owned();
-                    return Err(EventsError::InvalidQuery { what });
-                }
                 let plain = options.tracking.is_some().then(|| put_bodies(events, None));
                 Some((key, hash64(plain.as_ref().unwrap_or(&bodies))))
             }
@@ -141,6 +147,40 @@ impl AppendOperation {
             ids: ids.flatten().filter(|ids| !ids.is_empty()),
             repeats: None,
         })
+    }
+
+    /// Adds conditions to an append that was prepared without them, and looks its store up again.
+    pub(crate) fn complete(&mut self, conditions: Vec<AppendCondition>) -> Result<(), EventsError> {
+        self.conditions = Conditions::new(conditions)?;
+        if self.idempotency.is_some() {
+            check_with_key(&self.conditions)?;
+        }
+        self.state = self.model.find(&self.store);
+        Ok(())
+    }
+
+    /// The events, in order, read in place.
+    pub fn events(&self) -> impl Iterator<Item = BodyRef<'_>> {
+        let mut bodies = Decoder::new(&self.bodies);
+        (0..self.count).map(move |_| {
+            let body = bodies.bytes("event").and_then(BodyRef::decode);
+            body.expect("an encoded event decodes")
+        })
+    }
+
+    /// Number of events.
+    pub fn event_count(&self) -> usize {
+        self.count
+    }
+
+    /// The upstream source and position to store with the events.
+    pub fn tracking(&self) -> Option<&Tracking> {
+        self.tracking.as_ref()
+    }
+
+    /// True if a repetition is detected by a key.
+    pub fn has_idempotency_key(&self) -> bool {
+        self.idempotency.is_some()
     }
 
     pub(crate) fn has_conditions(&self) -> bool {

@@ -192,6 +192,22 @@ impl EventStore {
         Ok(operation)
     }
 
+    /// An append that was prepared without conditions some time ago, as it is with `conditions` now.
+    ///
+    /// # Errors
+    /// As [`EventStore::operation`].
+    pub fn conditioned(
+        &self,
+        mut operation: AppendOperation,
+        conditions: Vec<AppendCondition>,
+    ) -> Result<AppendOperation, EventsError> {
+        operation.complete(conditions)?;
+        if operation.has_conditions() {
+            operation.check_ahead(self.engine.snapshot().read())?;
+        }
+        Ok(operation)
+    }
+
     /// The reads of the store, as a part of a transaction that commits only if their results are unchanged.
     ///
     /// # Errors

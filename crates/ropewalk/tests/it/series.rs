@@ -1,7 +1,9 @@
 //! Samples in transactions, together with the other models.
 
 use ropewalk::engine::Env;
-use ropewalk::series::{Labels, SampleBatch, Samples, SeriesError, SeriesOptions, SeriesStore};
+use ropewalk::series::{
+    Duplicates, Labels, Matcher, SampleBatch, Samples, SeriesError, SeriesOptions, SeriesStore,
+};
 use ropewalk::{Class, Database, Error, Event, Options};
 
 fn batch(name: &str, samples: &[(i64, f64)]) -> SampleBatch {
@@ -64,4 +66,23 @@ fn rejected_append_fails_the_transaction() {
     assert_eq!(error.class(), Class::Invalid);
     assert_eq!(orders.head().unwrap(), None);
     assert!(db.keyspace("series.x", Default::default()).is_err());
+}
+
+#[test]
+fn samples_are_decided_by_the_store_at_the_commit() {
+    let db = Database::in_memory().unwrap();
+    let metrics = db.series("metrics").unwrap();
+    metrics.append(&batch("a", &[(1, 1.0)])).unwrap();
+    let mut tx = db.begin();
+    tx.append_samples(&metrics, &batch("a", &[(2, 2.0)])).unwrap();
+    assert_eq!(metrics.delete(&[Matcher::equal("__name__", "a")], i64::MIN, i64::MAX).unwrap(), 1);
+    let committed = tx.commit().unwrap().unwrap();
+    assert_eq!((committed.samples[0].samples, committed.samples[0].created), (1, 1));
+    assert_eq!(values(&db, &metrics), [2.0]);
+    let mut tx = db.begin();
+    tx.append_samples(&metrics, &batch("a", &[(2, 3.0)])).unwrap();
+    metrics.configure(SeriesOptions { duplicates: Duplicates::Refuse, ..Default::default() }).unwrap();
+    let error = tx.commit().unwrap_err();
+    assert!(matches!(error, Error::Series(SeriesError::DuplicateSample { .. })), "{error}");
+    assert_eq!(values(&db, &metrics), [2.0]);
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // clippy.toml allows it in test functions, not in their helpers
 
 use ropewalk::engine::{Keyspace, KeyspaceOptions};
+use ropewalk::events::{ReadOptions, Tracking};
 use ropewalk::{
     AppendCondition, AppendOptions, Class, Database, Durability, Error, Event, Isolation, Position, Query,
 };
@@ -153,4 +154,33 @@ fn a_key_over_the_limit_is_refused() {
     let error = db.put(keys, &vec![1; 70_000], b"", Durability::Sync).unwrap_err();
     assert_eq!(error.class(), Class::Invalid);
     assert!(error.to_string().contains("70000"), "{error}");
+}
+
+#[test]
+fn own_append_is_read_back_as_it_was_given() {
+    let (db, _) = open();
+    let store = db.events("s").unwrap();
+    let event = Event::new("Placed").tag("order:1").tag("ann").data("x").metadata("by", "ann");
+    let tracking = Some(Tracking { source: "up".to_owned(), position: 7 });
+    let mut tx = db.begin();
+    let options = AppendOptions { tracking: tracking.clone(), ..AppendOptions::default() };
+    tx.append(&store, std::slice::from_ref(&event), options).unwrap();
+    let read = tx.read_events(&store, &Query::from_tags(["ann"]), ReadOptions::default()).unwrap();
+    let read: Vec<_> = read.map(Result::unwrap).collect();
+    assert_eq!((read.len(), &read[0].event, &read[0].tracking), (1, &event, &tracking));
+    tx.commit().unwrap();
+    assert_eq!(store.read_last(&Query::all()).unwrap().unwrap().event, event);
+}
+
+#[test]
+fn append_goes_to_the_store_that_exists_at_the_commit() {
+    let (db, _) = open();
+    let store = db.events("s").unwrap();
+    store.append(&[Event::new("A"), Event::new("B")], None).unwrap();
+    let mut tx = db.begin();
+    tx.append(&store, &[Event::new("C")], AppendOptions::default()).unwrap();
+    assert!(store.delete().unwrap());
+    let done = tx.commit().unwrap().unwrap();
+    assert_eq!(done.appended[0].first, Position(1));
+    assert_eq!(store.count(&Query::all()).unwrap(), 1);
 }

@@ -105,6 +105,8 @@ pub struct AppendSamples {
     model: Arc<SeriesModel>,
     store: String,
     state: Option<Arc<StoreState>>,
+    /// The settings of the store at the lookup.
+    options: SeriesOptions,
     unknown: Unknown,
     /// Ids that the groups name: they must not be deleted meanwhile.
     known: Vec<u32>,
@@ -280,10 +282,12 @@ impl AppendSamples {
             let looked = index.as_ref().map(|index| (index.last(), index.deaths()));
             (resolve(batch, index.as_deref(), store)?, looked)
         };
+        let options = state.as_ref().map_or_else(SeriesOptions::default, |state| state.options());
         let mut append = Self {
             model,
             store: store.to_owned(),
             state,
+            options,
             unknown,
             known,
             deaths: looked.map_or(0, |(_, deaths)| deaths),
@@ -355,6 +359,23 @@ impl AppendSamples {
                 let labels = index.as_ref().and_then(|index| index.labels(id));
                 labels.map_or_else(|| format!("{id}"), |labels| labels.to_string())
             }
+        }
+    }
+
+    /// True if the same samples, prepared now, would be decided in the same way.
+    pub fn is_current(&self) -> bool {
+        let SeriesOptions { past_ms_max, future_ms_max, .. } = self.options;
+        if (past_ms_max, future_ms_max) != (i64::MAX, i64::MAX) {
+            // Times were compared with the clock.
+            return false;
+        }
+        match (&self.state, self.model.find(&self.store)) {
+            (None, None) => true,
+            (Some(own), Some(now)) => {
+                let has_same_series = Arc::ptr_eq(own, &now) && now.index.read().deaths() == self.deaths;
+                has_same_series && now.options() == self.options
+            }
+            _ => false,
         }
     }
 

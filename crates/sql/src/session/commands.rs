@@ -178,13 +178,8 @@ impl Session {
 
     /// DISCARD ALL: returns the session to its initial state.
     fn discard_all(&mut self) -> Outcome {
-        self.named.clear();
         self.cached.clear();
-        self.settings = Arc::new(self.settings.fresh());
-        self.announcements.leave();
-        self.given.forget();
-        self.cursors.close_all();
-        self.advisory.release_all();
+        self.forget(Arc::new(self.settings.fresh()));
         Outcome::of("DISCARD ALL")
     }
 

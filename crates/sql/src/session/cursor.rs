@@ -71,8 +71,10 @@ impl Cursors {
     }
 
     pub(crate) fn close_all(&mut self) {
-        self.all.clear();
-        self.shapes = Arc::default();
+        if !self.all.is_empty() {
+            self.all.clear();
+            self.shapes = Arc::default();
+        }
     }
 }
 

@@ -17,8 +17,10 @@ pub(crate) mod event_statement;
 pub(crate) mod explain;
 pub(crate) mod notify;
 pub(crate) mod parsed;
+pub(crate) mod plan_cache;
 pub(crate) mod prepared;
 pub(crate) mod projections;
+pub(crate) mod reuse;
 pub(crate) mod rights;
 pub(crate) mod row_lock_retry;
 pub(crate) mod set;
@@ -41,6 +43,7 @@ use crate::limits::interrupt::{Canceller, Interrupt};
 use crate::limits::quota::Hold;
 use crate::session::cursor::Cursors;
 use crate::session::notify::Announcements;
+use crate::session::plan_cache::PlanCache;
 use crate::session::prepared::{Plan, Prepared};
 use crate::session::row_lock_retry::{Resuming, RowWait};
 use crate::session::transaction::Open;
@@ -70,7 +73,7 @@ pub struct Session {
     pub(crate) settings: Arc<Settings>,
     pub(crate) open: Option<Box<Open>>,
     pub(crate) has_failed: bool,
-    pub(crate) cached: HashMap<String, Prepared>,
+    pub(crate) cached: PlanCache,
     pub(crate) named: HashMap<String, Prepared>,
     canceller: Canceller,
     pub(crate) announcements: Announcements,
@@ -106,7 +109,7 @@ impl Session {
             settings,
             open: None,
             has_failed: false,
-            cached: HashMap::new(),
+            cached: PlanCache::default(),
             named: HashMap::new(),
             canceller: Canceller::default(),
             announcements: Announcements::default(),
@@ -193,18 +196,13 @@ impl Session {
         params: &[Value<'_>],
         run: fn(&mut Self, &mut Prepared, &[Value<'_>]) -> Result<Outcome>,
     ) -> Result<Outcome> {
-        if let Some((text, mut prepared)) = self.cached.remove_entry(sql) {
-            let outcome = run(self, &mut prepared, params);
-            self.cached.insert(text, prepared);
-            return outcome;
-        }
-        let mut prepared = self.prepare(sql)?;
+        let mut prepared = match self.cached.take(sql) {
+            Some(prepared) => prepared,
+            None => self.prepare(sql)?,
+        };
         let outcome = run(self, &mut prepared, params);
         if sql.len() <= CACHED_BYTES_MAX && !matches!(prepared.plan, Plan::Other) {
-            if self.cached.len() >= CACHED_MAX {
-                self.cached.clear();
-            }
-            self.cached.insert(sql.to_owned(), prepared);
+            self.cached.put(sql, prepared, CACHED_MAX, Seq::ZERO);
         }
         outcome
     }

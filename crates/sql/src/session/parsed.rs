@@ -1,7 +1,6 @@
 //! Parsed statements by text, shared by all sessions of a database.
 //!
-//! Transactions over HTTP run in a new session each, which has no plans yet. A plan belongs to its session; a
-//! parsed statement depends on its text alone.
+//! A plan belongs to its session, and a new session has none. A parsed statement depends on its text alone.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -18,6 +18,7 @@ mod models_written;
 mod one_commit;
 mod order;
 mod random;
+mod reused;
 mod rights;
 mod sessions;
 mod waiting;

@@ -87,4 +87,9 @@ impl Tables {
     pub fn new(engine: Arc<Engine>, model: Arc<TablesModel>) -> Self {
         Self { engine, model }
     }
+
+    /// The newest commit that changed a definition, which may not be visible yet. One atomic load.
+    pub fn newest_definition(&self) -> Seq {
+        self.model.last_ddl.seq()
+    }
 }

@@ -157,7 +157,7 @@ impl Load {
         if matches!(self.way, Way::Fresh(_)) && all_fit(&self.schema, values) {
             return self.take(values);
         }
-        let given = values.iter().map(Value::borrowed).map(Some).collect();
+        let given = values.iter().map(Value::borrowed).map(Some);
         self.complete(given)
     }
 
@@ -303,7 +303,7 @@ impl TxLoad {
         if all_fit(&self.schema, values) {
             return self.take(tx, values);
         }
-        let given = values.iter().map(Value::borrowed).map(Some).collect();
+        let given = values.iter().map(Value::borrowed).map(Some);
         let values = completed(tx.tables, &self.schema, &|| self.now_micros, given, self.takes_generated)?;
         self.take(tx, &values)
     }

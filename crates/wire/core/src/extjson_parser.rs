@@ -7,10 +7,12 @@
 //! Fields preserve their order. A duplicate name in one object is rejected: some readers would take the
 //! first, others the last.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
 use ropewalk::documents::lang::{Doc, DocBuf, Owned, Value, Writer};
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::error::WireError;
@@ -40,8 +42,7 @@ const TYPES: [&str; 16] = [
 /// # Errors
 /// Not JSON, not an object, not a document: with line and column.
 pub fn parse(text: &str) -> Result<DocBuf, WireError> {
-    let value = parse_value(text)?;
-    match value.value() {
+    match parsed(text)?.doc().get(FIELD).unwrap_or(Value::Null) {
         Value::Document(doc) => Ok(doc.to_buf()),
         other => Err(WireError::invalid(format!("a document is needed, not {}", other.type_name()))),
     }
@@ -52,17 +53,29 @@ pub fn parse(text: &str) -> Result<DocBuf, WireError> {
 /// # Errors
 /// As [`parse`].
 pub fn parse_value(text: &str) -> Result<Owned, WireError> {
+    Ok(Owned::from(parsed(text)?.doc().get(FIELD).unwrap_or(Value::Null)))
+}
+
+/// The field of a parsed value.
+const FIELD: &str = "v";
+
+/// A document with the value as its only field.
+fn parsed(text: &str) -> Result<DocBuf, WireError> {
     let refuse = |error: serde_json::Error| match error.classify() {
         serde_json::error::Category::Data => WireError::invalid(error.to_string()),
         _ => WireError::invalid(format!("it is not JSON: {error}")),
     };
     let mut out = Writer::new();
     let mut from = serde_json::Deserializer::from_str(text);
-    Put { out: &mut out, name: "v" }.deserialize(&mut from).map_err(refuse)?;
+    Put { out: &mut out, name: FIELD }.deserialize(&mut from).map_err(refuse)?;
     from.end().map_err(refuse)?;
-    let one = out.finish();
-    Ok(Owned::from(one.doc().get("v").unwrap_or(Value::Null)))
+    Ok(out.finish())
 }
+
+/// A field's name, which borrows from the text unless it has escapes.
+#[derive(PartialEq, Eq, Hash, Deserialize)]
+#[serde(transparent)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Writes the next JSON value as a field.
 struct Put<'w> {
@@ -127,19 +140,19 @@ impl<'de> Visitor<'de> for Put<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        let mut name: Option<String> = fields.next_key()?;
-        if let Some(name) = name.as_deref()
-            && TYPES.contains(&name)
+        let mut name: Option<Name<'de>> = fields.next_key()?;
+        if let Some(Name(name)) = &name
+            && TYPES.contains(&&**name)
         {
             return self.typed(name, fields);
         }
         self.out.open_document(self.name);
         let mut seen = HashSet::new();
         while let Some(own) = name {
-            if own.contains('\0') {
-                return Err(A::Error::custom(format!("the name {own:?} holds a zero byte")));
+            if own.0.contains('\0') {
+                return Err(A::Error::custom(format!("the name {:?} holds a zero byte", own.0)));
             }
-            fields.next_value_seed(Put { out: &mut *self.out, name: &own })?;
+            fields.next_value_seed(Put { out: &mut *self.out, name: &own.0 })?;
             if !seen.insert(own) {
                 return Err(A::Error::custom("a duplicate name in one object"));
             }

@@ -1,6 +1,6 @@
 //! HTTP of the server: the product API under `/v1`, its OpenAPI document, and two compatible interfaces.
 //!
-//!   CORS ─▶ header limit ─▶ host and origin ─▶ metrics ─▶ who calls ─▶ time limit ─▶ compression ─▶ route ─▶ its rights ─▶ Service
+//!   CORS ─▶ header limit ─▶ host and origin ─▶ metrics ─▶ who calls, time limit ─▶ compression ─▶ route ─▶ its rights ─▶ Service
 //!
 //! Rooms, from top to bottom, each using only those below it: `routes` has the table of rights, the layers and
 //! the OpenAPI document; `transactions`, `documents`, `consumers`, `events` and `admin` have the handlers; `kit`
@@ -21,8 +21,6 @@ mod route;
 mod routes;
 mod settings;
 mod transactions;
-
-use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -51,7 +49,7 @@ pub fn router_with(
     others: Router,
     others_open: Router,
 ) -> Router {
-    let app = App { service, settings: Arc::new(settings), transactions };
+    let app = App::new(service, settings, transactions);
     let Routes { open, finite, live, unhurried } = Routes::new(&app);
     let cors = app.settings.cors.layer();
     // Compression would delay live streams, and cost memory for each idle subscription.
@@ -60,9 +58,8 @@ pub fn router_with(
         .layer(layers::compression())
         .merge(live)
         .fallback(layers::no_route)
-        .layer(from_fn_with_state(app.clone(), layers::limit_time))
-        .merge(unhurried)
-        .layer(from_fn_with_state(app.clone(), admin::auth::authenticate))
+        .layer(from_fn_with_state(app.clone(), layers::admit))
+        .merge(unhurried.layer(from_fn_with_state(app.clone(), layers::admit_without_limit)))
         .merge(open)
         .merge(others_open.with_state(()))
         .method_not_allowed_fallback(layers::other_methods)

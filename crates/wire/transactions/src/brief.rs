@@ -47,7 +47,7 @@ fn is_known(db: &Database, text: &str) -> bool {
     db.extension::<BriefTexts>().0.read().unwrap_or_else(PoisonError::into_inner).contains(text)
 }
 
-/// True if all operations are brief, as far as is known. Operations that will fail count as long.
+/// True if all operations are brief, as far as is known. Conditions that cannot be checked count as long.
 pub(crate) fn are_brief(service: &Service, operations: &[Operation]) -> bool {
     let bytes: usize =
         operations.iter().map(|operation| operation.bytes() + parameter_bytes(operation)).sum();
@@ -72,8 +72,9 @@ fn is_brief(service: &Service, operation: &Operation) -> bool {
     match operation {
         Operation::Append { store, events, options } => {
             let may_be_long = |store: EventStore| service.may_be_long(&store, &options.conditions);
-            let is_long = db.events(store).map_err(WireError::from).and_then(may_be_long);
-            events.len() <= ITEMS_MAX && is_long.is_ok_and(|is_long| !is_long)
+            let is_long = || db.events(store).map_err(WireError::from).and_then(may_be_long);
+            let is_quick = options.conditions.is_empty() || is_long().is_ok_and(|is_long| !is_long);
+            events.len() <= ITEMS_MAX && is_quick
         }
         Operation::Documents(Documents { work, .. }) => match work {
             DocumentsWork::Insert(_) => true,

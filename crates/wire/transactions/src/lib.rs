@@ -5,12 +5,12 @@
 //!                 ▲                               └─ conflict: all operations again, on the newest state
 //!                 └─ token of an open transaction: several requests, one commit, no second attempt
 //! ```
-//! `operation` has the operations and results, `running` the transaction in which they run, `request` a
-//! transaction in one request, `brief` decides whether it may run on the thread that received it,
-//! `idempotency` the keys of requests and `key_usage` the number of keys of a caller, `open` transactions
-//! over several requests, `advisory` and `limits` their limits, `failure` errors, `report` errors as clients see
-//! them, `memory` the memory of results. `sql` has parameters, results and errors
-//! of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
+//! `operation` has the operations and results, `running` the transaction in which they run, `sessions` the SQL
+//! sessions that transactions reuse, `request` a transaction in one request, `brief` decides whether it may run
+//! on the thread that received it, `idempotency` the keys of requests and `key_usage` the number of keys
+//! of a caller, `open` transactions over several requests, `advisory` and `limits` their limits, `failure`
+//! errors, `report` errors as clients see them, `memory` the memory of results. `sql` has parameters, results
+//! and errors of SQL statements, which `ropewalk-postgres` and `ropewalk-mongo` also use.
 //!
 //! Not here: requests and encoding of results (`ropewalk-http`, `ropewalk-grpc`), and the transactions of
 //! MongoDB's sessions (`ropewalk-mongo`).
@@ -34,6 +34,7 @@ mod operation;
 mod report;
 mod request;
 mod running;
+mod sessions;
 mod sql;
 
 pub use failure::{Cause, Failure};
@@ -46,7 +47,7 @@ pub use operation::{
     Statement, Store,
 };
 pub use report::{Report, ReportKind, StatementReport};
-pub use request::{Answer, Encode, OPERATIONS_MAX, Request, check_operations, transact};
+pub use request::{Answer, Encode, OPERATIONS_MAX, Request, check_operations};
 pub use running::Modes;
 pub use sql::error::{code_of, told};
 pub use sql::json::put_outcome;

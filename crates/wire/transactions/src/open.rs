@@ -27,8 +27,9 @@ use crate::failure::{Cause, Failure};
 use crate::idempotency::Records;
 use crate::limits::KEYS_INTERVAL;
 use crate::operation::{AppendPositions, Operation, Store};
-use crate::request::{Answer, Deadline, Encode, answer, encoded, events_of, wait_for};
+use crate::request::{self, Answer, Deadline, Encode, Request, answer, encoded, events_of, wait_for};
 use crate::running::{Modes, Running};
+use crate::sessions::Sessions;
 
 /// Requests of open transactions that run at the same time.
 const TURNS: usize = 64;
@@ -88,13 +89,14 @@ struct OpenState {
 
 struct Inner {
     service: Service,
+    sessions: Arc<Sessions>,
     open: Mutex<HashMap<TransactionId, Open>>,
     turns: Semaphore,
     /// The task that ends idle transactions was started.
     is_swept: AtomicBool,
 }
 
-/// The open transactions of a server. Cheap to clone.
+/// The transactions of a server, which share idle SQL sessions; the open ones by their tokens. Cheap to clone.
 #[derive(Clone)]
 pub struct OpenTransactions(Arc<Inner>);
 
@@ -103,6 +105,7 @@ impl OpenTransactions {
     pub fn new(service: Service) -> Self {
         Self(Arc::new(Inner {
             service,
+            sessions: Arc::default(),
             open: Mutex::default(),
             turns: Semaphore::new(TURNS),
             is_swept: AtomicBool::new(false),
@@ -116,6 +119,23 @@ impl OpenTransactions {
 
     fn limits(&self) -> &TransactionLimits {
         &self.0.service.limits().transactions
+    }
+
+    /// Runs a transaction in one request, and returns when its commit has the requested durability.
+    ///
+    /// A transaction that conflicts with others runs again on the newest state. Nothing is written after an
+    /// error.
+    ///
+    /// # Errors
+    /// The first failing operation; missing rights; a conflict after many attempts; limits.
+    pub async fn transact(
+        &self,
+        caller: &Caller,
+        request: &Request,
+        bounds: &Bounds,
+        encode: &dyn Encode,
+    ) -> Result<Answer, Failure> {
+        request::transact(&self.0.service, &self.0.sessions, caller, request, bounds, encode).await
     }
 
     /// Begins a transaction of the caller.
@@ -150,7 +170,7 @@ impl OpenTransactions {
             return Err(WireError::exhausted(what).into());
         }
         let id = TransactionId(random()?);
-        let running = Running::begin(&self.0.service, caller, modes)?;
+        let running = Running::begin(&self.0.service, &self.0.sessions, caller, modes)?;
         let (snapshot, canceller) = (running.snapshot(), running.canceller());
         let state = OpenState { running, appends: Vec::new(), needs: Vec::new() };
         let running = Arc::new(AsyncMutex::new(Some(state)));

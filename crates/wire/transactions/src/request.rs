@@ -1,6 +1,7 @@
 //! A transaction in one request, which runs again from the start after a conflict.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use ropewalk::Seq;
 use ropewalk::hooks::idempotency::StoredResult;
@@ -15,6 +16,7 @@ use crate::idempotency::{IdempotencyKey, Records};
 use crate::key_usage::Reserved;
 use crate::operation::{AppendPositions, Done, Operation};
 use crate::running::{Modes, Running};
+use crate::sessions::Sessions;
 
 /// Most operations and preconditions of one request.
 pub const OPERATIONS_MAX: usize = 10_000;
@@ -75,13 +77,11 @@ pub struct Answer {
 
 /// Runs the transaction, and returns when its commit has the requested durability.
 ///
-/// A transaction that conflicts with others runs again on the newest state. Nothing is written after an
-/// error.
-///
 /// # Errors
-/// The first failing operation; missing rights; a conflict after many attempts; limits.
-pub async fn transact(
+/// As `OpenTransactions::transact`.
+pub(crate) async fn transact(
     service: &Service,
+    sessions: &Arc<Sessions>,
     caller: &Caller,
     request: &Request,
     bounds: &Bounds,
@@ -109,8 +109,8 @@ pub async fn transact(
     let mut attempt = 1;
     let mut may_be_repetition = request.key.is_some();
     loop {
-        let work =
-            || bounds.run(|| run(service, caller, request, bounds, (records.as_ref(), is_brief), encode));
+        let kind = (records.as_ref(), is_brief);
+        let work = || bounds.run(|| run(service, sessions, caller, request, bounds, kind, encode));
         let ran = match (is_brief, has_sql) {
             (true, _) => work(),
             (false, true) => service.in_statement(work).await,
@@ -228,6 +228,7 @@ enum Ran {
 /// Runs all operations once, and submits the commit. `is_brief`: on a thread that must not block.
 fn run(
     service: &Service,
+    sessions: &Arc<Sessions>,
     caller: &Caller,
     request: &Request,
     bounds: &Bounds,
@@ -235,7 +236,7 @@ fn run(
     encode: &dyn Encode,
 ) -> Result<Ran, Failure> {
     encode.restart();
-    let mut running = Running::begin(service, caller, request.modes)?;
+    let mut running = Running::begin(service, sessions, caller, request.modes)?;
     let keyed = records.zip(request.key.as_ref());
     if let Some((records, key)) = keyed
         && let Some(recorded) = running.within(|tx| records.find(tx, key))?
@@ -254,7 +255,7 @@ fn run(
     let mut results = Vec::with_capacity(request.operations.len());
     for (place, operation) in request.operations.iter().enumerate() {
         if let (Operation::Sql(statement), true) = (operation, is_brief) {
-            match running.prepare(caller, statement).map_err(Failure::at(place)) {
+            match running.prepare(statement).map_err(Failure::at(place)) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Ran::Long),
                 Err(failure) => return Ok(Ran::Failed { failure, at_commit: false }),

@@ -1,22 +1,22 @@
 //! The transaction in which operations run: that of an SQL session, for all models.
 
+use std::sync::Arc;
+
 use ropewalk::documents::lang::{Value, Writer};
 use ropewalk::documents::{Caller as RulesCaller, DocumentsError, DocumentsTx};
 use ropewalk::transaction::PendingCommit;
 use ropewalk::{Durability, Error, Isolation, Position, Seq, Transaction};
 use ropewalk_auth::{Caller, Right};
-use ropewalk_sql::{Canceller, Outcome, Prepared, Rights, Session, Settings, SqlError, state};
+use ropewalk_sql::{Canceller, Outcome, Prepared, Rights, Session, SqlError, state};
 use ropewalk_wire::{Bounds, Service, WireError};
 
-use crate::advisory::AdvisoryLimits;
 use crate::failure::Cause;
 use crate::operation::{
     AppendPositions, Documents, DocumentsWork, Done, EventsUnchanged, Operation, Samples, Statement,
 };
+use crate::sessions::{Sessions, UsedSession};
 use crate::sql;
 
-/// Memory of one statement.
-const STATEMENT_BYTES_MAX: usize = 64 << 20;
 /// Most bytes of documents that one read returns.
 const DOCUMENTS_BYTES_MAX: usize = 64 << 20;
 
@@ -50,10 +50,8 @@ impl Modes {
 /// A transaction in execution. Dropping it rolls it back.
 pub(crate) struct Running {
     service: Service,
-    session: Session,
+    session: UsedSession,
     only_reads: bool,
-    /// Its advisory locks count for its caller.
-    has_lock_limit: bool,
     /// Snapshot of its reads.
     snapshot: Seq,
     /// Rights that its SQL statements needed.
@@ -67,15 +65,13 @@ impl Running {
     ///
     /// # Errors
     /// The commit to read cannot be read any more.
-    pub(crate) fn begin(service: &Service, caller: &Caller, modes: Modes) -> Result<Self, Cause> {
-        let settings = Settings {
-            user: caller.name().to_owned(),
-            isolation: modes.isolation,
-            durability: modes.durability,
-            memory_bytes_max: STATEMENT_BYTES_MAX,
-            ..Settings::default()
-        };
-        let mut session = Session::with_settings(service.database().clone(), settings);
+    pub(crate) fn begin(
+        service: &Service,
+        sessions: &Arc<Sessions>,
+        caller: &Caller,
+        modes: Modes,
+    ) -> Result<Self, Cause> {
+        let mut session = sessions.take(service.database(), caller, modes.isolation, modes.durability);
         act_for(&mut session, caller);
         match modes.at {
             None => session.begin_implicit(),
@@ -85,12 +81,11 @@ impl Running {
             service: service.clone(),
             session,
             only_reads: modes.at.is_some(),
-            has_lock_limit: false,
             snapshot: Seq::ZERO,
             sql_rights: Rights::NONE,
             prepared: None,
         };
-        running.snapshot = running.within(|tx| Ok(tx.snapshot().seq()))?;
+        running.snapshot = running.within(|tx| Ok(tx.snapshot_seq()))?;
         Ok(running)
     }
 
@@ -124,10 +119,11 @@ impl Running {
             return Err(WireError::invalid("a transaction at a chosen commit only reads").into());
         }
         bounds.look()?;
-        let db = self.service.database().clone();
+        let service = self.service.clone();
+        let db = service.database();
         match operation {
             Operation::Append { store, events, options } => {
-                let most = self.service.limits().append_events;
+                let most = service.limits().append_events;
                 if events.len() > most {
                     return Err(WireError::too_large("events in one append", events.len(), most).into());
                 }
@@ -149,7 +145,7 @@ impl Running {
             }),
             Operation::Documents(documents) => self.documents(caller, documents, bounds),
             Operation::Sql(statement) => {
-                let outcome = self.sql(caller, statement, bounds)?;
+                let outcome = self.sql(statement, bounds)?;
                 expect("rows", outcome.count.unwrap_or_default(), statement.expected)?;
                 Ok(if statement.is_check { Done::Unchanged } else { Done::Sql(outcome) })
             }
@@ -178,8 +174,8 @@ impl Running {
     ///
     /// # Errors
     /// As [`Running::apply`].
-    pub(crate) fn prepare(&mut self, caller: &Caller, statement: &Statement) -> Result<bool, Cause> {
-        self.limit_locks(caller);
+    pub(crate) fn prepare(&mut self, statement: &Statement) -> Result<bool, Cause> {
+        self.limit_locks();
         let prepared = sql::prepare(&mut self.session, statement, self.only_reads)?;
         let is_brief = prepared.is_brief();
         self.prepared = Some(prepared);
@@ -209,8 +205,8 @@ impl Running {
         Ok(done)
     }
 
-    fn sql(&mut self, caller: &Caller, statement: &Statement, bounds: &Bounds) -> Result<Outcome, Cause> {
-        self.limit_locks(caller);
+    fn sql(&mut self, statement: &Statement, bounds: &Bounds) -> Result<Outcome, Cause> {
+        self.limit_locks();
         let prepared = match self.prepared.take() {
             Some(prepared) => Ok(prepared),
             None => sql::prepare(&mut self.session, statement, self.only_reads),
@@ -226,13 +222,8 @@ impl Running {
         Ok(outcome)
     }
 
-    fn limit_locks(&mut self, caller: &Caller) {
-        if !self.has_lock_limit {
-            self.has_lock_limit = true;
-            let limits = self.service.database().extension::<AdvisoryLimits>();
-            let most = self.service.limits().transactions.advisory_locks_per_caller;
-            self.session.limit_advisory_locks(limits.of(caller, most));
-        }
+    fn limit_locks(&mut self) {
+        self.session.limit_locks(self.service.limits().transactions.advisory_locks_per_caller);
     }
 
     /// Runs `work` in the transaction; an error of it ends the transaction.

@@ -81,6 +81,25 @@ fn dropped_collection_is_gone_and_its_name_reusable() {
 }
 
 #[test]
+fn new_handle_uses_what_others_loaded_and_follows_definitions() {
+    let db = Db::new();
+    seeded(&db, "c", numbered(3));
+    let definition = || db.coll("c").definition().unwrap();
+    let (first, second) = (definition().unwrap(), definition().unwrap());
+    assert!(Arc::ptr_eq(&first, &second));
+    db.coll("c").create_index(&IndexDef::on(["n"])).unwrap();
+    assert_eq!((first.indexes().len(), definition().unwrap().indexes().len()), (0, 1));
+    let snapshot = db.documents.engine().snapshot();
+    assert!(db.coll("c").drop_collection().unwrap());
+    assert!(definition().is_none());
+    assert_eq!(db.documents.at(&snapshot).count(&db.coll("c"), &Find::all()).unwrap(), 3);
+    assert!(definition().is_none(), "a read of an earlier commit does not bring it back");
+    seeded(&db, "c", numbered(1));
+    assert!(definition().unwrap().indexes().is_empty());
+    db.verify();
+}
+
+#[test]
 fn a_renamed_collection_keeps_documents_and_indexes() {
     let db = Db::new();
     let (old, new) = (seeded(&db, "old", numbered(50)), db.coll("new"));

@@ -48,6 +48,35 @@ fn a_second_read_is_repeatable_except_under_read_committed() {
 }
 
 #[test]
+fn lookup_of_a_missing_id_conflicts_with_its_insert_when_serializable() {
+    for level in LEVELS {
+        let db = Db::new();
+        let c = seeded(&db, "c", [doc! { "_id": 0 }]);
+        let mut tx = db.begin(level);
+        let set = spec(doc! { "_id": 5 }, doc! { "$set": { "v": 1 } });
+        assert_eq!(tx.d().update_one(&c, &set).unwrap().matched, 0);
+        tx.d().insert_one(&c, &b(doc! { "_id": 1 })).unwrap();
+        c.insert_one(&b(doc! { "_id": 5 }), SYNC).unwrap();
+        assert_eq!(tx.commit().is_err(), level == Isolation::Serializable, "{level:?}");
+    }
+}
+
+#[test]
+fn lookup_by_id_in_a_transaction_sees_own_writes() {
+    let db = Db::new();
+    let c = seeded(&db, "c", [doc! { "_id": 0, "v": 0 }]);
+    let mut tx = db.begin(Isolation::Serializable);
+    let found = |tx: &mut Tx, id: i32| tx.d().find(&c, &find(doc! { "_id": id })).unwrap().len();
+    tx.d().insert_one(&c, &b(doc! { "_id": 1 })).unwrap();
+    tx.d().delete_many(&c, &f(doc! { "_id": 0 })).unwrap();
+    assert_eq!([found(&mut tx, 0), found(&mut tx, 1), found(&mut tx, 2)], [0, 1, 0]);
+    let other = find(doc! { "_id": 1, "v": 7 });
+    assert_eq!(tx.d().find(&c, &other).unwrap().len(), 0);
+    tx.commit().unwrap();
+    assert_eq!(ids(&db.all(&c)), [1]);
+}
+
+#[test]
 fn concurrent_read_modify_writes_lose_no_update() {
     for level in LEVELS {
         let db = Db::new();

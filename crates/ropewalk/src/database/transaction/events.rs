@@ -11,8 +11,8 @@
 use ropewalk_base::Position;
 use ropewalk_engine::{EngineError, Isolation, Operation, TRANSACTION_BYTES_MAX};
 use ropewalk_events::{
-    AppendCondition, AppendOptions, Event, EventReader, EventReads, EventStore, EventsError, Projection,
-    Query, ReadOptions, SequencedEvent, ToEvent, Tracking, to_events,
+    AppendCondition, AppendOperation, AppendOptions, Event, EventReader, EventReads, EventStore, EventsError,
+    Projection, Query, QueryItem, ReadOptions, SequencedEvent, ToEvent, Tracking, to_events,
 };
 
 use super::Transaction;
@@ -21,11 +21,14 @@ use crate::error::{Error, ProjectionError};
 /// An append to apply at commit.
 struct Append {
     store: EventStore,
-    events: Vec<Event>,
-    options: AppendOptions,
+    /// Checked and encoded, without its conditions.
+    operation: AppendOperation,
+    conditions: Vec<AppendCondition>,
     /// Total bytes of this append and the earlier ones in the commit record.
     bytes: usize,
 }
+
+type Operations = Vec<Box<dyn Operation>>;
 
 /// Appends in order, and the recorded reads of each store.
 #[derive(Default)]
@@ -57,18 +60,17 @@ impl EventsState {
         self.appends.iter().map(|append| append.store.name())
     }
 
-    pub(super) fn append_operations(&self) -> Result<Vec<Box<dyn Operation>>, Error> {
-        let operation = |append: &Append| -> Result<Box<dyn Operation>, Error> {
-            Ok(Box::new(append.store.operation(&append.events, append.options.clone())?))
+    /// The operations of the commit: the appends, then the guards of the reads.
+    pub(super) fn into_operations(self) -> Result<(Operations, Operations), Error> {
+        let append = |Append { store, operation, conditions, .. }: Append| -> Result<_, Error> {
+            Ok(Box::new(store.conditioned(operation, conditions)?) as Box<dyn Operation>)
         };
-        self.appends.iter().map(operation).collect()
-    }
-
-    pub(super) fn guards(&self) -> Result<Vec<Box<dyn Operation>>, Error> {
-        let guard = |(store, reads): &(EventStore, EventReads)| -> Result<Box<dyn Operation>, Error> {
-            Ok(Box::new(store.read_guard(reads)?))
+        let guard = |(store, reads): (EventStore, EventReads)| -> Result<_, Error> {
+            Ok(Box::new(store.read_guard(&reads)?) as Box<dyn Operation>)
         };
-        self.reads.iter().map(guard).collect()
+        let appends = self.appends.into_iter().map(append).collect::<Result<_, _>>()?;
+        let guards = self.reads.into_iter().map(guard).collect::<Result<_, _>>()?;
+        Ok((appends, guards))
     }
 
     fn appends_to<'a>(&'a self, store: &'a EventStore) -> impl Iterator<Item = &'a Append> {
@@ -86,13 +88,13 @@ impl EventsState {
 
     /// Rejects a condition that an earlier own append violates.
     fn check(&self, store: &EventStore, conditions: &[AppendCondition]) -> Result<(), EventsError> {
-        let own = || self.appends_to(store).flat_map(|append| &append.events);
         for (ordinal, condition) in conditions.iter().enumerate() {
             let query = &condition.fail_if_events_match;
-            let failing = own().find(|event| query.matches(&event.event_type, tags(event)));
-            if let Some(event) = failing {
-                let item = query.items.iter().position(|item| item.matches(&event.event_type, tags(event)));
-                let event_type = event.event_type.clone();
+            let mut own = self.appends_to(store).flat_map(|append| append.operation.events());
+            if let Some(event) = own.find(|event| query.matches(event.event_type(), event.tags())) {
+                let is_matching = |item: &QueryItem| item.matches(event.event_type(), event.tags());
+                let item = query.items.iter().position(is_matching);
+                let event_type = event.event_type().to_owned();
                 return Err(EventsError::OwnEventMatches { condition: ordinal, item, event_type });
             }
         }
@@ -101,7 +103,7 @@ impl EventsState {
 
     /// Rejects tracking that does not exceed that of an earlier own append.
     fn check_tracking(&self, store: &EventStore, tracking: &Tracking) -> Result<(), EventsError> {
-        let own = self.appends_to(store).filter_map(|append| append.options.tracking.as_ref());
+        let own = self.appends_to(store).filter_map(|append| append.operation.tracking());
         let stored = own.filter(|own| own.source == tracking.source).map(|own| own.position).max();
         match stored.filter(|stored| tracking.position <= *stored) {
             None => Ok(()),
@@ -126,10 +128,6 @@ impl EventsState {
     }
 }
 
-fn tags(event: &Event) -> impl Iterator<Item = &str> + Clone {
-    event.tags.iter().map(String::as_str)
-}
-
 impl Transaction {
     /// Appends events to a store when the transaction commits.
     ///
@@ -145,21 +143,20 @@ impl Transaction {
         &mut self,
         store: &EventStore,
         events: &[Event],
-        options: AppendOptions,
+        mut options: AppendOptions,
     ) -> Result<(), Error> {
         if self.events.is_replay {
             return Err(ProjectionError::AppendsInReplay { store: store.name().to_owned() }.into());
         }
-        // Built here only to check it. Commit builds it again and checks the conditions against stored
-        // events.
-        let operation =
-            store.operation(events, AppendOptions { conditions: Vec::new(), ..options.clone() })?;
+        // Commit checks the conditions against stored events.
+        let conditions = std::mem::take(&mut options.conditions);
+        let operation = store.operation(events, options)?;
         let bytes = self.events.grown(operation.bytes_max())?;
-        self.events.check(store, &options.conditions)?;
-        if let Some(tracking) = &options.tracking {
+        self.events.check(store, &conditions)?;
+        if let Some(tracking) = operation.tracking() {
             self.events.check_tracking(store, tracking)?;
         }
-        self.events.appends.push(Append { store: store.clone(), events: events.to_vec(), options, bytes });
+        self.events.appends.push(Append { store: store.clone(), operation, conditions, bytes });
         Ok(())
     }
 
@@ -188,14 +185,14 @@ impl Transaction {
 
     /// Number of events that the pending appends add to a store.
     pub fn pending_events(&self, store: &EventStore) -> u64 {
-        self.events.appends_to(store).map(|append| append.events.len() as u64).sum()
+        self.events.appends_to(store).map(|append| append.operation.event_count() as u64).sum()
     }
 
     /// True if a pending append has an idempotency key.
     ///
     /// If the key is already known, the commit writes nothing of the transaction.
     pub fn has_idempotency_key(&self) -> bool {
-        self.events.appends.iter().any(|append| append.options.idempotency_key.is_some())
+        self.events.appends.iter().any(|append| append.operation.has_idempotency_key())
     }
 
     /// Folds a decision model over the events at this snapshot and the own appends.
@@ -281,9 +278,9 @@ impl Transaction {
         let time_micros = self.db.engine.env().clock.wall_micros();
         let mut own = Vec::new();
         for append in self.events.appends_to(store) {
-            for event in &append.events {
+            for event in append.operation.events() {
                 position = position.next();
-                let (event, tracking) = (event.clone(), append.options.tracking.clone());
+                let (event, tracking) = (event.to_event(), append.operation.tracking().cloned());
                 own.push(SequencedEvent { position, seq, time_micros, event, tracking });
             }
         }

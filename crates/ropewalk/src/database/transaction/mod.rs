@@ -105,6 +105,11 @@ impl Transaction {
         self.db.at(self.kv.snapshot().clone())
     }
 
+    /// The number of the snapshot's newest commit, as that of [`Transaction::snapshot`], which costs more.
+    pub fn snapshot_seq(&self) -> Seq {
+        self.kv.snapshot().seq()
+    }
+
     /// Begins a statement of several operations, which read one snapshot.
     ///
     /// The statement lasts until the next call, so a value that it reads and then writes cannot change in
@@ -250,10 +255,8 @@ impl Transaction {
     /// Labels over the limits; unknown series; samples older than the retention of the store; samples of more
     /// than 256 MiB in memory in one transaction.
     pub fn append_samples(&mut self, store: &SeriesStore, batch: &SampleBatch) -> Result<(), Error> {
-        // Prepared here only to check it. Commit prepares it again, together with other appends to the same
-        // store.
-        store.operation(batch)?;
-        self.samples.push(store, batch)
+        let prepared = store.operation(batch)?;
+        self.samples.push(store, batch, prepared)
     }
 
     /// Sets a savepoint. Savepoints nest.
@@ -372,12 +375,12 @@ impl Transaction {
 
     /// The operations of the commit; `None` for a transaction without writes.
     fn into_ready(self) -> Result<Option<Ready>, Error> {
-        let mut operations = self.events.append_operations()?;
-        let (samples, sample_operations): (Vec<_>, Vec<_>) = self.samples.operations()?.into_iter().unzip();
+        let Self { db, kv, mut tables, mut documents, events, samples, samples_read, follows, .. } = self;
+        let stores = events.stores().map(str::to_owned).collect();
+        let (mut operations, guards) = events.into_operations()?;
+        let (samples, sample_operations): (Vec<_>, Vec<_>) = samples.into_operations()?.into_iter().unzip();
         operations.extend(sample_operations);
-        let written = Written { events: self.events.stores().map(str::to_owned).collect(), samples };
-        let guards = self.events.guards()?;
-        let Self { db, kv, mut tables, mut documents, samples_read, follows, .. } = self;
+        let written = Written { events: stores, samples };
         let serializable = kv.isolation() == Isolation::Serializable;
         if kv.has_writes() || (!operations.is_empty() && serializable) {
             operations.extend(tables.operation());

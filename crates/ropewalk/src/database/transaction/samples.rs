@@ -2,7 +2,7 @@
 
 use ropewalk_base::Seq;
 use ropewalk_engine::{EngineError, Isolation, Operation, TRANSACTION_BYTES_MAX};
-use ropewalk_series::{SampleBatch, SeriesAt, SeriesError, SeriesReads, SeriesStore};
+use ropewalk_series::{AppendSamples, SampleBatch, SeriesAt, SeriesError, SeriesReads, SeriesStore};
 
 use super::Transaction;
 use crate::database::metrics::Metrics;
@@ -13,10 +13,15 @@ const APPENDS_BYTES_MAX: u64 = 4 * TRANSACTION_BYTES_MAX;
 /// Memory of one append in addition to its labels and samples.
 const APPEND_OVERHEAD: usize = 512;
 
+/// Largest prepared append that is retained until the commit, next to its samples.
+const PREPARED_BYTES_MAX: usize = 64 << 10;
+
 /// Samples to append at commit.
 struct Appended {
     store: SeriesStore,
     batch: SampleBatch,
+    /// The append as it was checked. A large one is prepared again, since it would double the memory.
+    prepared: Option<AppendSamples>,
     /// Memory of this append and the earlier ones.
     bytes: usize,
 }
@@ -46,29 +51,41 @@ impl SamplesAppended {
     }
 
     /// Adds an append, if it fits the limit.
-    pub(super) fn push(&mut self, store: &SeriesStore, batch: &SampleBatch) -> Result<(), Error> {
+    pub(super) fn push(
+        &mut self,
+        store: &SeriesStore,
+        batch: &SampleBatch,
+        prepared: AppendSamples,
+    ) -> Result<(), Error> {
         let bytes = self.bytes() + batch.bytes() + APPEND_OVERHEAD;
         if bytes as u64 > APPENDS_BYTES_MAX {
             return Err(EngineError::TooLarge { bytes: bytes as u64, max: APPENDS_BYTES_MAX }.into());
         }
-        self.0.push(Appended { store: store.clone(), batch: batch.clone(), bytes });
+        let prepared = Some(prepared).filter(|prepared| prepared.bytes_max() <= PREPARED_BYTES_MAX);
+        self.0.push(Appended { store: store.clone(), batch: batch.clone(), prepared, bytes });
         Ok(())
     }
 
     /// The operations of the commit: one for each store, with its name.
-    pub(super) fn operations(&self) -> Result<Vec<(String, Box<dyn Operation>)>, Error> {
-        let mut stores: Vec<(&SeriesStore, SampleBatch)> = Vec::new();
-        for Appended { store, batch, .. } in &self.0 {
-            match stores.iter_mut().find(|(other, _)| other.name() == store.name()) {
-                Some((_, all)) => all.extend(batch),
-                None => stores.push((store, batch.clone())),
+    pub(super) fn into_operations(self) -> Result<Vec<(String, Box<dyn Operation>)>, Error> {
+        let mut stores: Vec<Appended> = Vec::new();
+        for appended in self.0 {
+            match stores.iter_mut().find(|other| other.store.name() == appended.store.name()) {
+                Some(all) => {
+                    all.batch.extend(&appended.batch);
+                    all.prepared = None;
+                }
+                None => stores.push(appended),
             }
         }
-        let mut operations: Vec<(String, Box<dyn Operation>)> = Vec::new();
-        for (store, batch) in stores {
-            operations.push((store.name().to_owned(), Box::new(store.operation(&batch)?)));
-        }
-        Ok(operations)
+        let operation = |Appended { store, batch, prepared, .. }: Appended| -> Result<_, Error> {
+            let operation = match prepared.filter(AppendSamples::is_current) {
+                Some(prepared) => prepared,
+                None => store.operation(&batch)?,
+            };
+            Ok((store.name().to_owned(), Box::new(operation) as Box<dyn Operation>))
+        };
+        stores.into_iter().map(operation).collect()
     }
 }
 
@@ -165,7 +182,7 @@ mod tests {
         assert!(one > APPEND_OVERHEAD, "{one}");
         // As if many samples had been appended.
         let bytes = APPENDS_BYTES_MAX as usize - one;
-        tx.samples.0.push(Appended { store: store.clone(), batch: batch.clone(), bytes });
+        tx.samples.0.push(Appended { store: store.clone(), batch: batch.clone(), prepared: None, bytes });
         tx.append_samples(&store, &batch).unwrap();
         let refused = tx.append_samples(&store, &batch).unwrap_err();
         assert!(matches!(refused, Error::Engine(EngineError::TooLarge { .. })), "{refused}");

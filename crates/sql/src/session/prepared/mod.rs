@@ -300,6 +300,11 @@ impl Prepared {
         Ok(())
     }
 
+    /// True once it has a share of the quota.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.room.is_some()
+    }
+
     /// Replaces the plan by another one of the same statement.
     pub(crate) fn replace(&mut self, plan: Self) {
         let (room, is_columnar) = (self.room.take(), self.is_columnar);

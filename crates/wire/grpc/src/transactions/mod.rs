@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use prost::Message as _;
 use ropewalk_auth::Caller;
-use ropewalk_transactions::{Failure, OpenTransactions, TransactionId, transact};
+use ropewalk_transactions::{Failure, OpenTransactions, TransactionId};
 use ropewalk_wire::{Bounds, Code, Service, WireError, blocking};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
@@ -103,7 +103,7 @@ impl Transactions {
             self.open.start_sweep();
         }
         let encoder = Encoder::new(&self.service, encoding);
-        let answer = transact(&self.service, &call.caller, &request, &bounds, &encoder).await;
+        let answer = self.open.transact(&call.caller, &request, &bounds, &encoder).await;
         let answer = answer.map_err(|failure| Failed::new(&self.service, failure, preconditions))?;
         let mut head = Vec::new();
         put_number(&mut head, 1, answer.seq.0);

@@ -6,11 +6,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{ConnectInfo, Request};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk_auth::{Caller, Credentials};
@@ -19,19 +17,18 @@ use ropewalk_wire::Code;
 use crate::app::App;
 use crate::kit::problem::{Problem, Refusal};
 
-/// Puts the caller into the request, or responds with 401, 403 or 429.
-pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
+/// Puts the caller into the request.
+///
+/// # Errors
+/// 401, 403 or 429.
+pub(crate) async fn authenticate(app: &App, request: &mut Request) -> Result<(), Problem> {
     if request.extensions().get::<Caller>().is_none() {
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
         let given = Given::read(request.headers());
-        match caller(&app, given, peer).await {
-            Ok(caller) => {
-                request.extensions_mut().insert(caller);
-            }
-            Err(problem) => return problem.into_response(),
-        }
+        let caller = caller(app, given, peer).await?;
+        request.extensions_mut().insert(caller);
     }
-    next.run(request).await
+    Ok(())
 }
 
 async fn caller(app: &App, given: Result<Given, Problem>, peer: Option<IpAddr>) -> Result<Caller, Problem> {

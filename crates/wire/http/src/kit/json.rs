@@ -3,6 +3,7 @@
 //! An unknown field is rejected with its name, line and column: a misspelt `fail_if_event_match` must not
 //! become an append without a condition. Payloads pass through as raw text and are never parsed into values.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -41,6 +42,17 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         }
 
         deserializer.deserialize_map(Fields(PhantomData))
+    }
+}
+
+/// A text, which borrows from the request unless it has escapes.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl AsRef<str> for Text<'_> {
+    fn as_ref(&self) -> &str {
+        &self.0
     }
 }
 
@@ -240,7 +252,7 @@ pub(crate) struct DurabilityIn(pub(crate) Durability);
 
 impl<'de> Deserialize<'de> for DurabilityIn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        let text = Cow::<str>::deserialize(deserializer)?;
         let durability = match &*text {
             "sync" => Some(Durability::Sync),
             "buffered" => Some(Durability::Buffered),

@@ -26,9 +26,12 @@ pub(crate) fn compression() -> CompressionLayer<SizeAbove> {
         .compress_when(SizeAbove::new(COMPRESS_BYTES_MIN))
 }
 
-/// Ends requests that take too long. Reading the body has a separate limit, so a request has twice the time;
-/// a stream is past this once it begins.
-pub(crate) async fn limit_time(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Finds the caller of a request, and ends a request that takes too long. Reading the body has a separate
+/// limit, so a request has twice the time; a stream is past this once it begins.
+pub(crate) async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    if let Err(problem) = auth::authenticate(&app, &mut request).await {
+        return problem.into_response();
+    }
     let most = 2 * app.service.limits().request_time;
     match tokio::time::timeout(most, next.run(request)).await {
         Ok(response) => response,
@@ -39,6 +42,18 @@ pub(crate) async fn limit_time(State(app): State<App>, request: Request, next: N
             );
             Problem::new(Code::Timeout, detail).into_response()
         }
+    }
+}
+
+/// As [`admit`], without the limit of time.
+pub(crate) async fn admit_without_limit(
+    State(app): State<App>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match auth::authenticate(&app, &mut request).await {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use ropewalk_auth::{Caller, Needs};
-use ropewalk_transactions::{Modes, Request, transact};
+use ropewalk_transactions::{Modes, Request};
 use ropewalk_wire::Bounds;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -77,7 +77,7 @@ async fn transaction(
     let Parsed { operations, modes, forms, places, .. } = body.parse(parse).await?;
     let request = Request { operations, modes, includes: None, key: None };
     let encoder = Encoder::new(&app.service, forms);
-    let answer = transact(&app.service, &caller, &request, &bounds, &encoder).await;
+    let answer = app.transactions.transact(&caller, &request, &bounds, &encoder).await;
     let answer = answer.map_err(|failure| results::failed(&app.service, failure, &places))?;
     encoder.results(&answer)
 }

@@ -16,7 +16,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ropewalk::Seq;
 use ropewalk_auth::{Caller, Needs};
-use ropewalk_transactions::{IdempotencyKey, Request, TransactionId, transact};
+use ropewalk_transactions::{IdempotencyKey, Request, TransactionId};
 use ropewalk_wire::{Bounds, Service};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -100,7 +100,7 @@ async fn run(
     }
     let request = Request { operations, modes, includes: includes.map(Seq), key };
     let encoder = Encoder::new(&app.service, forms);
-    let answer = transact(&app.service, &caller, &request, &bounds, &encoder).await;
+    let answer = app.transactions.transact(&caller, &request, &bounds, &encoder).await;
     let answer = answer.map_err(|failure| results::failed(&app.service, failure, &places))?;
     encoder.response(&answer, places.preconditions)
 }

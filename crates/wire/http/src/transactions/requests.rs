@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 
 use crate::documents::requests::{self, DeleteIn, FindIn, UpdateIn};
 use crate::documents::responses;
-use crate::kit::json::{AppendPartIn, DurabilityIn, Object, QueryIn};
+use crate::kit::json::{AppendPartIn, DurabilityIn, Object, QueryIn, Text};
 use crate::kit::problem::Problem;
 
 /// The series store and the database of documents of operations that name none.
@@ -180,9 +180,9 @@ pub(crate) struct ModelOperationIn<'a> {
     #[schema(value_type = Option<StatementIn<'a>>)]
     sql: Option<Object<StatementIn<'a>>>,
     /// Appends samples.
-    #[serde(default)]
-    #[schema(value_type = Option<SamplesIn>)]
-    samples: Option<Object<SamplesIn>>,
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<SamplesIn<'a>>)]
+    samples: Option<Object<SamplesIn<'a>>>,
     /// Records the position up to which a consumer has processed the events of a store.
     #[serde(default)]
     #[schema(value_type = Option<CheckpointIn>)]
@@ -259,21 +259,23 @@ struct StatementIn<'a> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = SamplesToAppend)]
-struct SamplesIn {
+struct SamplesIn<'a> {
     /// The series store. Absent: `default`, which SQL and PromQL read.
     store: Option<String>,
-    #[schema(value_type = Vec<SeriesIn>)]
-    series: Vec<Object<SeriesIn>>,
+    #[serde(borrow)]
+    #[schema(value_type = Vec<SeriesIn<'a>>)]
+    series: Vec<Object<SeriesIn<'a>>>,
 }
 
 /// The samples of one series.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = SeriesSamples)]
-struct SeriesIn {
+struct SeriesIn<'a> {
     /// With `__name__`, the metric.
-    #[schema(example = json!({"__name__": "order_cents", "customer": "ann"}))]
-    labels: BTreeMap<String, String>,
+    #[serde(borrow)]
+    #[schema(value_type = BTreeMap<String, String>, example = json!({"__name__": "order_cents", "customer": "ann"}))]
+    labels: BTreeMap<Text<'a>, Text<'a>>,
     /// Pairs of milliseconds since 1970 and a value.
     #[schema(example = json!([[1_732_406_400_000_u64, 2000]]))]
     samples: Vec<(i64, f64)>,
@@ -518,7 +520,7 @@ fn statement(statement: StatementIn<'_>, is_precondition: bool) -> Result<Statem
     })
 }
 
-impl SamplesIn {
+impl SamplesIn<'_> {
     fn parse(self) -> Result<Samples, Problem> {
         let mut batch = SampleBatch::new();
         for (place, Object(SeriesIn { labels, samples })) in self.series.into_iter().enumerate() {

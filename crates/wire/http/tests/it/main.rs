@@ -25,4 +25,5 @@ mod surroundings;
 mod transactions;
 mod transactions_at;
 mod transactions_limits;
+mod transactions_sessions;
 mod users;

@@ -23,7 +23,7 @@ pub(crate) fn prepare(
     only_queries: bool,
 ) -> Result<Prepared, SqlError> {
     let located = |error: SqlError| error.located_in(&statement.text);
-    let prepared = session.prepare(&statement.text).map_err(located)?;
+    let prepared = session.prepare_cached(&statement.text).map_err(located)?;
     if let Some(kind) = prepared.kind() {
         let (place, hint) = match kind {
             StatementKind::Query => ("", ""),
@@ -43,10 +43,10 @@ pub(crate) fn prepare(
 
 /// Runs a planned statement in the session's open transaction.
 ///
+/// Returns the result, and the rights that the statement needs.
+///
 /// # Errors
 /// Those of the statement.
-///
-/// Returns the result, and the rights that the statement needs.
 pub(crate) fn run(
     session: &mut Session,
     mut prepared: Prepared,
@@ -54,11 +54,13 @@ pub(crate) fn run(
 ) -> Result<(Outcome, Rights), SqlError> {
     let values = parameters(&prepared, &statement.parameters)?;
     let outcome = session.run(&mut prepared, &values);
+    let needed = prepared.needs();
+    session.retain(&statement.text, prepared);
     let outcome = outcome.map_err(|error| error.located_in(&statement.text))?;
     if !session.is_implicit() {
         return Err(SqlError::new(state::INTERNAL_ERROR, "a statement ended the transaction of the request"));
     }
-    Ok((outcome, prepared.needs()))
+    Ok((outcome, needed))
 }
 
 /// Rejects a caller of the session without the rights of the statement.

@@ -3,7 +3,7 @@
 use ropewalk::documents::Find;
 use ropewalk::{Durability, Query, Seq};
 use ropewalk_auth::Caller;
-use ropewalk_transactions::{Cause, DocumentsWork, IdempotencyKey, Modes, Operation, Request, transact};
+use ropewalk_transactions::{Cause, DocumentsWork, IdempotencyKey, Modes, Operation, Request};
 use ropewalk_wire::{Bounds, Limits, TransactionLimits};
 
 use super::*;

@@ -9,8 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk::documents::lang::{DocBuf, Value, Writer};
 use ropewalk::{AppendOptions, Database, Event};
-use ropewalk_transactions::{Documents, DocumentsWork, Done, Encode, Operation};
-use ropewalk_wire::{Limits, Service, ServiceSettings, WireError};
+use ropewalk_auth::Caller;
+use ropewalk_transactions::{
+    Answer, Documents, DocumentsWork, Done, Encode, Failure, OpenTransactions, Operation, Request,
+};
+use ropewalk_wire::{Bounds, Limits, Service, ServiceSettings, WireError};
 
 /// Results as their debug text; runs a function for each.
 struct Encoder<F> {
@@ -45,6 +48,17 @@ impl<F: Fn(usize) + Sync> Encode for Encoder<F> {
 fn service(limits: Limits) -> Service {
     let settings = ServiceSettings { limits, ..ServiceSettings::default() };
     Service::new(Database::in_memory().unwrap(), settings).unwrap()
+}
+
+/// Runs a transaction without sessions of earlier ones.
+async fn transact(
+    service: &Service,
+    caller: &Caller,
+    request: &Request,
+    bounds: &Bounds,
+    encoder: &dyn Encode,
+) -> Result<Answer, Failure> {
+    OpenTransactions::new(service.clone()).transact(caller, request, bounds, encoder).await
 }
 
 fn document(id: i32) -> DocBuf {
