@@ -7,7 +7,7 @@
 //! ```
 //! Checkpoints and generations are records of the facade's projections.
 
-use ropewalk::projections::ProjectionStatus;
+use ropewalk::projections::{Output, ProjectionStatus};
 use ropewalk::tables::{ColumnDef, KeyRange, TableDef, TablesError, Type, Value};
 use ropewalk::{Database, Snapshot, Transaction};
 
@@ -299,8 +299,14 @@ pub fn stored_projections(db: &Database, snapshot: &Snapshot) -> Result<ListedPr
 /// Stored data is corrupt.
 pub fn rebuild_tables(db: &Database, snapshot: &Snapshot) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for StoredProjection { name, store, text, .. } in stored_projections(db, snapshot)? {
-        let outputs = StoredProjection::parse(&text)?.outputs;
+    for StoredProjection { name, store, text, .. } in stored_projections(db, snapshot)?.readable {
+        // A damaged declaration has no rebuild.
+        let Ok(def) = StoredProjection::parse(&text) else { continue };
+        let table = |output| match output {
+            Output::Table(table) => Some(table),
+            Output::Collection { .. } => None,
+        };
+        let outputs: Vec<String> = def.outputs.into_iter().filter_map(table).collect();
         names.extend(db.projections(&store)?.rebuild_names_at(snapshot, &name, &outputs)?);
     }
     Ok(names)

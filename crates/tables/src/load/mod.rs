@@ -157,7 +157,7 @@ impl Load {
         if matches!(self.way, Way::Fresh(_)) && all_fit(&self.schema, values) {
             return self.take(values);
         }
-        let given = values.iter().map(Value::borrowed).map(Some);
+        let given = values.iter().map(Value::borrowed).map(Some).collect();
         self.complete(given)
     }
 

@@ -160,6 +160,7 @@ impl From<DamagedProjection> for ProjectionOut {
             parked: 0,
             error: Some(format!("{}: {}", damaged.error.state, damaged.error)),
             tables: Vec::new(),
+            collections: Vec::new(),
             on_error: OnErrorBody::Stop,
             on: Vec::new(),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bson::oid::ObjectId;
 use bson::{Bson, Decimal128, Document, doc};
 use ropewalk::Query;
-use ropewalk::events::SequencedEvent;
+use ropewalk::events::SequencedEventRef;
 use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun, RebuildMode};
 use ropewalk_auth::{Caller, Right, Roles};
 use ropewalk_sql::Session;
@@ -369,7 +369,7 @@ impl MaterializedProjection for Stopping {
         Ok(())
     }
 
-    fn apply(&self, _: &mut ProjectionRun<'_>, _: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, _: &mut ProjectionRun<'_>, _: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         Err("the event is refused".into())
     }
 }
