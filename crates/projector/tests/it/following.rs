@@ -188,6 +188,7 @@ fn dropped_table_is_not_replaced_by_a_collection_of_its_name() {
     shop.append(&[noted()]).unwrap();
     eventually(&mut shop, "SELECT count(*) FROM s.notes", &["1"]);
     shop.run("DROP TABLE s.notes");
+    shop.run("DROP SCHEMA s");
     shop.run(r#"INSERT INTO s.notes (doc) VALUES ('{"_id": 1}')"#);
     shop.append(&[noted()]).unwrap();
     // By a plan made before the table was dropped, and by a new one.

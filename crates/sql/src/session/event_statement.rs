@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use ropewalk::Transaction;
+use ropewalk::documents::Collection;
 use ropewalk::events::SequencedEventRef;
 use ropewalk::tables::{Array, Scalar, Type, Value, shown};
 
@@ -14,6 +15,7 @@ use crate::session::projections::target;
 use crate::syntax::names::table_name;
 use crate::syntax::projections::{EVENT_COLUMNS, with_parameters};
 use crate::types::json;
+use crate::types::settings::Settings;
 
 /// A statement that reads an event as `event.position`, `event.type` and so on.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl Session {
         let prepared = self.prepare_typed(&parameterized, &types)?;
         let name = target(&prepared.statement);
         let table = table_name(name.ok_or_else(|| bug("a statement of a projection without a table"))?)?;
-        check_target(&prepared, &table)?;
+        check_target(&prepared, &table, &self.settings)?;
         let values = Vec::with_capacity(columns.len());
         Ok(EventStatement { prepared, columns, text: text.to_owned(), table, values })
     }
@@ -68,9 +70,10 @@ impl Session {
             values.push(event_value(event, *column)?.into_owned());
         }
         let (table, values) = (table.as_str(), values.as_slice());
+        let settings = self.settings_held();
         let bind = |prepared: &Prepared| {
             // It may have been planned again.
-            check_target(prepared, table)?;
+            check_target(prepared, table, &settings)?;
             match prepared.takes(values) {
                 true => Ok(Cow::Borrowed(values)),
                 false => prepared.bound(values).map(Cow::Owned),
@@ -80,14 +83,21 @@ impl Session {
     }
 }
 
-/// Rejects a plan that writes no table: after the table was dropped, its name may denote a relation of another model.
-fn check_target(prepared: &Prepared, table: &str) -> Result<()> {
-    match prepared.plan {
+/// Rejects a plan that writes neither a table nor a declared collection: after a table was dropped, its name may denote
+/// a relation of another model.
+fn check_target(prepared: &Prepared, table: &str, settings: &Settings) -> Result<()> {
+    let is_declared = |collection: &Collection| {
+        let mut declared = settings.collections.iter().map(|((database, _), used)| (database, used));
+        declared.any(|(database, used)| database == collection.database() && used == collection.name())
+    };
+    match &prepared.plan {
         Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Keyed(_) | Plan::Merge(_) => Ok(()),
+        Plan::Model(write) if write.collection().is_some_and(is_declared) => Ok(()),
         _ => {
             let message = format!("relation \"{}\" does not exist", shown(table));
-            Err(SqlError::new(state::UNDEFINED_TABLE, message)
-                .hint("a projection writes tables; create the table again, and retry the event"))
+            Err(SqlError::new(state::UNDEFINED_TABLE, message).hint(
+                "a projection writes its tables and collections; create the table again, and retry the event",
+            ))
         }
     }
 }
