@@ -326,6 +326,15 @@ impl<'a> ReadView<'a> {
         Cursor::merged(&self.memtables(keyspace), &self.version.runs, keyspace, self.at)
     }
 
+    /// As [`ReadView::cursor`], with the runs of flushed generations also while those are in memory. For what a model's
+    /// flush writes and its memory does not have.
+    pub fn flushed_cursor(&self, keyspace: Keyspace) -> Cursor<'a> {
+        let version = self.version;
+        let tables: Vec<_> =
+            version.unflushed().filter_map(|generation| generation.written(keyspace)).collect();
+        Cursor::merged(&tables, &version.all_runs, keyspace, self.at)
+    }
+
     /// Passes the keys from `start` up to, not including, `end` (none: to the last) with their values, in
     /// either direction, to `each` until it returns false.
     ///

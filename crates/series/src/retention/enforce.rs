@@ -164,7 +164,7 @@ impl SeriesStore {
         let Progress { partition, id } = turn.progress();
         let Some(last) = end.checked_sub(1).filter(|last| *last >= partition) else { return Ok(false) };
         let place = self.model.place(state.id);
-        let mut cursor = snapshot.read().cursor(place.chunks);
+        let mut cursor = snapshot.read().flushed_cursor(place.chunks);
         let Some(day) = partitions(&mut cursor, state.id, partition, last)?.first().copied() else {
             return Ok(false);
         };

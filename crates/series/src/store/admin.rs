@@ -159,7 +159,7 @@ impl SeriesStore {
         let days = {
             let snapshot = self.engine.snapshot();
             let place = self.model.place(state.id);
-            bytes_by_partition(&mut snapshot.read().cursor(place.chunks), state.id)?
+            bytes_by_partition(&mut snapshot.read().flushed_cursor(place.chunks), state.id)?
         };
         let mut bytes: u64 = days.iter().map(|(_, bytes)| bytes).sum();
         let mut floor = state.floor();
