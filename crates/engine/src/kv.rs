@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use ropewalk_base::{DecodeError, Decoder, Seq, hex, put_bytes};
-use ropewalk_store::{Keyspace, Store};
+use ropewalk_store::{Keyspace, Store, StoreError};
 
 use crate::commit::locks::Held;
 use crate::error::{EngineError, Rejection};
@@ -97,6 +97,8 @@ pub struct KvBatch {
     stamps: Vec<usize>,
     /// Keys and ranges for the write-write check.
     written: Vec<Written>,
+    /// The highest keyspace written to.
+    highest: Option<Keyspace>,
     too_long: Option<usize>,
 }
 
@@ -169,6 +171,7 @@ impl KvBatch {
         if key.len() > KEY_BYTES_MAX {
             self.too_long = Some(key.len());
         }
+        self.highest = self.highest.max(Some(keyspace));
         self.section.extend_from_slice(&keyspace.0.to_le_bytes());
         self.section.push(kind);
         put_bytes(&mut self.section, key);
@@ -257,6 +260,10 @@ impl Operation for KvBatch {
     fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
         if let Some(bytes) = self.too_long {
             return Err(Box::new(KeyTooLong { bytes }));
+        }
+        // Numbers are given out without gaps, so all below the highest exist.
+        if let Some(keyspace) = self.highest.filter(|keyspace| !latest.runs().contains(*keyspace)) {
+            return Err(EngineError::from(StoreError::UnknownKeyspace(keyspace.0)).into());
         }
         self.check_guards(latest)?;
         if self.isolation == Isolation::ReadCommitted {
@@ -376,11 +383,13 @@ impl Model for KvModel {
     }
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
+        let (known, mut unknown) = (apply.store.keyspace_count(), false);
         let (mut applied, mut puts) = (0, 0);
         // Keys put by this commit, collected at its first range delete that follows a put. A range delete
         // covers older commits only; the commit's own earlier puts are deleted key by key.
         let mut own: Option<OwnPuts<'_>> = None;
         decode_section(section, |keyspace, write| {
+            unknown |= usize::from(keyspace.0) >= known;
             match write {
                 KvWrite::Put(key, value) => {
                     apply.put(keyspace, key, Some(value));
@@ -401,7 +410,11 @@ impl Model for KvModel {
                 }
             }
             applied += 1;
-        })
+        })?;
+        if unknown {
+            return Err(DecodeError { what: "keyspaces that an earlier commit defines", offset: 0 });
+        }
+        Ok(())
     }
 
     fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>, EngineError> {

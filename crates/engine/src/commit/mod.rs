@@ -106,7 +106,9 @@ impl Core {
         store: Store,
         replayed: Replayed,
     ) -> Self {
-        let Replayed { version, last, active, last_time_micros } = replayed;
+        let Replayed { mut version, last, active, last_time_micros } = replayed;
+        // With the keyspaces that replay has defined.
+        version.view = store.view();
         let tail = log.tail();
         // Marks may follow the last commit.
         assert!(
@@ -222,13 +224,14 @@ impl Core {
     /// Applies a decoded record to `generation`; used live and in replay.
     pub(crate) fn apply_section(
         models: &[Arc<dyn Model>],
+        store: &Store,
         generation: &Generation,
         (seq, time_micros, is_replay): (Seq, i64, bool),
         model: crate::model::ModelId,
         section: &[u8],
     ) -> Option<Result<(), ropewalk_base::DecodeError>> {
         let slot = models.iter().position(|m| m.id() == model)?;
-        let apply = Apply { generation, slot, seq, time_micros, is_replay };
+        let apply = Apply { generation, store, slot, seq, time_micros, is_replay };
         Some(models.get(slot)?.apply(&apply, section))
     }
 }
@@ -341,8 +344,9 @@ impl Commits {
                 model.0,
                 section.len()
             );
+            let at = (seq, time_micros, false);
             let applied =
-                Core::apply_section(&core.models, &version.active, (seq, time_micros, false), model, section);
+                Core::apply_section(&core.models, &core.store, &version.active, at, model, section);
             match applied {
                 Some(Ok(())) => {}
                 Some(Err(error)) => core.fail(&format_args!("own record does not decode: {error}")),
@@ -514,7 +518,7 @@ impl Replayed {
     pub(crate) fn apply(
         &mut self,
         models: &[Arc<dyn Model>],
-        options: &EngineOptions,
+        (store, options): (&Store, &EngineOptions),
         (lsn, next): (Lsn, Lsn),
         seq: Seq,
         payload: &[u8],
@@ -527,7 +531,7 @@ impl Replayed {
         for section in body.sections() {
             let (model, bytes) = section.map_err(damaged)?;
             let at = (seq, body.time_micros, true);
-            Core::apply_section(models, &self.version.active, at, model, bytes)
+            Core::apply_section(models, store, &self.version.active, at, model, bytes)
                 .ok_or(EngineError::UnknownModel { seq, lsn, model: model.0 })?
                 .map_err(damaged)?;
         }

@@ -27,6 +27,7 @@ use crate::commit::{Commits, Committed, Core, Replayed, Request};
 use crate::engine::background::REPLAY_BYTES_KEPT;
 use crate::engine::feed::ChangeFeed;
 use crate::error::{CommitError, EngineError};
+use crate::keyspaces::{Definition, KeyspacesModel};
 use crate::kv::KvModel;
 use crate::model::version::{ReadView, Snapshot, Version};
 use crate::model::{Model, Operation};
@@ -106,6 +107,8 @@ impl Engine {
         let lock = lock(env, dir)?;
         let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(KvModel)];
         all.extend(models);
+        // The last, so that the slots of the models are as documented.
+        all.push(Arc::new(KeyspacesModel));
         options.store.cache_bytes = options.memory_budget / 4;
         let (store_dir, log_dir) = (dir.join("store"), dir.join("log"));
         for made in [&store_dir, &log_dir] {
@@ -141,7 +144,7 @@ impl Engine {
         let opened =
             LocalLog::open(env, &log_dir, options.log, checkpoint.lsn, checkpoint.seq, &mut |found| {
                 let at = (found.lsn, found.next);
-                replayed.apply(&all, &options, at, found.seq, found.payload).map_err(|error| {
+                replayed.apply(&all, (&store, &options), at, found.seq, found.payload).map_err(|error| {
                     failure = Some(error.clone());
                     error.into()
                 })
@@ -393,12 +396,24 @@ impl Engine {
         Ok(ChangeFeed::new(self.core.clone(), from))
     }
 
-    /// Finds or creates a keyspace.
+    /// Finds or creates a keyspace. A new one, and other options than before, are a durable commit; the number is
+    /// given out after it, in the order of these commits.
     ///
     /// # Errors
-    /// The manifest cannot be written.
+    /// Options out of range; more than 65 535 keyspaces; as [`Engine::commit`].
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, EngineError> {
-        let keyspace = self.core.store.keyspace(name, options)?;
+        options.check()?;
+        let found = self.core.store.find_keyspace(name);
+        let keyspace = match found {
+            Some(found) if found.options == options && found.defined <= self.seq() => found.keyspace,
+            _ => {
+                let definition = Definition::new(&self.core, name, options);
+                let committed = self.commit(vec![Box::new(definition)], Durability::Sync)?;
+                let number = committed.outcomes.first().and_then(|(number, _)| u16::try_from(*number).ok());
+                Keyspace(number.expect("the outcome of a definition is the number of the keyspace"))
+            }
+        };
+        // Before its number is used: reads and checks of commits look for it in the current view.
         self.core.refresh_view();
         Ok(keyspace)
     }

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_documents::{Collection, DOCUMENTS, Documents, DocumentsAt, DocumentsModel};
 use ropewalk_engine::{
-    self as engine, Backup, Durability, Engine, EngineReport, EngineStats, KV, KeyspaceOptions, KvBatch,
-    KvWrite, ModelId, Value,
+    self as engine, Backup, Durability, Engine, EngineReport, EngineStats, KEYSPACES, KV, KeyspaceOptions,
+    KvBatch, KvWrite, ModelId, Value,
 };
 use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
 use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
@@ -243,13 +243,13 @@ impl Database {
         Ok(self.collection(name)?.typed())
     }
 
-    /// Opens or creates an ordered keyspace.
+    /// Opens or creates an ordered keyspace. Creating one is a durable commit.
     ///
     /// The names `events`, `tables`, `series` and `documents` are reserved for the models, also as a prefix
     /// before a dot.
     ///
     /// # Errors
-    /// The name is reserved, or the manifest cannot be written.
+    /// The name is reserved, or the commit that defines it fails.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, Error> {
         let owned =
             |model: &str| name.strip_prefix(model).is_some_and(|n| n.is_empty() || n.starts_with('.'));
@@ -675,11 +675,12 @@ pub enum ChangedPart<'a> {
 impl ChangedPart<'_> {
     /// Name of the model, or `None` if this build does not know it.
     ///
-    /// One of `events`, `keys`, `documents`, `time series` and `tables`.
+    /// One of `events`, `keys`, `keyspaces` (the definition of one), `documents`, `time series` and `tables`.
     pub fn model(&self) -> Option<&'static str> {
         match self {
             Self::Events { .. } => Some("events"),
             Self::Keys(_) => Some("keys"),
+            Self::Other(KEYSPACES, _) => Some("keyspaces"),
             Self::Other(DOCUMENTS, _) => Some("documents"),
             Self::Other(SERIES, _) => Some("time series"),
             Self::Other(TABLES, _) => Some("tables"),

@@ -23,6 +23,9 @@ use crate::events::readers::Readers;
 use crate::events::rng::Dice;
 use crate::events::transactions::OpenTransaction;
 
+/// Keyspaces that every opening finds or creates. The first one creates them, in its first commits.
+pub(crate) const KEYSPACES: usize = 2;
+
 /// Where the database lives on the simulated disk.
 pub(crate) const DIR: &str = "/data/db";
 
@@ -216,7 +219,7 @@ impl World {
             vfs,
             clock,
             author: Author::default(),
-            oracle: Oracle::default(),
+            oracle: Oracle::with_keyspaces(KEYSPACES),
             alternatives: Vec::new(),
             boot: None,
             sent: BTreeMap::new(),
@@ -597,8 +600,8 @@ pub(crate) fn open_in(options: &Options, dir: &Path) -> Result<(Database, Vec<Ke
         filter: FilterPolicy::All,
         ..KeyspaceOptions::default()
     };
-    let keyspaces = vec![db.keyspace("plain", plain)?, db.keyspace("packed", packed)?];
-    Ok((db, keyspaces))
+    let keyspaces: [Keyspace; KEYSPACES] = [db.keyspace("plain", plain)?, db.keyspace("packed", packed)?];
+    Ok((db, keyspaces.to_vec()))
 }
 
 /// All limits so small that a few hundred transactions roll segments, flush, compact and trim.
