@@ -196,10 +196,15 @@ impl KvBatch {
         self.op(keyspace, 1, key);
     }
 
+    /// Takes the newest write out of the write-write check.
+    pub(crate) fn exempt_last_write(&mut self) {
+        self.written.pop();
+    }
+
     /// Deletes `key` without a write-write check.
     pub(crate) fn delete_unconditionally(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.delete(keyspace, key);
-        self.written.pop();
+        self.exempt_last_write();
     }
 
     /// Deletes the keys from `start` up to, not including, `end`. A write by others anywhere in the range is a conflict.
@@ -213,7 +218,7 @@ impl KvBatch {
     /// Deletes the keys from `start` up to `end` without a write-write check.
     pub(crate) fn sweep_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
         self.delete_range(keyspace, start, end);
-        self.written.pop();
+        self.exempt_last_write();
     }
 
     /// A commit after the snapshot that wrote what `written` writes, and the key to report.

@@ -53,6 +53,10 @@ pub struct EngineOptions {
     pub replay_bytes: u64,
     /// Bytes of log retained before the checkpoint for change feeds. Default 64 MiB.
     pub log_retention_bytes: u64,
+    /// Everything that changes the contents is in the log: bulk loads are written as small commits instead of straight
+    /// into runs. For readers that have only the log, such as a replica. A large load takes longer then, and its bytes
+    /// are written twice. Default false.
+    pub log_everything: bool,
     /// Threads for background work.
     pub background: Background,
     /// The log's settings.
@@ -67,6 +71,7 @@ impl Default for EngineOptions {
             memory_budget: 512 << 20,
             replay_bytes: 8 << 20,
             log_retention_bytes: 64 << 20,
+            log_everything: false,
             background: Background::Threads,
             log: LogOptions::default(),
             store: StoreOptions::default(),

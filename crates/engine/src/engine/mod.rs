@@ -428,13 +428,22 @@ impl Engine {
         Ok(if alone { store.bottom_writer(keyspace)? } else { store.writer(keyspace)? })
     }
 
+    /// True when nothing may bypass the log: [`EngineOptions::log_everything`].
+    pub fn logs_everything(&self) -> bool {
+        self.core.options.log_everything
+    }
+
     /// Installs runs that no commit wrote, atomically and durably. Their keys must not be read or written by
     /// others yet, and their versions must be zero: open snapshots may see them from now on. A later commit
     /// makes them reachable; an earlier one says what they are, in case a crash comes between.
     ///
     /// # Errors
     /// The manifest cannot be written; the engine has stopped. Nothing is in force then.
+    ///
+    /// # Panics
+    /// Under [`EngineOptions::log_everything`]: readers of the log would lack the data.
     pub fn ingest(&self, runs: Vec<NewRun>) -> Result<(), EngineError> {
+        assert!(!self.logs_everything(), "every change of contents has to be in the log");
         if let Some(error) = self.core.stopped() {
             return Err(error);
         }
