@@ -23,6 +23,7 @@ use ropewalk_store::{Keyspace, KeyspaceOptions, Store};
 use crate::commit::Core;
 use crate::error::{EngineError, Rejection};
 use crate::model::version::ReadView;
+use crate::model::watched::LastWrite;
 use crate::model::{Apply, KEYSPACES, Model, ModelId, Operation, Outcome, Verdict};
 
 /// Bytes of a section in addition to the name: number, length of the name, options.
@@ -86,6 +87,42 @@ pub fn decode_definition(section: &[u8]) -> Result<(Keyspace, &str, KeyspaceOpti
         return Err(DecodeError { what: "end of the definition of a keyspace", offset: decoder.offset() });
     }
     Ok((keyspace, name, options))
+}
+
+/// Notices commits that write to a keyspace, wherever they come from. See [`crate::Engine::watch_keyspace`].
+///
+/// A cache takes a [`KeyspaceWatch::mark`], then reads, and reads again once the mark is no longer current.
+pub struct KeyspaceWatch {
+    core: Arc<Core>,
+    last: Arc<LastWrite>,
+}
+
+/// What a [`KeyspaceWatch`] had noticed before a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchMark {
+    /// The newest commit that wrote to the keyspace.
+    written: Seq,
+    /// The newest visible commit.
+    visible: Seq,
+}
+
+impl KeyspaceWatch {
+    pub(crate) fn new(core: &Arc<Core>, last: Arc<LastWrite>) -> Self {
+        Self { core: core.clone(), last }
+    }
+
+    /// To be taken before the contents are read.
+    pub fn mark(&self) -> WatchMark {
+        let written = self.last.seq();
+        WatchMark { written, visible: self.core.versions.visible() }
+    }
+
+    /// True when contents read after `mark` are those that readers see now. Two atomic loads.
+    pub fn is_current(&self, mark: WatchMark) -> bool {
+        // A write that was pending at the mark may have been missed; it shows once anything becomes visible.
+        let is_complete = || mark.written <= mark.visible || self.core.versions.visible() <= mark.visible;
+        self.last.seq() == mark.written && is_complete()
+    }
 }
 
 pub(crate) struct KeyspacesModel;

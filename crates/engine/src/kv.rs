@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder, Seq, hex, put_bytes};
 use ropewalk_store::{Keyspace, Store, StoreError};
@@ -15,6 +16,7 @@ use ropewalk_store::{Keyspace, Store, StoreError};
 use crate::commit::locks::Held;
 use crate::error::{EngineError, Rejection};
 use crate::model::version::{ReadView, Snapshot};
+use crate::model::watched::WatchedKeyspaces;
 use crate::model::{Apply, KV, Model, ModelId, Operation, Outcome, Verdict};
 
 /// Longest key, bytes.
@@ -372,7 +374,11 @@ fn take_range<'a>(own: &mut OwnPuts<'a>, range: Range<(Keyspace, &'a [u8])>) -> 
     found.into_iter().map(|(_, key)| key).collect()
 }
 
-pub(crate) struct KvModel;
+#[derive(Default)]
+pub(crate) struct KvModel {
+    /// Keyspaces whose writes are noted.
+    pub(crate) watched: Arc<WatchedKeyspaces>,
+}
 
 impl Model for KvModel {
     fn id(&self) -> ModelId {
@@ -389,12 +395,16 @@ impl Model for KvModel {
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
         let (known, mut unknown) = (apply.store.keyspace_count(), false);
+        let watched = self.watched.list();
         let (mut applied, mut puts) = (0, 0);
         // Keys put by this commit, collected at its first range delete that follows a put. A range delete
         // covers older commits only; the commit's own earlier puts are deleted key by key.
         let mut own: Option<OwnPuts<'_>> = None;
         decode_section(section, |keyspace, write| {
             unknown |= usize::from(keyspace.0) >= known;
+            for (_, last) in watched.iter().filter(|(watched, _)| *watched == keyspace) {
+                last.note(apply.seq);
+            }
             match write {
                 KvWrite::Put(key, value) => {
                     apply.put(keyspace, key, Some(value));

@@ -30,7 +30,7 @@ pub use engine::{
     WaitVisible,
 };
 pub use error::{CommitError, EngineError, Rejection};
-pub use keyspaces::decode_definition;
+pub use keyspaces::{KeyspaceWatch, WatchMark, decode_definition};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
 pub use kv_transaction::{Blocked, KvMark, KvTransaction, LockError};
 pub use model::definitions::LastDefinition;

@@ -182,6 +182,12 @@ impl Core {
         self.wake_background();
     }
 
+    /// Runs `look` with the newest sequenced commit, while no other is sequenced.
+    pub(crate) fn with_last_sequenced<R>(&self, look: impl FnOnce(Seq) -> R) -> R {
+        let sequencer = self.sequencer.lock();
+        look(sequencer.last)
+    }
+
     /// Freezes what is in memory now, so that a flush writes out everything committed before the call.
     ///
     /// # Errors
@@ -226,12 +232,12 @@ impl Core {
         models: &[Arc<dyn Model>],
         store: &Store,
         generation: &Generation,
-        (seq, time_micros, is_replay): (Seq, i64, bool),
+        (seq, time_micros, visible, is_replay): (Seq, i64, Seq, bool),
         model: crate::model::ModelId,
         section: &[u8],
     ) -> Option<Result<(), ropewalk_base::DecodeError>> {
         let slot = models.iter().position(|m| m.id() == model)?;
-        let apply = Apply { generation, store, slot, seq, time_micros, is_replay };
+        let apply = Apply { generation, store, slot, seq, time_micros, visible, is_replay };
         Some(models.get(slot)?.apply(&apply, section))
     }
 }
@@ -344,7 +350,7 @@ impl Commits {
                 model.0,
                 section.len()
             );
-            let at = (seq, time_micros, false);
+            let at = (seq, time_micros, core.versions.visible(), false);
             let applied =
                 Core::apply_section(&core.models, &core.store, &version.active, at, model, section);
             match applied {
@@ -530,7 +536,8 @@ impl Replayed {
         let body = record::RecordBody::decode(payload).map_err(damaged)?;
         for section in body.sections() {
             let (model, bytes) = section.map_err(damaged)?;
-            let at = (seq, body.time_micros, true);
+            // Replay finds durable commits only: each is visible when the next is applied.
+            let at = (seq, body.time_micros, self.last, true);
             Core::apply_section(models, store, &self.version.active, at, model, bytes)
                 .ok_or(EngineError::UnknownModel { seq, lsn, model: model.0 })?
                 .map_err(damaged)?;

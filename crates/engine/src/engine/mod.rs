@@ -27,9 +27,10 @@ use crate::commit::{Commits, Committed, Core, Replayed, Request};
 use crate::engine::background::REPLAY_BYTES_KEPT;
 use crate::engine::feed::ChangeFeed;
 use crate::error::{CommitError, EngineError};
-use crate::keyspaces::{Definition, KeyspacesModel};
+use crate::keyspaces::{Definition, KeyspaceWatch, KeyspacesModel};
 use crate::kv::KvModel;
 use crate::model::version::{ReadView, Snapshot, Version};
+use crate::model::watched::WatchedKeyspaces;
 use crate::model::{Model, Operation};
 use crate::options::{Background, Durability, EngineOptions, WriteCapacity};
 
@@ -47,6 +48,7 @@ pub struct Engine {
     pipeline: Arc<Pipeline<Commits>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     recovery: Recovery,
+    watched: Arc<WatchedKeyspaces>,
     /// Last field: the directory is free only after everything above is gone.
     _lock: Box<dyn LockGuard>,
 }
@@ -105,7 +107,9 @@ impl Engine {
         models: Vec<Arc<dyn Model>>,
     ) -> Result<Self, EngineError> {
         let lock = lock(env, dir)?;
-        let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(KvModel)];
+        let keys = KvModel::default();
+        let watched = keys.watched.clone();
+        let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(keys)];
         all.extend(models);
         // The last, so that the slots of the models are as documented.
         all.push(Arc::new(KeyspacesModel));
@@ -158,7 +162,7 @@ impl Engine {
         let core =
             Arc::new(Core::new(env.clone(), dir.to_owned(), options, all, Box::new(log), store, replayed));
         let pipeline = Arc::new(Pipeline::new(Commits(core.clone()), LONE_AFTER));
-        let engine = Self { core, pipeline, threads: Mutex::default(), recovery, _lock: lock };
+        let engine = Self { core, pipeline, threads: Mutex::default(), recovery, watched, _lock: lock };
         if threads {
             // Replayed commits are flushed at once, so that the next opening does not replay them again.
             if engine.core.replay_bytes() > REPLAY_BYTES_KEPT {
@@ -416,6 +420,13 @@ impl Engine {
         // Before its number is used: reads and checks of commits look for it in the current view.
         self.core.refresh_view();
         Ok(keyspace)
+    }
+
+    /// Watches the keys that transactions write to a keyspace, for a cache of its contents. Costs each write of a key
+    /// a comparison.
+    pub fn watch_keyspace(&self, keyspace: Keyspace) -> KeyspaceWatch {
+        let last = self.core.with_last_sequenced(|last| self.watched.watch(keyspace, last));
+        KeyspaceWatch::new(&self.core, last)
     }
 
     /// A writer of sorted entries straight into runs, without log and memtables. `alone`: the keys lie in no other source.

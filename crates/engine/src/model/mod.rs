@@ -8,6 +8,7 @@
 
 pub(crate) mod definitions;
 pub(crate) mod version;
+pub(crate) mod watched;
 
 use std::any::Any;
 
@@ -106,6 +107,8 @@ pub struct Apply<'a> {
     pub seq: Seq,
     /// The commit's time, microseconds since 1970.
     pub time_micros: i64,
+    /// Readers see commits up to this one, at least.
+    pub visible: Seq,
     /// The engine is replaying: nothing is read before the last record, so structures for reads can be built
     /// later.
     pub is_replay: bool,

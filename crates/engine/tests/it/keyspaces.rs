@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use ropewalk_base::Lsn;
-use ropewalk_engine::{Compression, Isolation, KEYSPACES, KvTransaction, StoreError, decode_definition};
+use ropewalk_engine::{
+    Compression, Isolation, KEYSPACES, KvTransaction, LockMode, StoreError, decode_definition,
+};
 use ropewalk_log::{CommitLog, LocalLog, LogOptions, Record};
 use ropewalk_vfs::OpenMode;
 
@@ -182,6 +184,60 @@ fn record_with_a_write_to_an_undefined_keyspace_is_refused_at_opening() {
     let refused = open(&env, manual()).err().unwrap();
     assert!(matches!(refused, EngineError::Record { seq: Seq(2), .. }), "{refused}");
     assert!(refused.to_string().contains("keyspaces that an earlier commit defines"), "{refused}");
+}
+
+#[test]
+fn watch_notices_every_commit_that_writes_to_its_keyspace() {
+    let engine = open(&Env::memory(), manual()).unwrap();
+    let [watched, other] = ["a", "b"].map(|name| engine.keyspace(name, KeyspaceOptions::default()).unwrap());
+    put(&engine, watched, b"k", b"0", Durability::Sync).unwrap();
+    let (watch, twin) = (engine.watch_keyspace(watched), engine.watch_keyspace(watched));
+    let mark = watch.mark();
+    put(&engine, other, b"k", b"1", Durability::Sync).unwrap();
+    engine.compact().unwrap();
+    assert!(watch.is_current(mark) && twin.is_current(mark));
+    let insertion = |keys: Keyspace| {
+        put(&engine, keys, b"k", b"2", Durability::Sync).unwrap();
+    };
+    let deletion = |keys: Keyspace| {
+        let mut batch = KvBatch::new();
+        batch.delete_range(keys, b"a", b"z");
+        engine.commit(vec![Box::new(batch)], Durability::Buffered).unwrap();
+    };
+    let writes: [&dyn Fn(Keyspace); 2] = [&insertion, &deletion];
+    for write in writes {
+        let mark = watch.mark();
+        write(other);
+        assert!(watch.is_current(mark));
+        write(watched);
+        assert!(!watch.is_current(mark) && !twin.is_current(mark));
+        assert!(twin.is_current(watch.mark()));
+    }
+}
+
+#[test]
+fn mark_taken_while_a_write_is_pending_expires_when_it_becomes_visible() {
+    let engine = Arc::new(open(&Env::memory(), manual()).unwrap());
+    let keys = engine.keyspace("k", KeyspaceOptions::default()).unwrap();
+    put(&engine, keys, b"k", b"1", Durability::Sync).unwrap();
+    let watch = engine.watch_keyspace(keys);
+    let before = watch.mark();
+    let mut transaction = KvTransaction::new(engine.clone(), Isolation::ReadCommitted);
+    transaction.mark_locking_statement();
+    transaction.lock(keys, b"k", LockMode::Update, true).unwrap();
+    transaction.put(keys, b"k", b"2");
+    // With a lock it is sequenced at once, and settled by the driver.
+    let operations: Vec<Box<dyn ropewalk_engine::Operation>> = vec![Box::new(transaction.into_batch())];
+    let mut handle = engine.try_submit(operations, Durability::Sync).unwrap();
+    assert_eq!(get(&engine, keys, b"k").as_deref(), Some(b"1".as_slice()));
+    assert!(!watch.is_current(before));
+    let pending = watch.mark();
+    assert!(watch.is_current(pending));
+    engine.drive();
+    handle.try_take().unwrap().unwrap();
+    assert_eq!(get(&engine, keys, b"k").as_deref(), Some(b"2".as_slice()));
+    assert!(!watch.is_current(pending));
+    assert!(watch.is_current(watch.mark()));
 }
 
 #[test]

@@ -259,6 +259,22 @@ impl Database {
         Ok(Keyspace(self.engine.keyspace(name, options)?))
     }
 
+    /// Notices commits that write keys of a keyspace, for a cache of its contents.
+    ///
+    /// A cache takes a mark, reads, and reads again once the mark is no longer current.
+    pub fn watch_keyspace(&self, keyspace: Keyspace) -> engine::KeyspaceWatch {
+        self.engine.watch_keyspace(keyspace.0)
+    }
+
+    /// Forgets which numbers of sequences, tables and collections are reserved and not used.
+    ///
+    /// To be called before this process begins to write to a database that another one has written to
+    /// meanwhile, such as a replica that becomes the writer. The unused numbers are lost.
+    pub fn forget_reserved_numbers(&self) {
+        self.tables.forget_reserved_numbers();
+        self.documents.forget_reserved_numbers();
+    }
+
     /// Begins a serializable transaction.
     pub fn begin(&self) -> Transaction {
         Transaction::new(self.clone(), engine::Isolation::Serializable)
