@@ -9,6 +9,7 @@ mod documents;
 mod fixtures;
 mod four_models;
 mod groups;
+mod log_alone;
 mod opening;
 mod projections;
 mod projections_refused;
