@@ -1,7 +1,7 @@
-//! The payload of a commit record: its frame, the sections of keyspaces, the sections of events.
+//! The payload of a commit record: its frame, the sections of keyspaces and their definitions, the sections of events.
 
 use ropewalk_base::{Seq, put_bytes, put_u32, put_u64, put_varint};
-use ropewalk_engine::{KV, RecordBody, decode_section};
+use ropewalk_engine::{KEYSPACES, KV, RecordBody, decode_definition, decode_section};
 use ropewalk_events::{AppendSection, EVENTS};
 
 pub(crate) fn record(data: &[u8]) {
@@ -12,6 +12,9 @@ pub(crate) fn record(data: &[u8]) {
         bytes += section.len();
         if model == KV {
             let _ = decode_section(section, |_, _| ());
+        }
+        if model == KEYSPACES {
+            let _ = decode_definition(section);
         }
         if model == EVENTS
             && let Ok(append) = AppendSection::decode(section)
@@ -32,7 +35,8 @@ fn events(append: &AppendSection<'_>) {
     }
 }
 
-/// One commit that writes, deletes and deletes a range of keys, and appends two events with everything they may have.
+/// One commit that writes, deletes and deletes a range of keys, appends two events with everything they may have, and
+/// defines a keyspace.
 pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     let mut keys = vec![1, 0, 0];
     put_bytes(&mut keys, b"key");
@@ -58,14 +62,18 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     put_bytes(&mut append, &plain);
     put_bytes(&mut append, &full);
 
-    let mut both = vec![1];
-    both.extend_from_slice(&77_i64.to_le_bytes());
-    for (model, section) in [(KV, &keys), (EVENTS, &append)] {
-        both.push(model.0);
-        put_u32(&mut both, section.len() as u32);
-        both.extend_from_slice(section);
+    let mut definition = vec![2, 0];
+    put_bytes(&mut definition, b"name");
+    definition.extend_from_slice(&[0, 1, 0, 0, 16, 0, 0]);
+
+    let mut all = vec![1];
+    all.extend_from_slice(&77_i64.to_le_bytes());
+    for (model, section) in [(KV, &keys), (EVENTS, &append), (KEYSPACES, &definition)] {
+        all.push(model.0);
+        put_u32(&mut all, section.len() as u32);
+        all.extend_from_slice(section);
     }
-    vec![both]
+    vec![all]
 }
 
 #[cfg(test)]
@@ -81,6 +89,7 @@ mod tests {
         let append = AppendSection::decode(sections[1].1).unwrap();
         let events: Vec<_> = append.events().map(|event| event.unwrap().1.to_event()).collect();
         assert_eq!((writes, events.len()), (3, 2));
+        assert_eq!(decode_definition(sections[2].1).unwrap().1, "name");
         assert_eq!((events[1].data.as_slice(), events[1].metadata.len()), (&b"data"[..], 1));
     }
 }

@@ -8,13 +8,15 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Decoder, Seq, hex, put_bytes};
-use ropewalk_store::{Keyspace, Store};
+use ropewalk_store::{Keyspace, Store, StoreError};
 
 use crate::commit::locks::Held;
 use crate::error::{EngineError, Rejection};
 use crate::model::version::{ReadView, Snapshot};
+use crate::model::watched::WatchedKeyspaces;
 use crate::model::{Apply, KV, Model, ModelId, Operation, Outcome, Verdict};
 
 /// Longest key, bytes.
@@ -97,6 +99,8 @@ pub struct KvBatch {
     stamps: Vec<usize>,
     /// Keys and ranges for the write-write check.
     written: Vec<Written>,
+    /// The highest keyspace written to.
+    highest: Option<Keyspace>,
     too_long: Option<usize>,
 }
 
@@ -180,6 +184,7 @@ impl KvBatch {
         if key.len() > KEY_BYTES_MAX {
             self.too_long = Some(key.len());
         }
+        self.highest = self.highest.max(Some(keyspace));
         self.section.extend_from_slice(&keyspace.0.to_le_bytes());
         self.section.push(kind);
         put_bytes(&mut self.section, key);
@@ -204,10 +209,15 @@ impl KvBatch {
         self.op(keyspace, 1, key);
     }
 
+    /// Takes the newest write out of the write-write check.
+    pub(crate) fn exempt_last_write(&mut self) {
+        self.written.pop();
+    }
+
     /// Deletes `key` without a write-write check.
     pub(crate) fn delete_unconditionally(&mut self, keyspace: Keyspace, key: &[u8]) {
         self.delete(keyspace, key);
-        self.written.pop();
+        self.exempt_last_write();
     }
 
     /// Deletes the keys from `start` up to, not including, `end`. A write by others anywhere in the range is a conflict.
@@ -221,7 +231,7 @@ impl KvBatch {
     /// Deletes the keys from `start` up to `end` without a write-write check.
     pub(crate) fn sweep_range(&mut self, keyspace: Keyspace, start: &[u8], end: &[u8]) {
         self.delete_range(keyspace, start, end);
-        self.written.pop();
+        self.exempt_last_write();
     }
 
     /// A commit after the snapshot that wrote what `written` writes, and the key to report.
@@ -268,6 +278,10 @@ impl Operation for KvBatch {
     fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
         if let Some(bytes) = self.too_long {
             return Err(Box::new(KeyTooLong { bytes }));
+        }
+        // Numbers are given out without gaps, so all below the highest exist.
+        if let Some(keyspace) = self.highest.filter(|keyspace| !latest.runs().contains(*keyspace)) {
+            return Err(EngineError::from(StoreError::UnknownKeyspace(keyspace.0)).into());
         }
         self.check_guards(latest)?;
         if self.isolation == Isolation::ReadCommitted {
@@ -371,7 +385,11 @@ fn take_range<'a>(own: &mut OwnPuts<'a>, range: Range<(Keyspace, &'a [u8])>) -> 
     found.into_iter().map(|(_, key)| key).collect()
 }
 
-pub(crate) struct KvModel;
+#[derive(Default)]
+pub(crate) struct KvModel {
+    /// Keyspaces whose writes are noted.
+    pub(crate) watched: Arc<WatchedKeyspaces>,
+}
 
 impl Model for KvModel {
     fn id(&self) -> ModelId {
@@ -387,11 +405,17 @@ impl Model for KvModel {
     }
 
     fn apply(&self, apply: &Apply<'_>, section: &[u8]) -> Result<(), DecodeError> {
+        let (known, mut unknown) = (apply.store.keyspace_count(), false);
+        let watched = self.watched.list();
         let (mut applied, mut puts) = (0, 0);
         // Keys put by this commit, collected at its first range delete that follows a put. A range delete
         // covers older commits only; the commit's own earlier puts are deleted key by key.
         let mut own: Option<OwnPuts<'_>> = None;
         decode_section(section, |keyspace, write| {
+            unknown |= usize::from(keyspace.0) >= known;
+            for (_, last) in watched.iter().filter(|(watched, _)| *watched == keyspace) {
+                last.note(apply.seq);
+            }
             match write {
                 KvWrite::Put(key, value) => {
                     apply.put(keyspace, key, Some(value));
@@ -412,7 +436,11 @@ impl Model for KvModel {
                 }
             }
             applied += 1;
-        })
+        })?;
+        if unknown {
+            return Err(DecodeError { what: "keyspaces that an earlier commit defines", offset: 0 });
+        }
+        Ok(())
     }
 
     fn verify(&self, _read: ReadView<'_>) -> Result<Vec<String>, EngineError> {

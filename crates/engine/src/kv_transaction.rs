@@ -139,6 +139,15 @@ impl Beside {
         let within = self.start.as_slice() <= key && self.end.as_deref().is_none_or(|end| key < end);
         self.keyspace == keyspace && within
     }
+
+    fn holds_range(&self, keyspace: Keyspace, start: &[u8], end: Option<&[u8]>) -> bool {
+        let ends_within = match (self.end.as_deref(), end) {
+            (None, _) => true,
+            (Some(own), Some(end)) => end <= own,
+            (Some(_), None) => false,
+        };
+        self.holds(keyspace, start) && ends_within
+    }
 }
 
 impl KvTransaction {
@@ -364,7 +373,8 @@ impl KvTransaction {
     }
 
     /// Makes the transaction read `snapshot` within this range: for keys that no other transaction can reach
-    /// before the commit, such as those it ingested into the store without the log.
+    /// before the commit, such as those it loaded in earlier commits, or without the log. Its reads, writes
+    /// and guards of keys in the range are not validated: only those earlier commits have written there.
     pub fn read_range_from(
         &mut self,
         keyspace: Keyspace,
@@ -676,13 +686,27 @@ impl KvTransaction {
             "the sizes of a transaction are those of its writes"
         );
         let mut batch = KvBatch::validated(self.snapshot.seq(), self.isolation);
+        let beside = std::mem::take(&mut self.beside);
+        if !beside.is_empty() {
+            self.keys_read.retain(|(keyspace, key)| !beside.iter().any(|range| range.holds(*keyspace, key)));
+            self.ranges_read.retain(|(keyspace, start, end)| {
+                !beside.iter().any(|range| range.holds_range(*keyspace, start, end.as_deref()))
+            });
+        }
         batch.note_all(std::mem::take(&mut self.keys_read), std::mem::take(&mut self.ranges_read));
         // Whether a key exists that the transaction itself put or deleted is not decided by other commits:
         // its own put exists, and a transaction that deletes a key ensures that no remaining entry refers to
         // it.
         let guards = std::mem::take(&mut self.guards);
         for guard in guards {
-            if !matches!(&guard, Guard::Exists(keyspace, key) if self.decides(*keyspace, key)) {
+            let holds = match &guard {
+                Guard::Exists(keyspace, key) => self.decides(*keyspace, key),
+                Guard::Unchanged(keyspace, key, _) => is_private(*keyspace, key),
+                Guard::RangeUnchanged(keyspace, start, end, _) => {
+                    is_private_range(*keyspace, start, end.as_deref())
+                }
+            };
+            if !holds {
                 batch.guard(guard);
             }
         }
@@ -696,6 +720,9 @@ impl KvTransaction {
                     Some(value) if is_stamped => batch.put_stamped(*keyspace, key, value),
                     Some(value) => batch.put(*keyspace, key, value),
                     None => batch.delete(*keyspace, key),
+                }
+                if is_private(*keyspace, key) {
+                    batch.exempt_last_write();
                 }
             }
         }

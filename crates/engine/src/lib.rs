@@ -11,6 +11,7 @@
 mod commit;
 mod engine;
 mod error;
+mod keyspaces;
 mod kv;
 mod kv_transaction;
 mod model;
@@ -29,11 +30,12 @@ pub use engine::{
     WaitVisible,
 };
 pub use error::{CommitError, EngineError, Rejection};
+pub use keyspaces::{KeyspaceWatch, WatchMark, decode_definition};
 pub use kv::{Isolation, KEY_BYTES_MAX, KeyConflict, KeyTooLong, KvBatch, KvWrite, decode_section};
 pub use kv_transaction::{Blocked, KvMark, KvTransaction, LockError};
 pub use model::definitions::LastDefinition;
 pub use model::version::{Generation, ReadView, Reading, Snapshot};
-pub use model::{Apply, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
+pub use model::{Apply, KEYSPACES, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
 pub use options::{Background, Durability, EngineOptions, WriteCapacity};
 pub use ropewalk_log::{Damage, LogError, LogOptions, LogStats, Recovery, TornTail};
 pub use ropewalk_store::{

@@ -55,6 +55,10 @@ pub struct EngineOptions {
     pub resident_bytes: u64,
     /// Bytes of log retained before the checkpoint for change feeds. Default 64 MiB.
     pub log_retention_bytes: u64,
+    /// Everything that changes the contents is in the log: bulk loads are written as small commits instead of straight
+    /// into runs. For readers that have only the log, such as a replica. A large load takes longer then, and its bytes
+    /// are written twice. Default false.
+    pub log_everything: bool,
     /// Threads for background work.
     pub background: Background,
     /// The log's settings.
@@ -70,6 +74,7 @@ impl Default for EngineOptions {
             replay_bytes: 8 << 20,
             resident_bytes: 64 << 20,
             log_retention_bytes: 64 << 20,
+            log_everything: false,
             background: Background::Threads,
             log: LogOptions::default(),
             store: StoreOptions::default(),

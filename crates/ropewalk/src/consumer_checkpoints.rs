@@ -60,7 +60,7 @@ impl Database {
     /// Returns the consumer checkpoints of the event store `store`.
     ///
     /// # Errors
-    /// The name is not allowed for a store, or the manifest cannot be written.
+    /// The name is not allowed for a store, or the commit that defines its keyspace fails.
     pub fn consumer_checkpoints(&self, store: &str) -> Result<ConsumerCheckpoints, Error> {
         let keyspace = self.keyspace(KEYSPACE, KeyspaceOptions::default())?;
         Ok(ConsumerCheckpoints { store: self.events(store)?, db: self.clone(), keyspace })

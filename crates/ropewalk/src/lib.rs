@@ -134,7 +134,7 @@ pub mod engine {
     pub use ropewalk_base::Lsn;
     pub use ropewalk_engine::{
         Background, Backup, Compression, Damage as LogDamage, EngineError, EngineReport, EngineStats,
-        FilterPolicy, KeyspaceOptions, NotNewest, TRANSACTION_BYTES_MAX, Value,
+        FilterPolicy, KeyspaceOptions, KeyspaceWatch, NotNewest, TRANSACTION_BYTES_MAX, Value, WatchMark,
     };
     pub use ropewalk_vfs::{Env, process_memory};
 

@@ -40,5 +40,5 @@ pub use run::block::ENTRY_BYTES_MAX;
 pub use run::value::{Entry, Value};
 pub use run::writer::{NewRun, RunWriter};
 pub use stats::{KeyspaceStats, LevelStats, StoreStats};
-pub use store::{CompactStep, Edit, Store};
+pub use store::{CompactStep, Edit, FoundKeyspace, Store};
 pub use verify::{Damage, VerifyReport};

@@ -55,7 +55,11 @@ impl Default for KeyspaceOptions {
 }
 
 impl KeyspaceOptions {
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`StoreError::Option`].
+    pub fn check(&self) -> Result<(), StoreError> {
         if !(512..=1 << 20).contains(&self.block_bytes) {
             let value = u64::from(self.block_bytes);
             return Err(StoreError::Option { name: "block_bytes", value, what: "must be 512 to 1048576" });
@@ -69,14 +73,19 @@ impl KeyspaceOptions {
         key.get(..key.len().saturating_sub(usize::from(ignores_last))).unwrap_or_default()
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends the options as the manifest and log records hold them, 7 bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.compression as u8);
         out.push(self.filter as u8);
         out.push(self.filter_ignores_last);
         put_u32(out, self.block_bytes);
     }
 
-    pub(crate) fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+    /// Reads options that [`KeyspaceOptions::encode`] wrote.
+    ///
+    /// # Errors
+    /// The bytes end early, or a value is unknown.
+    pub fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let offset = decoder.offset();
         let compression = match decoder.u8("compression")? {
             0 => Compression::None,

@@ -46,6 +46,17 @@ pub struct Edit {
     pub flush: Option<Arc<Flush>>,
 }
 
+/// A keyspace that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundKeyspace {
+    /// Its number.
+    pub keyspace: Keyspace,
+    /// How runs are written from now on.
+    pub options: KeyspaceOptions,
+    /// The commit that defined its number; zero without one, see [`Store::keyspace`].
+    pub defined: Seq,
+}
+
 /// Result of a quantum of compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactStep {
@@ -147,8 +158,8 @@ impl Store {
         env.vfs.exists(&dir.join(manifest::NAME))
     }
 
-    /// Finds or creates the keyspace `name`. Options that differ from the stored ones replace them, for runs written
-    /// from now on. Durable when it returns.
+    /// Finds or creates the keyspace `name`, before any commit defines one. Options that differ from the stored ones
+    /// replace them, for runs written from now on. Durable when it returns.
     ///
     /// # Errors
     /// The manifest cannot be written; options out of range; more than 65 535 keyspaces.
@@ -162,16 +173,74 @@ impl Store {
         match view.keyspaces.get_mut(index) {
             Some(same) if same.options == options => return Ok(keyspace),
             Some(other) => Arc::make_mut(other).options = options,
-            None => {
-                let (name, l0, levels) = (name.to_owned(), Vec::new(), Vec::new());
-                view.keyspaces.push(Arc::new(KeyspaceView { name, options, l0, levels }));
-            }
+            None => view.keyspaces.push(Arc::new(KeyspaceView::empty(name, options, Seq::ZERO))),
         }
+        // Otherwise the manifest would list a definition that the log may lose.
+        assert!(
+            view.listed(state.checkpoint.seq) == view.keyspaces.len(),
+            "a keyspace without a commit is made before any commit defines one"
+        );
         let checkpoint = state.checkpoint.clone();
         self.switch(&view, &checkpoint).map_err(|(error, _)| error)?;
         state.written.resize(view.keyspaces.len(), Written::default());
         self.view.store(Arc::new(view));
         Ok(keyspace)
+    }
+
+    /// The keyspace `name`, if there is one.
+    pub fn find_keyspace(&self, name: &str) -> Option<FoundKeyspace> {
+        let view = self.view.load();
+        let index = view.keyspaces.iter().position(|keyspace| keyspace.name == name)?;
+        let found = view.keyspaces.get(index)?;
+        let keyspace = Keyspace(u16::try_from(index).ok()?);
+        Some(FoundKeyspace { keyspace, options: found.options, defined: found.defined })
+    }
+
+    /// The number of the next new keyspace.
+    ///
+    /// # Errors
+    /// [`StoreError::TooManyKeyspaces`].
+    pub fn next_keyspace(&self) -> Result<Keyspace, StoreError> {
+        u16::try_from(self.keyspace_count()).map(Keyspace).map_err(|_| StoreError::TooManyKeyspaces)
+    }
+
+    /// Number of keyspaces; theirs are the numbers below it.
+    pub fn keyspace_count(&self) -> usize {
+        self.view.load().keyspaces.len()
+    }
+
+    /// Applies the definition of a keyspace by commit `seq`, or its new options. Changes memory only: the
+    /// manifest lists the keyspace from the first checkpoint at or after that commit on, or once it has a
+    /// run. A repetition, as in replay, changes nothing. Waits for a manifest that is being written.
+    ///
+    /// # Errors
+    /// The rule that the definition breaks: numbers are given out in order, each to one name.
+    pub fn define_keyspace(
+        &self,
+        seq: Seq,
+        keyspace: Keyspace,
+        name: &str,
+        options: KeyspaceOptions,
+    ) -> Result<(), &'static str> {
+        options.check().map_err(|_| "options of a keyspace in their ranges")?;
+        let mut state = self.state.lock();
+        let mut view = StoreView::clone(&self.view.load());
+        let (index, count) = (usize::from(keyspace.0), view.keyspaces.len());
+        let named = view.keyspaces.iter().position(|keyspace| keyspace.name == name);
+        match view.keyspaces.get_mut(index) {
+            _ if named.is_some_and(|named| named != index) => return Err("one number for each keyspace name"),
+            Some(_) if named.is_none() => return Err("one name for each keyspace number"),
+            Some(same) if same.options == options => return Ok(()),
+            // The manifest may have them before the commit is durable: options are about new runs only.
+            Some(changed) => Arc::make_mut(changed).options = options,
+            None if index == count => {
+                view.keyspaces.push(Arc::new(KeyspaceView::empty(name, options, seq)));
+            }
+            None => return Err("keyspace numbers without a gap"),
+        }
+        state.written.resize(view.keyspaces.len(), Written::default());
+        self.view.store(Arc::new(view));
+        Ok(())
     }
 
     /// True when there was no manifest at the opening: the directory was empty or held nothing relevant.
@@ -327,7 +396,8 @@ impl Store {
     }
 
     fn manifest(&self, view: &StoreView, checkpoint: &Checkpoint) -> Manifest {
-        let keyspaces = view.keyspaces.iter().map(|keyspace| {
+        let listed = view.keyspaces.iter().take(view.listed(checkpoint.seq));
+        let keyspaces = listed.map(|keyspace| {
             let l0 = keyspace.l0.iter().map(|s| (0, s));
             let levels = keyspace.levels.iter().enumerate().map(|(i, s)| (i as u64 + 1, s));
             let runs = l0.chain(levels).flat_map(|(level, sorted)| {
@@ -493,5 +563,5 @@ fn open_keyspace(
     if l0.iter().chain(&levels).any(|s| s.overlapping().is_some()) {
         return Err(wrong("runs of a level that do not overlap"));
     }
-    Ok(KeyspaceView { name: manifest.name.clone(), options: manifest.options, l0, levels })
+    Ok(KeyspaceView { l0, levels, ..KeyspaceView::empty(&manifest.name, manifest.options, Seq::ZERO) })
 }

@@ -1,8 +1,6 @@
 //! Creating, changing and dropping users and tokens. Each change is one transaction, durable when it returns.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,7 +8,7 @@ use ropewalk::Transaction;
 use ropewalk::hooks::hex;
 use sha2::{Digest, Sha256};
 
-use super::{Access, Known, User};
+use super::{Access, User};
 use crate::bytes::random;
 use crate::caller::{ALL_STORES, Caller, Right, Roles};
 use crate::error::AuthError;
@@ -324,8 +322,7 @@ impl Access {
         Ok(())
     }
 
-    /// Runs `change` in a transaction, commits, and reads everything again (invariant 1), all off the async
-    /// threads.
+    /// Runs `change` in a transaction, commits, and reads everything again, all off the async threads.
     async fn change(
         &self,
         change: impl FnOnce(&Self, &mut Transaction) -> Result<(), AuthError> + Send + 'static,
@@ -337,10 +334,7 @@ impl Access {
             change(&this, &mut tx)?;
             this.keep_administrator(&mut tx)?;
             tx.commit()?;
-            let known = Known::load(&this.0.db, this.0.keyspace)?;
-            *this.0.known.write().unwrap_or_else(|held| held.into_inner()) = Arc::new(known);
-            this.0.changes.fetch_add(1, Ordering::Release);
-            Ok(())
+            this.reload()
         });
         changed.await?
     }

@@ -4,7 +4,8 @@
 //! one closes it.
 //!
 //! Invariants
-//! 1. The database is the truth (`records`); the copy in memory is read from it after every change.
+//! 1. The database is the truth (`records`); the copy in memory is read from it after every commit that wrote
+//!    there, wherever the commit was made.
 //! 2. No secret is stored, only its verifier. Secrets are compared in constant time.
 //! 3. A password was right "recently" only for the same peer, for a minute, and while the user is unchanged.
 //!
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 use ropewalk::Database;
-use ropewalk::engine::{Keyspace, KeyspaceOptions};
+use ropewalk::engine::{Keyspace, KeyspaceOptions, KeyspaceWatch, WatchMark};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
@@ -64,7 +65,8 @@ struct Shared {
     keyspace: Keyspace,
     insecure: bool,
     logins: Arc<Logins>,
-    known: RwLock<Arc<Known>>,
+    watch: KeyspaceWatch,
+    known: RwLock<(Arc<Known>, WatchMark)>,
     /// Counts changes of `known`.
     changes: AtomicU64,
     /// Held while users or tokens change.
@@ -127,6 +129,8 @@ impl Access {
     /// The stored users and tokens cannot be read.
     pub fn open(db: Database, insecure: bool) -> Result<Self, AuthError> {
         let keyspace = db.keyspace(records::KEYSPACE, KeyspaceOptions::default())?;
+        let watch = db.watch_keyspace(keyspace);
+        let mark = watch.mark();
         let known = Known::load(&db, keyspace)?;
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         Ok(Self(Arc::new(Shared {
@@ -134,7 +138,8 @@ impl Access {
             keyspace,
             insecure,
             logins: Arc::default(),
-            known: RwLock::new(Arc::new(known)),
+            watch,
+            known: RwLock::new((Arc::new(known), mark)),
             changes: AtomicU64::new(0),
             changing: Mutex::new(()),
             throttle: Throttle::default(),
@@ -144,8 +149,31 @@ impl Access {
         })))
     }
 
+    /// The users and tokens of the newest visible commit.
     fn known(&self) -> Arc<Known> {
-        self.0.known.read().unwrap_or_else(|held| held.into_inner()).clone()
+        self.refresh();
+        self.0.known.read().unwrap_or_else(|held| held.into_inner()).0.clone()
+    }
+
+    /// Reads users and tokens again if a commit has changed them, here or elsewhere.
+    fn refresh(&self) {
+        let mark = self.0.known.read().unwrap_or_else(|held| held.into_inner()).1;
+        if !self.0.watch.is_current(mark)
+            && let Err(error) = self.reload()
+        {
+            tracing::error!(%error, "users and tokens could not be read; those read before stay in force");
+        }
+    }
+
+    /// Reads users and tokens again, unless another thread has done it meanwhile.
+    fn reload(&self) -> Result<(), AuthError> {
+        let mut loaded = self.0.known.write().unwrap_or_else(|held| held.into_inner());
+        if !self.0.watch.is_current(loaded.1) {
+            let mark = self.0.watch.mark();
+            *loaded = (Arc::new(Known::load(&self.0.db, self.0.keyspace)?), mark);
+            self.0.changes.fetch_add(1, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Counts of rejected logins since [`Access::open`].
@@ -213,7 +241,7 @@ impl Access {
     }
 
     /// Checks again a caller who was admitted when the count of changes was `seen`; brings both up to date.
-    /// One atomic load when nothing changed.
+    /// A few atomic loads when nothing changed.
     ///
     /// # Errors
     /// [`AuthError::Unauthenticated`] when the user or token is gone, the password has changed, or the server is
@@ -222,6 +250,7 @@ impl Access {
         if let Identity::Token { expires_micros, .. } = caller.identity() {
             self.not_expired(*expires_micros)?;
         }
+        self.refresh();
         let changes = self.0.changes.load(Ordering::Acquire);
         if changes == *seen {
             return Ok(());

@@ -101,6 +101,33 @@ async fn tokens_are_returned_once_and_expire() {
     assert!(matches!(access.drop_token(&root, &short.id).await, Err(AuthError::NotFound(_))));
 }
 
+/// A replica applies the commits of another process; here another handle makes them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_made_elsewhere_apply_to_the_next_request_and_to_open_streams() {
+    let db = Database::in_memory().unwrap();
+    let [here, elsewhere] = [(), ()].map(|()| Access::open(db.clone(), false).unwrap());
+    let root = Caller::everybody();
+    let (info, token) =
+        elsewhere.create_token(&root, "ci", roles("*", &[Right::Admin]), None).await.unwrap();
+    assert!(!here.is_open());
+    let mut caller = here.authenticate(Credentials::Token(&token), None).await.unwrap();
+    let mut seen = 0;
+    here.revalidate(&mut caller, &mut seen).unwrap();
+    elsewhere.create_user(&root, "ann", "secret", roles("*", &[Right::Admin])).await.unwrap();
+    assert!(login(&here, "ann", "secret").await.is_ok());
+    here.revalidate(&mut caller, &mut seen).unwrap();
+    elsewhere.drop_token(&root, &info.id).await.unwrap();
+    let gone = here.authenticate(Credentials::Token(&token), None).await.unwrap_err();
+    assert!(matches!(gone, AuthError::Unauthenticated("unknown token")));
+    assert!(matches!(here.revalidate(&mut caller, &mut seen), Err(AuthError::Unauthenticated(_))));
+    // A plain write to the keyspace counts as well.
+    let keyspace = db.keyspace("sys.access", Default::default()).unwrap();
+    let mut tx = db.begin();
+    tx.delete(keyspace, b"uann");
+    tx.commit().unwrap();
+    assert!(here.is_open() && elsewhere.is_open());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn password_guessing_is_throttled_and_a_cached_login_is_not() {
     let access = Access::open(Database::in_memory().unwrap(), false).unwrap();

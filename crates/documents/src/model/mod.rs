@@ -89,11 +89,16 @@ impl DocumentsModel {
         Ok(next)
     }
 
-    /// Documents and bytes of a collection as of the newest commits. The first call scans the collection's
-    /// keys.
+    /// Forgets the numbers that are reserved and not used.
+    fn forget_numbers(&self) {
+        *self.numbers.lock() = None;
+    }
+
+    /// Documents and bytes of a collection as of the newest visible commit. The first call scans the
+    /// collection's keys.
     pub(crate) fn count(&self, engine: &Engine, collection: u32) -> Result<Count, DocumentsError> {
         loop {
-            match self.counts.ask(collection) {
+            match self.counts.ask(collection, engine.seq()) {
                 Asked::Known(count) => return Ok(count),
                 Asked::Wait => {
                     // Another thread is scanning: check again after the next commit or one millisecond.
@@ -196,7 +201,7 @@ impl Model for DocumentsModel {
                 None => grown.push((collection, documents, bytes)),
             }
         })?;
-        self.counts.add(apply.seq, &grown);
+        self.counts.add(apply.seq, apply.visible, &grown);
         dropped.into_iter().for_each(|collection| self.counts.forget(collection));
         Ok(())
     }
@@ -220,6 +225,13 @@ impl Documents {
     /// The collections of an engine that has `model` registered.
     pub fn new(engine: Arc<Engine>, model: Arc<DocumentsModel>) -> Self {
         Self { engine, model }
+    }
+
+    /// Forgets which numbers of collections and indexes are reserved and not used; the next one is read from the
+    /// database. To be called before writing to a database that another process has written to: it may have
+    /// reserved more.
+    pub fn forget_reserved_numbers(&self) {
+        self.model.forget_numbers();
     }
 
     /// The engine underneath.

@@ -106,7 +106,9 @@ impl Core {
         store: Store,
         replayed: Replayed,
     ) -> Self {
-        let Replayed { version, last, active, last_time_micros } = replayed;
+        let Replayed { mut version, last, active, last_time_micros } = replayed;
+        // With the keyspaces that replay has defined.
+        version.view = store.view();
         let tail = log.tail();
         // Marks may follow the last commit.
         assert!(
@@ -177,6 +179,12 @@ impl Core {
         self.wake_background();
     }
 
+    /// Runs `look` with the newest sequenced commit, while no other is sequenced.
+    pub(crate) fn with_last_sequenced<R>(&self, look: impl FnOnce(Seq) -> R) -> R {
+        let sequencer = self.sequencer.lock();
+        look(sequencer.last)
+    }
+
     /// Freezes what is in memory now, so that a flush writes out everything committed before the call.
     ///
     /// # Errors
@@ -219,13 +227,14 @@ impl Core {
     /// Applies a decoded record to `generation`; used live and in replay.
     pub(crate) fn apply_section(
         models: &[Arc<dyn Model>],
+        store: &Store,
         generation: &Generation,
-        (seq, time_micros, is_replay): (Seq, i64, bool),
+        (seq, time_micros, visible, is_replay): (Seq, i64, Seq, bool),
         model: crate::model::ModelId,
         section: &[u8],
     ) -> Option<Result<(), ropewalk_base::DecodeError>> {
         let slot = models.iter().position(|m| m.id() == model)?;
-        let apply = Apply { generation, slot, seq, time_micros, is_replay };
+        let apply = Apply { generation, store, slot, seq, time_micros, visible, is_replay };
         Some(models.get(slot)?.apply(&apply, section))
     }
 }
@@ -338,8 +347,9 @@ impl Commits {
                 model.0,
                 section.len()
             );
+            let at = (seq, time_micros, core.versions.visible(), false);
             let applied =
-                Core::apply_section(&core.models, &version.active, (seq, time_micros, false), model, section);
+                Core::apply_section(&core.models, &core.store, &version.active, at, model, section);
             match applied {
                 Some(Ok(())) => {}
                 Some(Err(error)) => core.fail(&format_args!("own record does not decode: {error}")),
@@ -511,7 +521,7 @@ impl Replayed {
     pub(crate) fn apply(
         &mut self,
         models: &[Arc<dyn Model>],
-        options: &EngineOptions,
+        (store, options): (&Store, &EngineOptions),
         (lsn, next): (Lsn, Lsn),
         seq: Seq,
         payload: &[u8],
@@ -523,8 +533,9 @@ impl Replayed {
         let body = record::RecordBody::decode(payload).map_err(damaged)?;
         for section in body.sections() {
             let (model, bytes) = section.map_err(damaged)?;
-            let at = (seq, body.time_micros, true);
-            Core::apply_section(models, &self.version.active, at, model, bytes)
+            // Replay finds durable commits only: each is visible when the next is applied.
+            let at = (seq, body.time_micros, self.last, true);
+            Core::apply_section(models, store, &self.version.active, at, model, bytes)
                 .ok_or(EngineError::UnknownModel { seq, lsn, model: model.0 })?
                 .map_err(damaged)?;
         }

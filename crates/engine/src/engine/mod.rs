@@ -27,8 +27,10 @@ use crate::commit::{Commits, Committed, Core, Replayed, Request};
 use crate::engine::background::REPLAY_BYTES_KEPT;
 use crate::engine::feed::ChangeFeed;
 use crate::error::{CommitError, EngineError};
+use crate::keyspaces::{Definition, KeyspaceWatch, KeyspacesModel};
 use crate::kv::KvModel;
 use crate::model::version::{ReadView, Snapshot, Version};
+use crate::model::watched::WatchedKeyspaces;
 use crate::model::{Model, Operation};
 use crate::options::{Background, Durability, EngineOptions, WriteCapacity};
 
@@ -46,6 +48,7 @@ pub struct Engine {
     pipeline: Arc<Pipeline<Commits>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     recovery: Recovery,
+    watched: Arc<WatchedKeyspaces>,
     /// Last field: the directory is free only after everything above is gone.
     _lock: Box<dyn LockGuard>,
 }
@@ -106,8 +109,12 @@ impl Engine {
         models: Vec<Arc<dyn Model>>,
     ) -> Result<Self, EngineError> {
         let lock = lock(env, dir)?;
-        let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(KvModel)];
+        let keys = KvModel::default();
+        let watched = keys.watched.clone();
+        let mut all: Vec<Arc<dyn Model>> = vec![Arc::new(keys)];
         all.extend(models);
+        // The last, so that the slots of the models are as documented.
+        all.push(Arc::new(KeyspacesModel));
         options.store.cache_bytes = options.memory_budget / 4;
         let (store_dir, log_dir) = (dir.join("store"), dir.join("log"));
         for made in [&store_dir, &log_dir] {
@@ -138,7 +145,7 @@ impl Engine {
         let opened =
             LocalLog::open(env, &log_dir, options.log, checkpoint.lsn, checkpoint.seq, &mut |found| {
                 let at = (found.lsn, found.next);
-                replayed.apply(&all, &options, at, found.seq, found.payload).map_err(|error| {
+                replayed.apply(&all, (&store, &options), at, found.seq, found.payload).map_err(|error| {
                     failure = Some(error.clone());
                     error.into()
                 })
@@ -152,7 +159,7 @@ impl Engine {
         let core =
             Arc::new(Core::new(env.clone(), dir.to_owned(), options, all, Box::new(log), store, replayed));
         let pipeline = Arc::new(Pipeline::new(Commits(core.clone()), LONE_AFTER));
-        let engine = Self { core, pipeline, threads: Mutex::default(), recovery, _lock: lock };
+        let engine = Self { core, pipeline, threads: Mutex::default(), recovery, watched, _lock: lock };
         if threads {
             // Replayed commits are flushed at once, so that the next opening does not replay them again.
             if engine.core.replay_bytes() > REPLAY_BYTES_KEPT {
@@ -390,14 +397,33 @@ impl Engine {
         Ok(ChangeFeed::new(self.core.clone(), from))
     }
 
-    /// Finds or creates a keyspace.
+    /// Finds or creates a keyspace. A new one, and other options than before, are a durable commit; the number is
+    /// given out after it, in the order of these commits.
     ///
     /// # Errors
-    /// The manifest cannot be written.
+    /// Options out of range; more than 65 535 keyspaces; as [`Engine::commit`].
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, EngineError> {
-        let keyspace = self.core.store.keyspace(name, options)?;
+        options.check()?;
+        let found = self.core.store.find_keyspace(name);
+        let keyspace = match found {
+            Some(found) if found.options == options && found.defined <= self.seq() => found.keyspace,
+            _ => {
+                let definition = Definition::new(&self.core, name, options);
+                let committed = self.commit(vec![Box::new(definition)], Durability::Sync)?;
+                let number = committed.outcomes.first().and_then(|(number, _)| u16::try_from(*number).ok());
+                Keyspace(number.expect("the outcome of a definition is the number of the keyspace"))
+            }
+        };
+        // Before its number is used: reads and checks of commits look for it in the current view.
         self.core.refresh_view();
         Ok(keyspace)
+    }
+
+    /// Watches the keys that transactions write to a keyspace, for a cache of its contents. Costs each write of a key
+    /// a comparison.
+    pub fn watch_keyspace(&self, keyspace: Keyspace) -> KeyspaceWatch {
+        let last = self.core.with_last_sequenced(|last| self.watched.watch(keyspace, last));
+        KeyspaceWatch::new(&self.core, last)
     }
 
     /// A writer of sorted entries straight into runs, without log and memtables. `alone`: the keys lie in no other source.
@@ -410,13 +436,22 @@ impl Engine {
         Ok(if alone { store.bottom_writer(keyspace)? } else { store.writer(keyspace)? })
     }
 
+    /// True when nothing may bypass the log: [`EngineOptions::log_everything`].
+    pub fn logs_everything(&self) -> bool {
+        self.core.options.log_everything
+    }
+
     /// Installs runs that no commit wrote, atomically and durably. Their keys must not be read or written by
     /// others yet, and their versions must be zero: open snapshots may see them from now on. A later commit
     /// makes them reachable; an earlier one says what they are, in case a crash comes between.
     ///
     /// # Errors
     /// The manifest cannot be written; the engine has stopped. Nothing is in force then.
+    ///
+    /// # Panics
+    /// Under [`EngineOptions::log_everything`]: readers of the log would lack the data.
     pub fn ingest(&self, runs: Vec<NewRun>) -> Result<(), EngineError> {
+        assert!(!self.logs_everything(), "every change of contents has to be in the log");
         if let Some(error) = self.core.stopped() {
             return Err(error);
         }

@@ -8,6 +8,7 @@
 
 pub(crate) mod definitions;
 pub(crate) mod version;
+pub(crate) mod watched;
 
 use std::any::Any;
 
@@ -23,6 +24,9 @@ pub struct ModelId(pub u8);
 
 /// Ordered keyspaces, built into the engine: the base of tables, documents and every model's side data.
 pub const KV: ModelId = ModelId(0);
+
+/// Definitions of keyspaces, built into the engine.
+pub const KEYSPACES: ModelId = ModelId(5);
 
 /// A model's newest state, between two checkpoints. One writer (the sequencer), any number of readers.
 pub trait Memory: Any + Send + Sync {
@@ -51,7 +55,8 @@ pub trait Model: Send + Sync {
     fn id(&self) -> ModelId;
     /// Its name in messages and statistics.
     fn name(&self) -> &'static str;
-    /// Called once at open, before replay: find or create keyspaces.
+    /// Called once at open, before replay: find or create keyspaces, always in the same order, because their
+    /// numbers in a new database follow from it and no record has them.
     ///
     /// # Errors
     /// The store refuses.
@@ -96,11 +101,14 @@ pub trait Model: Send + Sync {
 /// Where [`Model::apply`] writes.
 pub struct Apply<'a> {
     pub(crate) generation: &'a Generation,
+    pub(crate) store: &'a Store,
     pub(crate) slot: usize,
     /// The commit's number.
     pub seq: Seq,
     /// The commit's time, microseconds since 1970.
     pub time_micros: i64,
+    /// Readers see commits up to this one, at least.
+    pub visible: Seq,
     /// The engine is replaying: nothing is read before the last record, so structures for reads can be built
     /// later.
     pub is_replay: bool,

@@ -5,6 +5,7 @@ mod creation;
 mod durations;
 mod feeds;
 mod guards;
+mod keyspaces;
 mod opening;
 mod panics;
 mod range_deletes;
@@ -74,7 +75,7 @@ fn failed_sync_stops_the_engine_and_reopening_has_acknowledged_commits() {
         assert!(refused.to_string().contains("simulated"), "the cause is told: {refused}");
         assert_eq!(get(&engine, keys, b"lost"), None, "what is not durable is not seen");
         assert!(put(&engine, keys, b"later", b"3", Durability::Sync).is_err());
-        assert_eq!(engine.seq(), Seq(1));
+        assert_eq!(engine.seq(), Seq(2), "the keyspace, and the good commit");
         drop(engine);
         disk.crash();
         let engine = open(&env, manual()).unwrap();
@@ -100,7 +101,7 @@ fn a_full_disk_is_a_typed_error_and_space_heals_it() {
     assert_eq!(get(&engine, keys, &7_u32.to_be_bytes()).unwrap(), [7; 2000]);
     disk.set_space(None);
     engine.checkpoint().unwrap();
-    assert_eq!(engine.stats().checkpoint, Seq(60));
+    assert_eq!(engine.stats().checkpoint, Seq(61), "the keyspace, and 60 puts");
     drop(engine);
     disk.crash();
     let engine = open(&env, manual()).unwrap();
@@ -187,7 +188,7 @@ fn unsynced_commits_are_lost_only_from_the_end() {
         let kept = (0..20_u32).take_while(|i| get(&engine, keys, &i.to_be_bytes()).is_some()).count() as u32;
         assert!(kept >= 10, "seed {seed}: a synced commit is lost");
         assert!((kept..20).all(|i| get(&engine, keys, &i.to_be_bytes()).is_none()), "seed {seed}: a hole");
-        assert_eq!(engine.seq(), Seq(u64::from(kept)));
+        assert_eq!(engine.seq(), Seq(1 + u64::from(kept)));
     }
 }
 
@@ -246,7 +247,7 @@ fn feed_from_a_trimmed_commit_reports_the_oldest_one() {
         assert_eq!(change.seq, next);
         next = next.next();
     }
-    assert_eq!(next, Seq(401));
+    assert_eq!(next, Seq(402), "after the keyspace and 400 puts");
 }
 
 #[test]
@@ -269,7 +270,7 @@ fn a_transaction_over_the_limit_is_refused_before_anything_happens() {
     let value = vec![0; 65 << 20];
     let refused = put(&engine, keys, b"k", &value, Durability::Sync).unwrap_err();
     assert!(matches!(refused, CommitError::Engine(EngineError::TooLarge { .. })), "{refused}");
-    assert_eq!(engine.seq(), Seq::ZERO);
+    assert_eq!(engine.seq(), Seq(1), "the keyspace only");
 }
 
 #[test]

@@ -307,7 +307,8 @@ fn snapshot_of_an_earlier_commit_is_exact_or_refused_during_flushes_and_merges()
             let (engine, stop, found) = (&engine, &stop, &found);
             scope.spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
-                    let seq = Seq(engine.seq().0.saturating_sub(back).max(1));
+                    // Commit 1 defines the keyspace, commit 2 is the first with the key.
+                    let seq = Seq(engine.seq().0.saturating_sub(back).max(2));
                     match engine.snapshot_at(seq) {
                         Ok(snapshot) => {
                             std::thread::yield_now();

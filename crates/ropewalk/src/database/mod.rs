@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use ropewalk_base::{Lsn, Seq};
 use ropewalk_documents::{Collection, DOCUMENTS, Documents, DocumentsAt, DocumentsModel};
 use ropewalk_engine::{
-    self as engine, Backup, Durability, Engine, EngineReport, EngineStats, KV, KeyspaceOptions, KvBatch,
-    KvWrite, ModelId, Value,
+    self as engine, Backup, Durability, Engine, EngineReport, EngineStats, KEYSPACES, KV, KeyspaceOptions,
+    KvBatch, KvWrite, ModelId, Value,
 };
 use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
 use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
@@ -243,13 +243,13 @@ impl Database {
         Ok(self.collection(name)?.typed())
     }
 
-    /// Opens or creates an ordered keyspace.
+    /// Opens or creates an ordered keyspace. Creating one is a durable commit.
     ///
     /// The names `events`, `tables`, `series` and `documents` are reserved for the models, also as a prefix
     /// before a dot.
     ///
     /// # Errors
-    /// The name is reserved, or the manifest cannot be written.
+    /// The name is reserved, or the commit that defines it fails.
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace, Error> {
         let owned =
             |model: &str| name.strip_prefix(model).is_some_and(|n| n.is_empty() || n.starts_with('.'));
@@ -257,6 +257,22 @@ impl Database {
             return Err(Error::Invalid(format!("keyspace name {name:?} is reserved")));
         }
         Ok(Keyspace(self.engine.keyspace(name, options)?))
+    }
+
+    /// Notices commits that write keys of a keyspace, for a cache of its contents.
+    ///
+    /// A cache takes a mark, reads, and reads again once the mark is no longer current.
+    pub fn watch_keyspace(&self, keyspace: Keyspace) -> engine::KeyspaceWatch {
+        self.engine.watch_keyspace(keyspace.0)
+    }
+
+    /// Forgets which numbers of sequences, tables and collections are reserved and not used.
+    ///
+    /// To be called before this process begins to write to a database that another one has written to
+    /// meanwhile, such as a replica that becomes the writer. The unused numbers are lost.
+    pub fn forget_reserved_numbers(&self) {
+        self.tables.forget_reserved_numbers();
+        self.documents.forget_reserved_numbers();
     }
 
     /// Begins a serializable transaction.
@@ -685,11 +701,12 @@ pub enum ChangedPart<'a> {
 impl ChangedPart<'_> {
     /// Name of the model, or `None` if this build does not know it.
     ///
-    /// One of `events`, `keys`, `documents`, `time series` and `tables`.
+    /// One of `events`, `keys`, `keyspaces` (the definition of one), `documents`, `time series` and `tables`.
     pub fn model(&self) -> Option<&'static str> {
         match self {
             Self::Events { .. } => Some("events"),
             Self::Keys(_) => Some("keys"),
+            Self::Other(KEYSPACES, _) => Some("keyspaces"),
             Self::Other(DOCUMENTS, _) => Some("documents"),
             Self::Other(SERIES, _) => Some("time series"),
             Self::Other(TABLES, _) => Some("tables"),

@@ -43,6 +43,15 @@ impl Options {
         self
     }
 
+    /// Puts everything that changes the contents into the log, bulk loads included. Default false.
+    ///
+    /// For readers that have only the log. A large load takes longer then.
+    #[must_use]
+    pub fn log_everything(mut self, yes: bool) -> Self {
+        self.engine.log_everything = yes;
+        self
+    }
+
     /// How immutable files are read. Default: mapped while they fit in memory, otherwise `pread`.
     #[must_use]
     pub fn read_mode(mut self, mode: ReadMode) -> Self {

@@ -173,7 +173,7 @@ impl Database {
     /// Returns the consumer groups of the event store `store`.
     ///
     /// # Errors
-    /// The name is not allowed for a store, or the manifest cannot be written.
+    /// The name is not allowed for a store, or the commit that defines its keyspace fails.
     pub fn consumer_groups(&self, store: &str) -> Result<ConsumerGroups, Error> {
         let keyspace = self.keyspace(KEYSPACE, KeyspaceOptions::default())?;
         Ok(ConsumerGroups { store: self.events(store)?, db: self.clone(), keyspace })

@@ -193,7 +193,7 @@ impl Database {
     /// Handlers are registered with the returned value; checkpoints and outputs are stored in the database.
     ///
     /// # Errors
-    /// The name is not allowed for a store, or the manifest cannot be written.
+    /// The name is not allowed for a store, or the commit that defines its keyspace fails.
     pub fn projections(&self, store: &str) -> Result<Projections, Error> {
         self.projections_with(store, ProjectionOptions::default())
     }

@@ -22,9 +22,13 @@ fn a_commit_over_two_models_arrives_whole() {
     tx.append(&store, &[Event::new("Paid").tag("order:1")], AppendOptions { tracking, ..Default::default() })
         .unwrap();
     tx.commit().unwrap();
-    let mut feed = db.changes(Seq(2)).unwrap();
+    let mut feed = db.changes(Seq(1)).unwrap();
+    let definition = feed.next(LONG).unwrap().unwrap();
+    let models: Vec<_> = definition.parts.iter().map(ChangedPart::model).collect();
+    assert_eq!((definition.seq, models), (Seq(1), vec![Some("keyspaces")]));
+    assert_eq!(feed.next(LONG).unwrap().unwrap().seq, Seq(2), "the first event");
     let change = feed.next(LONG).unwrap().unwrap();
-    assert_eq!((change.seq, change.parts.len()), (Seq(2), 2));
+    assert_eq!((change.seq, change.parts.len()), (Seq(3), 2));
     for part in &change.parts {
         match part {
             ChangedPart::Events { store, append } => {
@@ -36,7 +40,7 @@ fn a_commit_over_two_models_arrives_whole() {
             ChangedPart::Other(..) => panic!("no such model"),
         }
     }
-    assert_eq!(feed.next_seq(), Seq(3));
+    assert_eq!(feed.next_seq(), Seq(4));
     assert!(feed.next(Duration::ZERO).unwrap().is_none());
 }
 

@@ -116,7 +116,9 @@ fn check(db: &Database, tables: bool) -> Result<(), Error> {
     if tables {
         check_tables(db)?;
     }
+    let before = db.seq();
     let notes = db.keyspace("notes", KeyspaceOptions::default())?;
+    assert_eq!(db.seq(), before, "the keyspace is found, also where no record defines it");
     let snapshot = db.snapshot();
     for order in 0..41_u64 {
         let note =

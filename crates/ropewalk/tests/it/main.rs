@@ -10,6 +10,7 @@ mod fixtures;
 mod four_models;
 mod groups;
 mod idempotency;
+mod log_alone;
 mod opening;
 mod projections;
 mod projections_refused;

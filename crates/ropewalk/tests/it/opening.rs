@@ -56,10 +56,34 @@ fn all_durabilities_survive_a_clean_close() {
     for (key, value) in [(b"sync".as_slice(), b"1"), (b"buffered", b"2"), (b"async", b"3")] {
         assert_eq!(&*snapshot.get(keys, key).unwrap().unwrap(), value);
     }
-    assert_eq!(db.seq().0, 4);
+    assert_eq!(db.seq().0, 5, "the keyspace, three keys, an event");
     let store = db.existing_events("s").unwrap();
     assert_eq!(snapshot.events(&store, &Query::all(), ReadOptions::default()).unwrap().count(), 1);
     assert_eq!(db.existing_events("t").err().unwrap().class(), Class::NotFound);
+}
+
+/// No record defines them: their numbers follow from the order in which each model makes them.
+#[test]
+fn keyspaces_of_the_models_have_the_same_numbers_in_every_new_database() {
+    let db = Database::in_memory().unwrap();
+    let names: Vec<String> = db.stats().store.keyspaces.into_iter().map(|keyspace| keyspace.name).collect();
+    let expected = [
+        "events",
+        "events.terms",
+        "events.meta",
+        "tables",
+        "tables.catalog",
+        "series",
+        "series.labels",
+        "series.meta",
+        "series.exemplars",
+        "documents",
+        "documents.catalog",
+        "documents.sessions",
+    ];
+    assert_eq!(names, expected);
+    let next = db.keyspace("k", KeyspaceOptions::default()).unwrap();
+    assert_eq!(usize::from(next.id()), expected.len());
 }
 
 #[test]

@@ -24,11 +24,12 @@ use crate::memory::index::Index;
 use crate::memory::{Deletion, SeriesMemory};
 use crate::model::changes::Changes;
 use crate::model::verify::verify;
-use crate::sample::types::SeriesOptions;
+use crate::sample::duplicate_rules::DuplicateRules;
+use crate::sample::types::{Duplicates, SeriesOptions};
 use crate::storage::chunk_keys::{bounds_key, partition_of, partitions};
 use crate::storage::flush::flush;
 use crate::storage::keys::{
-    exemplar_key, label_key, last_key, metadata_key, name_key, progress_key, rules_key,
+    duplicates_key, exemplar_key, label_key, last_key, metadata_key, name_key, progress_key, rules_key,
 };
 use crate::storage::partition_bounds::{Bounds, Reach};
 use crate::storage::section::{
@@ -46,6 +47,7 @@ pub(crate) struct StoreState {
     pub(crate) id: u32,
     pub(crate) name: Box<str>,
     settings: Mutex<(SeriesOptions, i64)>,
+    duplicates: RwLock<DuplicateRules>,
     pub(crate) index: RwLock<Index>,
     /// Commit that created series and the last id then, alternating; since open.
     created: AppendList,
@@ -60,6 +62,11 @@ pub(crate) struct StoreState {
 impl StoreState {
     pub(crate) fn options(&self) -> SeriesOptions {
         self.settings.lock().0
+    }
+
+    /// Which of two samples at one time stays, by commit; pending changes included, which concern later commits only.
+    pub(crate) fn duplicate_rules(&self) -> DuplicateRules {
+        self.duplicates.read().clone()
     }
 
     /// Samples before this time are refused.
@@ -213,7 +220,7 @@ impl SeriesModel {
         &self,
         name: &str,
         id: u32,
-        settings: (SeriesOptions, i64),
+        (settings, duplicates): ((SeriesOptions, i64), DuplicateRules),
         index: Index,
         reach: Reach,
     ) -> Arc<StoreState> {
@@ -222,6 +229,7 @@ impl SeriesModel {
             id,
             name: name.into(),
             settings: Mutex::new(settings),
+            duplicates: RwLock::new(duplicates),
             index: RwLock::new(index),
             created: AppendList::default(),
             opened,
@@ -241,7 +249,8 @@ impl SeriesModel {
         match section.creates {
             None => self.by_id(section.store).ok_or_else(unknown_store),
             Some(name) => {
-                let settings = (SeriesOptions::default(), i64::MIN);
+                let options = SeriesOptions::default();
+                let settings = ((options, i64::MIN), DuplicateRules::always(options.duplicates));
                 let state = self.learn(name, section.store, settings, Index::default(), Reach::default());
                 self.save(apply, &state);
                 Ok(state)
@@ -255,6 +264,22 @@ impl SeriesModel {
         let (options, floor) = *state.settings.lock();
         put_options(&mut value, options, floor);
         apply.put(self.keyspaces().meta, &name_key(&state.name), Some(&value));
+    }
+
+    /// Notes the treatment of duplicates from the next commit on. A new store has no samples before it.
+    fn change_duplicates(
+        &self,
+        apply: &Apply<'_>,
+        state: &StoreState,
+        (duplicates, is_new): (Duplicates, bool),
+    ) {
+        let mut rules = state.duplicates.write();
+        if is_new {
+            *rules = DuplicateRules::always(duplicates);
+        } else if let Some(changed) = rules.changed(apply.seq, duplicates) {
+            apply.put(self.meta(), &duplicates_key(state.id), Some(&changed.encode()));
+            *rules = changed;
+        }
     }
 
     fn apply_samples(
@@ -390,8 +415,12 @@ impl SeriesModel {
             let last = (*last).try_into().map_err(|_| damaged("largest series number"))?;
             index.raise_last(u32::from_le_bytes(last));
         }
+        let duplicates = match read.get(meta, &duplicates_key(id))? {
+            Some(bytes) => DuplicateRules::decode(&bytes).map_err(|_| damaged("rules about duplicates"))?,
+            None => DuplicateRules::always(settings.0.duplicates),
+        };
         let reach = self.load_reach(read, id)?;
-        self.learn(name, id, settings, index, reach);
+        self.learn(name, id, (settings, duplicates), index, reach);
         Ok(())
     }
 
@@ -494,6 +523,7 @@ impl Model for SeriesModel {
             Body::Settings { options, floor } => {
                 *state.settings.lock() = (options, floor);
                 self.save(apply, &state);
+                self.change_duplicates(apply, &state, (options.duplicates, section.creates.is_some()));
             }
         }
         Ok(())
@@ -508,7 +538,7 @@ impl Model for SeriesModel {
         let memory = memory.as_any().downcast_ref::<SeriesMemory>();
         let memory = memory.expect("the engine flushes the memory that the model has made");
         let state = |id| self.by_id(id).expect("a store with samples in memory is in the catalog");
-        let duplicates = |id| state(id).options().duplicates;
+        let duplicates = |id| state(id).duplicate_rules();
         let reach = |id: u32, partition: i64, more: Bounds| state(id).reach.note(partition, more);
         for (id, memory) in memory.all_stores() {
             if let Some(last) = memory.last_deletion() {

@@ -20,7 +20,7 @@ use crate::error::SeriesError;
 use crate::memory::{Deletion, Sample, Sealed, SeriesMemory, StoreMemory};
 use crate::model::Place;
 use crate::sample::batch::take_payload;
-use crate::sample::types::Duplicates;
+use crate::sample::duplicate_rules::DuplicateRules;
 use crate::storage::chunk_keys::{ChunkKey, damaged, each_chunk_between, partition_of, partitions};
 use crate::storage::partition_bounds::Reach;
 
@@ -170,7 +170,7 @@ pub(crate) struct SeriesReader<'a> {
     at: Seq,
     from: i64,
     to: i64,
-    keep_first: bool,
+    duplicates: DuplicateRules,
     /// Oldest first.
     memories: Vec<Arc<StoreMemory>>,
     deletions: Vec<Deletion>,
@@ -189,7 +189,7 @@ impl<'a> SeriesReader<'a> {
     pub(crate) fn new(
         read: ReadView<'a>,
         place: Place,
-        duplicates: Duplicates,
+        duplicates: DuplicateRules,
         (from, to): (i64, i64),
     ) -> Result<Self, SeriesError> {
         let mut memories: Vec<_> =
@@ -209,7 +209,7 @@ impl<'a> SeriesReader<'a> {
             at: read.at(),
             from,
             to,
-            keep_first: duplicates == Duplicates::KeepFirst,
+            duplicates,
             memories,
             deletions,
             partitions,
@@ -514,10 +514,10 @@ impl<'a> SeriesReader<'a> {
         let deletions: Vec<&Deletion> = self.deletions.iter().filter(|d| d.covers(id)).collect();
         self.rows.retain(|row| !deletions.iter().any(|d| d.hides(row.time, row.seq)));
         self.rows.sort_by_key(|row| (row.time, row.seq, row.order));
-        let keep_first = self.keep_first;
+        let duplicates = &self.duplicates;
         self.rows.dedup_by(|later, kept| {
             let same = later.time == kept.time;
-            if same && !keep_first {
+            if same && !duplicates.keep_first(later.seq) {
                 std::mem::swap(later, kept);
             }
             same

@@ -130,7 +130,7 @@ impl ReadGuard {
             }
             // Nothing before `oldest` was touched.
             let range = (read.from.max(oldest), read.to);
-            let (place, duplicates) = (self.model.place(state.id), state.options().duplicates);
+            let (place, duplicates) = (self.model.place(state.id), state.duplicate_rules());
             let mut reader = SeriesReader::new(latest, place, duplicates, range)?;
             reader.narrow(&state.reach);
             reads += ids.len() * (1 + reader.partition_count() as u64);

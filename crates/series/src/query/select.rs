@@ -69,7 +69,7 @@ impl<'s> SeriesAt<'s> {
             Some(state) if !ids.is_empty() => {
                 let read: ReadView<'_> = self.snapshot.read();
                 let place = self.model.place(state.id);
-                let duplicates = state.options().duplicates;
+                let duplicates = state.duplicate_rules();
                 let mut reader = SeriesReader::new(read, place, duplicates, (from_ms, to_ms))?;
                 reader.narrow(&state.reach);
                 Some(reader)

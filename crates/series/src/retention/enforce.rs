@@ -174,7 +174,7 @@ impl SeriesStore {
         }
         // A damaged key may have the last number of a day.
         let (from, to) = (base_of(day), base_of(day.saturating_add(1)).saturating_sub(1));
-        let mut reader = SeriesReader::new(snapshot.read(), place, state.options().duplicates, (from, to))?;
+        let mut reader = SeriesReader::new(snapshot.read(), place, state.duplicate_rules(), (from, to))?;
         let (mut raw, mut batch) = (Samples::default(), SampleBatch::new());
         let mut changed: Vec<(u32, usize)> = Vec::new();
         let (mut read, mut next) = (0, Progress { partition: day.saturating_add(1), id: 0 });
@@ -302,7 +302,7 @@ impl Operation for ThinStep {
     fn validate(&mut self, latest: ReadView<'_>) -> Result<Verdict, Rejection> {
         let place = self.progress.model.place(self.state.id);
         let (from, to) = self.range;
-        let reader = SeriesReader::new(latest, place, self.state.options().duplicates, (from, to));
+        let reader = SeriesReader::new(latest, place, self.state.duplicate_rules(), (from, to));
         let (mut reader, mut samples) = (reader.map_err(Box::new)?, Samples::default());
         for (id, count) in &self.found {
             samples.clear();

@@ -7,7 +7,8 @@
 //! Invariants
 //! 1. A chunk never holds samples that a live or future snapshot distinguishes; its entry carries the version
 //!    of its last commit, as every entry of the store does.
-//! 2. A chunk never holds samples of both sides of a deletion. So a deletion hides a stored chunk's samples
+//! 2. A chunk never holds samples of both sides of a change of the rule about duplicates, so that its commit tells
+//!    which rule its samples follow. Nor does it hold samples of both sides of a deletion. So a deletion hides a stored chunk's samples
 //!    by the chunk's commit alone, and is applied here once and for all: nothing after its generation's
 //!    memory records it.
 //! 3. Merging takes along every chunk that overlaps one it takes, so that of two samples at one time the later stays the
@@ -28,7 +29,7 @@ use crate::chunk::payload_chunk::{each_rich, put_rich};
 use crate::chunk::{ChunkEncoder, ChunkHead};
 use crate::error::SeriesError;
 use crate::memory::{Deletion, Head, SeriesMemory, StoreMemory};
-use crate::sample::types::Duplicates;
+use crate::sample::duplicate_rules::DuplicateRules;
 use crate::storage::chunk_keys::{
     ChunkKey, KeyBytes, bounds_key, damaged, each_chunk, partition_of, partitions, series_start,
 };
@@ -112,12 +113,12 @@ impl Entries {
 /// Callback for written chunks: store, partition, their bounds. Returns the bounds of the complete partition.
 type Reaches<'a> = &'a dyn Fn(u32, i64, Bounds) -> Bounds;
 
-/// Writes a frozen memory out. `duplicates` returns a store's rule.
+/// Writes a frozen memory out. `duplicates` returns a store's rules.
 pub(crate) fn flush(
     memory: &SeriesMemory,
     (store, chunks): (&Store, Keyspace),
     snapshots: &[Seq],
-    duplicates: impl Fn(u32) -> Duplicates,
+    duplicates: impl Fn(u32) -> DuplicateRules,
     reaches: Reaches<'_>,
 ) -> Result<Vec<NewRun>, SeriesError> {
     let stores = memory.all_stores();
@@ -147,7 +148,7 @@ struct StoreFlush<'a> {
     memory: &'a StoreMemory,
     view: &'a StoreView,
     chunks: Keyspace,
-    keep_first: bool,
+    duplicates: DuplicateRules,
     snapshots: &'a [Seq],
     /// In order of their commits.
     deletions: Vec<Deletion>,
@@ -172,14 +173,15 @@ impl<'a> StoreFlush<'a> {
         (store, memory): (u32, &'a StoreMemory),
         (view, chunks): (&'a StoreView, Keyspace),
         snapshots: &'a [Seq],
-        duplicates: Duplicates,
+        duplicates: DuplicateRules,
         reaches: Reaches<'a>,
     ) -> Self {
         let mut deletions = memory.deletions(Seq::MAX);
         deletions.sort_by_key(|d| d.seq);
         debug_assert!(deletions.iter().all(|d| d.seq > Seq::ZERO), "commits are numbered from 1");
         let before = deletions.iter().map(|d| Seq(d.seq.0.saturating_sub(1)));
-        let mut cuts: Vec<Seq> = snapshots.iter().copied().chain(before).collect();
+        let mut cuts: Vec<Seq> =
+            snapshots.iter().copied().chain(before).chain(duplicates.changes()).collect();
         cuts.sort_unstable();
         cuts.dedup();
         Self {
@@ -187,7 +189,7 @@ impl<'a> StoreFlush<'a> {
             memory,
             view,
             chunks,
-            keep_first: duplicates == Duplicates::KeepFirst,
+            duplicates,
             snapshots,
             deletions,
             cuts,
@@ -268,7 +270,9 @@ impl<'a> StoreFlush<'a> {
         let deleted = self.deletions.iter().any(|d| d.covers(id));
         // Without samples there is only a deletion.
         let newest = floats.iter().map(|r| r.seq).max().unwrap_or_default();
-        if !deleted && rich.is_empty() && self.number(newest) == Seq::ZERO {
+        let oldest = floats.iter().map(|r| r.seq).min().unwrap_or_default();
+        let is_one_part = self.number(newest) == Seq::ZERO && !self.duplicates.differ_within(oldest, newest);
+        if !deleted && rich.is_empty() && is_one_part {
             // One part, and floats alone: stored chunks may be merged in.
             self.sort(&mut floats);
             return self.merge_floats(id, newest, floats);
@@ -319,8 +323,10 @@ impl<'a> StoreFlush<'a> {
             times.get(found).map(|(_, seq)| *seq)
         };
         let payloads: Vec<(i64, Seq)> = rich.iter().map(|r| (r.time, r.seq)).collect();
-        let (keep_first, before) = (self.keep_first, floats.len() + rich.len());
-        floats.retain(|f| at(&payloads, f.time).is_none_or(|p| later(f.seq, p) == keep_first));
+        let before = floats.len() + rich.len();
+        let keep_first = |float: Seq, payload: Seq| self.duplicates.keep_first(float.max(payload));
+        let stays = |float: Seq, payload: Seq| later(float, payload) == keep_first(float, payload);
+        floats.retain(|f| at(&payloads, f.time).is_none_or(|p| stays(f.seq, p)));
         let floats: Vec<(i64, Seq)> = floats.iter().map(|r| (r.time, r.seq)).collect();
         rich.retain(|p| at(&floats, p.time).is_none());
         self.replaced.update(|replaced| replaced + before - floats.len() - rich.len());
@@ -331,10 +337,10 @@ impl<'a> StoreFlush<'a> {
     fn sort<V>(&self, rows: &mut Vec<Row<V>>) {
         if !rows.is_sorted_by(|a, b| a.time < b.time) {
             rows.sort_by_key(|r| (r.time, r.seq));
-            let (keep_first, before) = (self.keep_first, rows.len());
+            let before = rows.len();
             rows.dedup_by(|later, kept| {
                 let same = later.time == kept.time;
-                if same && !keep_first {
+                if same && !self.duplicates.keep_first(later.seq) {
                     std::mem::swap(later, kept);
                 }
                 same

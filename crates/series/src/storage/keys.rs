@@ -6,6 +6,7 @@
 //!                      'l' store u32 big-endian                 → the largest series number ever used, u32: written
 //!                                                                 when series are deleted
 //!                      'm' store u32 big-endian, metric         → u8 type │ unit str │ help str
+//!                      'd' store u32 big-endian                 → see `sample::duplicate_rules`
 //!                      'r', 'p' store u32 big-endian            → rules and their progress, see `retention::rules`
 //! `series.exemplars`   store u32 │ series u32 │ time i64, sign flipped; all big-endian → bits of the value u64 │ labels
 //! ```
@@ -34,6 +35,11 @@ pub(crate) fn exemplar_key(store: u32, id: u32, time: i64) -> Vec<u8> {
     key.extend_from_slice(&id.to_be_bytes());
     keys::put_i64(&mut key, time);
     key
+}
+
+/// The key of a store's rules about duplicates, once they have changed.
+pub(crate) fn duplicates_key(store: u32) -> Vec<u8> {
+    [b"d", &store.to_be_bytes()[..]].concat()
 }
 
 /// The key of a store's rules.

@@ -38,6 +38,13 @@ impl Operation for SettingsOperation {
 
     fn validate(&mut self, _latest: ReadView<'_>) -> Result<Verdict, Rejection> {
         self.model.check_new(&self.store)?;
+        if let (Some(state), Some(options)) = (self.model.find(&self.store), self.options)
+            && state.duplicate_rules().is_full()
+            && state.options().duplicates != options.duplicates
+        {
+            let what = "the 1000 changes of a store's treatment of duplicates";
+            return Err(SeriesError::Exhausted { what }.into());
+        }
         Ok(Verdict::Write)
     }
 
@@ -89,10 +96,11 @@ impl SeriesStore {
     }
 
     /// Changes the settings, for batches that are prepared from now on; creates the store if it does not
-    /// exist.
+    /// exist. A change of [`Duplicates`](crate::Duplicates) concerns later commits: of two samples at one time, the rule
+    /// at the commit of the later one decides, for good.
     ///
     /// # Errors
-    /// The engine's.
+    /// The engine's; [`SeriesError::Exhausted`] after 1000 changes of the treatment of duplicates.
     pub fn configure(&self, options: SeriesOptions) -> Result<Seq, SeriesError> {
         let (model, store) = (self.model.clone(), self.name().to_owned());
         self.run(vec![Box::new(SettingsOperation { model, store, options: Some(options), floor: None })])

@@ -456,7 +456,8 @@ impl AppendSamples {
             let (Some(id), (Some((from, _)), Some((to, _)))) = (id, range) else { continue };
             found.clear();
             let place = self.model.place(state.id);
-            SeriesReader::new(latest, place, Duplicates::Refuse, (*from, *to))?.read(id, &mut found)?;
+            let rules = state.duplicate_rules();
+            SeriesReader::new(latest, place, rules, (*from, *to))?.read(id, &mut found)?;
             let mut there = found.bits().peekable();
             for (time, bits) in &check.samples {
                 while there.peek().is_some_and(|(t, _)| t < time) {

@@ -213,6 +213,59 @@ fn duplicates_resolve_to_last_first_or_error() {
     assert_eq!(db.store.options(), options);
 }
 
+/// Two nodes flush at different times, and so does one node before and after a crash.
+#[test]
+fn changed_treatment_of_duplicates_counts_from_its_commit_wherever_flushes_fall() {
+    const STEPS: u32 = 7;
+    for flushes in 0..1_u32 << STEPS {
+        let env = Env::memory();
+        let db = Db::open(&env);
+        let configure = |duplicates: Duplicates| {
+            db.store.configure(SeriesOptions { duplicates, ..db.store.options() }).unwrap();
+        };
+        let step = |step: u32| match step {
+            0 => db.append(&[("m", 1, 1.0), ("m", 2, 1.0), ("m", 3, 1.0)]),
+            1 => db.append(&[("m", 1, 2.0), ("m", 5, 2.0)]),
+            2 => configure(Duplicates::KeepFirst),
+            3 => db.append(&[("m", 1, 3.0), ("m", 2, 3.0), ("m", 4, 3.0)]),
+            4 => db.append(&[("m", 4, 4.0)]),
+            5 => configure(Duplicates::KeepLast),
+            _ => db.append(&[("m", 2, 5.0), ("m", 5, 5.0)]),
+        };
+        let mut before = None;
+        for number in 0..STEPS {
+            step(number);
+            if flushes & 1 << number != 0 {
+                db.checkpoint();
+            }
+            if number == 3 {
+                before = Some(db.engine.snapshot());
+            }
+        }
+        let earlier = || {
+            let mut snapshot = before.clone().unwrap();
+            snapshot.refresh_sources();
+            db.show_at(&snapshot, "m", i64::MIN, i64::MAX)
+        };
+        let shown = "m: 1=2 2=5 3=1 4=3 5=5";
+        for _ in 0..2 {
+            assert_eq!(db.show("m"), shown, "flushes {flushes:b}");
+            assert_eq!(earlier(), "m: 1=2 2=1 3=1 4=3 5=2", "flushes {flushes:b}");
+            db.compact();
+        }
+        // What was decided stays, also where the deciding commits are in one chunk with later ones.
+        db.append(&[("m", 6, 6.0)]);
+        db.checkpoint();
+        drop(before);
+        drop(db);
+        let db = Db::open(&env);
+        assert_eq!(db.show("m"), format!("{shown} 6=6"), "flushes {flushes:b}");
+        db.append(&[("m", 1, 7.0)]);
+        assert!(db.show("m").starts_with("m: 1=7 "), "the reopened store keeps the last");
+        assert!(db.engine.verify().unwrap().violations.is_empty());
+    }
+}
+
 #[test]
 fn stores_are_independent() {
     let env = Env::memory();

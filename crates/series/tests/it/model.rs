@@ -23,6 +23,8 @@ enum Step {
     Delete(u8, i64, i64),
     Forget(u8),
     DropBefore(i64),
+    /// From now on the first of two samples at one time stays, or the last.
+    Configure(bool),
     Hold,
     Release,
     Checkpoint,
@@ -47,6 +49,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (0..SERIES, any_time(), any_time()).prop_map(|(s, a, b)| Step::Delete(s, a.min(b), a.max(b))),
         1 => (0..SERIES).prop_map(Step::Forget),
         1 => (-2..2_i64).prop_map(|day| Step::DropBefore(day * PARTITION_MS + 7)),
+        1 => any::<bool>().prop_map(Step::Configure),
         2 => Just(Step::Hold),
         1 => Just(Step::Release),
         2 => Just(Step::Checkpoint),
@@ -60,6 +63,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 enum Change {
     Append(Vec<(u8, i64, u64)>),
     Delete(Option<u8>, i64, i64),
+    /// Later commits leave the first of two samples at one time.
+    KeepFirst(bool),
 }
 
 #[derive(Default)]
@@ -69,7 +74,7 @@ struct Model {
 }
 
 impl Model {
-    fn at(&self, seq: Seq, keep_first: bool) -> BTreeMap<(u8, i64), u64> {
+    fn at(&self, seq: Seq, mut keep_first: bool) -> BTreeMap<(u8, i64), u64> {
         let mut seen = BTreeMap::new();
         for (at, change) in self.commits.iter().filter(|(at, _)| *at <= seq) {
             let _ = at;
@@ -82,6 +87,7 @@ impl Model {
                         }
                     }
                 }
+                Change::KeepFirst(changed) => keep_first = *changed,
                 Change::Delete(series, from, to) => {
                     seen.retain(|(s, t), _| series.is_some_and(|x| x != *s) || t < from || t > to);
                 }
@@ -157,6 +163,11 @@ fn run(steps: Vec<Step>, duplicates: Duplicates) -> Result<(), TestCaseError> {
                     model.floor = Some(floor);
                     model.commits.push((db.engine.seq(), Change::Delete(None, i64::MIN, floor - 1)));
                 }
+            }
+            Step::Configure(keep_first) => {
+                let duplicates = if keep_first { Duplicates::KeepFirst } else { Duplicates::KeepLast };
+                let seq = db.store.configure(SeriesOptions { duplicates, ..db.store.options() }).unwrap();
+                model.commits.push((seq, Change::KeepFirst(keep_first)));
             }
             Step::Hold => held.push(db.engine.snapshot()),
             Step::Release => {

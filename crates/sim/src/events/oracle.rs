@@ -144,6 +144,12 @@ pub(crate) fn matches(query: &Query, event: &Event) -> bool {
 }
 
 impl Oracle {
+    /// Of a database whose first commits define so many keyspaces.
+    pub(crate) fn with_keyspaces(count: usize) -> Self {
+        let definition = || Commit { time: None, appends: Vec::new(), writes: Vec::new() };
+        Self { commits: std::iter::repeat_with(definition).take(count).collect(), ..Self::default() }
+    }
+
     /// The last commit, in doubt or not.
     pub(crate) fn last(&self) -> u64 {
         self.commits.len() as u64

@@ -13,7 +13,7 @@ use ropewalk_engine::{Cursor, EngineError, LogError, Snapshot};
 use crate::events::generators;
 use crate::events::generators::show;
 use crate::events::oracle::{Stored, Write};
-use crate::events::scenario::{Bug, Check, World, ensure};
+use crate::events::scenario::{Bug, Check, KEYSPACES, World, ensure};
 
 struct Held {
     snapshot: Snapshot,
@@ -417,6 +417,9 @@ impl World {
                     };
                     (keyspace.id(), write)
                 })),
+                part @ ChangedPart::Other(..) if part.model() == Some("keyspaces") => {
+                    ensure!(seq <= KEYSPACES as u64, "commit {seq} defines a keyspace");
+                }
                 ChangedPart::Other(model, _) => {
                     return Err(Bug(format!("commit {seq} has a part of model {}", model.0)));
                 }

@@ -19,6 +19,8 @@ use crate::run::{Probe, Run};
 pub(crate) struct KeyspaceView {
     pub(crate) name: String,
     pub(crate) options: KeyspaceOptions,
+    /// The commit that defined its number; zero without one: made at an opening, or listed by the manifest then.
+    pub(crate) defined: Seq,
     /// Flushes, newest first; their key ranges may overlap.
     pub(crate) l0: Vec<Arc<Sorted>>,
     /// Level 1 first. The last is not empty.
@@ -26,6 +28,10 @@ pub(crate) struct KeyspaceView {
 }
 
 impl KeyspaceView {
+    pub(crate) fn empty(name: &str, options: KeyspaceOptions, defined: Seq) -> Self {
+        Self { name: name.to_owned(), options, defined, l0: Vec::new(), levels: Vec::new() }
+    }
+
     /// All sorted sources, newest first.
     #[inline]
     pub(crate) fn sources(&self) -> impl DoubleEndedIterator<Item = &Arc<Sorted>> {
@@ -69,6 +75,20 @@ impl StoreView {
         let l0 = self.keyspaces.iter().flat_map(|keyspace| &keyspace.l0);
         let runs = l0.filter(|sorted| sorted.group == group).map(|sorted| sorted.runs.len()).sum::<usize>();
         group > 0 && runs == flush.runs()
+    }
+
+    /// Number of keyspaces that a manifest with a checkpoint at commit `at` lists. The definitions of the others are
+    /// in the log after it; one with a run is durable, because its number was given out.
+    pub(crate) fn listed(&self, at: Seq) -> usize {
+        let is_listed =
+            |keyspace: &Arc<KeyspaceView>| keyspace.defined <= at || keyspace.runs().next().is_some();
+        self.keyspaces.iter().rposition(is_listed).map_or(0, |last| last + 1)
+    }
+
+    /// True for the number of a keyspace that the view has.
+    #[inline]
+    pub fn contains(&self, keyspace: Keyspace) -> bool {
+        usize::from(keyspace.0) < self.keyspaces.len()
     }
 
     /// The newest version of `key` that `at` sees, tombstones included (their value is `None`). One block is touched

@@ -109,6 +109,37 @@ fn a_checkpoint_and_the_options_of_keyspaces_survive() {
 }
 
 #[test]
+fn manifest_lists_a_defined_keyspace_from_its_checkpoint_or_first_run_on() {
+    let env = Env::memory();
+    let store = open(&env);
+    let options = KeyspaceOptions::default();
+    store.keyspace("first", options).unwrap();
+    let (second, third) = (Keyspace(1), Keyspace(2));
+    store.define_keyspace(Seq(5), second, "second", options).unwrap();
+    for _ in 0..2 {
+        store.define_keyspace(Seq(7), third, "third", options).unwrap();
+    }
+    let found = store.find_keyspace("third").map(|found| (found.keyspace, found.defined));
+    assert_eq!(found, Some((third, Seq(7))));
+    for (number, name) in [(4, "gap"), (2, "other"), (3, "first"), (0, "third")] {
+        store.define_keyspace(Seq(8), Keyspace(number), name, options).unwrap_err();
+    }
+    let checkpoint = Checkpoint { lsn: Lsn(1), seq: Seq(5), meta: Vec::new() };
+    store.install(Edit { new_l0: Vec::new(), checkpoint: Some(checkpoint) }).unwrap();
+    drop(store);
+    let store = open(&env);
+    assert_eq!(store.find_keyspace("second").map(|found| found.keyspace), Some(second));
+    assert_eq!(store.find_keyspace("third"), None, "the log after the checkpoint has it");
+    assert_eq!(store.next_keyspace().unwrap(), third);
+    store.define_keyspace(Seq(7), third, "third", options).unwrap();
+    flush(&store, third, 8, &[(b"k", Some(b"v"))]);
+    drop(store);
+    let store = open(&env);
+    assert_eq!(store.find_keyspace("third").map(|found| found.keyspace), Some(third));
+    assert_eq!(get(&[], &store.view(), third, b"k", Seq(9)).unwrap().unwrap().to_vec(), b"v");
+}
+
+#[test]
 fn options_out_of_range_and_unknown_keyspaces_are_refused() {
     let env = Env::memory();
     let dir = Path::new(DIR);

@@ -4,9 +4,12 @@
 //! in the log    first number not reserved, steps      written by a separate commit, for a block at once
 //! in memory     next ───▶ reserved                    assigned without a write until the block is exhausted
 //! ```
-//! Invariant: the commit that reserves a number precedes every commit that uses it, so no number is used
-//! twice, even after a crash. A crash loses numbers that were reserved but not used; a rollback loses those
-//! that its transaction drew.
+//! Invariants
+//! 1. The commit that reserves a number precedes every commit that uses it, so no number is used twice, even
+//!    after a crash. A crash loses numbers that were reserved but not used; a rollback loses those that its
+//!    transaction drew.
+//! 2. Memory has a sequence only after this process has drawn from it or set it. A process that only reads,
+//!    while another reserves, keeps no position that could repeat numbers once it writes.
 //!
 //! The steps of a sequence never change: altering one creates a new one, with a new number, in the same
 //! transaction.
@@ -121,11 +124,28 @@ impl State {
     }
 }
 
-/// The sequences used since the database was opened.
+/// The sequences used since the database was opened, or since [`Tables::forget_reserved_numbers`].
 #[derive(Default)]
 pub(crate) struct Sequences(Mutex<HashMap<u32, State>>);
 
 impl Sequences {
+    /// A sequence as the newest visible commit stores it.
+    fn stored(engine: &Engine, catalog: Keyspace, sequence: u32) -> Result<State, TablesError> {
+        let snapshot = engine.snapshot();
+        let fresh = State { steps: SequenceParams::default(), next: 1, reserved: 1, is_called: false };
+        let stored = snapshot.read().get(catalog, &sequence_key(sequence))?;
+        stored.map_or(Some(fresh), |bytes| State::decode(&bytes)).ok_or_else(|| TablesError::Damaged {
+            place: format!("sequence {sequence}"),
+            what: "a number, or a number and how to count".into(),
+        })
+    }
+
+    /// The state of a sequence, which stays out of memory if it was not used.
+    fn state(&self, engine: &Engine, catalog: Keyspace, sequence: u32) -> Result<State, TablesError> {
+        let used = self.0.lock().get(&sequence).copied();
+        used.map_or_else(|| Self::stored(engine, catalog, sequence), Ok)
+    }
+
     /// Runs `change` on a sequence, and stores the new state if `change` returns true.
     fn with<R>(
         &self,
@@ -135,26 +155,14 @@ impl Sequences {
         change: impl FnOnce(&mut State) -> Result<(R, bool), TablesError>,
     ) -> Result<R, TablesError> {
         let mut sequences = self.0.lock();
-        let key = sequence_key(sequence);
         let mut state = match sequences.get(&sequence) {
             Some(state) => *state,
-            None => {
-                let snapshot = engine.snapshot();
-                let fresh =
-                    State { steps: SequenceParams::default(), next: 1, reserved: 1, is_called: false };
-                let stored = snapshot.read().get(catalog, &key)?;
-                stored.map_or(Some(fresh), |bytes| State::decode(&bytes)).ok_or_else(|| {
-                    TablesError::Damaged {
-                        place: format!("sequence {sequence}"),
-                        what: "a number, or a number and how to count".into(),
-                    }
-                })?
-            }
+            None => Self::stored(engine, catalog, sequence)?,
         };
         let (result, has_to_last) = change(&mut state)?;
         if has_to_last {
             let mut batch = KvBatch::new();
-            batch.put(catalog, &key, &state.encode());
+            batch.put(catalog, &sequence_key(sequence), &state.encode());
             engine.commit(vec![Box::new(batch)], Durability::Buffered).map_err(EngineError::from)?;
         }
         sequences.insert(sequence, state);
@@ -249,11 +257,69 @@ impl Tables {
     /// # Errors
     /// Those of a read.
     pub fn sequence(&self, sequence: u32) -> Result<(SequenceParams, i64, bool), TablesError> {
-        self.with_sequence(sequence, |state| {
-            // Only a damaged state has no number before the next one.
-            let last =
-                if state.is_called { state.next.saturating_sub(state.steps.increment) } else { state.next };
-            Ok(((state.steps, last, state.is_called), false))
-        })
+        let catalog = self.model.spaces().catalog;
+        let state = self.model.sequences.state(&self.engine, catalog, sequence)?;
+        // Only a damaged state has no number before the next one.
+        let last =
+            if state.is_called { state.next.saturating_sub(state.steps.increment) } else { state.next };
+        Ok((state.steps, last, state.is_called))
+    }
+
+    /// Forgets which numbers of sequences, tables and objects are reserved and not used; the next ones are read
+    /// from the database. To be called before writing to a database that another process has written to: it
+    /// may have reserved more.
+    pub fn forget_reserved_numbers(&self) {
+        self.model.sequences.0.lock().clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use ropewalk_engine::EngineOptions;
+    use ropewalk_vfs::Env;
+
+    use super::*;
+    use crate::catalog::tables::TablesModel;
+
+    fn tables() -> Tables {
+        let (env, model) = (Env::memory(), Arc::new(TablesModel::default()));
+        let options = EngineOptions::default();
+        let engine = Engine::open(&env, Path::new("/db"), options, vec![model.clone()]).unwrap();
+        Tables::new(Arc::new(engine), model)
+    }
+
+    /// Draws as another process does whose commits arrive here: with the stored state, but another memory.
+    fn draw_elsewhere(tables: &Tables, elsewhere: &Sequences, sequence: u32) -> i64 {
+        elsewhere.next(&tables.engine, tables.model.spaces().catalog, sequence, BLOCK).unwrap()
+    }
+
+    #[test]
+    fn sequence_that_was_only_read_continues_after_numbers_drawn_elsewhere() {
+        let (tables, elsewhere) = (tables(), Sequences::default());
+        let sequence = tables.new_sequence(SequenceParams::default()).unwrap();
+        tables.forget_reserved_numbers();
+        assert_eq!(tables.sequence(sequence).unwrap().1, 1);
+        let drawn: Vec<i64> = (0..3).map(|_| draw_elsewhere(&tables, &elsewhere, sequence)).collect();
+        assert_eq!(drawn, [1, 2, 3]);
+        assert_eq!(tables.sequence(sequence).unwrap().1, BLOCK, "everything is reserved up to here");
+        assert_eq!(tables.next_number(sequence).unwrap(), BLOCK + 1);
+        assert_eq!(tables.sequence(sequence).unwrap().1, BLOCK + 1);
+    }
+
+    #[test]
+    fn forgotten_numbers_are_not_drawn_after_others_were_reserved_elsewhere() {
+        let (tables, elsewhere) = (tables(), Sequences::default());
+        let sequence = tables.new_sequence(SequenceParams::default()).unwrap();
+        assert_eq!(tables.next_number(sequence).unwrap(), 1);
+        assert_eq!(draw_elsewhere(&tables, &elsewhere, sequence), BLOCK + 1);
+        tables.forget_reserved_numbers();
+        assert_eq!(tables.next_number(sequence).unwrap(), 2 * BLOCK + 1);
+        // Numbers of tables and objects come from a sequence, too.
+        let object = tables.model.new_object(&tables.engine).unwrap();
+        tables.forget_reserved_numbers();
+        assert!(tables.model.new_object(&tables.engine).unwrap() >= object + 63);
     }
 }

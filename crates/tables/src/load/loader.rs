@@ -4,6 +4,8 @@
 //! rows ─▶ checks ─▶ sorter per object ─┬─ small ─▶ writes of the transaction
 //!                                      └─ runs under new object numbers ─▶ 1 declare ─▶ 2 ingest ─▶ 3 the transaction's commit
 //! ```
+//! With `EngineOptions::log_everything` step 2 is commits instead of runs, see `load::entry_writer`.
+//!
 //! Step 1: a durable catalog entry (`l`) marks these objects as being loaded. Step 2: the manifest names
 //! their runs; only the transaction itself reads them, since no definition names the objects. Step 3: the
 //! transaction's commit gives the objects to the table, as TRUNCATE does.

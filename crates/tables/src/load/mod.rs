@@ -11,8 +11,10 @@
 //! A separate load ([`Load`]) conflicts with concurrent writes to the table. One within a transaction
 //! ([`TxLoad`]) is one of its statements: the transaction reads the loaded rows, and may still roll back.
 //!
-//! Rows loaded through runs are not in the log: a change feed reports the changed definition, not each row.
+//! Rows loaded through runs are not in the log: a change feed reports the changed definition, not each row. With
+//! `EngineOptions::log_everything` the same steps write the rows into the log instead, see `load::entry_writer`.
 
+pub(crate) mod entry_writer;
 pub(crate) mod loader;
 pub(crate) mod sorter;
 pub(crate) mod stream;

@@ -1,4 +1,5 @@
-//! Entries of one object on their way into runs: streamed in key order, or sorted here in bounded memory.
+//! Entries of one object on their way into runs or the log: streamed in key order, or sorted here in bounded
+//! memory.
 //!
 //! ```text
 //! add ─▶ buffer ─┬─ sorted so far and not small: stream ─▶ runs               (one pass, without a copy)
@@ -8,10 +9,12 @@
 //! readable by then. A big chunk is split repeatedly at its middle key; each part is sorted and written by a
 //! separate thread.
 
-use ropewalk_base::Seq;
+use std::sync::Arc;
+
 use ropewalk_engine::{Engine, Keyspace, NewRun, Snapshot};
 
 use crate::error::TablesError;
+use crate::load::entry_writer::EntryWriter;
 use crate::load::stream::Stream;
 
 /// Entries prefetched together, so that their cache misses overlap.
@@ -46,10 +49,10 @@ struct Item {
     key: u16,
 }
 
-/// Destination of the runs.
+/// Destination of the entries.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'e> {
-    pub(crate) engine: &'e Engine,
+    pub(crate) engine: &'e Arc<Engine>,
     pub(crate) keyspace: Keyspace,
     pub(crate) object: u32,
 }
@@ -149,8 +152,8 @@ impl Sorter {
     /// Writes the buffer, which is in order, and then streams further entries.
     pub(crate) fn stream(&mut self, target: Target<'_>) -> Result<(), SortError> {
         assert!(self.may_stream(), "the streamed buffer is in order and not written yet");
-        let mut writer = target.engine.run_writer(target.keyspace, true)?;
-        self.each(target.object, |key, value| Ok(writer.add(key, Seq::ZERO, Some(value))?))?;
+        let mut writer = EntryWriter::new(target.engine, target.keyspace, true)?;
+        self.each(target.object, |key, value| Ok(writer.add(key, value)?))?;
         self.forget_buffered();
         self.stream = Some(Stream::new(writer));
         Ok(())
@@ -246,14 +249,14 @@ impl Chunk<'_> {
             items.sort_unstable_by(|a, b| compare(self.buffer, a, b));
         }
         let keyspace = self.target.keyspace;
-        let mut writer = self.target.engine.run_writer(keyspace, self.alone)?;
+        let mut writer = EntryWriter::new(self.target.engine, keyspace, self.alone)?;
         show(self.buffer, items, self.target.object, |key, value| {
             if let Some(earlier) = self.earlier
                 && earlier.read().get(keyspace, key)?.is_some()
             {
                 return Err(SortError::Duplicate(key.to_vec()));
             }
-            Ok(writer.add(key, Seq::ZERO, Some(value))?)
+            Ok(writer.add(key, value)?)
         })?;
         Ok(writer.finish()?)
     }

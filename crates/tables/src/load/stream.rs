@@ -1,8 +1,8 @@
-//! Streams: entries in key order on their way into runs.
+//! Streams: entries in key order on their way into runs or the log.
 //!
 //! ```text
-//! add ─┬─ the first ones ─▶ RunWriter
-//!      └─ then: batch ─▶ a writer thread ─▶ RunWriter       (builds blocks while rows are encoded)
+//! add ─┬─ the first ones ─▶ EntryWriter
+//!      └─ then: batch ─▶ a writer thread ─▶ EntryWriter     (builds blocks while rows are encoded)
 //! ```
 //! A batch holds, per entry: length of the key u16, length of the value u32, key, value. At most [`BATCHES`]
 //! are in transit, so a slow disk slows down the caller of `add`.
@@ -10,17 +10,17 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use ropewalk_base::Seq;
-use ropewalk_engine::{NewRun, RunWriter};
+use ropewalk_engine::NewRun;
 
 use crate::error::TablesError;
+use crate::load::entry_writer::EntryWriter;
 
 const BATCH_BYTES: usize = 256 << 10;
 const BATCHES: usize = 4;
 /// Bytes up to which a stream is written without a thread.
 const ALONE_BYTES: usize = 2 << 20;
 
-/// Writes entries into runs. Dropping it before [`Stream::finish`] discards them.
+/// Writes entries. Dropping it before [`Stream::finish`] discards them.
 pub(crate) struct Stream {
     way: Way,
     /// Buffer for object and key.
@@ -30,7 +30,7 @@ pub(crate) struct Stream {
 }
 
 enum Way {
-    Here(Box<RunWriter>),
+    Here(EntryWriter),
     There(Helper),
     /// Only during a change between the other states.
     Over,
@@ -46,8 +46,8 @@ struct Helper {
 }
 
 impl Stream {
-    pub(crate) fn new(writer: RunWriter) -> Self {
-        Self { way: Way::Here(Box::new(writer)), full: Vec::new(), alone: 0 }
+    pub(crate) fn new(writer: EntryWriter) -> Self {
+        Self { way: Way::Here(writer), full: Vec::new(), alone: 0 }
     }
 
     /// Adds an entry with a key greater than the previous one.
@@ -60,7 +60,7 @@ impl Stream {
                 self.full.clear();
                 self.full.extend_from_slice(&object.to_be_bytes());
                 self.full.extend_from_slice(key);
-                writer.add(&self.full, Seq::ZERO, Some(value))?;
+                writer.add(&self.full, value)?;
                 self.alone += self.full.len() + value.len();
                 if self.alone > ALONE_BYTES
                     && let Way::Here(writer) = std::mem::replace(&mut self.way, Way::Over)
@@ -80,7 +80,7 @@ impl Stream {
     /// As [`Stream::add`].
     pub(crate) fn finish(mut self) -> Result<Vec<NewRun>, TablesError> {
         match std::mem::replace(&mut self.way, Way::Over) {
-            Way::Here(writer) => Ok(writer.finish()?),
+            Way::Here(writer) => writer.finish(),
             Way::There(mut helper) => {
                 helper.send()?;
                 helper.join()
@@ -92,13 +92,13 @@ impl Stream {
 
 impl Helper {
     /// Hands the writer to a new thread; if none can be started, nothing changes.
-    fn start(writer: Box<RunWriter>) -> Result<Way, TablesError> {
+    fn start(writer: EntryWriter) -> Result<Way, TablesError> {
         let (filled, batches) = sync_channel(BATCHES);
         let (give_back, emptied) = sync_channel(BATCHES);
         // The writer is sent once the thread is running.
-        let (hand, handed) = sync_channel::<Box<RunWriter>>(1);
+        let (hand, handed) = sync_channel::<EntryWriter>(1);
         let body = move || match handed.recv() {
-            Ok(writer) => write(*writer, &batches, &give_back),
+            Ok(writer) => write(writer, &batches, &give_back),
             Err(_) => Ok(Vec::new()),
         };
         let Ok(thread) = std::thread::Builder::new().name("rope-load".to_owned()).spawn(body) else {
@@ -148,14 +148,14 @@ impl Drop for Helper {
 
 /// Body of the writer thread.
 fn write(
-    mut writer: RunWriter,
+    mut writer: EntryWriter,
     batches: &Receiver<Vec<u8>>,
     give_back: &SyncSender<Vec<u8>>,
 ) -> Result<Vec<NewRun>, TablesError> {
     for mut batch in batches {
         let mut rest = batch.as_slice();
         while let Some((key, value, after)) = entry(rest) {
-            writer.add(key, Seq::ZERO, Some(value))?;
+            writer.add(key, value)?;
             rest = after;
         }
         assert!(rest.is_empty(), "a batch holds whole entries; {} bytes are left", rest.len());
@@ -163,7 +163,7 @@ fn write(
         // The batch is dropped if the channel is full.
         let _ = give_back.try_send(batch);
     }
-    Ok(writer.finish()?)
+    writer.finish()
 }
 
 /// Decodes an entry: key, value, and the remaining bytes.

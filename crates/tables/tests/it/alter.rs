@@ -248,9 +248,15 @@ fn unkeyed(db: &Db, rows: i64) -> ropewalk_tables::Table {
 
 #[test]
 fn add_primary_key_to_table_with_rows() {
+    for log_everything in [false, true] {
+        add_primary_keys(&EngineOptions { log_everything, ..EngineOptions::default() });
+    }
+}
+
+fn add_primary_keys(options: &EngineOptions) {
     for rows in [0_i64, 37, 30_011] {
         let env = Env::memory();
-        let db = Db::open(&env, EngineOptions::default());
+        let db = Db::open(&env, options.clone());
         let table = unkeyed(&db, rows);
         let mut tx = db.begin();
         tx.t().add_primary_key("log", None, &["id".into()]).unwrap();
@@ -274,7 +280,7 @@ fn add_primary_key_to_table_with_rows() {
         );
         db.verify();
         drop(db);
-        let db = Db::open(&env, EngineOptions::default());
+        let db = Db::open(&env, options.clone());
         assert_eq!(db.tables.recover().unwrap(), 0);
         assert_eq!(db.lines(&db.tables.table("log").unwrap()), before);
         db.verify();

@@ -1,6 +1,7 @@
 //! Bulk load: loaded rows equal inserted rows, and a load is atomic.
 
-use ropewalk_engine::Isolation;
+use ropewalk_base::Seq;
+use ropewalk_engine::{Isolation, KV, KvWrite, decode_section};
 use ropewalk_tables::{
     DefaultValue, Expr, ForeignKeyDef, Identity, IndexDef, KeyRange, LoadOptions, Table, TableDef,
     TablesError, Value,
@@ -11,6 +12,9 @@ use crate::{Db, id, int, lines, people, person, text};
 
 /// Everything through runs, in chunks of the smallest size.
 const IN_RUNS: LoadOptions = LoadOptions { log_bytes_max: 0, memory_bytes: Some(1 << 20) };
+
+/// Whether large loads go through the log.
+const WAYS: [bool; 2] = [false, true];
 
 /// `things (id int8 primary key, name text unique, kind int8, note text)`, two indexes.
 fn things() -> TableDef {
@@ -71,8 +75,12 @@ fn nothing_left(db: &Db) {
 
 #[test]
 fn load_equals_inserts() {
+    WAYS.into_iter().for_each(loads_equal_inserts);
+}
+
+fn loads_equal_inserts(log_everything: bool) {
     let expected = {
-        let db = Db::memory();
+        let db = Db::memory_in(log_everything);
         let table = db.create(things());
         db.run(|t| shuffled(3001).try_for_each(|n| t.insert_row(&table, &thing(n)).map(|_| ()))).unwrap();
         (db.lines(&table), by_kind(&db, &table))
@@ -80,7 +88,7 @@ fn load_equals_inserts() {
     assert_eq!(expected.0.len(), 3001);
     for options in [LoadOptions::default(), IN_RUNS] {
         for sorted in [true, false] {
-            let db = Db::memory();
+            let db = Db::memory_in(log_everything);
             let table = db.create(things());
             let ids: Box<dyn Iterator<Item = i64>> =
                 if sorted { Box::new(0..3001) } else { Box::new(shuffled(3001)) };
@@ -99,10 +107,51 @@ fn load_equals_inserts() {
     }
 }
 
+/// Puts in the log from a commit on, and the longest section with keys.
+fn puts_since(db: &Db, seq: Seq) -> (usize, usize) {
+    let (mut puts, mut longest) = (0, 0);
+    let mut feed = db.engine.changes(seq).unwrap();
+    while let Some(change) = feed.next().unwrap() {
+        for section in change.body.sections() {
+            let (model, bytes) = section.unwrap();
+            if model == KV {
+                longest = longest.max(bytes.len());
+                decode_section(bytes, |_, write| puts += usize::from(matches!(write, KvWrite::Put(..))))
+                    .unwrap();
+            }
+        }
+    }
+    (puts, longest)
+}
+
+#[test]
+fn load_through_the_log_has_every_row_in_small_commits() {
+    const ROWS: i64 = 20_000;
+    let [runs, log] = WAYS.map(|log_everything| {
+        let db = Db::memory_in(log_everything);
+        let table = db.create(things());
+        let begin = db.engine.seq().next();
+        assert_eq!(load(&db, &table, IN_RUNS, shuffled(ROWS)).unwrap(), ROWS as u64);
+        db.verify();
+        (puts_since(&db, begin), db.lines(&table), by_kind(&db, &table))
+    });
+    assert_eq!((&runs.1, &runs.2), (&log.1, &log.2), "the tables are the same");
+    // A row and a name each, and the kinds that the partial index has; in addition some definitions.
+    let entries = 2 * ROWS as usize + log.2.len();
+    let (puts, longest) = log.0;
+    assert!((entries..entries + 20).contains(&puts), "{puts} puts for {entries} entries");
+    assert!(longest <= 512 << 10, "a commit of {longest} bytes");
+    assert!(runs.0.0 < 20, "{} puts of a load that bypasses the log", runs.0.0);
+}
+
 #[test]
 fn a_load_over_its_memory_is_sorted_in_chunks() {
+    WAYS.into_iter().for_each(loads_in_chunks);
+}
+
+fn loads_in_chunks(log_everything: bool) {
     let env = Env::memory();
-    let db = Db::manual(&env);
+    let db = Db::manual_in(log_everything, &env);
     let table = db.create(things());
     // Sorted at first, then not: a stream, then chunks.
     let ids = (0..30_000).chain(shuffled(40_000).map(|n| n + 30_000));
@@ -123,7 +172,7 @@ fn a_load_over_its_memory_is_sorted_in_chunks() {
     };
     check(&db);
     drop(db);
-    let db = Db::manual(&env);
+    let db = Db::manual_in(log_everything, &env);
     check(&db);
     while db.engine.background_step().unwrap() {}
     check(&db);
@@ -133,11 +182,15 @@ fn a_load_over_its_memory_is_sorted_in_chunks() {
 /// Enough rows for several threads, each with a part of the keys.
 #[test]
 fn big_load_is_sorted_by_several_threads() {
+    WAYS.into_iter().for_each(loads_by_several_threads);
+}
+
+fn loads_by_several_threads(log_everything: bool) {
     const ROWS: i64 = 300_000;
     let row = |number: i64| [Value::Int8(number), Value::Int8(number % 11)];
     let def = || TableDef::new("pairs").column(int("id")).column(int("rest")).primary_key(["id"]);
     let options = LoadOptions { log_bytes_max: 0, memory_bytes: Some(64 << 20) };
-    let (db, mut next) = (Db::memory(), 0);
+    let (db, mut next) = (Db::memory_in(log_everything), 0);
     let table = db.create(def());
     let mut load = db.tables.load_with(&table, options).unwrap();
     shuffled(ROWS).try_for_each(|number| load.row(&row(number))).unwrap();
@@ -154,7 +207,7 @@ fn big_load_is_sorted_by_several_threads() {
 
     // Duplicate keys, also where the parts are split: at the middle, and at the middle of each half.
     for place in [0, ROWS / 4, ROWS / 2, ROWS * 3 / 4, ROWS - 2] {
-        let db = Db::memory();
+        let db = Db::memory_in(log_everything);
         let table = db.create(def());
         let mut load = db.tables.load_with(&table, options).unwrap();
         let twice = |number| if number == place + 1 { place } else { number };
@@ -169,6 +222,10 @@ fn big_load_is_sorted_by_several_threads() {
 /// Once there are many, rows in key order are written by a separate thread.
 #[test]
 fn long_ordered_load_is_streamed() {
+    WAYS.into_iter().for_each(ordered_loads);
+}
+
+fn ordered_loads(log_everything: bool) {
     const ROWS: i64 = 80_000;
     let long = |n: i64| person(n, "somebody with a name of some length", n);
     let attempt = |db: &Db, table: &Table, after: Option<i64>| -> Result<u64, TablesError> {
@@ -178,7 +235,7 @@ fn long_ordered_load_is_streamed() {
     };
     // In order to the end, and with a last key that breaks the order.
     for after in [None, Some(-5)] {
-        let db = Db::manual(&Env::memory());
+        let db = Db::manual_in(log_everything, &Env::memory());
         let table = db.create(people());
         let rows = ROWS + i64::from(after.is_some());
         assert_eq!(attempt(&db, &table, after).unwrap(), rows as u64);
@@ -194,7 +251,7 @@ fn long_ordered_load_is_streamed() {
     }
     // A duplicate key: the last one, or one written long before.
     for twice in [ROWS - 1, 7] {
-        let db = Db::manual(&Env::memory());
+        let db = Db::manual_in(log_everything, &Env::memory());
         let table = db.create(people());
         let error = attempt(&db, &table, Some(twice)).unwrap_err();
         let expected = format!("(id)=({twice})");
@@ -202,7 +259,7 @@ fn long_ordered_load_is_streamed() {
         nothing_left(&db);
     }
     // A load that is abandoned.
-    let db = Db::manual(&Env::memory());
+    let db = Db::manual_in(log_everything, &Env::memory());
     let table = db.create(people());
     let mut load = db.tables.load_with(&table, IN_RUNS).unwrap();
     (0..ROWS).try_for_each(|n| load.row(&long(n))).unwrap();
@@ -233,6 +290,10 @@ fn a_disk_that_fills_up_under_a_load_in_order() {
 
 #[test]
 fn load_that_violates_a_rule_leaves_nothing() {
+    WAYS.into_iter().for_each(violating_loads);
+}
+
+fn violating_loads(log_everything: bool) {
     type Break = (&'static str, fn(i64) -> Option<[Value<'static>; 4]>);
     let breaks: [Break; 6] = [
         ("things_pkey", |n| (n == 4999).then(|| thing(2))),
@@ -244,7 +305,7 @@ fn load_that_violates_a_rule_leaves_nothing() {
     ];
     for (what, broken) in breaks {
         for options in [LoadOptions::default(), LoadOptions { log_bytes_max: 60_000, ..IN_RUNS }, IN_RUNS] {
-            let db = Db::manual(&Env::memory());
+            let db = Db::manual_in(log_everything, &Env::memory());
             let table = db.create(things());
             let attempt = || {
                 let mut load = db.tables.load_with(&table, options)?;
@@ -279,8 +340,12 @@ fn load_after_error_rejects_rows() {
 
 #[test]
 fn duplicates_are_found_across_chunks() {
+    WAYS.into_iter().for_each(loads_with_duplicates);
+}
+
+fn loads_with_duplicates(log_everything: bool) {
     for repeated in [0, 29_999, 30_001, 69_000] {
-        let db = Db::manual(&Env::memory());
+        let db = Db::manual_in(log_everything, &Env::memory());
         let table = db.create(people());
         let mut load = db.tables.load_with(&table, IN_RUNS).unwrap();
         let mut attempt = || {
@@ -299,8 +364,12 @@ fn duplicates_are_found_across_chunks() {
 
 #[test]
 fn defaults_identities_and_row_numbers() {
+    WAYS.into_iter().for_each(loads_with_defaults);
+}
+
+fn loads_with_defaults(log_everything: bool) {
     for options in [LoadOptions::default(), IN_RUNS] {
-        let db = Db::memory();
+        let db = Db::memory_in(log_everything);
         let def = TableDef::new("log").column(int("n").identity(Identity::Always)).column(text("what"));
         let table = db.create(def.column(int("level").default(DefaultValue::Value(3_i64.into()))));
         let mut load = db.tables.load_with(&table, options).unwrap();
@@ -324,10 +393,14 @@ fn family(db: &Db) -> (Table, Table) {
 
 #[test]
 fn load_requires_parents_until_commit() {
+    WAYS.into_iter().for_each(loads_with_parents);
+}
+
+fn loads_with_parents(log_everything: bool) {
     for options in [LoadOptions::default(), IN_RUNS] {
         // Few parents are guarded one by one, many as a range.
         for many in [10, 5000] {
-            let db = Db::memory();
+            let db = Db::memory_in(log_everything);
             let (parents, children) = family(&db);
             let mut load = db.tables.load(&parents).unwrap();
             (0..many).for_each(|n| load.row(&id(n)).unwrap());
@@ -359,8 +432,12 @@ fn load_requires_parents_until_commit() {
 
 #[test]
 fn concurrent_write_makes_load_conflict() {
+    WAYS.into_iter().for_each(loads_with_concurrent_writes);
+}
+
+fn loads_with_concurrent_writes(log_everything: bool) {
     for options in [LoadOptions::default(), IN_RUNS] {
-        let db = Db::memory();
+        let db = Db::memory_in(log_everything);
         let table = db.create(people());
         let mut load = db.tables.load_with(&table, options).unwrap();
         load.row(&person(1, "ann", 30)).unwrap();
@@ -389,8 +466,12 @@ fn concurrent_write_makes_load_conflict() {
 
 #[test]
 fn readers_see_load_atomically() {
+    WAYS.into_iter().for_each(loads_with_readers);
+}
+
+fn loads_with_readers(log_everything: bool) {
     for isolation in [Isolation::Serializable, Isolation::Snapshot] {
-        let db = Db::memory();
+        let db = Db::memory_in(log_everything);
         let table = db.create(people());
         let before = db.engine.snapshot();
         let mut tx = db.begin_with(isolation);
@@ -601,8 +682,12 @@ fn load_within(tx: &mut crate::Tx, table: &Table, rows: i64) -> u64 {
 
 #[test]
 fn a_transaction_reads_and_changes_what_it_loaded() {
+    WAYS.into_iter().for_each(loads_in_transactions);
+}
+
+fn loads_in_transactions(log_everything: bool) {
     for isolation in [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted] {
-        let db = Db::memory();
+        let db = Db::memory_in(log_everything);
         let old = db.create(TableDef::new("old").column(int("id")).primary_key(["id"]));
         db.run(|t| t.insert_row(&old, &id(1))).unwrap();
         let mut tx = db.begin_with(isolation);
@@ -652,8 +737,37 @@ fn insertions_after_a_load_find_its_rows() {
 }
 
 #[test]
+fn a_transaction_loads_parents_and_then_children() {
+    const PARENTS: i64 = 5000;
+    for log_everything in WAYS {
+        for isolation in [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted] {
+            let db = Db::memory_in(log_everything);
+            let (parents, children) = family(&db);
+            let mut tx = db.begin_with(isolation);
+            let mut load = tx.t().load(&parents, IN_RUNS).unwrap().unwrap();
+            (0..PARENTS).for_each(|n| load.row(&mut tx.t(), &id(n)).unwrap());
+            assert_eq!(load.finish(&mut tx.t()).unwrap(), PARENTS as u64);
+            let mut load = tx.t().load(&children, IN_RUNS).unwrap().unwrap();
+            for n in 0..2 * PARENTS {
+                load.row(&mut tx.t(), &[n.into(), (n % PARENTS).into()]).unwrap();
+            }
+            load.finish(&mut tx.t()).unwrap();
+            assert_eq!(tx.t().count(&children, &KeyRange::all()).unwrap(), 2 * PARENTS as u64);
+            tx.commit().unwrap();
+            assert_eq!(db.lines(&children).len(), 2 * PARENTS as usize);
+            assert_eq!(db.tables.recover().unwrap(), 0);
+            db.verify();
+        }
+    }
+}
+
+#[test]
 fn rolled_back_load_leaves_nothing() {
-    let db = Db::memory();
+    WAYS.into_iter().for_each(rolled_back_loads);
+}
+
+fn rolled_back_loads(log_everything: bool) {
+    let db = Db::memory_in(log_everything);
     let table = db.create(people());
     let mut tx = db.begin();
     load_within(&mut tx, &table, 20_000);
@@ -682,8 +796,12 @@ fn rolled_back_load_leaves_nothing() {
 
 #[test]
 fn a_crash_at_any_step_of_a_load_within_a_transaction() {
+    WAYS.into_iter().for_each(crashes_of_a_load_in_a_transaction);
+}
+
+fn crashes_of_a_load_in_a_transaction(log_everything: bool) {
     let steps = |disk: &FaultyVfs| -> Result<(), Box<dyn std::error::Error>> {
-        let db = Db::try_open(&disk_env(disk))?;
+        let db = Db::try_open_in(log_everything, &disk_env(disk))?;
         let mut tx = db.begin();
         let table = tx.t().create_table(people())?;
         let mut load = tx.t().load(&table, IN_RUNS)?.ok_or("not empty")?;
@@ -707,7 +825,7 @@ fn a_crash_at_any_step_of_a_load_within_a_transaction() {
         let done = steps(&disk).is_ok();
         disk.crash();
         disk.calm();
-        let db = Db::try_open(&disk_env(&disk)).unwrap();
+        let db = Db::try_open_in(log_everything, &disk_env(&disk)).unwrap();
         db.tables.recover().unwrap();
         let Ok(table) = db.tables.table("people") else {
             assert!(!done);

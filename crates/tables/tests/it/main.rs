@@ -50,7 +50,11 @@ impl Db {
     }
 
     pub fn memory() -> Self {
-        Self::open(&Env::memory(), EngineOptions::default())
+        Self::memory_in(false)
+    }
+
+    pub fn memory_in(log_everything: bool) -> Self {
+        Self::open(&Env::memory(), EngineOptions { log_everything, ..EngineOptions::default() })
     }
 
     /// No automatic background work; small memtables.
@@ -58,11 +62,20 @@ impl Db {
         Self::try_open(env).unwrap()
     }
 
+    pub fn manual_in(log_everything: bool, env: &Env) -> Self {
+        Self::try_open_in(log_everything, env).unwrap()
+    }
+
     pub fn try_open(env: &Env) -> Result<Self, EngineError> {
+        Self::try_open_in(false, env)
+    }
+
+    pub fn try_open_in(log_everything: bool, env: &Env) -> Result<Self, EngineError> {
         let model = Arc::new(TablesModel::default());
         let options = EngineOptions {
             memory_budget: 1 << 19,
             background: Background::Manual,
+            log_everything,
             ..EngineOptions::default()
         };
         let engine = Arc::new(Engine::open(env, Path::new("/db"), options, vec![model.clone()])?);

@@ -1,5 +1,6 @@
 //! State available to every handler.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -82,8 +83,8 @@ impl App {
         // Complete responses for repeated requests, and steps for moving windows.
         let answers = Arc::new(Answers::new(settings.answer_bytes / 2));
         let evaluated = Arc::new(Evaluated::new(settings.answer_bytes / 2));
-        let (runtime_rules, derived) = RuntimeRules::open(service.database())?;
-        let monitoring = Arc::new(Monitoring::new(config, derived));
+        let monitoring = Arc::new(Monitoring::new(config, BTreeMap::new()));
+        let runtime_rules = RuntimeRules::open(service.database(), monitoring.clone())?;
         let memory = SharedMemory::new(settings.queries_bytes);
         let (described, known, totals) = (Arc::default(), Arc::default(), Arc::default());
         Ok(Self(Arc::new(Parts {

@@ -5,18 +5,19 @@
 //! POST   /api/v1/config/derived-metrics   body: name|query|interval_ms
 //! GET lists them; DELETE removes one, with the selector or the name as body
 //! ```
-//! A change is durable when it is acknowledged, and applies from the next request or evaluation. The two
-//! paths and the bodies of POST are those of mytsdb.
+//! A change is durable when it is acknowledged, and applies from the next request or evaluation. The rules in
+//! memory are read again after every commit that wrote to their keyspace, wherever the commit was made. The
+//! two paths and the bodies of POST are those of mytsdb.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use ropewalk::engine::{Keyspace, KeyspaceOptions};
+use ropewalk::engine::{Keyspace, KeyspaceOptions, KeyspaceWatch, WatchMark};
 use ropewalk::series::{LabelsRef, Matcher};
 use ropewalk::{Database, Durability};
-use ropewalk_monitoring::DerivedMetric;
+use ropewalk_monitoring::{DerivedMetric, Monitoring};
 use ropewalk_wire::{Code, WireError};
 use serde::{Deserialize, Serialize};
 
@@ -58,31 +59,74 @@ impl Drops {
 
 /// All rules set by clients.
 pub(crate) struct RuntimeRules {
+    db: Database,
     keyspace: Keyspace,
-    drops: RwLock<Arc<Drops>>,
+    watch: KeyspaceWatch,
+    drops: RwLock<(Arc<Drops>, WatchMark)>,
+    /// Evaluates the derived metrics.
+    monitoring: Arc<Monitoring>,
     /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
 }
 
 impl RuntimeRules {
-    /// Reads the stored rules, and the derived metrics.
-    pub(crate) fn open(db: &Database) -> Result<(Self, BTreeMap<String, DerivedMetric>), WireError> {
+    /// Reads the stored rules, and gives `monitoring` the derived metrics.
+    pub(crate) fn open(db: &Database, monitoring: Arc<Monitoring>) -> Result<Self, WireError> {
         let keyspace = db.keyspace(KEYSPACE, KeyspaceOptions::default())?;
-        let snapshot = db.snapshot();
-        let texts: Vec<String> = read(&snapshot, keyspace, DROPS)?;
-        let derived = read(&snapshot, keyspace, DERIVED)?;
-        let drops = Drops::new(&texts).map_err(|error| WireError::new(Code::Internal, error.message))?;
-        let (drops, changing) = (RwLock::new(Arc::new(drops)), tokio::sync::Mutex::default());
-        Ok((Self { keyspace, drops, changing }, derived))
+        let watch = db.watch_keyspace(keyspace);
+        let mark = watch.mark();
+        let (drops, derived) = stored(db, keyspace)?;
+        monitoring.set_derived_metrics(derived);
+        let (db, drops) = (db.clone(), RwLock::new((Arc::new(drops), mark)));
+        Ok(Self { db, keyspace, watch, drops, monitoring, changing: tokio::sync::Mutex::default() })
     }
 
+    /// The drop rules of the newest visible commit.
     pub(crate) fn drops(&self) -> Arc<Drops> {
-        self.drops.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refresh();
+        self.drops.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    fn derived_metrics(&self) -> BTreeMap<String, DerivedMetric> {
+        self.refresh();
+        self.monitoring.derived_metrics()
+    }
+
+    /// Reads all rules again if a commit has changed them, here or elsewhere.
+    fn refresh(&self) {
+        let mark = self.drops.read().unwrap_or_else(PoisonError::into_inner).1;
+        if !self.watch.is_current(mark)
+            && let Err(error) = self.reload()
+        {
+            tracing::error!(%error, "stored rules could not be read; those read before stay in force");
+        }
+    }
+
+    /// Reads all rules again, unless another thread has done it meanwhile.
+    fn reload(&self) -> Result<(), WireError> {
+        let mut loaded = self.drops.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.watch.is_current(loaded.1) {
+            let mark = self.watch.mark();
+            let (drops, derived) = stored(&self.db, self.keyspace)?;
+            if derived != self.monitoring.derived_metrics() {
+                self.monitoring.set_derived_metrics(derived);
+            }
+            *loaded = (Arc::new(drops), mark);
+        }
+        Ok(())
     }
 
     fn drop_texts(&self) -> Vec<String> {
         self.drops().rules.iter().map(|(text, _)| text.clone()).collect()
     }
+}
+
+/// The drop rules and the derived metrics, as stored.
+fn stored(db: &Database, keyspace: Keyspace) -> Result<(Drops, BTreeMap<String, DerivedMetric>), WireError> {
+    let snapshot = db.snapshot();
+    let texts: Vec<String> = read(&snapshot, keyspace, DROPS)?;
+    let drops = Drops::new(&texts).map_err(|error| WireError::new(Code::Internal, error.message))?;
+    Ok((drops, read(&snapshot, keyspace, DERIVED)?))
 }
 
 fn read<T: Default + for<'de> Deserialize<'de>>(
@@ -143,15 +187,15 @@ async fn change_drops(app: &App, request: Request, add: bool) -> Result<Response
             return Err(ApiError::new(Kind::NotFound, "there is no such rule"));
         }
     }
-    let drops = Drops::new(&texts)?;
+    // Rejects an invalid rule.
+    Drops::new(&texts)?;
     write(app, DROPS, &texts).await?;
-    *app.runtime_rules.drops.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(drops);
     Ok(shown(&texts))
 }
 
 /// `GET /api/v1/config/derived-metrics`.
 pub(crate) async fn derived_metrics(State(app): State<App>) -> Result<Response, ApiError> {
-    Ok(shown(&app.monitoring.derived_metrics()))
+    Ok(shown(&app.runtime_rules.derived_metrics()))
 }
 
 /// `POST /api/v1/config/derived-metrics`.
@@ -171,7 +215,7 @@ pub(crate) async fn add_derived_metric(
     let derived = DerivedMetric { query, interval_ms };
     derived.group(&name).map_err(ApiError::bad)?;
     let _alone = app.runtime_rules.changing.lock().await;
-    let mut all = app.monitoring.derived_metrics();
+    let mut all = app.runtime_rules.derived_metrics();
     if all.len() >= RULES_MAX && !all.contains_key(&name) {
         return Err(ApiError::bad(format!(
             "there are {RULES_MAX} derived metrics, and no more are possible"
@@ -188,7 +232,7 @@ pub(crate) async fn remove_derived_metric(
 ) -> Result<Response, ApiError> {
     let name = text(&app, request).await?;
     let _alone = app.runtime_rules.changing.lock().await;
-    let mut all = app.monitoring.derived_metrics();
+    let mut all = app.runtime_rules.derived_metrics();
     if all.remove(&name).is_none() {
         return Err(ApiError::new(Kind::NotFound, "there is no such metric"));
     }
@@ -197,7 +241,7 @@ pub(crate) async fn remove_derived_metric(
 
 async fn change_derived(app: &App, all: BTreeMap<String, DerivedMetric>) -> Result<Response, ApiError> {
     write(app, DERIVED, &all).await?;
-    let response = shown(&all);
-    app.monitoring.set_derived_metrics(all);
-    Ok(response)
+    // Hands them to the evaluation.
+    app.runtime_rules.refresh();
+    Ok(shown(&all))
 }

@@ -103,6 +103,11 @@ pub struct OpenTransactions(Arc<Inner>);
 impl OpenTransactions {
     /// No transactions yet.
     pub fn new(service: Service) -> Self {
+        // The keyspace of idempotency keys is made now, because that is a commit: later it would come between a
+        // caller's commits, who may require that a certain one is the newest. A failure recurs at the first key.
+        if let Err(error) = Records::new(service.database()) {
+            tracing::warn!(%error, "the keyspace of idempotency keys could not be created");
+        }
         Self(Arc::new(Inner {
             service,
             sessions: Arc::default(),

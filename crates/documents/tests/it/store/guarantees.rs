@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bson::doc;
 use ropewalk_documents::lang::Value;
 use ropewalk_documents::{Find, IndexDef, RetryKey};
-use ropewalk_vfs::FaultyVfs;
+use ropewalk_engine::Background;
+use ropewalk_vfs::{DiskOp, FaultyVfs};
 
 use super::*;
 
@@ -163,6 +164,23 @@ fn inserts_survive_exit_without_close() {
     again.verify();
     assert_eq!(c.estimated_count().unwrap().documents, 500);
     c.insert_one(&b(doc! { "_id": "doc-500" }), SYNC).unwrap();
+}
+
+#[test]
+fn counts_include_no_commit_that_was_not_acknowledged() {
+    let disk = FaultyVfs::new(7);
+    let env = Env { vfs: Arc::new(disk.process()), ..Env::memory() };
+    // Without background threads, whose mark of an idle log could meet the fault.
+    let options = EngineOptions { background: Background::Manual, ..EngineOptions::default() };
+    let db = Db::open(&env, options);
+    let c = db.coll("c");
+    c.insert_one(&b(doc! { "_id": 1 }), SYNC).unwrap();
+    let before = c.estimated_count().unwrap();
+    assert_eq!(before.documents, 1);
+    disk.fail(DiskOp::Sync, 0);
+    c.insert_one(&b(doc! { "_id": 2 }), SYNC).unwrap_err();
+    assert_eq!(ids(&db.all(&c)), [1]);
+    assert_eq!(c.estimated_count().unwrap(), before);
 }
 
 #[test]

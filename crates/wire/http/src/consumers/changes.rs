@@ -43,8 +43,8 @@ pub(crate) fn routes() -> Vec<Route> {
 /// A line is
 /// `{"seq":9,"recorded_at":"…","appends":[{"store":"s","events":[…]}],"writes":[{"keyspace":3,"change":"put",
 /// "key_base64":"…"}]}`; a commit that deleted a store has `"deleted":true` in its part. Writes to other
-/// models are reported by their size: `"others":[{"model":"tables","bytes":61}]`, `documents` and `time
-/// series` likewise. With `follow=true` the stream continues with each new commit, and sends heartbeats
+/// models are reported by their size: `"others":[{"model":"tables","bytes":61}]`, `documents`, `time
+/// series` and `keyspaces` (the definition of one) likewise. With `follow=true` the stream continues with each new commit, and sends heartbeats
 /// (`{"control":"heartbeat"}`) in between.
 #[utoipa::path(
     get, path = "/v1/changes", operation_id = "changes", tag = "stores",

@@ -540,6 +540,31 @@ async fn drop_rules_and_derived_metrics_are_set_at_run_time() {
     running.stop().await;
 }
 
+/// A replica applies the commits of another process; here plain writes to the keyspace stand for them.
+#[tokio::test]
+async fn rules_that_are_stored_elsewhere_apply_to_the_next_request() {
+    let server = Server::new();
+    let db = server.service.database();
+    let keyspace = db.keyspace("prometheus", Default::default()).unwrap();
+    let store = |key: &[u8], json: &str| {
+        db.put(keyspace, key, json.as_bytes(), ropewalk::Durability::Sync).unwrap();
+    };
+    server.import("up 1 1000\n").await;
+    store(b"drop-rules", r#"["up"]"#);
+    server.import("up 2 2000\n").await;
+    assert_eq!(server.dump(), "up 1000:1");
+    store(b"drop-rules", "[]");
+    server.import("up 3 3000\n").await;
+    assert_eq!(server.dump(), "up 1000:1 3000:3");
+    store(b"derived-metrics", r#"{"a": {"query": "up", "interval_ms": 100}}"#);
+    let derived = server.get("/api/v1/config/derived-metrics").await.json()["data"].clone();
+    assert_eq!(derived, serde_json::json!({ "a": { "query": "up", "interval_ms": 100 } }));
+    // Rules that cannot be read leave those before in force.
+    store(b"drop-rules", "no rules");
+    server.import("up 4 4000\n").await;
+    assert_eq!(server.dump(), "up 1000:1 3000:3 4000:4");
+}
+
 #[tokio::test]
 async fn pushed_samples_are_relabelled() {
     let running = start(
