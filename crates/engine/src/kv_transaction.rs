@@ -687,12 +687,13 @@ impl KvTransaction {
         );
         let mut batch = KvBatch::validated(self.snapshot.seq(), self.isolation);
         let beside = std::mem::take(&mut self.beside);
-        if !beside.is_empty() {
-            self.keys_read.retain(|(keyspace, key)| !beside.iter().any(|range| range.holds(*keyspace, key)));
-            self.ranges_read.retain(|(keyspace, start, end)| {
-                !beside.iter().any(|range| range.holds_range(*keyspace, start, end.as_deref()))
-            });
-        }
+        let is_private =
+            |keyspace: Keyspace, key: &[u8]| beside.iter().any(|range| range.holds(keyspace, key));
+        let is_private_range = |keyspace: Keyspace, start: &[u8], end: Option<&[u8]>| {
+            beside.iter().any(|range| range.holds_range(keyspace, start, end))
+        };
+        self.keys_read.retain(|(keyspace, key)| !is_private(*keyspace, key));
+        self.ranges_read.retain(|(keyspace, start, end)| !is_private_range(*keyspace, start, end.as_deref()));
         batch.note_all(std::mem::take(&mut self.keys_read), std::mem::take(&mut self.ranges_read));
         // Whether a key exists that the transaction itself put or deleted is not decided by other commits:
         // its own put exists, and a transaction that deletes a key ensures that no remaining entry refers to

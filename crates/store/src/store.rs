@@ -228,7 +228,9 @@ impl Store {
         let (index, count) = (usize::from(keyspace.0), view.keyspaces.len());
         let named = view.keyspaces.iter().position(|keyspace| keyspace.name == name);
         match view.keyspaces.get_mut(index) {
-            _ if named.is_some_and(|named| named != index) => return Err("one number for each keyspace name"),
+            _ if named.is_some_and(|named| named != index) => {
+                return Err("one number for each keyspace name");
+            }
             Some(_) if named.is_none() => return Err("one name for each keyspace number"),
             Some(same) if same.options == options => return Ok(()),
             // The manifest may have them before the commit is durable: options are about new runs only.

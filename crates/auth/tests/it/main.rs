@@ -107,8 +107,7 @@ async fn changes_made_elsewhere_apply_to_the_next_request_and_to_open_streams() 
     let db = Database::in_memory().unwrap();
     let [here, elsewhere] = [(), ()].map(|()| Access::open(db.clone(), false).unwrap());
     let root = Caller::everybody();
-    let (info, token) =
-        elsewhere.create_token(&root, "ci", roles("*", &[Right::Admin]), None).await.unwrap();
+    let (info, token) = elsewhere.create_token(&root, "ci", roles("*", &[Right::Admin]), None).await.unwrap();
     assert!(!here.is_open());
     let mut caller = here.authenticate(Credentials::Token(&token), None).await.unwrap();
     let mut seen = 0;

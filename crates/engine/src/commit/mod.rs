@@ -106,9 +106,9 @@ impl Core {
         store: Store,
         replayed: Replayed,
     ) -> Self {
-        let Replayed { mut version, last, active, last_time_micros } = replayed;
+        let Replayed { version, last, active, last_time_micros } = replayed;
         // With the keyspaces that replay has defined.
-        version.view = store.view();
+        let version = version.with_runs(store.view());
         let tail = log.tail();
         // Marks may follow the last commit.
         assert!(
@@ -348,8 +348,7 @@ impl Commits {
                 section.len()
             );
             let at = (seq, time_micros, core.versions.visible(), false);
-            let applied =
-                Core::apply_section(&core.models, &core.store, &version.active, at, model, section);
+            let applied = Core::apply_section(&core.models, &core.store, &version.active, at, model, section);
             match applied {
                 Some(Ok(())) => {}
                 Some(Err(error)) => core.fail(&format_args!("own record does not decode: {error}")),

@@ -125,7 +125,7 @@ fn manifest_lists_a_defined_keyspace_from_its_checkpoint_or_first_run_on() {
         store.define_keyspace(Seq(8), Keyspace(number), name, options).unwrap_err();
     }
     let checkpoint = Checkpoint { lsn: Lsn(1), seq: Seq(5), meta: Vec::new() };
-    store.install(Edit { new_l0: Vec::new(), checkpoint: Some(checkpoint) }).unwrap();
+    store.install(Edit { new_l0: Vec::new(), checkpoint: Some(checkpoint), flush: None }).unwrap();
     drop(store);
     let store = open(&env);
     assert_eq!(store.find_keyspace("second").map(|found| found.keyspace), Some(second));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::doc;
-use ropewalk::events::{SequencedEvent, Tracking};
+use ropewalk::events::{SequencedEventRef, Tracking};
 use ropewalk::groups::{ConsumerGroup, GroupSettings, Lease};
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionRun, Projections, RebuildMode,
@@ -25,7 +25,7 @@ impl MaterializedProjection for Ids {
         vec![Output::collection("ids")]
     }
 
-    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEvent) -> Result<(), ApplyError> {
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
         if event.data() == b"bad" {
             return Err("bad data".into());
         }
