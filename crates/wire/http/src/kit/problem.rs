@@ -25,6 +25,7 @@ pub(crate) enum Refusal {
     Headers,
     Host,
     Origin,
+    WriteToken,
     Precondition,
     Gone,
     Unfit,
@@ -56,6 +57,9 @@ impl Refusal {
                 (StatusCode::MISDIRECTED_REQUEST, "unknown_host", "The request is for another host")
             }
             Self::Origin => (StatusCode::FORBIDDEN, "foreign_origin", "Pages of this origin may not do this"),
+            Self::WriteToken => {
+                (StatusCode::FORBIDDEN, "write_token_needed", "The request does not carry the write token")
+            }
             Self::Precondition => {
                 (StatusCode::PRECONDITION_FAILED, "precondition_failed", "It is not as the request expects")
             }
