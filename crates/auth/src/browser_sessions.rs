@@ -174,9 +174,8 @@ mod tests {
         let (sessions, now) = (BrowserSessions::default(), Instant::now());
         let at = |n: usize| now + Duration::from_millis(n as u64);
         let (other, _) = sessions.begin(caller("bob"), now).unwrap();
-        let begun: Vec<String> = (0..=CALLER_SESSIONS_MAX)
-            .map(|n| sessions.begin(caller("ann"), at(n)).unwrap().0)
-            .collect();
+        let begun: Vec<String> =
+            (0..=CALLER_SESSIONS_MAX).map(|n| sessions.begin(caller("ann"), at(n)).unwrap().0).collect();
         let last = at(CALLER_SESSIONS_MAX);
         assert!(sessions.find(&begun[0], last).is_none());
         assert!(sessions.find(&begun[1], last).is_some() && sessions.find(&other, last).is_some());

@@ -32,7 +32,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::config::settings::{Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
+use crate::config::settings::{Console, Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
 use crate::config::units::{Every, Listen, Period, Share, StoreListen};
 use crate::net::connection::{Port, Protocol, Room};
 use crate::net::listen::{Listener, LocalSocket};
@@ -408,6 +408,8 @@ impl Running {
             cors: Cors::origins(&settings.http.cors).map_err(|error| invalid(error.to_string()))?,
             hosts: Hosts::names(&settings.http.hosts).map_err(|error| invalid_host(error.to_string()))?,
             header_bytes_max: header_bytes,
+            console: if settings.console == Console::On { crate::console::FILES } else { &[] },
+            secure_cookies: self.certificates.is_some(),
             ..HttpSettings::default()
         };
         let (service, transactions) = (self.service.clone(), self.transactions.clone());

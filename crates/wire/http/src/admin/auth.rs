@@ -81,7 +81,8 @@ fn session(app: &App, request: &Request) -> Result<Option<BrowserSession>, Probl
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let token = headers.get(WRITE_TOKEN).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if changes && !session.permits_write(token) {
-        let detail = format!("a request that changes something needs the header {WRITE_TOKEN} of its session");
+        let detail =
+            format!("a request that changes something needs the header {WRITE_TOKEN} of its session");
         return Err(Problem::refused(Refusal::WriteToken, detail));
     }
     Ok(Some(session))
@@ -167,7 +168,8 @@ mod tests {
         };
         assert_eq!(cookie(&["a=1; ropewalk_session=x-y_z;b=2"]).as_deref(), Some("x-y_z"));
         assert_eq!(cookie(&["a=1", "ropewalk_session=x"]).as_deref(), Some("x"));
-        for absent in [&[][..], &["ropewalk_session"], &["my_ropewalk_session=x"], &["a=ropewalk_session=x"]] {
+        for absent in [&[][..], &["ropewalk_session"], &["my_ropewalk_session=x"], &["a=ropewalk_session=x"]]
+        {
             assert_eq!(cookie(absent), None, "{absent:?}");
         }
     }

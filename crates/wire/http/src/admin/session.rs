@@ -80,10 +80,7 @@ fn not_stored() -> (HeaderName, HeaderValue) {
     get, path = "/v1/session", operation_id = "get_session", tag = "access",
     responses((status = 200, description = "The caller.", body = SessionOut)),
 )]
-async fn look(
-    Extension(caller): Extension<Caller>,
-    session: Option<Extension<BrowserSession>>,
-) -> Response {
+async fn look(Extension(caller): Extension<Caller>, session: Option<Extension<BrowserSession>>) -> Response {
     let session = session.map(|Extension(session)| session);
     ([not_stored()], Json(SessionOut::new(&caller, session.as_ref()))).into_response()
 }
