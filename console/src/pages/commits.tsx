@@ -1,0 +1,1 @@
+export const Commits = () => <h1>Commits</h1>

@@ -1,0 +1,1 @@
+export const Documents = () => <h1>Documents</h1>

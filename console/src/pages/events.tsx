@@ -1,0 +1,1 @@
+export const Events = () => <h1>Events</h1>

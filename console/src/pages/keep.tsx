@@ -1,0 +1,1 @@
+export const Keep = () => <h1>Keep</h1>

@@ -1,0 +1,1 @@
+export const Metrics = () => <h1>Metrics</h1>
