@@ -37,6 +37,10 @@ export const formatJson = (value: unknown, indent = 2): string =>
     indent,
   )
 
+/** JSON text with indentation, or the text itself where the browser would change the spelling of a number. */
+export const prettyExact = (text: string): string =>
+  rawJson === undefined && /[\d.]{16}/.test(text) ? text : formatJson(parseJson(text))
+
 export const isObject = (value: unknown): value is Record<string, Json> =>
   typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof ExactNumber)
 
