@@ -64,6 +64,8 @@ fn operation(method: &Method, path: &str) -> &'static str {
             ("POST", "/cleanup") => "compatible_cleanup",
             (_, "/v1/stats") => "stats",
             (_, "/v1/changes") => "changes",
+            (_, "/v1/commits/{seq}") => "commit",
+            (_, "/v1/session") => "session",
             (_, path) if path.starts_with("/v1/databases") => documents(method, path),
             (_, "/v1/transactions") => "transaction",
             (_, path) if path.starts_with("/v1/transactions/") => "open_transaction",

@@ -21,7 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::admin::{backups, session, users};
 use crate::app::App;
-use crate::consumers::{changes, checkpoints, groups, projections};
+use crate::consumers::{changes, checkpoints, commit, groups, projections};
 use crate::events::{compat_crablet, stores, subscribe};
 use crate::kit::problem::Problem;
 use crate::route::Route;
@@ -57,6 +57,7 @@ fn finite(dev: bool) -> Vec<Route> {
     routes.extend(groups::routes());
     routes.extend(checkpoints::routes());
     routes.extend(projections::routes());
+    routes.extend(commit::routes());
     routes.extend(documents::routes());
     routes.extend(transactions::routes());
     routes.extend(stores::routes());

@@ -9,6 +9,7 @@ mod budgets;
 mod bundoc;
 mod changes;
 mod client;
+mod commits;
 mod compatible;
 mod console;
 mod document;
