@@ -32,7 +32,7 @@ use ropewalk_transactions::OpenTransactions;
 use ropewalk_wire::Service;
 pub use settings::console::ConsoleFile;
 pub use settings::hosts::{Hosts, InvalidHost};
-pub use settings::{Cors, HttpSettings, InvalidOrigin};
+pub use settings::{Cors, HttpSettings, InvalidOrigin, SettingInForce};
 
 use app::App;
 use routes::{Routes, layers, openapi};

@@ -1,7 +1,8 @@
-//! Routes for administrators: users, backups; who calls, from where, and by which session.
+//! Routes for administrators: users, backups, settings; who calls, from where, and by which session.
 
 pub(crate) mod auth;
 pub(crate) mod backups;
 pub(crate) mod hosts;
+pub(crate) mod in_force;
 pub(crate) mod session;
 pub(crate) mod users;

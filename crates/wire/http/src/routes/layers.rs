@@ -62,7 +62,7 @@ fn operation(method: &Method, path: &str) -> &'static str {
             ("GET" | "HEAD", "/read") => "compatible_read",
             ("POST", "/read") => "compatible_count",
             ("POST", "/cleanup") => "compatible_cleanup",
-            (_, "/v1/stats") => "stats",
+            (_, "/v1/stats" | "/v1/stats/live") => "stats",
             (_, "/v1/changes") => "changes",
             (_, "/v1/commits/{seq}") => "commit",
             (_, "/v1/session") => "session",

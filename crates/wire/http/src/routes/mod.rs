@@ -19,10 +19,10 @@ use ropewalk_wire::Code;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::admin::{backups, session, users};
+use crate::admin::{backups, in_force, session, users};
 use crate::app::App;
 use crate::consumers::{changes, checkpoints, commit, groups, projections};
-use crate::events::{compat_crablet, stores, subscribe};
+use crate::events::{compat_crablet, live_stats, stores, subscribe};
 use crate::kit::problem::Problem;
 use crate::route::Route;
 use crate::{console, documents, events, transactions};
@@ -63,6 +63,7 @@ fn finite(dev: bool) -> Vec<Route> {
     routes.extend(stores::routes());
     routes.extend(users::routes());
     routes.extend(session::routes());
+    routes.extend(in_force::routes());
     routes.extend(compat_crablet::routes(dev));
     routes.extend(layers::routes());
     routes
@@ -72,6 +73,7 @@ fn finite(dev: bool) -> Vec<Route> {
 fn live() -> Vec<Route> {
     let mut routes = subscribe::routes();
     routes.extend(documents::live());
+    routes.extend(live_stats::routes());
     routes.extend(changes::routes());
     routes
 }

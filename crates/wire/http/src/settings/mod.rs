@@ -31,6 +31,19 @@ pub struct HttpSettings {
     pub console: &'static [ConsoleFile],
     /// Browsers send the cookie of a session over TLS only. Default: no.
     pub secure_cookies: bool,
+    /// The settings of the server as `GET /v1/settings` returns them. Default: empty.
+    pub in_force: Vec<SettingInForce>,
+}
+
+/// A setting of the server in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingInForce {
+    /// Its name in the settings file.
+    pub name: String,
+    /// Its value as text.
+    pub value: String,
+    /// The source of the value: `default`, a file, a variable, a flag.
+    pub origin: String,
 }
 
 impl Default for HttpSettings {
@@ -43,6 +56,7 @@ impl Default for HttpSettings {
             header_bytes_max: 16 << 10,
             console: &[],
             secure_cookies: false,
+            in_force: Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ropewalk_auth::{Caller, Right, Roles};
-use ropewalk_http::HttpSettings;
+use ropewalk_http::{HttpSettings, SettingInForce};
 use ropewalk_wire::Limits;
 use serde_json::json;
 
@@ -114,4 +114,20 @@ async fn cookie_is_secure_with_tls_and_scripts_get_no_login_dialog() {
     reply.refused(401, "unauthenticated");
     assert_eq!(reply.header("www-authenticate"), Some("Bearer realm=\"ropewalk\""));
     assert!(server.get("/v1/session").await.header("www-authenticate").unwrap().starts_with("Basic"));
+}
+
+#[tokio::test]
+async fn settings_in_force_are_listed_with_their_origin() {
+    let setting = |name: &str, value: &str, origin: &str| SettingInForce {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        origin: origin.to_owned(),
+    };
+    let in_force = vec![setting("memory", "1GiB", "ROPEWALK_MEMORY"), setting("dev", "false", "default")];
+    let server = Server::with(Limits::default(), HttpSettings { in_force, ..HttpSettings::default() }).await;
+    let expected = json!({ "settings": [
+        { "name": "memory", "value": "1GiB", "origin": "ROPEWALK_MEMORY" },
+        { "name": "dev", "value": "false", "origin": "default" },
+    ] });
+    assert_eq!(server.get("/v1/settings").await.ok(), expected);
 }

@@ -32,6 +32,36 @@ async fn stats_report_the_engines_state() {
 }
 
 #[tokio::test]
+async fn live_stats_are_sent_at_once_and_at_an_interval_until_the_right_is_withdrawn() {
+    use ropewalk_auth::{Caller, Right, Roles};
+    let server = Server::start().await;
+    let mut live = server.follow("/v1/stats/live?interval_ms=100", &[]).await;
+    assert_eq!(live.header("content-type"), Some("text/event-stream"));
+    let (_, event, first) = live.event().await.unwrap();
+    assert_eq!(event, "stats");
+    server.append("s", json!([{ "type": "A" }])).await;
+    let seq = server.service.database().seq().0;
+    while live.event().await.unwrap().2["seq"] != seq {}
+    assert!(first["keyspaces"].is_array() && first["seq"].as_u64() < Some(seq));
+    let mut lines = server.follow("/v1/stats/live?format=ndjson&interval_ms=60000", &[]).await;
+    assert_eq!(lines.line().await.unwrap()["seq"], seq);
+    for refused in ["99", "60001", "x"] {
+        server.get(&format!("/v1/stats/live?interval_ms={refused}")).await.refused(400, "invalid_argument");
+    }
+    // The first user ends the rights of anonymous callers.
+    let roles = Roles::from([("*".to_owned(), [Right::Admin].into())]);
+    server.service.access().create_user(&Caller::everybody(), "ann", "correct horse", roles).await.unwrap();
+    let problem = loop {
+        let (_, event, data) = live.event().await.unwrap();
+        if event == "error" {
+            break data;
+        }
+    };
+    assert_eq!(problem["code"], "unauthenticated");
+    assert!(live.event().await.is_none());
+}
+
+#[tokio::test]
 async fn deleted_store_is_gone_and_its_name_starts_empty() {
     let server = Server::start().await;
     server.append("s", json!([{ "type": "A" }, { "type": "A" }])).await;
