@@ -281,7 +281,7 @@ def jdbc(binary):
 
 #: Streams that end only when the client goes, which schemathesis takes for a hang.
 ENDLESS = [
-    "/v1/stores/{store}/subscribe", "/v1/changes", "/v1/databases/{database}/watch",
+    "/v1/stores/{store}/subscribe", "/v1/changes", "/v1/stats/live", "/v1/databases/{database}/watch",
     "/v1/databases/{database}/collections/{collection}/watch",
 ]
 

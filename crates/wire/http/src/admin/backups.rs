@@ -74,8 +74,10 @@ struct ListedBackupsOut {
     backups: Vec<ListedBackupOut>,
 }
 
-/// The complete backups in the server's directory, at most 1,000, in the reverse order of their names: of those
-/// that are made of the time, the newest first. Needs the right `admin` on every store.
+/// The complete backups in the server's directory.
+///
+/// At most 1,000, in the reverse order of their names: of those that are made of the time, the newest first.
+/// Needs the right `admin` on every store.
 #[utoipa::path(
     get, path = "/v1/backups", operation_id = "list_backups", tag = "backups",
     responses((status = 200, description = "Their names.", body = ListedBackupsOut)),
