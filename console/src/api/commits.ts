@@ -39,7 +39,8 @@ export interface Commit {
   seq: number
   recorded_at: string
   appends: Append[]
-  documents: Json[]
+  /** Events of a change stream, and the documents before the commit. */
+  documents: { change: Json; before: Json }[]
   rows: RowChange[]
   samples: SampleChange[]
   writes: FeedCommit['writes']

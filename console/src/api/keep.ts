@@ -66,8 +66,8 @@ export const dropToken = async (id: string): Promise<void> => {
 export const makeBackup = async (name: string): Promise<Backup> =>
   name === '' ? json('/v1/backups', { method: 'POST' }) : json(path`/v1/backups/${name}`, { method: 'PUT' })
 
-export const listBackups = async (signal?: AbortSignal): Promise<{ name: string; made_at: string }[]> =>
-  (await json<{ backups: { name: string; made_at: string }[] }>('/v1/backups', { signal })).backups
+export const listBackups = async (signal?: AbortSignal): Promise<string[]> =>
+  (await json<{ backups: { name: string }[] }>('/v1/backups', { signal })).backups.map(({ name }) => name)
 
 export const listSettings = async (signal?: AbortSignal): Promise<Setting[]> =>
   (await json<{ settings: Setting[] }>('/v1/settings', { signal })).settings

@@ -152,9 +152,8 @@ const Row = ({ row }: { row: RowChange }) => {
 
 const text = (value: Json | undefined): string => (typeof value === 'string' ? value : '')
 
-const DocumentChange = ({ event }: { event: Json }) => {
+const DocumentChange = ({ event, before }: { event: Json; before: Json }) => {
   const [database, collection] = [text(member(member(event, 'ns'), 'db')), text(member(member(event, 'ns'), 'coll'))]
-  const before = member(event, 'fullDocumentBeforeChange')
   const update = member(event, 'updateDescription')
   return (
     <div class="stack">
@@ -165,7 +164,7 @@ const DocumentChange = ({ event }: { event: Json }) => {
         </a>{' '}
         <span class="mono">{oneLine(formatJson(member(member(event, 'documentKey'), '_id') ?? null, 0), 80)}</span>
       </h3>
-      {before !== undefined && before !== null && (
+      {before !== null && (
         <>
           <span class="soft">before</span>
           <Tree value={before} />
@@ -237,8 +236,8 @@ const One = ({ seq }: { seq: number }) => {
               ))}
             </Part>
             <Part title="Documents" count={data.documents.length}>
-              {data.documents.map((event, index) => (
-                <DocumentChange key={index} event={event} />
+              {data.documents.map(({ change, before }, index) => (
+                <DocumentChange key={index} event={change} before={before} />
               ))}
             </Part>
             <Part title="Rows" count={data.rows.length}>

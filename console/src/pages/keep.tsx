@@ -332,29 +332,16 @@ const Backups = () => {
       </Card>
       {listed.data && listed.data.length > 0 && (
         <Card title="Backups">
-          <table>
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th>Made</th>
-              </tr>
-            </thead>
-            <tbody>
-              {listed.data.map((backup) => (
-                <tr key={backup.name}>
-                  <td class="mono">{backup.name}</td>
-                  <td>
-                    <Time at={backup.made_at} />
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+          <ul class="list mono small">
+            {listed.data.map((name) => (
+              <li key={name}>{name}</li>
+            ))}
+          </ul>
         </Card>
       )}
       <Card title="Check and restore">
         <p class="soft">A backup is a database directory. These commands check it, and serve it:</p>
-        <Code text={`ropewalk verify BACKUPS/${made[0]?.name ?? listed.data?.[0]?.name ?? 'NAME'}\nropewalk serve BACKUPS/${made[0]?.name ?? listed.data?.[0]?.name ?? 'NAME'}`} />
+        <Code text={`ropewalk verify BACKUPS/${made[0]?.name ?? listed.data?.[0] ?? 'NAME'}\nropewalk serve BACKUPS/${made[0]?.name ?? listed.data?.[0] ?? 'NAME'}`} />
       </Card>
     </div>
   )

@@ -1,14 +1,15 @@
 /** Now: what the server does at this moment, and did in the last hour. */
-import { useMemo, useRef } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 
 import { json, path as encoded, send } from '../api/client'
 import type { Problem } from '../api/client'
 import { onGrid, range } from '../api/prom'
 import type { Series } from '../api/prom'
-import { useLoaded } from '../api/resource'
+import { follow, useLoaded } from '../api/resource'
 import { may } from '../api/session'
 import { bucketQuantile, rate, Scrape } from '../base/exposition'
 import { formatBytes, formatCompact, formatCount, formatDuration, formatRate, formatShare } from '../base/format'
+import { member, parseJson } from '../base/json'
 import { plural } from '../base/text'
 import { link } from '../route'
 import { Chart } from '../ui/chart'
@@ -60,6 +61,35 @@ const useLive = (wanted: boolean) => {
     },
     LIVE_MS,
   )
+}
+
+/** Statistics of the engine each second, while the page is on the screen. */
+const useStats = (wanted: boolean): Stats | undefined => {
+  const [stats, setStats] = useState<Stats>()
+  useEffect(() => {
+    if (!wanted) return
+    let stop: (() => void) | undefined
+    const change = () => {
+      stop?.()
+      stop = document.hidden
+        ? undefined
+        : follow(
+            () => '/v1/stats/live?format=ndjson&interval_ms=1000',
+            (line) => {
+              const value = parseJson(line)
+              if (member(value, 'seq') !== undefined) setStats(value as unknown as Stats)
+            },
+            () => undefined,
+          )
+    }
+    change()
+    document.addEventListener('visibilitychange', change)
+    return () => {
+      document.removeEventListener('visibilitychange', change)
+      stop?.()
+    }
+  }, [wanted])
+  return stats
 }
 
 const Tile = ({ name, value, note, href }: { name: string; value: string; note?: string; href: string }) => (
@@ -423,14 +453,14 @@ const Consumers = () => {
 export const Now = () => {
   const all = may('read')
   const live = useLive(all)
-  const stats = useLoaded(all ? 'stats' : undefined, (signal) => json<Stats>('/v1/stats', { signal }), 5_000)
+  const stats = useStats(all)
   const ready = useLoaded('ready', async (signal) => (await send('/ready', { signal })).status, 5_000)
   return (
     <>
       <div class="row between">
         <h1>Now</h1>
       </div>
-      <Health live={live.data} stats={stats.data} notReady={ready.problem} />
+      <Health live={live.data} stats={stats} notReady={ready.problem} />
       {!all && (
         <div class="notice">
           <p>Statistics of the server need the right read on all stores. Your stores are on the page Events.</p>
@@ -441,7 +471,7 @@ export const Now = () => {
       {all && <History />}
       <div class="halves">
         {live.data && <Operations live={live.data} />}
-        {stats.data && <Storage stats={stats.data} />}
+        {stats && <Storage stats={stats} />}
         <Consumers />
       </div>
       {all && (
