@@ -1,7 +1,7 @@
 /** The frame around every page: navigation, health, sign-in, keys. */
 import { Fragment } from 'preact'
 import type { ComponentType } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useErrorBoundary, useState } from 'preact/hooks'
 
 import { problemOf, reachable, signInNeeded } from './api/client'
 import type { Problem } from './api/client'
@@ -131,6 +131,12 @@ const useKeys = (showKeys: () => void) => {
   }, [])
 }
 
+/** A page whose failure leaves the frame usable. */
+const Guarded = ({ view: View }: { view: ComponentType }) => {
+  const [error, reset] = useErrorBoundary() as [unknown, () => void]
+  return error === undefined ? <View /> : <ProblemNotice problem={problemOf(error)} retry={reset} />
+}
+
 /** The component of a page, once its code is loaded. */
 const Loaded = ({ page }: { page: Page }) => {
   const [loaded, setLoaded] = useState<{ id: string; view: ComponentType }>()
@@ -147,8 +153,7 @@ const Loaded = ({ page }: { page: Page }) => {
   }, [page])
   if (problem) return <ProblemNotice problem={problem} retry={() => window.location.reload()} />
   if (loaded?.id !== page.id) return <Busy />
-  const View = loaded.view
-  return <View />
+  return <Guarded key={page.id} view={loaded.view} />
 }
 
 const THEME_NAMES = { system: 'Theme: system', light: 'Theme: light', dark: 'Theme: dark' } as const

@@ -1,6 +1,6 @@
 /** Events, consumer groups and projections of a store. */
 import type { EventQuery } from '../base/event-query'
-import { wireQuery } from '../base/event-query'
+import { parseQuery, wireQuery } from '../base/event-query'
 import type { Json } from '../base/json'
 import { json, path, query as search, send } from './client'
 
@@ -74,7 +74,8 @@ export interface ParkedEvent {
 }
 
 export const listGroups = async (store: string, signal?: AbortSignal): Promise<Group[]> =>
-  (await json<{ groups: Group[] }>(path`/v1/stores/${store}/groups`, { signal })).groups
+  // The query of a group leaves out what is empty.
+  (await json<{ groups: Group[] }>(path`/v1/stores/${store}/groups`, { signal })).groups.map((group) => ({ ...group, query: parseQuery(JSON.stringify(group.query)) }))
 
 export const listParked = async (store: string, group: string, after: number, signal?: AbortSignal): Promise<ParkedEvent[]> =>
   (await json<{ parked: ParkedEvent[] }>(path`/v1/stores/${store}/groups/${group}/parked` + search({ after, limit: 100 }), { signal })).parked

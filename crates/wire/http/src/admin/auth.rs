@@ -162,7 +162,7 @@ mod tests {
         let cookie = |values: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for value in values {
-                headers.append(COOKIE, HeaderValue::from_static(value));
+                headers.append(COOKIE, value.parse().unwrap());
             }
             session_cookie(&headers).map(str::to_owned)
         };
