@@ -19,7 +19,7 @@ use ropewalk_wire::Code;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::admin::{backups, in_force, session, users};
+use crate::admin::{backups, in_force, schema, session, users};
 use crate::app::App;
 use crate::consumers::{changes, checkpoints, commit, groups, projections};
 use crate::events::{compat_crablet, live_stats, stores, subscribe};
@@ -61,6 +61,7 @@ fn finite(dev: bool) -> Vec<Route> {
     routes.extend(documents::routes());
     routes.extend(transactions::routes());
     routes.extend(stores::routes());
+    routes.extend(schema::routes());
     routes.extend(users::routes());
     routes.extend(session::routes());
     routes.extend(in_force::routes());

@@ -32,6 +32,54 @@ async fn stats_report_the_engines_state() {
 }
 
 #[tokio::test]
+async fn schema_lists_every_model_as_far_as_the_caller_may_read() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use ropewalk::series::{Labels, SampleBatch};
+    use ropewalk::tables::{ColumnDef, TableDef, Type};
+    use ropewalk_auth::{Caller, Right, Roles};
+    let server = Server::start().await;
+    server.append("shop", json!([{ "type": "A" }, { "type": "A" }])).await;
+    let path = "/v1/databases/shop/collections/orders/documents";
+    server.post(path, json!({ "documents": [{ "_id": 1 }, { "_id": 2 }] })).await.ok();
+    server
+        .post("/v1/databases/other/collections/c/documents", json!({ "documents": [{ "_id": 1 }] }))
+        .await
+        .ok();
+    let db = server.service.database();
+    let mut samples = SampleBatch::new();
+    samples.push(&Labels::new([("__name__", "up")]).unwrap(), 1, 1.0);
+    db.series("metrics").unwrap().append(&samples).unwrap();
+    let table = TableDef::new("stock")
+        .column(ColumnDef::new("sku", Type::TEXT).not_null())
+        .column(ColumnDef::new("n", Type::INT8));
+    let mut tx = db.begin();
+    tx.tables().create_table(table).unwrap();
+    tx.commit().unwrap();
+    let all = server.get("/v1/schema").await.ok();
+    assert!(all["stores"].as_array().unwrap().contains(&json!({ "name": "shop", "events": 2 })), "{all}");
+    let orders = &all["collections"][1];
+    assert_eq!(
+        (&orders["database"], &orders["name"], &orders["documents"]),
+        (&json!("shop"), &json!("orders"), &json!(2))
+    );
+    let columns = json!([
+        { "name": "sku", "type": "text", "nullable": false },
+        { "name": "n", "type": "bigint", "nullable": true },
+    ]);
+    assert_eq!(all["tables"], json!([{ "name": "stock", "columns": columns }]));
+    assert_eq!(all["series"], json!([{ "name": "metrics", "series": 1 }]));
+    assert_eq!(all["truncated"], false);
+    let roles = Roles::from([("shop".to_owned(), [Right::Read].into())]);
+    server.service.access().create_user(&Caller::everybody(), "ann", "correct horse", roles).await.unwrap();
+    let ann = format!("Basic {}", STANDARD.encode("ann:correct horse"));
+    let some = server.request("GET", "/v1/schema", &[("authorization", &ann)], b"").await.ok();
+    assert_eq!(some["stores"], json!([{ "name": "shop", "events": 2 }]));
+    assert_eq!(some["collections"].as_array().unwrap().len(), 1);
+    assert_eq!((&some["tables"], &some["series"]), (&json!([]), &json!([])));
+}
+
+#[tokio::test]
 async fn live_stats_are_sent_at_once_and_at_an_interval_until_the_right_is_withdrawn() {
     use ropewalk_auth::{Caller, Right, Roles};
     let server = Server::start().await;
