@@ -279,6 +279,47 @@ def typescript(binary):
     return not bad
 
 
+def console(binary):
+    """The web console: types, ESLint, unit tests, size of the built files; its pages in Chromium, where there is one."""
+    name = "web console"
+    if not (shutil.which("node") and shutil.which("npm")):
+        print(f"\n==> {name}: SKIPPED, there is no node and npm", flush=True)
+        return True
+    print(f"\n==> {name}", flush=True)
+    place = PLACE / "console"
+    # A copy, so that the sources stay free of what npm writes. Packages that are there stay.
+    for entry in place.glob("*"):
+        if entry.is_dir() and entry.name != "node_modules":
+            shutil.rmtree(entry)
+    shutil.copytree(
+        HERE.parents[1] / "console", place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules", "test-results"),
+    )
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    commands = [["npm", "ci", "--no-audit", "--no-fund", "--silent"], ["npm", "run", "check"]]
+    if chromium:
+        commands.append(["npm", "run", "e2e"])
+    else:
+        print("SKIPPED: its pages in a browser, there is no chromium", flush=True)
+    passed, failed, bad = 0, 0, False
+    for command in commands:
+        run = subprocess.run(
+            command, cwd=place, env=os.environ | {"ROPEWALK_BIN": str(binary), "CHROMIUM": chromium or "", "NO_COLOR": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE,
+        )
+        # Of Vitest `Tests  1 failed | 50 passed (51)`, of Playwright `25 passed (2.0m)`.
+        passed += sum(int(count) for count in re.findall(r"^\s*(?:Tests\b.*?)?(\d+) passed \(", run.stdout, re.MULTILINE))
+        failed += sum(int(count) for count in re.findall(r"^\s*(?:Tests\b.*?)?(\d+) failed\b", run.stdout, re.MULTILINE))
+        if run.returncode != 0:
+            print(run.stdout, flush=True)
+            bad = True
+            break
+    # Without a failed test it did not get as far as the tests, or types, lint or size are wrong.
+    failed = failed or int(bad or passed == 0)
+    word = "FAILED" if failed else "ok"
+    print(f"test result: {word}. {passed} passed; {failed} failed; 0 ignored; {name}", flush=True)
+    return not failed
+
+
 def jdbc_place():
     """The directory with the JDBC driver; `None`, said loudly, where it cannot be run."""
     if not (shutil.which("javac") and shutil.which("mvn")):
@@ -304,7 +345,7 @@ def jdbc(binary):
 
 #: Streams that end only when the client goes, which schemathesis takes for a hang.
 ENDLESS = [
-    "/v1/stores/{store}/subscribe", "/v1/changes", "/v1/databases/{database}/watch",
+    "/v1/stores/{store}/subscribe", "/v1/changes", "/v1/stats/live", "/v1/databases/{database}/watch",
     "/v1/databases/{database}/collections/{collection}/watch",
 ]
 
@@ -461,6 +502,7 @@ def monitoring(python, binary, everything):
 def ours(python, binary, everything):
     """Our clients and programs, and the protocols together."""
     yield typescript(binary)
+    yield console(binary)
     yield suite("a person at the prompt of ropewalk sql", python, ["test_prompt"], HERE / "terminal", own(binary))
     yield python_client(python, binary)
     yield suite("bank and audit over every protocol", python, ["test_audit"], HERE / "audit", own(binary))

@@ -105,6 +105,11 @@ impl Caller {
         &self.name
     }
 
+    /// The caller's rights by store.
+    pub fn roles(&self) -> &Roles {
+        &self.roles
+    }
+
     /// True when both are the same login: the same user with the same password, the same token, or both
     /// anonymous. A user and a token of one name differ, and so does a user who was created again.
     pub fn is_same(&self, other: &Self) -> bool {

@@ -127,6 +127,7 @@ pub mod transaction {
 /// The change feed over all models, and stored positions of its consumers.
 pub mod changes {
     pub use crate::consumer_checkpoints::{ConsumerCheckpoint, ConsumerCheckpoints};
+    pub use crate::database::committed::{ChangedRow, ChangedRows, ChangedSamples, CommittedSamples};
     pub use crate::database::{Change, ChangeFeed, ChangedPart};
 }
 /// The engine under the models: keyspaces of bytes, backups, statistics, environment.

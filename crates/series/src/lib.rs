@@ -25,6 +25,7 @@ pub use chunk::{Aggregates, Part};
 pub use error::SeriesError;
 pub use id::SeriesId;
 pub use import::{BlockError, Imported, PrometheusBlock};
+pub use model::committed::CommittedSamples;
 pub use model::{SERIES, SeriesModel};
 pub use query::read::Chunk;
 pub use query::reads::{ReadGuard, SeriesReads};

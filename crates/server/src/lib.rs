@@ -10,6 +10,7 @@
 #![deny(missing_docs)]
 
 mod config;
+mod console;
 mod net;
 mod process;
 mod projections;
@@ -17,8 +18,8 @@ mod server;
 mod workers;
 
 pub use config::settings::{
-    DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory, MongoDb,
-    Origin, Projections, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
+    Console, DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory,
+    MongoDb, Origin, Projections, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
 };
 pub use config::units::{ByteSize, Every, Listen, Period, StoreListen};
 pub use net::listen::{SOCKET_NAME, connect_local};

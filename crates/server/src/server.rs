@@ -21,7 +21,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use ropewalk::{Database, Options};
 use ropewalk_grpc::GrpcSettings;
-use ropewalk_http::{Cors, Hosts, HttpSettings};
+use ropewalk_http::{Cors, Hosts, HttpSettings, SettingInForce};
 use ropewalk_mongo::{Mongo, MongoSettings};
 use ropewalk_monitoring::{Config, ConfigError};
 use ropewalk_postgres::{Postgres, PostgresSettings, TempFileLimits};
@@ -33,7 +33,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::TcpConnectInfo;
 
-use crate::config::settings::{Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
+use crate::config::settings::{Console, Effective, MongoDb, OtlpDeltas, Settings, SettingsError};
 use crate::config::units::{Every, Listen, Period, Share, StoreListen};
 use crate::net::connection::{Port, Protocol, Room};
 use crate::net::listen::{Listener, LocalSocket};
@@ -153,7 +153,7 @@ pub fn serve(
     let threads =
         Threads::start().map_err(|source| ServeError::Io { what: "start threads".to_owned(), source })?;
     let done = runtime.block_on(async {
-        let running = Running::start(settings, db.clone(), threads.lanes()).await?;
+        let running = Running::start(effective, db.clone(), threads.lanes()).await?;
         if let Some(path) = ready_file {
             write_ready(path, settings, &running.addresses)?;
         }
@@ -262,6 +262,12 @@ struct Running {
     signals: Signals,
 }
 
+/// The settings with their origins, for administrators.
+fn in_force(effective: &Effective) -> Vec<SettingInForce> {
+    let rows = effective.rows().into_iter();
+    rows.map(|(name, value, origin)| SettingInForce { name, value, origin: origin.to_string() }).collect()
+}
+
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -302,7 +308,8 @@ impl Signals {
 }
 
 impl Running {
-    async fn start(settings: &Settings, db: Database, lanes: Lanes) -> Result<Self, ServeError> {
+    async fn start(effective: &Effective, db: Database, lanes: Lanes) -> Result<Self, ServeError> {
+        let settings = &effective.settings;
         let signals = Signals::new()
             .map_err(|source| ServeError::Io { what: "listen to signals".to_owned(), source })?;
         let limits = ropewalk_wire::Limits {
@@ -337,7 +344,7 @@ impl Running {
         let prometheus = prometheus(&running.service, settings)?;
         let postgres = postgres(&running.service, settings);
         postgres.share_promql_memory(prometheus.memory());
-        let http = running.http(prometheus.routes().merge(postgres.routes()), settings)?;
+        let http = running.http(prometheus.routes().merge(postgres.routes()), effective)?;
 
         if settings.socket.0 {
             running.listen_local(&settings.dir.0, http.clone())?;
@@ -404,7 +411,8 @@ impl Running {
     }
 
     /// The routes of the HTTP port and the local socket.
-    fn http(&self, further: Router, settings: &Settings) -> Result<Router, ServeError> {
+    fn http(&self, further: Router, effective: &Effective) -> Result<Router, ServeError> {
+        let settings = &effective.settings;
         let invalid = |what: String| SettingsError::Invalid { place: "http.cors".to_owned(), what };
         let invalid_host = |what: String| SettingsError::Invalid { place: "http.hosts".to_owned(), what };
         let header_bytes = usize::try_from(settings.limits.header_bytes.0).unwrap_or(usize::MAX);
@@ -413,6 +421,9 @@ impl Running {
             cors: Cors::origins(&settings.http.cors).map_err(|error| invalid(error.to_string()))?,
             hosts: Hosts::names(&settings.http.hosts).map_err(|error| invalid_host(error.to_string()))?,
             header_bytes_max: header_bytes,
+            console: if settings.console == Console::On { crate::console::FILES } else { &[] },
+            secure_cookies: self.certificates.is_some(),
+            in_force: in_force(effective),
             ..HttpSettings::default()
         };
         let (service, transactions) = (self.service.clone(), self.transactions.clone());

@@ -12,6 +12,7 @@
 //! Streams outlive the check at their beginning, so a subscription checks again before it delivers
 //! ([`Access::still`]): it ends with its user, its token or its right.
 
+pub(crate) mod browser;
 pub(crate) mod manage;
 pub(crate) mod scram_exchange;
 
@@ -26,6 +27,7 @@ use ropewalk::engine::{Keyspace, KeyspaceOptions, KeyspaceWatch, WatchMark};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
+use crate::browser_sessions::BrowserSessions;
 use crate::bytes::random;
 use crate::caller::{Caller, Identity};
 use crate::error::AuthError;
@@ -73,6 +75,7 @@ struct Shared {
     changing: Mutex<()>,
     throttle: Throttle,
     passwords: PasswordCache,
+    sessions: BrowserSessions,
     /// Replaces the stored secret of salts if the database accepts no writes.
     salt_secret: [u8; 32],
     /// Concurrent password checks: each occupies a processor.
@@ -144,6 +147,7 @@ impl Access {
             changing: Mutex::new(()),
             throttle: Throttle::default(),
             passwords: PasswordCache::new()?,
+            sessions: BrowserSessions::default(),
             salt_secret: random()?,
             checks: Semaphore::new(processors),
         })))

@@ -152,3 +152,31 @@ async fn password_guessing_is_throttled_and_a_cached_login_is_not() {
     assert!(access.authenticate(shown, peer(1)).await.is_ok());
     assert!(access.authenticate(shown, peer(2)).await.is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn browser_session_ends_with_its_user_password_or_token() {
+    let access = Access::open(Database::in_memory().unwrap(), false).unwrap();
+    let root = Caller::everybody();
+    assert!(matches!(access.begin_session(&root), Err(AuthError::Invalid(_))));
+    access.create_user(&root, "ann", "first", roles("s", &[Right::Read])).await.unwrap();
+    access.create_user(&root, "bob", "first", Roles::new()).await.unwrap();
+    let (info, token) = access.create_token(&root, "ci", Roles::new(), None).await.unwrap();
+    let ann = login(&access, "ann", "first").await.unwrap();
+    let (cookie, _) = access.begin_session(&ann).unwrap();
+    assert!(!access.session(&cookie).unwrap().caller().may(Right::Append, Some("s")));
+    access.grant(&root, "ann", "s", Right::Append).await.unwrap();
+    assert!(access.session(&cookie).unwrap().caller().may(Right::Append, Some("s")));
+    access.set_password(&ann, "ann", "second").await.unwrap();
+    assert!(access.session(&cookie).is_none());
+    let bob = login(&access, "bob", "first").await.unwrap();
+    let (cookie, _) = access.begin_session(&bob).unwrap();
+    access.drop_user(&root, "bob").await.unwrap();
+    assert!(access.session(&cookie).is_none());
+    let ci = access.authenticate(Credentials::Token(&token), None).await.unwrap();
+    let (cookie, _) = access.begin_session(&ci).unwrap();
+    let (other, _) = access.begin_session(&ci).unwrap();
+    access.end_session(&other);
+    assert!(access.session(&other).is_none() && access.session(&cookie).is_some());
+    access.drop_token(&root, &info.id).await.unwrap();
+    assert!(access.session(&cookie).is_none());
+}

@@ -43,7 +43,8 @@ fn demo_without_once_serves_until_its_signal_and_retains_the_directory() {
             break;
         }
     }
-    for part in ["no git history", "pymongo, umadb", "Your turn", "PostgreSQL  psql "] {
+    for part in ["no git history", "pymongo, umadb", "Your turn", "Console     http://", "PostgreSQL  psql "]
+    {
         assert!(story.contains(part), "{part}: {story}");
     }
     let mut stream = TcpStream::connect(http.unwrap()).unwrap();

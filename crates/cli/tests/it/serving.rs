@@ -211,6 +211,27 @@ fn settings_come_from_flag_environment_file_and_default_in_this_order() {
 }
 
 #[test]
+fn console_is_served_unless_its_setting_is_off() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let ask = |server: &Server, path: &str| get(TcpStream::connect(server.address("http")).unwrap(), path);
+    assert!(ask(&server, "/").contains("location: /ui/\r\n"));
+    let page = ask(&server, "/ui/sql");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("<div id=\"app\">"), "{page}");
+    let script = page.split("src=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    assert!(ask(&server, script).contains("content-type: text/javascript"), "{script}");
+    assert!(ask(&server, "/v1/settings").contains(r#"{"name":"console","value":"on","origin":"default"}"#));
+    assert_eq!(server.stop(), 0);
+    let server = Server::start(&place, &["--console", "off"]);
+    for path in ["/", "/ui/", script] {
+        assert!(ask(&server, path).starts_with("HTTP/1.1 404"), "{path}");
+    }
+    assert!(
+        ask(&server, "/v1/settings").contains(r#"{"name":"console","value":"off","origin":"--console"}"#)
+    );
+}
+
+#[test]
 fn invalid_settings_are_rejected_naming_their_source() {
     let place = Place::new();
     std::fs::write(place.path().join("bad.toml"), "[http]\nlisten = \"127.0.0.1:0\"\nport = 1\n").unwrap();

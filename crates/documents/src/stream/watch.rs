@@ -270,6 +270,21 @@ impl ChangeStream {
         self.ended && self.pending.is_empty()
     }
 
+    /// The events of the next commit, possibly without any; `None` when there is no new commit.
+    ///
+    /// # Errors
+    /// As [`ChangeStream::next`].
+    pub fn next_commit(&mut self) -> Result<Option<Vec<ChangeEvent>>, DocumentsError> {
+        if !self.read()? {
+            return Ok(None);
+        }
+        let events: Vec<_> = self.pending.drain(..).collect();
+        if let Some(last) = events.last() {
+            self.place = last.token;
+        }
+        Ok(Some(events))
+    }
+
     /// The next event, waiting at most `timeout`; `None` when none came.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The database handle, snapshots and the change feed.
 
+pub(crate) mod committed;
 pub(crate) mod metrics;
 pub(crate) mod observer;
 pub(crate) mod options;

@@ -6,6 +6,8 @@ use ropewalk::changes::ChangedPart;
 use ropewalk::engine::KeyspaceOptions;
 use ropewalk::events::Tracking;
 use ropewalk::hooks::KvWrite;
+use ropewalk::series::{Labels, SampleBatch};
+use ropewalk::tables::{ColumnDef, OwnedRow, TableDef, Type, Value};
 use ropewalk::{AppendOptions, Database, Event, Seq};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -65,4 +67,50 @@ fn a_follower_sees_live_commits() {
             assert_eq!(change, Seq(seq));
         }
     });
+}
+
+#[test]
+fn rows_and_samples_of_a_commit_are_decoded_with_the_rows_before_it() {
+    let db = Database::in_memory().unwrap();
+    let series = db.series("metrics").unwrap();
+    let table = TableDef::new("stock")
+        .column(ColumnDef::new("sku", Type::TEXT))
+        .column(ColumnDef::new("n", Type::INT8));
+    let mut tx = db.begin();
+    let stock = tx.tables().create_table(table.primary_key(["sku"]).unique(["n"])).unwrap();
+    for (sku, n) in [("hook", 1), ("rope", 2)] {
+        tx.tables().insert_row(&stock, &[sku.into(), Value::Int8(n)]).unwrap();
+    }
+    tx.commit().unwrap();
+    let seq = db.seq().next();
+    let mut tx = db.begin();
+    tx.tables().update(&stock, &["rope".into()], &[("n", Value::Int8(7))]).unwrap();
+    tx.tables().delete(&stock, &["hook".into()]).unwrap();
+    let mut samples = SampleBatch::new();
+    let up = Labels::new([("__name__", "up"), ("job", "api")]).unwrap();
+    samples.series(&up).push(1_000, 1.0).push(2_000, 0.5);
+    tx.append_samples(&series, &samples).unwrap();
+    tx.commit().unwrap();
+
+    let mut feed = db.changes(seq).unwrap();
+    let change = feed.next(LONG).unwrap().unwrap();
+    let changed = db.changed_rows(&change, 10).unwrap();
+    let number = |row: &Option<OwnedRow>| row.as_ref().map(|row| row.column("n").unwrap().to_string());
+    let mut rows: Vec<_> = changed
+        .rows
+        .iter()
+        .map(|row| (row.table.as_str(), number(&row.before), number(&row.after)))
+        .collect();
+    rows.sort();
+    let (one, two, seven) = (Some("1".to_owned()), Some("2".to_owned()), Some("7".to_owned()));
+    assert_eq!(rows, [("stock", one, None), ("stock", two, seven)]);
+    assert!(changed.knows_before && !changed.is_truncated);
+    let one = db.changed_rows(&change, 1).unwrap();
+    assert!(one.rows.len() == 1 && one.is_truncated);
+
+    let changed = db.changed_samples(&change, 10, 1).unwrap();
+    let [found] = changed.series.as_slice() else { panic!("one series: {changed:?}") };
+    assert_eq!((found.store.as_str(), &found.labels, found.count), ("metrics", &up, 2));
+    assert_eq!(found.samples, [(1_000, 1.0)]);
+    assert!(db.changed_samples(&change, 0, 1).unwrap().is_truncated);
 }

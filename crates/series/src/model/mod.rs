@@ -4,6 +4,7 @@
 //! `storage::keys`).
 
 pub(crate) mod changes;
+pub(crate) mod committed;
 pub(crate) mod verify;
 
 use std::collections::HashMap;

@@ -43,6 +43,8 @@ pub struct Settings {
     pub backups: Option<PathBuf>,
     /// Listen on the local socket DIR/ropewalk.sock, which other commands of the same user connect to
     pub socket: Enabled,
+    /// Serve the web console at /ui/ of the HTTP port: `on` or `off`
+    pub console: Console,
     /// The HTTP port
     pub http: Http,
     /// The gRPC port
@@ -340,6 +342,17 @@ impl Default for Enabled {
     fn default() -> Self {
         Self(true)
     }
+}
+
+/// Whether the web console is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Console {
+    /// It is served; its data needs the rights of its user.
+    #[default]
+    On,
+    /// Nothing is served at `/` and `/ui/`.
+    Off,
 }
 
 /// Description of one setting, for the command line and documentation.

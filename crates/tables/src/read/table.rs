@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{MANY, ReadView, Snapshot};
+use ropewalk_engine::{Keyspace, MANY, ReadView, Snapshot};
 
 use crate::catalog::tables::{LoadedSchema, Slot, Tables, TablesModel};
-use crate::catalog::{name_key, number, object_range, table_key};
+use crate::catalog::{name_key, number, object_key, object_range, table_key};
 use crate::error::TablesError;
 use crate::read::sealed::Sealed;
 use crate::read::{KeyRange, TablesRead, row_prefix};
-use crate::row::Row;
 use crate::row::keys::{append_row_key, put_row_key};
+use crate::row::{OwnedRow, Row};
 use crate::schema::{Parts, Schema};
 use crate::value::Value;
 
@@ -145,6 +145,11 @@ impl Tables {
     /// Reads the tables as of `snapshot`, outside any transaction.
     pub fn at<'a>(&self, snapshot: &'a Snapshot) -> TablesAt<'a> {
         TablesAt { tables: self.clone(), snapshot }
+    }
+
+    /// The keyspace of rows and index entries, as commits of the change feed name it.
+    pub fn rows_keyspace(&self) -> Keyspace {
+        self.model.spaces().rows
     }
 
     /// Prepares lookups of single rows of `table` by primary key.
@@ -329,6 +334,44 @@ impl TablesAt<'_> {
         outcome.map(|_| ())
     }
 
+    /// The table to whose rows a stored key belongs.
+    ///
+    /// `None` for entries of indexes, and for a table that does not exist in the snapshot. Cost: two reads of
+    /// the catalog.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn table_of_row(&self, key: &[u8]) -> Result<Option<Table>, TablesError> {
+        let Some(object) = key.first_chunk().copied().map(u32::from_be_bytes) else { return Ok(None) };
+        let model = &self.tables.model;
+        let (catalog, read) = (model.spaces().catalog, self.snapshot.read());
+        let Some(owner) = read.get(catalog, &object_key(object))? else { return Ok(None) };
+        let damaged =
+            || TablesError::Damaged { place: format!("object {object}"), what: "a table's number".into() };
+        let id = number(&owner).ok_or_else(damaged)?;
+        let Some(stored) = read.get(catalog, &table_key(id))? else { return Ok(None) };
+        let parts = Parts::decode(&stored).map_err(TablesError::damaged(format!("definition {id}")))?;
+        Ok((parts.rows == object).then(|| Table::new(model, id, &parts.name)))
+    }
+
+    /// A row with this stored key and value, such as those of a change of the rows' keyspace.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`].
+    pub fn decode_row(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<OwnedRow, TablesError> {
+        Ok(OwnedRow::new(self.schema_of(table)?, key.to_vec(), value.to_vec()))
+    }
+
+    /// The row under a stored key.
+    ///
+    /// # Errors
+    /// [`TablesError::UnknownTable`]; damage.
+    pub fn stored_row(&mut self, table: &Table, key: &[u8]) -> Result<Option<OwnedRow>, TablesError> {
+        let schema = self.schema_of(table)?;
+        let value = self.fetch(key)?;
+        Ok(value.map(|value| OwnedRow::new(schema, key.to_vec(), value)))
+    }
+
     /// The least stored key of rows whose primary key begins with `values`.
     ///
     /// # Errors
@@ -363,7 +406,7 @@ impl TablesAt<'_> {
         table: &Table,
         range: &KeyRange<'_>,
         limit: usize,
-    ) -> Result<Vec<crate::row::OwnedRow>, TablesError> {
+    ) -> Result<Vec<OwnedRow>, TablesError> {
         self.collect(table, range, false, limit)
     }
 }

@@ -3,8 +3,8 @@
 //!   CORS ─▶ header limit ─▶ host and origin ─▶ metrics ─▶ who calls, time limit ─▶ compression ─▶ route ─▶ its rights ─▶ Service
 //!
 //! Rooms, from top to bottom, each using only those below it: `routes` has the table of rights, the layers and
-//! the OpenAPI document; `transactions`, `documents`, `consumers`, `events` and `admin` have the handlers; `kit`
-//! has bodies, parameters, results and problems; `route` is a row of the table, `app` the state of the handlers.
+//! the OpenAPI document; `transactions`, `documents`, `consumers`, `events`, `admin` and `console` have the handlers;
+//! `kit` has bodies, parameters, results and problems; `route` is a row of the table, `app` the state of the handlers.
 //!
 //! Nothing here holds state of the database ([`ropewalk_wire`] does) or decides about access
 //! ([`ropewalk_auth`] does). The listener (TLS, connections, header time) is the server's; it passes the
@@ -13,6 +13,7 @@
 
 mod admin;
 mod app;
+mod console;
 mod consumers;
 mod documents;
 mod events;
@@ -27,8 +28,9 @@ use axum::middleware::from_fn_with_state;
 use ropewalk_auth::Operation;
 use ropewalk_transactions::OpenTransactions;
 use ropewalk_wire::Service;
+pub use settings::console::ConsoleFile;
 pub use settings::hosts::{Hosts, InvalidHost};
-pub use settings::{Cors, HttpSettings, InvalidOrigin};
+pub use settings::{Cors, HttpSettings, InvalidOrigin, SettingInForce};
 
 use app::App;
 use routes::{Routes, layers, openapi};
@@ -71,7 +73,8 @@ pub fn router_with(
     router.with_state(app)
 }
 
-/// Every operation with its rights, including those of the setting `dev`, without routes of other protocols.
+/// Every operation with its rights, including those of the setting `dev` and of the console, without routes of
+/// other protocols.
 pub fn operations() -> Vec<Operation> {
     routes::operations()
 }

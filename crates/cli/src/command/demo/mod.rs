@@ -228,6 +228,7 @@ impl Stage {
         let python = &self.clients.python;
         self.story.chapter("Your turn: the server runs until Ctrl-C")?;
         for (name, command) in [
+            ("Console", format!("http://{http}/ in a browser")),
             ("HTTP", format!("curl -sN 'http://{http}/v1/stores/shop/subscribe?format=ndjson'")),
             ("OpenAPI", format!("curl -s http://{http}/openapi.json")),
             (

@@ -1,10 +1,12 @@
 //! Backups requested by clients: always inside the directory that the settings name, under names without
 //! paths.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use ropewalk::Error;
-use ropewalk::engine::{Backup, EngineError};
+use ropewalk::engine::{Backup, EngineError, Env};
 use ropewalk_auth::{Caller, Right};
 use tokio::sync::Semaphore;
 
@@ -12,6 +14,10 @@ use crate::calls::Service;
 use crate::error::{Code, WireError};
 
 const NAME_BYTES_MAX: usize = 128;
+/// Most backups of a list.
+const LISTED_MAX: usize = 1_000;
+/// The error of a server without a directory of backups.
+const NO_DIRECTORY: &str = "this server makes no backups; its setting `backups` names no directory";
 
 /// A completed backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,9 +49,7 @@ impl Service {
     pub async fn backup(&self, caller: &Caller, name: Option<&str>) -> Result<NamedBackup, WireError> {
         self.begin(caller, Right::Admin, None)?;
         let Some(dir) = self.backups() else {
-            return Err(WireError::invalid(
-                "this server makes no backups; its setting `backups` names no directory",
-            ));
+            return Err(WireError::invalid(NO_DIRECTORY));
         };
         let name = match name {
             Some(name) => checked(name)?.to_owned(),
@@ -72,11 +76,48 @@ impl Service {
         }
     }
 
+    /// Names of the complete backups in the directory of backups, at most 1,000, in the reverse order of their
+    /// names: of those that are made of the time, the newest first. Needs the right `admin` on every store.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] where the settings name no directory; [`Code::Io`].
+    pub async fn list_backups(&self, caller: &Caller) -> Result<Vec<String>, WireError> {
+        self.begin(caller, Right::Admin, None)?;
+        let Some(dir) = self.backups() else { return Err(WireError::invalid(NO_DIRECTORY)) };
+        let (dir, env) = (dir.to_owned(), self.database().engine().env().clone());
+        let work = tokio::task::spawn_blocking(move || listed(&env, &dir)).await;
+        let names = work.map_err(|_| WireError::new(Code::Internal, "the backups could not be listed"))?;
+        names.map_err(|error| {
+            tracing::warn!(%error, "the directory of backups cannot be read");
+            WireError::new(Code::Io, "the directory of backups cannot be read")
+        })
+    }
+
     fn new_name(&self) -> String {
         let env = self.database().engine().env();
         let time = jiff::Timestamp::from_microsecond(env.clock.wall_micros()).unwrap_or_default();
         format!("{}-{:016x}", time.strftime("%Y%m%dT%H%M%SZ"), env.random.next_u64())
     }
+}
+
+/// Names of the complete copies in a directory, in the reverse order of their names.
+fn listed(env: &Env, dir: &Path) -> io::Result<Vec<String>> {
+    let vfs = &env.vfs;
+    // It is created by the first backup.
+    if !vfs.exists(dir)? {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for name in vfs.list(dir)?.into_iter().rev().filter(|name| checked(name).is_ok()) {
+        let copy = dir.join(&name);
+        if vfs.exists(&copy.join("log"))? && vfs.exists(&copy.join("store"))? {
+            found.push(name);
+        }
+        if found.len() >= LISTED_MAX {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// Accepts a single path segment without special characters for shells that is not an unfinished backup.

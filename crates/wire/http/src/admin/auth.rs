@@ -1,4 +1,7 @@
-//! Authentication by the header `Authorization`, before any route sees the request.
+//! Authentication by the header `Authorization` or the cookie of a session, before any route sees the request.
+//!
+//! A browser adds the cookie to every request to this server, whichever page makes it. A request that changes
+//! something is therefore accepted by cookie only with the write token of the session in a header.
 //!
 //! Logins are throttled by the address of the connection. Headers such as `X-Forwarded-For` are never read,
 //! since any client can write them. A listener that knows its caller otherwise (a local socket that only its
@@ -7,28 +10,84 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{ConnectInfo, Request};
-use axum::http::HeaderMap;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, COOKIE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk_auth::{Caller, Credentials};
+use ropewalk_auth::{BrowserSession, Caller, Credentials};
 use ropewalk_wire::Code;
 
 use crate::app::App;
 use crate::kit::problem::{Problem, Refusal};
 
-/// Puts the caller into the request.
-///
-/// # Errors
-/// 401, 403 or 429.
-pub(crate) async fn authenticate(app: &App, request: &mut Request) -> Result<(), Problem> {
-    if request.extensions().get::<Caller>().is_none() {
-        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-        let given = Given::read(request.headers());
-        let caller = caller(app, given, peer).await?;
-        request.extensions_mut().insert(caller);
+/// Name of the cookie of a session.
+pub(super) const SESSION_COOKIE: &str = "ropewalk_session";
+/// Header with the write token of a session.
+const WRITE_TOKEN: HeaderName = HeaderName::from_static("x-write-token");
+/// Header by which a script says that its user must not see the browser's own login dialog.
+const BY_SCRIPT: HeaderName = HeaderName::from_static("x-requested-with");
+
+/// Puts the caller into the request, or returns the response 401, 403 or 429.
+pub(crate) async fn authenticate(app: &App, request: &mut Request) -> Result<(), Response> {
+    if request.extensions().get::<Caller>().is_some() {
+        return Ok(());
     }
+    let is_by_script = request.headers().contains_key(BY_SCRIPT);
+    admit(app, request).await.map_err(|problem| refuse(problem, is_by_script))
+}
+
+async fn admit(app: &App, request: &mut Request) -> Result<(), Problem> {
+    let caller = match session(app, request)? {
+        Some(session) => {
+            let caller = session.caller().clone();
+            request.extensions_mut().insert(session);
+            caller
+        }
+        None => {
+            let peer =
+                request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+            caller(app, Given::read(request.headers()), peer).await?
+        }
+    };
+    request.extensions_mut().insert(caller);
     Ok(())
+}
+
+/// The response to a caller who is not admitted. A challenge for `Basic` makes a browser show a dialog, also
+/// when a script has sent the request.
+fn refuse(problem: Problem, is_by_script: bool) -> Response {
+    let mut response = problem.into_response();
+    if is_by_script && response.headers().contains_key(WWW_AUTHENTICATE) {
+        let bearer = HeaderValue::from_static("Bearer realm=\"ropewalk\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+    }
+    response
+}
+
+/// The session of a request without `Authorization`, if it carries the cookie of a live one.
+fn session(app: &App, request: &Request) -> Result<Option<BrowserSession>, Problem> {
+    let headers = request.headers();
+    if headers.contains_key(AUTHORIZATION) {
+        return Ok(None);
+    }
+    let found = session_cookie(headers).and_then(|cookie| app.service.access().session(cookie));
+    let Some(session) = found else { return Ok(None) };
+    let changes = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let token = headers.get(WRITE_TOKEN).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if changes && !session.permits_write(token) {
+        let detail =
+            format!("a request that changes something needs the header {WRITE_TOKEN} of its session");
+        return Err(Problem::refused(Refusal::WriteToken, detail));
+    }
+    Ok(Some(session))
+}
+
+/// The cookie of a session in the headers of a request.
+pub(super) fn session_cookie(headers: &HeaderMap) -> Option<&str> {
+    let values = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, cookie)| cookie)
 }
 
 async fn caller(app: &App, given: Result<Given, Problem>, peer: Option<IpAddr>) -> Result<Caller, Problem> {
@@ -91,6 +150,23 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, value.parse().unwrap());
         Given::read(&headers).ok()
+    }
+
+    #[test]
+    fn session_cookie_is_found_among_others() {
+        let cookie = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(COOKIE, value.parse().unwrap());
+            }
+            session_cookie(&headers).map(str::to_owned)
+        };
+        assert_eq!(cookie(&["a=1; ropewalk_session=x-y_z;b=2"]).as_deref(), Some("x-y_z"));
+        assert_eq!(cookie(&["a=1", "ropewalk_session=x"]).as_deref(), Some("x"));
+        for absent in [&[][..], &["ropewalk_session"], &["my_ropewalk_session=x"], &["a=ropewalk_session=x"]]
+        {
+            assert_eq!(cookie(absent), None, "{absent:?}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::route::Route;
 
 pub(crate) fn routes() -> Vec<Route> {
     vec![
-        Route::new(Needs::admin(Resource::AllStores), routes!(create)),
+        Route::new(Needs::admin(Resource::AllStores), routes!(list, create)),
         Route::new(Needs::admin(Resource::AllStores), routes!(create_named)),
     ]
 }
@@ -58,6 +58,37 @@ impl From<NamedBackup> for BackupOut {
             linked_bytes: backup.linked_bytes,
         }
     }
+}
+
+/// A backup in the server's directory.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedBackup)]
+struct ListedBackupOut {
+    #[schema(example = "20261121T143651Z-2be650b6d019eb54")]
+    name: String,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedBackups)]
+struct ListedBackupsOut {
+    backups: Vec<ListedBackupOut>,
+}
+
+/// The complete backups in the server's directory.
+///
+/// At most 1,000, in the reverse order of their names: of those that are made of the time, the newest first.
+/// Needs the right `admin` on every store.
+#[utoipa::path(
+    get, path = "/v1/backups", operation_id = "list_backups", tag = "backups",
+    responses((status = 200, description = "Their names.", body = ListedBackupsOut)),
+)]
+async fn list(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<ListedBackupsOut>, Problem> {
+    let names = app.service.list_backups(&caller).await?;
+    let backups = names.into_iter().map(|name| ListedBackupOut { name }).collect();
+    Ok(Json(ListedBackupsOut { backups }))
 }
 
 /// Copies the database into the server's directory of backups, under a name made of time and chance.

@@ -39,7 +39,7 @@ pub(crate) fn routes() -> Vec<Route> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = Right)]
-enum RightName {
+pub(super) enum RightName {
     /// Read events, follow them, see counts and tracking positions.
     Read,
     /// Append events.
@@ -69,13 +69,13 @@ impl From<Right> for RightName {
 }
 
 /// Rights by store; `*` means every store.
-type RolesIn = BTreeMap<String, BTreeSet<RightName>>;
+pub(super) type RolesIn = BTreeMap<String, BTreeSet<RightName>>;
 
 fn roles_in(roles: RolesIn) -> Roles {
     roles.into_iter().map(|(store, rights)| (store, rights.into_iter().map(Right::from).collect())).collect()
 }
 
-fn roles_out(roles: Roles) -> RolesIn {
+pub(super) fn roles_out(roles: Roles) -> RolesIn {
     roles
         .into_iter()
         .map(|(store, rights)| (store, rights.into_iter().map(RightName::from).collect()))

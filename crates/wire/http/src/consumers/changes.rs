@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use ropewalk::changes::{Change, ChangeFeed, ChangedPart};
-use ropewalk::engine::EngineError;
+use ropewalk::engine::{EngineError, Keyspace};
 use ropewalk::hooks::KvWrite;
 use ropewalk::{Error, Seq};
 use ropewalk_auth::{Caller, Needs, Resource, Right};
@@ -162,12 +162,18 @@ impl Feed {
     }
 }
 
-fn put_change(out: &mut Vec<u8>, change: &Change<'_>, payload: Payload) -> Result<(), WireError> {
+/// Begins the object of a commit: `{"seq":9,"recorded_at":"…"`.
+pub(super) fn put_head(out: &mut Vec<u8>, change: &Change<'_>) {
     out.extend_from_slice(b"{\"seq\":");
     put_number(out, change.seq.0);
     out.extend_from_slice(b",\"recorded_at\":\"");
     put_time(out, change.time_micros);
-    out.extend_from_slice(b"\",\"appends\":[");
+    out.push(b'"');
+}
+
+fn put_change(out: &mut Vec<u8>, change: &Change<'_>, payload: Payload) -> Result<(), WireError> {
+    put_head(out, change);
+    out.extend_from_slice(b",\"appends\":[");
     let mut separate = Separate::default();
     for part in &change.parts {
         let ChangedPart::Events { store, append } = part else { continue };
@@ -193,36 +199,47 @@ fn put_change(out: &mut Vec<u8>, change: &Change<'_>, payload: Payload) -> Resul
         }
         out.extend_from_slice(b"]}");
     }
-    out.extend_from_slice(b"],\"writes\":[");
-    let mut separate = Separate::default();
-    for part in &change.parts {
-        let ChangedPart::Keys(writes) = part else { continue };
-        for (keyspace, write) in writes {
-            separate.before(out);
-            out.extend_from_slice(b"{\"keyspace\":");
-            put_number(out, u64::from(keyspace.id()));
-            let (name, key, end) = match write {
-                KvWrite::Put(key, _) => ("put", key, None),
-                KvWrite::Delete(key) => ("delete", key, None),
-                KvWrite::DeleteRange(start, end) => ("delete_range", start, Some(end)),
-            };
-            out.extend_from_slice(b",\"change\":");
-            put_string(out, name);
-            put_base64(out, "key_base64", key);
-            if let Some(end) = end {
-                put_base64(out, "end_base64", end);
-            }
-            out.push(b'}');
-        }
-    }
     out.push(b']');
+    put_writes(out, change);
     put_others(out, change);
     out.extend_from_slice(b"}\n");
     Ok(())
 }
 
+/// Writes to keyspaces, without their values.
+fn put_writes(out: &mut Vec<u8>, change: &Change<'_>) {
+    out.extend_from_slice(b",\"writes\":[");
+    let mut separate = Separate::default();
+    for part in &change.parts {
+        let ChangedPart::Keys(writes) = part else { continue };
+        for (keyspace, write) in writes {
+            separate.before(out);
+            put_write(out, *keyspace, write);
+        }
+    }
+    out.push(b']');
+}
+
+/// One write to a keyspace, without its value.
+pub(super) fn put_write(out: &mut Vec<u8>, keyspace: Keyspace, write: &KvWrite<'_>) {
+    out.extend_from_slice(b"{\"keyspace\":");
+    put_number(out, u64::from(keyspace.id()));
+    let (name, key, end) = match write {
+        KvWrite::Put(key, _) => ("put", key, None),
+        KvWrite::Delete(key) => ("delete", key, None),
+        KvWrite::DeleteRange(start, end) => ("delete_range", start, Some(end)),
+    };
+    out.extend_from_slice(b",\"change\":");
+    put_string(out, name);
+    put_base64(out, "key_base64", key);
+    if let Some(end) = end {
+        put_base64(out, "end_base64", end);
+    }
+    out.push(b'}');
+}
+
 /// Sizes of writes to other models, if any: their bytes are only for the log.
-fn put_others(out: &mut Vec<u8>, change: &Change<'_>) {
+pub(super) fn put_others(out: &mut Vec<u8>, change: &Change<'_>) {
     let mut separate = Separate::default();
     for part in &change.parts {
         let ChangedPart::Other(_, bytes) = part else { continue };
@@ -243,16 +260,16 @@ fn put_others(out: &mut Vec<u8>, change: &Change<'_>) {
 
 /// Writes commas between elements.
 #[derive(Default)]
-struct Separate(bool);
+pub(super) struct Separate(bool);
 
 impl Separate {
-    fn before(&mut self, out: &mut Vec<u8>) {
+    pub(super) fn before(&mut self, out: &mut Vec<u8>) {
         if std::mem::replace(&mut self.0, true) {
             out.push(b',');
         }
     }
 }
 
-fn damaged(change: &Change<'_>, error: &dyn std::error::Error) -> WireError {
+pub(super) fn damaged(change: &Change<'_>, error: &dyn std::error::Error) -> WireError {
     WireError::new(Code::Corrupt, format!("commit {}: {error}", change.seq))
 }

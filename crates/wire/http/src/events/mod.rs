@@ -1,6 +1,7 @@
 //! The events of a store: append, read, and queries that return no events (count, exists).
 
 pub(crate) mod compat_crablet;
+pub(crate) mod live_stats;
 pub(crate) mod stores;
 pub(crate) mod subscribe;
 

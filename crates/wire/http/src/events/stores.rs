@@ -141,7 +141,7 @@ async fn tracking(
 /// State and sizes of the engine.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Stats)]
-struct StatsOut {
+pub(super) struct StatsOut {
     /// Newest visible commit.
     seq: u64,
     /// Commit that recovery would start after.

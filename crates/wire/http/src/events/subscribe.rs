@@ -188,6 +188,15 @@ impl Frames {
         .into()
     }
 
+    /// A message with a JSON object of one line.
+    pub(super) fn message(self, name: &str, json: &str) -> Bytes {
+        match self {
+            Self::Sse => format!("event: {name}\ndata: {json}\n\n"),
+            Self::Lines => format!("{json}\n"),
+        }
+        .into()
+    }
+
     pub(crate) fn heartbeat(self) -> Bytes {
         Bytes::from_static(match self {
             Self::Sse => b": heartbeat\n\n",

@@ -29,8 +29,8 @@ pub(crate) fn compression() -> CompressionLayer<SizeAbove> {
 /// Finds the caller of a request, and ends a request that takes too long. Reading the body has a separate
 /// limit, so a request has twice the time; a stream is past this once it begins.
 pub(crate) async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    if let Err(problem) = auth::authenticate(&app, &mut request).await {
-        return problem.into_response();
+    if let Err(refused) = auth::authenticate(&app, &mut request).await {
+        return refused;
     }
     let most = 2 * app.service.limits().request_time;
     match tokio::time::timeout(most, next.run(request)).await {
@@ -53,7 +53,7 @@ pub(crate) async fn admit_without_limit(
 ) -> Response {
     match auth::authenticate(&app, &mut request).await {
         Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+        Err(refused) => refused,
     }
 }
 
@@ -77,8 +77,10 @@ fn operation(method: &Method, path: &str) -> &'static str {
             ("GET" | "HEAD", "/read") => "compatible_read",
             ("POST", "/read") => "compatible_count",
             ("POST", "/cleanup") => "compatible_cleanup",
-            (_, "/v1/stats") => "stats",
+            (_, "/v1/stats" | "/v1/stats/live") => "stats",
             (_, "/v1/changes") => "changes",
+            (_, "/v1/commits/{seq}") => "commit",
+            (_, "/v1/session") => "session",
             (_, path) if path.starts_with("/v1/databases") => documents(method, path),
             (_, "/v1/transactions") => "transaction",
             (_, path) if path.starts_with("/v1/transactions/") => "open_transaction",

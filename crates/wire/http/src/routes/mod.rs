@@ -19,13 +19,13 @@ use ropewalk_wire::Code;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::admin::{backups, users};
+use crate::admin::{backups, in_force, schema, session, users};
 use crate::app::App;
-use crate::consumers::{changes, checkpoints, groups, projections};
-use crate::events::{compat_crablet, stores, subscribe};
+use crate::consumers::{changes, checkpoints, commit, groups, projections};
+use crate::events::{compat_crablet, live_stats, stores, subscribe};
 use crate::kit::problem::Problem;
 use crate::route::Route;
-use crate::{documents, events, transactions};
+use crate::{console, documents, events, transactions};
 
 /// Puts the check of its rights in front of the handlers of a row.
 fn guarded(mut route: Route, app: &App) -> Route {
@@ -38,13 +38,17 @@ fn guarded(mut route: Route, app: &App) -> Route {
 }
 
 /// Routes that are served without credentials.
-fn open() -> Vec<Route> {
-    vec![
+fn open(has_console: bool) -> Vec<Route> {
+    let mut routes = vec![
         Route::undescribed(Needs::PUBLIC, Method::GET, "/health", layers::health),
         Route::undescribed(Needs::PUBLIC, Method::GET, "/live", layers::health),
         Route::undescribed(Needs::PUBLIC, Method::GET, "/ready", layers::ready),
         Route::undescribed(Needs::PUBLIC, Method::GET, "/openapi.json", openapi::document),
-    ]
+    ];
+    if has_console {
+        routes.extend(console::routes());
+    }
+    routes
 }
 
 /// Routes whose responses end.
@@ -53,10 +57,14 @@ fn finite(dev: bool) -> Vec<Route> {
     routes.extend(groups::routes());
     routes.extend(checkpoints::routes());
     routes.extend(projections::routes());
+    routes.extend(commit::routes());
     routes.extend(documents::routes());
     routes.extend(transactions::routes());
     routes.extend(stores::routes());
+    routes.extend(schema::routes());
     routes.extend(users::routes());
+    routes.extend(session::routes());
+    routes.extend(in_force::routes());
     routes.extend(compat_crablet::routes(dev));
     routes.extend(layers::routes());
     routes
@@ -66,6 +74,7 @@ fn finite(dev: bool) -> Vec<Route> {
 fn live() -> Vec<Route> {
     let mut routes = subscribe::routes();
     routes.extend(documents::live());
+    routes.extend(live_stats::routes());
     routes.extend(changes::routes());
     routes
 }
@@ -87,7 +96,7 @@ impl Routes {
             router(routes, OpenApi::default()).split_for_parts().0
         };
         Self {
-            open: guarded(open()),
+            open: guarded(open(!app.settings.console.is_empty())),
             finite: guarded(finite(app.settings.dev)),
             live: guarded(live()),
             unhurried: guarded(backups::routes()),
@@ -95,9 +104,9 @@ impl Routes {
     }
 }
 
-/// Every row, with those that only the setting `dev` serves.
+/// Every row, with those that only the settings `dev` and `console` serve.
 fn all() -> impl Iterator<Item = Route> {
-    finite(true).into_iter().chain(live()).chain(backups::routes()).chain(open())
+    finite(true).into_iter().chain(live()).chain(backups::routes()).chain(open(true))
 }
 
 /// The rows as operations.

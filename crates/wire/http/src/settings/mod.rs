@@ -1,5 +1,6 @@
 //! Settings of the HTTP interface. Limits that all protocols share are in [`ropewalk_wire::Limits`].
 
+pub(crate) mod console;
 pub(crate) mod hosts;
 
 use core::time::Duration;
@@ -7,6 +8,7 @@ use core::time::Duration;
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
+use console::ConsoleFile;
 use hosts::Hosts;
 
 /// Header of reads: the last position of the store at the time of the read; 0 when it was empty.
@@ -25,6 +27,23 @@ pub struct HttpSettings {
     pub heartbeat: Duration,
     /// Most bytes of all request headers together. Default: 16 KiB.
     pub header_bytes_max: usize,
+    /// Files of the web console, served at `/ui/`; empty: there is no console. Default: empty.
+    pub console: &'static [ConsoleFile],
+    /// Browsers send the cookie of a session over TLS only. Default: no.
+    pub secure_cookies: bool,
+    /// The settings of the server as `GET /v1/settings` returns them. Default: empty.
+    pub in_force: Vec<SettingInForce>,
+}
+
+/// A setting of the server in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingInForce {
+    /// Its name in the settings file.
+    pub name: String,
+    /// Its value as text.
+    pub value: String,
+    /// The source of the value: `default`, a file, a variable, a flag.
+    pub origin: String,
 }
 
 impl Default for HttpSettings {
@@ -35,6 +54,9 @@ impl Default for HttpSettings {
             hosts: Hosts::default(),
             heartbeat: Duration::from_secs(15),
             header_bytes_max: 16 << 10,
+            console: &[],
+            secure_cookies: false,
+            in_force: Vec::new(),
         }
     }
 }

@@ -39,6 +39,8 @@ async fn backup_gets_a_generated_name_or_the_clients() {
         assert_eq!(copy.events("s").unwrap().head().unwrap().unwrap().0, events);
     }
     server.request("PUT", "/v1/backups/nightly.1", &[], b"").await.refused(409, "already_exists");
+    let listed = server.get("/v1/backups").await.ok();
+    assert_eq!(listed, json!({ "backups": [{ "name": "nightly.1" }, { "name": name }] }));
 }
 
 #[tokio::test]
@@ -53,7 +55,9 @@ async fn backup_names_cannot_leave_the_directory() {
 
 #[tokio::test]
 async fn backups_without_a_directory_are_rejected() {
+    assert_eq!(server().await.get("/v1/backups").await.ok(), json!({ "backups": [] }));
     let server = Server::start().await;
+    server.get("/v1/backups").await.refused(400, "invalid_argument");
     let refused = server.request("POST", "/v1/backups", &[], b"").await;
     refused.refused(400, "invalid_argument");
     assert!(refused.detail().contains("`backups`"), "{}", refused.detail());

@@ -11,6 +11,7 @@ use ropewalk_wire::ServiceSettings;
 use serde_json::json;
 
 use crate::client::Server;
+use crate::console::FILES;
 use crate::matrix::{self, Matrix, MatrixCaller, PASSWORD, STORE};
 
 /// The path of a row, with names in the place of its parameters.
@@ -49,7 +50,8 @@ async fn status(server: &Server, operation: &Operation, caller: &MatrixCaller, i
 #[tokio::test]
 async fn every_route_is_rejected_exactly_without_its_rights() {
     let operations = ropewalk_http::operations();
-    let http = HttpSettings { dev: true, heartbeat: Duration::from_millis(10), ..HttpSettings::default() };
+    let heartbeat = Duration::from_millis(10);
+    let http = HttpSettings { dev: true, heartbeat, console: FILES, ..HttpSettings::default() };
     let mut matrix = Matrix::new("http");
     for caller in matrix::callers() {
         let server = Server::with_settings(ServiceSettings::default(), http.clone()).await;
@@ -73,7 +75,7 @@ async fn every_documented_operation_has_a_row_and_paths_have_no_other_methods() 
             assert!(rows.contains(&name), "{name}");
         }
     }
-    let http = HttpSettings { dev: true, ..HttpSettings::default() };
+    let http = HttpSettings { dev: true, console: FILES, ..HttpSettings::default() };
     let server = Server::with_settings(ServiceSettings::default(), http).await;
     let caller = &matrix::callers()[0];
     for row in &rows {
@@ -120,5 +122,7 @@ fn public_operations_are_exactly_these() {
     let rows = ropewalk_http::operations().into_iter();
     let open: Vec<_> =
         rows.filter(|row| row.needs.resource == Resource::Public).map(|row| row.name).collect();
-    assert_eq!(open, ["GET /health", "GET /live", "GET /ready", "GET /openapi.json"]);
+    let probes = ["GET /health", "GET /live", "GET /ready", "GET /openapi.json"];
+    let console = ["GET /", "GET /ui", "GET /ui/", "GET /ui/{*path}"];
+    assert_eq!(open, [probes, console].concat());
 }

@@ -1,0 +1,290 @@
+/** The main paths of the console, in a browser, against a real server. */
+import { AxeBuilder } from '@axe-core/playwright'
+import { expect, test } from '@playwright/test'
+import type { Page } from '@playwright/test'
+
+import { HOSTILE, Server } from './server'
+
+const server = new Server()
+
+test.beforeAll(async () => {
+  await server.start()
+  await server.fill()
+})
+test.afterAll(() => server.remove())
+
+/** Fails for a request to another host, an error of a script, or a violation of the policy. */
+const watch = (page: Page) => {
+  const problems: string[] = []
+  page.on('request', (request) => {
+    if (!request.url().startsWith(server.url) && !/^(data|blob):/.test(request.url())) problems.push(`request to ${request.url()}`)
+  })
+  page.on('pageerror', (error) => problems.push(String(error)))
+  page.on('console', (message) => {
+    if (/Content Security Policy/i.test(message.text())) problems.push(message.text())
+  })
+  return async () => {
+    expect(problems).toEqual([])
+    expect(await page.evaluate(() => 'hacked' in window)).toBe(false)
+  }
+}
+
+const PAGES = [
+  '/ui/now',
+  '/ui/commits',
+  '/ui/commits?seq=3',
+  '/ui/events',
+  '/ui/events/shop',
+  '/ui/events/hostile?position=1',
+  '/ui/events/shop?tab=groups',
+  '/ui/events/shop?tab=projections',
+  '/ui/documents',
+  '/ui/documents/default/orders',
+  '/ui/documents/default/hostile',
+  '/ui/documents/default/orders?tab=indexes',
+  '/ui/documents/default/orders?tab=shape',
+  '/ui/sql?sql=SELECT+*+FROM+stock',
+  '/ui/metrics?q=ropes_sold&as=table',
+  '/ui/metrics?tab=cardinality',
+  '/ui/metrics?tab=rules',
+  '/ui/keep',
+  '/ui/keep/users',
+  '/ui/keep/tokens',
+  '/ui/keep/backups',
+  '/ui/keep/settings',
+]
+
+for (const scheme of ['light', 'dark'] as const) {
+  test(`every page passes axe and is drawn, ${scheme}`, async ({ page }, info) => {
+    test.setTimeout(240_000)
+    await page.emulateMedia({ colorScheme: scheme })
+    const check = watch(page)
+    for (const path of PAGES) {
+      await page.goto(server.url + path)
+      await expect(page.locator('main h1')).toBeVisible()
+      await page.waitForTimeout(800)
+      const { violations } = await new AxeBuilder({ page }).withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']).analyze()
+      expect(violations.map(({ id, nodes }) => `${path}: ${id}: ${nodes.map((node) => node.html).join(' ')}`)).toEqual([])
+      const name = path.replace(/[^a-z0-9]+/gi, '-').slice(1)
+      await page.screenshot({ path: info.outputPath(`${name}-${scheme}.png`), fullPage: true })
+    }
+    await check()
+  })
+}
+
+test('no page is wider than a screen of 360 pixels', async ({ page }) => {
+  await page.setViewportSize({ width: 360, height: 740 })
+  for (const path of PAGES) {
+    await page.goto(server.url + path)
+    await expect(page.locator('main h1')).toBeVisible()
+    await page.waitForTimeout(300)
+    expect(await page.evaluate(() => document.documentElement.scrollWidth), path).toBeLessThanOrEqual(360)
+  }
+})
+
+test('the root leads to Now, which counts commits', async ({ page }) => {
+  const check = watch(page)
+  await page.goto(server.url)
+  await expect(page).toHaveURL(/\/ui\/$/)
+  await expect(page.getByText('healthy', { exact: true })).toBeVisible()
+  await expect(page.locator('.tile', { hasText: 'Commits' })).toContainText('in all')
+  await check()
+})
+
+test('keys lead from page to page', async ({ page }) => {
+  await page.goto(`${server.url}/ui/`)
+  await expect(page.locator('main h1')).toBeVisible()
+  await page.keyboard.press('?')
+  await expect(page.getByRole('dialog')).toContainText('go to Events')
+  await page.keyboard.press('Escape')
+  await page.keyboard.press('g')
+  await page.keyboard.press('e')
+  await expect(page).toHaveURL(/\/ui\/events$/)
+  await page.keyboard.press('/')
+  await expect(page.getByLabel('Find a store')).toBeFocused()
+})
+
+test('find who placed an order, and what its commit did in all models', async ({ page }) => {
+  await page.goto(`${server.url}/ui/events/shop`)
+  await page.getByLabel('add a tag').fill('order:o1')
+  await page.keyboard.press('Enter')
+  await expect(page.getByText('1 event match')).toBeVisible()
+  await page.locator('.virtual .line').first().click()
+  await page.getByTitle('This commit in every model').click()
+  await expect(page).toHaveURL(/commits\?seq=/)
+  for (const part of ['Events', 'Documents', 'Rows', 'Series with samples']) await expect(page.getByRole('heading', { name: new RegExp(`^${part}`) })).toBeVisible()
+})
+
+test('a commit shows its row before and after', async ({ page }) => {
+  const seq = await server.order('o1', 77)
+  await page.goto(`${server.url}/ui/commits?seq=${seq}`)
+  const row = page.locator('tr', { hasText: /^n/ })
+  await expect(row).toContainText('1')
+  await expect(row).toContainText('77')
+})
+
+test('commits arrive live', async ({ page }) => {
+  await page.goto(`${server.url}/ui/commits`)
+  await expect(page.getByText(/^live/)).toBeVisible()
+  const seq = await server.order('o2', 5)
+  await expect(page.locator('.virtual .line').first()).toContainText(seq.toLocaleString('en'))
+})
+
+test('a statement is run, plotted, explained, and rejected in the words of the server', async ({ page }) => {
+  await page.goto(`${server.url}/ui/sql`)
+  const editor = page.locator('.cm-content')
+  await editor.click()
+  await page.keyboard.type('SELECT n, n * 2 AS double FROM generate_series(1, 100000) AS t (n)')
+  await page.keyboard.press('Control+Enter')
+  await expect(page.getByText('100,000 rows')).toBeVisible()
+  await page.getByRole('table').press('End')
+  await expect(page.getByRole('cell', { name: '200000' })).toBeVisible()
+  await page.getByRole('button', { name: 'Plot' }).click()
+  await expect(page.locator('.u-over')).toBeVisible()
+  await page.getByRole('button', { name: 'Explain analyze' }).click()
+  await expect(page.getByRole('region', { name: 'Plan' })).toBeVisible()
+  await page.goto(`${server.url}/ui/sql?sql=SELECT+nothing+FROM+stock`)
+  await page.getByRole('button', { name: /^Run/ }).click()
+  await expect(page.getByRole('alert')).toContainText('42703')
+})
+
+test('a million rows are scrolled', async ({ page }) => {
+  test.setTimeout(120_000)
+  await page.goto(`${server.url}/ui/sql?sql=${encodeURIComponent('SELECT n FROM generate_series(1, 1000000) AS t (n)')}`)
+  await page.getByRole('button', { name: /^Run/ }).click()
+  await expect(page.getByText('1,000,000 rows')).toBeVisible({ timeout: 60_000 })
+  await page.getByRole('table').press('End')
+  await expect(page.getByRole('cell', { name: '1000000' })).toBeVisible()
+  expect(await page.locator('.grid-row').count()).toBeLessThan(100)
+})
+
+test('a document that another client changed is not overwritten', async ({ page }) => {
+  await page.goto(`${server.url}/ui/documents/default/orders?filter=${encodeURIComponent('{"_id": "o3"}')}`)
+  await page.getByRole('button', { name: 'Edit' }).click()
+  const editor = page.getByRole('dialog').locator('.cm-content')
+  await editor.click()
+  await page.keyboard.press('Control+End')
+  await page.keyboard.press('ArrowLeft')
+  await page.keyboard.type(', "note": "mine"')
+  await server.order('o3', 9)
+  await page.getByRole('button', { name: 'Store' }).click()
+  await expect(page.getByText('Another client has changed the document')).toBeVisible()
+})
+
+test('an index changes the plan', async ({ page }) => {
+  await page.goto(`${server.url}/ui/documents/default/orders?filter=${encodeURIComponent('{"n": 2}')}`)
+  await page.getByRole('button', { name: 'Explain' }).click()
+  await expect(page.getByText('COLLSCAN').first()).toBeVisible()
+  await page.goto(`${server.url}/ui/documents/default/orders?tab=indexes`)
+  await page.getByLabel(/Fields/).fill('n')
+  await page.getByRole('button', { name: 'Create' }).click()
+  await expect(page.getByRole('cell', { name: 'n_1' })).toBeVisible()
+  await page.goto(`${server.url}/ui/documents/default/orders?filter=${encodeURIComponent('{"n": 2}')}`)
+  await page.getByRole('button', { name: 'Explain' }).click()
+  await expect(page.getByText('IXSCAN').first()).toBeVisible()
+})
+
+test('parked events are replayed', async ({ page }) => {
+  await server.request('PUT', '/v1/stores/shop/groups/mailers', { tries: 1 })
+  const taken = (await (await server.request('POST', '/v1/stores/shop/groups/mailers/take', { max: 1 })).json()) as { lease: number }
+  await server.request('POST', '/v1/stores/shop/groups/mailers/park', { lease: taken.lease, reason: 'no <b>address</b>' })
+  await page.goto(`${server.url}/ui/events/shop?tab=groups`)
+  await page.getByRole('button', { name: /Look at/ }).click()
+  await expect(page.getByText('no <b>address</b>')).toBeVisible()
+  await page.getByRole('button', { name: 'Replay all' }).click()
+  await expect(page.getByText('0 parked')).toBeVisible()
+})
+
+test('a metric is drawn and listed', async ({ page }) => {
+  await page.goto(`${server.url}/ui/metrics?q=ropewalk_commits_total&range=5m`)
+  await expect(page.locator('.u-over')).toBeVisible({ timeout: 20_000 })
+  await page.getByRole('button', { name: 'Table' }).click()
+  await expect(page.getByRole('region', { name: 'Values' })).toContainText('ropewalk_commits_total')
+})
+
+test('a backup is made and listed', async ({ page }) => {
+  await page.goto(`${server.url}/ui/keep/backups`)
+  await page.getByLabel(/Name/).fill('nightly')
+  await page.getByRole('button', { name: 'Make a backup' }).click()
+  await expect(page.getByText('Last commit')).toBeVisible()
+  await page.reload()
+  await expect(page.getByRole('listitem').filter({ hasText: 'nightly' })).toBeVisible()
+})
+
+test('hostile names and payloads are text everywhere', async ({ page }) => {
+  const check = watch(page)
+  for (const path of ['/ui/events/hostile', '/ui/documents/default/hostile', '/ui/commits', '/ui/events/hostile?position=1']) {
+    await page.goto(server.url + path)
+    await page.waitForTimeout(500)
+    for (const text of HOSTILE.slice(0, 2)) await expect(page.getByText(text).first(), path).toBeAttached()
+  }
+  await check()
+})
+
+test('a server that goes away and comes back is noticed', async ({ page }) => {
+  await page.goto(`${server.url}/ui/now`)
+  await expect(page.getByText('healthy', { exact: true })).toBeVisible()
+  await server.stop()
+  await expect(page.getByText('no response, trying again')).toBeVisible({ timeout: 15_000 })
+  await server.start()
+  await expect(page.getByText('no response, trying again')).toBeHidden({ timeout: 20_000 })
+})
+
+test.describe('sign-in and rights', () => {
+  test.beforeAll(async () => {
+    await server.createUser('root', { '*': ['admin'] })
+    const headers = { Authorization: `Basic ${btoa('root:correct horse')}` }
+    await server.request('PUT', '/v1/users/reader', { password: 'correct horse', roles: { shop: ['read'] } }, headers)
+  })
+
+  const signIn = async (page: Page, user: string, password = 'correct horse') => {
+    await page.goto(`${server.url}/ui/events/shop`)
+    await page.getByLabel('User', { exact: true }).fill(user)
+    await page.getByLabel('Password').fill(password)
+    await page.getByRole('button', { name: 'Sign in' }).click()
+  }
+
+  test('a wrong password is rejected without the dialog of the browser', async ({ page }) => {
+    await signIn(page, 'root', 'wrong')
+    await expect(page.getByRole('alert')).toContainText('wrong password')
+  })
+
+  test('a session is in a cookie that scripts cannot read, and survives a reload', async ({ page, context }) => {
+    await signIn(page, 'root')
+    await expect(page.locator('main h1')).toBeVisible()
+    const cookie = (await context.cookies()).find(({ name }) => name === 'ropewalk_session')
+    expect(cookie).toMatchObject({ httpOnly: true, sameSite: 'Strict' })
+    expect(await page.evaluate(() => document.cookie)).toBe('')
+    await page.reload()
+    await expect(page.locator('main h1')).toBeVisible()
+    await page.getByRole('button', { name: 'Sign out' }).click()
+    await expect(page.getByRole('heading', { name: 'Sign in to Ropewalk' })).toBeVisible()
+  })
+
+  test('a reader sees no button of a right that it lacks', async ({ page }) => {
+    await signIn(page, 'reader')
+    await expect(page.locator('main h1')).toBeVisible()
+    await expect(page.getByText('Delete the store')).toHaveCount(0)
+    await expect(page.getByRole('link', { name: 'Append' })).toHaveCount(0)
+    await page.goto(`${server.url}/ui/keep`)
+    await expect(page.getByRole('link', { name: 'Users' })).toHaveCount(0)
+    await page.goto(`${server.url}/ui/commits`)
+    await expect(page.getByText('Administrators only')).toBeVisible()
+  })
+
+  test('a read-only token is created and signs in', async ({ page, context }) => {
+    await signIn(page, 'root')
+    await page.goto(`${server.url}/ui/keep/tokens`)
+    await page.getByLabel(/Name/).fill('ci')
+    await page.getByRole('button', { name: 'Create' }).click()
+    const token = await page.getByRole('dialog').locator('pre').textContent()
+    expect(token).toMatch(/^rw_/)
+    await context.clearCookies()
+    await page.goto(`${server.url}/ui/events`)
+    await page.getByRole('button', { name: 'API token' }).click()
+    await page.getByLabel('Token').fill(token ?? '')
+    await page.getByRole('button', { name: 'Sign in' }).click()
+    await expect(page.getByText('shop')).toBeVisible()
+    await expect(page.getByText('Create a store')).toHaveCount(0)
+  })
+})

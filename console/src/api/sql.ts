@@ -1,0 +1,63 @@
+/** SQL by `POST /v1/sql`. */
+import { ExactNumber, formatJson } from '../base/json'
+import type { Json } from '../base/json'
+import { json } from './client'
+
+export interface Column {
+  name: string
+  type: string
+}
+
+export interface SqlResult {
+  command: string
+  columns?: Column[]
+  rows?: Json[][]
+}
+
+export const runSql = async (sql: string, params?: readonly Json[], signal?: AbortSignal): Promise<SqlResult[]> => {
+  const body = params === undefined ? { sql } : { sql, params }
+  return (await json<{ results: SqlResult[] }>('/v1/sql', { method: 'POST', body, signal })).results
+}
+
+/** A value as text; null for NULL. */
+export const cellText = (value: Json | undefined): string | null => {
+  if (value === null || value === undefined) return null
+  if (typeof value === 'string') return value
+  if (typeof value === 'object' && !(value instanceof ExactNumber)) return formatJson(value, 0)
+  return String(value)
+}
+
+const NUMBERS = new Set(['smallint', 'integer', 'bigint', 'real', 'double precision', 'numeric'])
+
+export const isNumeric = (type: string): boolean => NUMBERS.has(type) || type.startsWith('numeric')
+
+export const isTime = (type: string): boolean => type.startsWith('timestamp') || type === 'date'
+
+export interface TableInfo {
+  schema: string
+  name: string
+  columns: { name: string; type: string; nullable: boolean }[]
+}
+
+const COLUMNS = `SELECT table_schema, table_name, column_name, data_type, is_nullable FROM information_schema.columns
+WHERE table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY table_schema, table_name, ordinal_position`
+
+/** The tables with their columns. */
+export const loadTables = async (signal?: AbortSignal): Promise<TableInfo[]> => {
+  const [result] = await runSql(COLUMNS, undefined, signal)
+  const tables = new Map<string, TableInfo>()
+  for (const row of result?.rows ?? []) {
+    const [schema = '', name = '', column = '', type = '', nullable = ''] = row.map((value) => cellText(value) ?? '')
+    const key = `${schema}\u0000${name}`
+    const table = tables.get(key) ?? { schema, name, columns: [] }
+    table.columns.push({ name: column, type, nullable: nullable === 'YES' })
+    tables.set(key, table)
+  }
+  return [...tables.values()]
+}
+
+/** An identifier in a statement: quoted unless it is plain. */
+export const quoted = (name: string): string => (/^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`)
+
+export const tableName = (table: TableInfo): string =>
+  table.schema === 'public' ? quoted(table.name) : `${quoted(table.schema)}.${quoted(table.name)}`

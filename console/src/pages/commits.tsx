@@ -1,0 +1,380 @@
+/** Commits: the change feed as a live timeline; one commit with its parts in every model. */
+import type { ComponentChildren } from 'preact'
+import { useEffect, useMemo, useState } from 'preact/hooks'
+
+import { problemOf, send } from '../api/client'
+import type { Problem } from '../api/client'
+import { changesUrl, getCommit, matches, modelsOf } from '../api/commits'
+import type { Commit, FeedCommit, RowChange } from '../api/commits'
+import { seriesName } from '../api/prom'
+import { follow, useLoaded } from '../api/resource'
+import type { StreamState } from '../api/resource'
+import { may } from '../api/session'
+import { formatCount, formatLocal, formatNumber } from '../base/format'
+import { formatJson, member, parseJson } from '../base/json'
+import type { Json } from '../base/json'
+import { lines } from '../base/lines'
+import { oneLine, plural } from '../base/text'
+import { change, link, parameter } from '../route'
+import { Busy, Card, Code, Empty, Field, ProblemNotice, serverUrl, Text, Time } from '../ui/parts'
+import { Tree } from '../ui/tree'
+import { VirtualList } from '../ui/virtual'
+
+/** Commits that are read when the page is opened, and those that stay on the screen. */
+const FIRST = 200
+const SHOWN_MAX = 2_000
+const MODELS = ['events', 'documents', 'tables', 'time series', 'keys'] as const
+
+const readLines = async (url: string, signal: AbortSignal): Promise<FeedCommit[]> => {
+  const response = await send(url, { signal })
+  const found: FeedCommit[] = []
+  if (response.body) for await (const line of lines(response.body)) if (line !== '') found.push(parseJson(line) as unknown as FeedCommit)
+  return found
+}
+
+interface Feed {
+  /** Newest first. */
+  commits: FeedCommit[]
+  /** Commits that arrived since the page was opened. */
+  arrived: number
+  state: StreamState
+  problem?: Problem
+}
+
+/** The newest commits, then each new one. Rendered four times a second, whatever their rate. */
+const useFeed = (isLive: boolean): Feed => {
+  const [feed, setFeed] = useState<Feed>({ commits: [], arrived: 0, state: 'connecting' })
+  useEffect(() => {
+    const abort = new AbortController()
+    let stop: (() => void) | undefined
+    let fresh: FeedCommit[] = []
+    let dropped = 0
+    const flush = setInterval(() => {
+      if (fresh.length === 0) return
+      const added = fresh.reverse()
+      const count = added.length + dropped
+      fresh = []
+      dropped = 0
+      setFeed((old) => ({ ...old, commits: [...added, ...old.commits].slice(0, SHOWN_MAX), arrived: old.arrived + count }))
+    }, 250)
+    const run = async () => {
+      try {
+        const first = await readLines(changesUrl({ last: FIRST }), abort.signal)
+        setFeed({ commits: first.reverse(), arrived: 0, state: isLive ? 'connecting' : 'ended' })
+        if (!isLive) return
+        let next = (first[0]?.seq ?? 0) + 1
+        stop = follow(
+          () => changesUrl({ from: next, follow: true }),
+          (line) => {
+            const value = parseJson(line) as unknown as FeedCommit & { control?: string }
+            if (value.control !== undefined) return
+            next = value.seq + 1
+            fresh.push(value)
+            // Commits that would not be shown are dropped before they cost memory.
+            if (fresh.length > SHOWN_MAX) {
+              fresh.shift()
+              dropped += 1
+            }
+          },
+          (state, problem) => setFeed((old) => ({ commits: old.commits, arrived: old.arrived, state, ...(problem && { problem }) })),
+        )
+      } catch (error) {
+        if (!abort.signal.aborted) setFeed((old) => ({ ...old, state: 'ended', problem: problemOf(error) }))
+      }
+    }
+    void run()
+    return () => {
+      clearInterval(flush)
+      abort.abort()
+      stop?.()
+    }
+  }, [isLive])
+  return feed
+}
+
+const summary = (commit: FeedCommit): string =>
+  [
+    ...commit.appends.map(({ store, events, deleted }) =>
+      deleted === true ? `${store} deleted` : `${store}: ${events.map((event) => event.type).slice(0, 5).join(', ')}${events.length > 5 ? ` and ${events.length - 5} more` : ''}`,
+    ),
+    ...(commit.others ?? []).map(({ model, bytes }) => `${model}, ${formatCount(bytes)} bytes`),
+    ...(commit.appends.length === 0 && commit.others === undefined && commit.writes.length > 0 ? [plural(commit.writes.length, 'key')] : []),
+  ].join(' · ')
+
+const Part = ({ title, count, children }: { title: string; count: number; children: ComponentChildren }) =>
+  count === 0 ? null : (
+    <Card title={`${title}: ${formatCount(count)}`}>
+      <div class="stack scroll" style={{ maxHeight: '60vh' }} tabIndex={0} role="region" aria-label={title}>
+        {children}
+      </div>
+    </Card>
+  )
+
+const Row = ({ row }: { row: RowChange }) => {
+  const names = [...new Set([...Object.keys(row.before ?? {}), ...Object.keys(row.after ?? {})])]
+  const shown = (value: Json | undefined) => (value === undefined ? '' : value === null ? 'NULL' : typeof value === 'string' ? value : formatJson(value, 0))
+  return (
+    <div class="stack">
+      <h3>
+        <a href={link(['sql'], { sql: `SELECT * FROM ${row.table} LIMIT 100` })}>
+          <Text text={row.table} />
+        </a>{' '}
+        {row.change}
+      </h3>
+      <table>
+        <thead>
+          <tr>
+            <th>Column</th>
+            <th>Before</th>
+            <th>After</th>
+          </tr>
+        </thead>
+        <tbody>
+          {names.map((name) => {
+            const [before, after] = [shown(row.before?.[name]), shown(row.after?.[name])]
+            return (
+              <tr key={name}>
+                <td class="mono">
+                  <Text text={name} />
+                </td>
+                <td class="mono">
+                  <Text text={before} max={400} />
+                </td>
+                <td class="mono">{before === after ? <Text text={after} max={400} /> : <mark><Text text={after} max={400} /></mark>}</td>
+              </tr>
+            )
+          })}
+        </tbody>
+      </table>
+    </div>
+  )
+}
+
+const text = (value: Json | undefined): string => (typeof value === 'string' ? value : '')
+
+const DocumentChange = ({ event, before }: { event: Json; before: Json }) => {
+  const [database, collection] = [text(member(member(event, 'ns'), 'db')), text(member(member(event, 'ns'), 'coll'))]
+  const update = member(event, 'updateDescription')
+  return (
+    <div class="stack">
+      <h3>
+        {text(member(event, 'operationType'))}{' '}
+        <a href={link(['documents', database, collection])}>
+          <Text text={`${database}.${collection}`} />
+        </a>{' '}
+        <span class="mono">{oneLine(formatJson(member(member(event, 'documentKey'), '_id') ?? null, 0), 80)}</span>
+      </h3>
+      {before !== null && (
+        <>
+          <span class="soft">before</span>
+          <Tree value={before} />
+        </>
+      )}
+      {update !== undefined && <Tree value={update} />}
+      {member(event, 'fullDocument') !== undefined && (
+        <>
+          <span class="soft">after</span>
+          <Tree value={member(event, 'fullDocument') ?? null} />
+        </>
+      )}
+    </div>
+  )
+}
+
+const One = ({ seq }: { seq: number }) => {
+  const commit = useLoaded<Commit>(String(seq), (signal) => getCommit(seq, signal))
+  const { data } = commit
+  return (
+    <div class="stack">
+      <div class="row between">
+        <h2>Commit {formatCount(seq)}</h2>
+        <div class="row">
+          {seq > 1 && (
+            <a class="button" href={link(['commits'], { seq: seq - 1 })}>
+              Previous
+            </a>
+          )}
+          <a class="button" href={link(['commits'], { seq: seq + 1 })}>
+            Next
+          </a>
+          <a class="button" href={link(['commits'])}>
+            Timeline
+          </a>
+        </div>
+      </div>
+      <ProblemNotice problem={commit.problem} retry={commit.reload} />
+      {!data && !commit.problem && <Busy />}
+      {data && (
+        <>
+          <p>
+            <Time at={data.recorded_at} /> <span class="soft">one log record, one sync, all or nothing</span>
+          </p>
+          {data.truncated && <p class="notice warn">The commit has more parts than are shown here. GET /v1/changes has all events of it.</p>}
+          <div class="halves">
+            <Part title="Events" count={data.appends.reduce((sum, append) => sum + append.events.length, 0)}>
+              {data.appends.map((append, index) => (
+                <div class="stack" key={index}>
+                  {append.events.map((event) => (
+                    <div class="stack" key={event.position}>
+                      <h3>
+                        <a href={link(['events', append.store], { position: event.position })}>
+                          <Text text={append.store} /> {formatCount(event.position)}
+                        </a>{' '}
+                        <Text text={event.type} max={120} />
+                      </h3>
+                      <div class="row">
+                        {event.tags.map((tag) => (
+                          <span class="pill" key={tag}>
+                            <Text text={tag} max={120} />
+                          </span>
+                        ))}
+                      </div>
+                      {event.data !== undefined && <Tree value={event.data} />}
+                    </div>
+                  ))}
+                </div>
+              ))}
+            </Part>
+            <Part title="Documents" count={data.documents.length}>
+              {data.documents.map(({ change, before }, index) => (
+                <DocumentChange key={index} event={change} before={before} />
+              ))}
+            </Part>
+            <Part title="Rows" count={data.rows.length}>
+              {data.rows.map((row, index) => (
+                <Row key={index} row={row} />
+              ))}
+            </Part>
+            <Part title="Series with samples" count={data.samples.length}>
+              <table>
+                <tbody>
+                  {data.samples.map((series, index) => (
+                    <tr key={index}>
+                      <td class="mono">
+                        <Text text={seriesName(series.labels)} max={300} />
+                      </td>
+                      <td class="number">
+                        {series.samples.slice(0, 5).map(([time, value]) => (
+                          <div key={time} title={formatLocal(new Date(time))}>
+                            {typeof value === 'number' ? formatNumber(value) : value}
+                          </div>
+                        ))}
+                        {series.count > 5 && <div class="soft">{plural(series.count, 'sample')}</div>}
+                      </td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </Part>
+            <Part title="Keys of other keyspaces" count={data.writes.length}>
+              {data.writes.slice(0, 200).map((write, index) => (
+                <div class="mono small" key={index}>
+                  keyspace {write.keyspace}: {write.change} <Text text={write.key_base64} max={120} />
+                </div>
+              ))}
+            </Part>
+          </div>
+        </>
+      )}
+    </div>
+  )
+}
+
+const STATES: Record<StreamState, string> = { connecting: 'connecting', live: 'live', waiting: 'interrupted, trying again', ended: 'paused' }
+
+const Timeline = () => {
+  const isLive = parameter('live', '1') === '1'
+  const feed = useFeed(isLive)
+  const filter = { text: parameter('find'), model: parameter('model') }
+  const shown = useMemo(() => feed.commits.filter((commit) => matches(commit, filter)), [feed.commits, filter.text, filter.model])
+  return (
+    <div class="stack">
+      <div class="row end">
+        <label class="field grow">
+          Find in stores, types, tags, models
+          <input data-search value={filter.text} onInput={(event) => change({ find: event.currentTarget.value }, true)} placeholder="order:o1 (/)" />
+        </label>
+        <Field kind="select" label="Model" value={filter.model} onChange={(event: Event) => change({ model: (event.currentTarget as HTMLSelectElement).value }, true)}>
+          <option value="">all</option>
+          {MODELS.map((model) => (
+            <option key={model} value={model}>
+              {model}
+            </option>
+          ))}
+        </Field>
+        <form
+          class="row end"
+          onSubmit={(event) => {
+            event.preventDefault()
+            const seq = Number(new FormData(event.currentTarget).get('seq'))
+            if (Number.isInteger(seq) && seq > 0) change({ seq })
+          }}
+        >
+          <Field label="Commit number" name="seq" type="number" min="1" size={10} />
+          <button>Open</button>
+        </form>
+        <button aria-pressed={isLive} onClick={() => change({ live: isLive ? '0' : undefined }, true)}>
+          {isLive ? 'Pause' : 'Follow'}
+        </button>
+      </div>
+      <ProblemNotice problem={feed.problem} />
+      <p class="soft" role="status">
+        {STATES[feed.state]}, {plural(feed.arrived, 'new commit')}; {formatCount(shown.length)} of the newest {formatCount(feed.commits.length)} shown
+      </p>
+      {feed.commits.length === 0 && feed.state !== 'connecting' && !feed.problem && (
+        <Empty
+          title="No commits yet"
+          command={`curl -s ${serverUrl()}/v1/transactions -H 'Content-Type: application/json' -d '{"operations": [
+  {"append": {"store": "shop", "events": [{"type": "OrderPlaced", "tags": ["order:o1"], "data": {"n": 2}}]}},
+  {"documents": {"collection": "orders", "insert": {"_id": "o1", "n": 2}}},
+  {"samples": {"series": [{"labels": {"__name__": "ropes_sold"}, "samples": [[${Date.now()}, 2]]}]}}]}'`}
+        >
+          <p>This writes events, a document and a sample in one commit:</p>
+        </Empty>
+      )}
+      {shown.length > 0 && (
+        <VirtualList
+          items={shown}
+          label="Commits, newest first"
+          pick={(commit) => change({ seq: commit.seq })}
+          row={(commit) => (
+            <>
+              <span class="number mono">{formatCount(commit.seq)}</span>
+              <Time at={commit.recorded_at} />
+              {modelsOf(commit).map((model) => (
+                <span class="pill" key={model}>
+                  {model}
+                </span>
+              ))}
+              <span class="cut">
+                <bdi>{oneLine(summary(commit), 200)}</bdi>
+              </span>
+            </>
+          )}
+        />
+      )}
+      <details class="soft small">
+        <summary>Follow commits in a terminal</summary>
+        <Code text={`curl -sN '${serverUrl()}/v1/changes?last=10&follow=true'\nropewalk tail`} />
+      </details>
+    </div>
+  )
+}
+
+export const Commits = () => {
+  const seq = Number(parameter('seq'))
+  return (
+    <>
+      <h1>Commits</h1>
+      {!may('admin') ? (
+        <Empty title="Administrators only">
+          <p>Commits contain the data of every store. They need the right admin on all stores.</p>
+        </Empty>
+      ) : Number.isInteger(seq) && seq > 0 ? (
+        <One key={seq} seq={seq} />
+      ) : (
+        <Timeline />
+      )}
+    </>
+  )
+}

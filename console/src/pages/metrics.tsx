@@ -1,0 +1,401 @@
+/** Metrics: PromQL as graph and table, labels and cardinality, rules, alerts, targets. */
+import { useMemo, useState } from 'preact/hooks'
+
+import { query as search } from '../api/client'
+import { data, instant, onGrid, parseDuration, range, sampleValue, seriesName, stepFor } from '../api/prom'
+import type { Labels, Series } from '../api/prom'
+import { useLoaded } from '../api/resource'
+import { formatCount, formatDuration, formatLocal, formatNumber } from '../base/format'
+import type { Json } from '../base/json'
+import { plural } from '../base/text'
+import { change, link, parameter, parameters } from '../route'
+import { CodeField } from '../ui/code-field'
+import { LazyChart } from '../ui/lazy-chart'
+import { Busy, Card, Empty, Field, ProblemNotice, serverUrl, Tabs, Text, Time } from '../ui/parts'
+import { Tree } from '../ui/tree'
+
+/** Rows of a table of results. */
+const ROWS_MAX = 500
+const REFRESH_MS = 15_000
+
+/** Names for completion; each list is loaded once, when it is first needed. */
+const useHints = () => {
+  const functions = useLoaded('features', (signal) => data<Record<string, Record<string, boolean>>>('features', signal))
+  return useMemo(() => {
+    const names = Object.entries(functions.data ?? {})
+      .filter(([category]) => /^(promql_(functions|operators)|metricsql_)/.test(category))
+      .flatMap(([, members]) => Object.keys(members))
+      .filter((name) => /^[a-z]/.test(name))
+    const once = (load: () => Promise<string[]>) => {
+      let found: Promise<string[]> | undefined
+      return () => (found ??= load().catch(() => []))
+    }
+    const values = new Map<string, Promise<string[]>>()
+    return {
+      functions: [...new Set(names)],
+      metrics: once(() => data<string[]>('label/__name__/values?limit=10000')),
+      labels: once(() => data<string[]>('labels?limit=1000')),
+      values: (label: string) => {
+        const found = values.get(label) ?? data<string[]>(`label/${encodeURIComponent(label)}/values?limit=1000`).catch(() => [])
+        values.set(label, found)
+        return found
+      },
+    }
+  }, [functions.data])
+}
+
+interface Span {
+  seconds: number
+  /** Seconds since 1970; `undefined`: now. */
+  end: number | undefined
+  step: number
+}
+
+const spanOf = (): Span => {
+  const seconds = parseDuration(parameter('range', '1h')) ?? 3_600
+  const end = Date.parse(parameter('end')) / 1000
+  return { seconds, end: Number.isFinite(end) ? end : undefined, step: parseDuration(parameter('step')) ?? stepFor(seconds) }
+}
+
+const InstantTable = ({ series }: { series: readonly Series[] }) => {
+  const rows = [...series].sort((a, b) => sampleValue(b.value?.[1] ?? '') - sampleValue(a.value?.[1] ?? '')).slice(0, ROWS_MAX)
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Values">
+      <table>
+        <thead>
+          <tr>
+            <th>Series</th>
+            <th class="number">Value</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(({ metric, value, histogram }) => (
+            <tr key={seriesName(metric)}>
+              <td class="mono">
+                <Text text={seriesName(metric)} max={400} />
+              </td>
+              <td class="number">{value ? <span title={value[1]}>{formatNumber(sampleValue(value[1]))}</span> : <Tree value={(histogram?.[1] ?? null) as Json} />}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {series.length > ROWS_MAX && <p class="soft">The first {ROWS_MAX} of {formatCount(series.length)} series.</p>}
+    </div>
+  )
+}
+
+const Panel = ({ promql, span, as }: { promql: string; span: Span; as: 'graph' | 'table' }) => {
+  const key = promql.trim() === '' ? undefined : [promql, as, span.seconds, span.end, span.step].join('\u0000')
+  const loaded = useLoaded(
+    key,
+    async (signal) => {
+      const begun = performance.now()
+      if (as === 'table') {
+        const answer = await instant(promql, span.end, signal)
+        return { answer, grid: undefined, seconds: (performance.now() - begun) / 1000 }
+      }
+      const end = Math.floor((span.end ?? Date.now() / 1000) / span.step) * span.step
+      const start = end - Math.floor(span.seconds / span.step) * span.step
+      const answer = await range(promql, start, end, span.step, signal)
+      return { answer, grid: onGrid(answer.data.result as Series[], start, end, span.step), seconds: (performance.now() - begun) / 1000 }
+    },
+    span.end === undefined ? REFRESH_MS : undefined,
+  )
+  const { answer, grid, seconds } = loaded.data ?? {}
+  const result = answer?.data
+  const notes = [...(answer?.warnings ?? []), ...(answer?.infos ?? [])]
+  const select = (from: number, to: number) => {
+    const seconds = Math.max(Math.round(to - from), 10)
+    change({ range: `${seconds}s`, end: new Date(to * 1000).toISOString(), step: undefined })
+  }
+  return (
+    <div class="stack">
+      <ProblemNotice problem={loaded.problem} retry={loaded.reload} />
+      {notes.map((note) => (
+        <p key={note} class="notice warn">
+          <Text text={note} />
+        </p>
+      ))}
+      {!loaded.data && key !== undefined && !loaded.problem && <Busy what="Evaluating" />}
+      {grid && grid.lines.length > 0 && <LazyChart label={`Graph of ${promql}`} times={grid.times} lines={grid.lines} height={300} select={select} />}
+      {result?.resultType === 'vector' && (result.result as Series[]).length > 0 && <InstantTable series={result.result as Series[]} />}
+      {result && (result.resultType === 'scalar' || result.resultType === 'string') && <p class="mono">{(result.result as [number, string])[1]}</p>}
+      {result && Array.isArray(result.result) && result.result.length === 0 && <p class="soft">No series. Names and times are as in the query; the last hour has no sample of it.</p>}
+      {seconds !== undefined && result && <p class="soft small">{plural((result.result as unknown[]).length, 'result')} in {formatDuration(seconds)}</p>}
+    </div>
+  )
+}
+
+const RANGES = ['5m', '15m', '1h', '6h', '1d', '1w', '4w'] as const
+
+const Query = () => {
+  const hints = useHints()
+  const queries = parameters.value.getAll('q')
+  const shown = queries.length === 0 ? [''] : queries
+  const [texts, setTexts] = useState<Record<number, string>>({})
+  const span = spanOf()
+  const as = parameter('as') === 'table' ? 'table' : 'graph'
+  const run = (index: number, text: string) => change({ q: shown.map((query, place) => (place === index ? text : query)) })
+  const metrics = useLoaded('metrics', () => hints.metrics())
+  return (
+    <div class="stack">
+      <div class="row between">
+        <div class="row" role="group" aria-label="Form of the results">
+          <button aria-pressed={as === 'graph'} onClick={() => change({ as: undefined })}>
+            Graph
+          </button>
+          <button aria-pressed={as === 'table'} onClick={() => change({ as: 'table' })}>
+            Table
+          </button>
+        </div>
+        <div class="row" role="group" aria-label="Range">
+          {RANGES.map((name) => (
+            <button key={name} class="small" aria-pressed={parameter('range', '1h') === name} onClick={() => change({ range: name, end: undefined, step: undefined })}>
+              {name}
+            </button>
+          ))}
+        </div>
+        <form
+          class="row end"
+          onSubmit={(event) => {
+            event.preventDefault()
+            const form = new FormData(event.currentTarget)
+            const text = (name: string) => {
+              const value = form.get(name)
+              return typeof value === 'string' ? value : ''
+            }
+            const end = new Date(text('end'))
+            change({ range: text('range'), end: Number.isNaN(end.getTime()) ? undefined : end.toISOString(), step: text('step') })
+          }}
+        >
+          <Field label="Range" name="range" size={6} key={`r${parameter('range')}`} defaultValue={parameter('range', '1h')} />
+          <Field label="Until" name="end" type="datetime-local" step="1" key={`e${parameter('end')}`} defaultValue={span.end === undefined ? '' : formatLocal(new Date(span.end * 1000)).slice(0, 19).replace(' ', 'T')} />
+          <Field label="Step" name="step" size={6} key={`s${parameter('step')}`} placeholder={`${span.step}s`} defaultValue={parameter('step')} />
+          <button>Set</button>
+        </form>
+      </div>
+      {shown.map((query, index) => (
+        <Card key={index}>
+          <CodeField
+            language="promql"
+            hints={hints}
+            value={texts[index] ?? query}
+            change={(text) => setTexts({ ...texts, [index]: text })}
+            run={(text) => run(index, text)}
+            label={`PromQL ${index + 1}`}
+            hint="rate(ropewalk_commits_total[1m])"
+          />
+          <div class="row">
+            <button class="primary" onClick={() => run(index, texts[index] ?? query)}>
+              Run <kbd>Ctrl+Enter</kbd>
+            </button>
+            {shown.length > 1 && (
+              <button
+                onClick={() => {
+                  setTexts({})
+                  change({ q: shown.filter((_query, place) => place !== index) })
+                }}
+              >
+                Remove
+              </button>
+            )}
+          </div>
+          <Panel promql={query} span={span} as={as} />
+        </Card>
+      ))}
+      <div>
+        <button onClick={() => change({ q: [...shown, 'up'] })}>Add a query</button>
+      </div>
+      {metrics.data?.length === 0 && (
+        <Empty
+          title="No metrics yet"
+          command={`curl -s ${serverUrl()}/api/v1/import/prometheus --data-binary 'temperature{room="hall"} 21.5
+'`}
+        >
+          <p>This stores the first sample. Prometheus, OpenTelemetry and Telegraf can write here, too.</p>
+        </Empty>
+      )}
+    </div>
+  )
+}
+
+interface Tsdb {
+  headStats: { numSeries: number; numLabelPairs?: number; chunkCount?: number }
+  seriesCountByMetricName: { name: string; value: number }[]
+  labelValueCountByLabelName: { name: string; value: number }[]
+  seriesCountByLabelValuePair: { name: string; value: number }[]
+}
+
+const Counts = ({ title, rows, href }: { title: string; rows: { name: string; value: number }[] | undefined; href?: (name: string) => string }) => {
+  const most = Math.max(...(rows ?? []).map((row) => row.value), 1)
+  return (
+    <Card title={title}>
+      <table>
+        <tbody>
+          {(rows ?? []).map((row) => (
+            <tr key={row.name}>
+              <td class="mono">{href ? <a href={href(row.name)}><Text text={row.name} max={160} /></a> : <Text text={row.name} max={160} />}</td>
+              <td class="number">{formatCount(row.value)}</td>
+              <td style={{ width: '30%' }}>
+                <div class="bar">
+                  <span style={{ width: `${(100 * row.value) / most}%` }} />
+                </div>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Card>
+  )
+}
+
+const Cardinality = () => {
+  const tsdb = useLoaded('tsdb', (signal) => data<Tsdb>(`status/tsdb${search({ limit: 20 })}`, signal))
+  if (!tsdb.data) return tsdb.problem ? <ProblemNotice problem={tsdb.problem} retry={tsdb.reload} /> : <Busy />
+  return (
+    <>
+      <p>{formatCount(tsdb.data.headStats.numSeries)} series</p>
+      <div class="halves">
+        <Counts title="Metrics with the most series" rows={tsdb.data.seriesCountByMetricName} href={(name) => link(['metrics'], { q: `{__name__=${JSON.stringify(name)}}`, as: 'table' })} />
+        <Counts title="Labels with the most values" rows={tsdb.data.labelValueCountByLabelName} />
+        <Counts title="Pairs of label and value in the most series" rows={tsdb.data.seriesCountByLabelValuePair} />
+      </div>
+    </>
+  )
+}
+
+interface Rule {
+  name: string
+  query: string
+  type: string
+  health: string
+  state?: string
+  lastError?: string
+  evaluationTime?: number
+  labels?: Labels
+  annotations?: Labels
+  alerts?: { labels: Labels; annotations: Labels; state: string; activeAt?: string; value: string }[]
+}
+
+const Rules = () => {
+  const rules = useLoaded('rules', (signal) => data<{ groups: { name: string; file: string; interval: number; rules: Rule[] }[] }>('rules', signal), REFRESH_MS)
+  if (!rules.data) return rules.problem ? <ProblemNotice problem={rules.problem} retry={rules.reload} /> : <Busy />
+  if (rules.data.groups.length === 0) {
+    return (
+      <Empty title="No rules" command="ropewalk serve --prometheus-config prometheus.yml">
+        <p>Recording rules and alerts are in the files that prometheus.config names, in Prometheus' format.</p>
+      </Empty>
+    )
+  }
+  return (
+    <div class="stack">
+      {rules.data.groups.map((group) => (
+        <Card key={`${group.file} ${group.name}`} title={<Text text={group.name} />}>
+          <p class="soft small">
+            <Text text={group.file} />, every {formatDuration(group.interval)}
+          </p>
+          {group.rules.map((rule) => (
+            <details key={`${rule.type} ${rule.name}`} open={rule.state === 'firing'}>
+              <summary>
+                <Text text={rule.name} /> <span class={`pill ${rule.state === 'firing' || rule.health === 'err' ? 'bad' : rule.state === 'pending' ? 'warn' : 'good'}`}>{rule.state ?? rule.health}</span>
+              </summary>
+              <p>
+                <a class="mono" href={link(['metrics'], { q: rule.query })}>
+                  <Text text={rule.query} />
+                </a>
+              </p>
+              {rule.lastError !== undefined && rule.lastError !== '' && (
+                <p class="bad">
+                  <Text text={rule.lastError} />
+                </p>
+              )}
+              {rule.alerts?.map((alert, index) => (
+                <p key={index} class="row">
+                  <span class={`pill ${alert.state === 'firing' ? 'bad' : 'warn'}`}>{alert.state}</span>
+                  <span class="mono">
+                    <Text text={seriesName(alert.labels)} />
+                  </span>
+                  {alert.activeAt !== undefined && <Time at={alert.activeAt} age />}
+                </p>
+              ))}
+            </details>
+          ))}
+        </Card>
+      ))}
+    </div>
+  )
+}
+
+interface Target {
+  scrapePool: string
+  scrapeUrl: string
+  health: string
+  lastError: string
+  lastScrape: string
+  lastScrapeDuration: number
+  labels: Labels
+}
+
+const Targets = () => {
+  const targets = useLoaded('targets', (signal) => data<{ activeTargets: Target[] }>('targets', signal), REFRESH_MS)
+  if (!targets.data) return targets.problem ? <ProblemNotice problem={targets.problem} retry={targets.reload} /> : <Busy />
+  if (targets.data.activeTargets.length === 0) {
+    return (
+      <Empty title="No targets" command="ropewalk serve --prometheus-config prometheus.yml">
+        <p>Scrape jobs are in the file that prometheus.config names, in Prometheus' format.</p>
+      </Empty>
+    )
+  }
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Targets">
+      <table>
+        <thead>
+          <tr>
+            <th>Job</th>
+            <th>Address</th>
+            <th>Health</th>
+            <th>Last scrape</th>
+            <th class="number">Took</th>
+          </tr>
+        </thead>
+        <tbody>
+          {targets.data.activeTargets.map((target) => (
+            <tr key={target.scrapePool + target.scrapeUrl}>
+              <td>
+                <Text text={target.scrapePool} />
+              </td>
+              <td class="mono">
+                <Text text={target.scrapeUrl} />
+              </td>
+              <td>
+                <span class={`pill ${target.health === 'up' ? 'good' : target.health === 'down' ? 'bad' : ''}`}>{target.health}</span> <Text text={target.lastError} max={200} />
+              </td>
+              <td>
+                <Time at={target.lastScrape} age />
+              </td>
+              <td class="number">{formatDuration(target.lastScrapeDuration)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  )
+}
+
+export const Metrics = () => {
+  const tab = parameter('tab', 'query')
+  const at = (tab: string | undefined) => link(['metrics'], { tab })
+  const tabs = [
+    ['query', 'Query', at(undefined)],
+    ['cardinality', 'Cardinality', at('cardinality')],
+    ['rules', 'Rules and alerts', at('rules')],
+    ['targets', 'Targets', at('targets')],
+  ] as const
+  return (
+    <>
+      <h1>Metrics</h1>
+      <Tabs label="Parts of the page" tabs={tabs} current={tab} />
+      {tab === 'cardinality' ? <Cardinality /> : tab === 'rules' ? <Rules /> : tab === 'targets' ? <Targets /> : <Query />}
+    </>
+  )
+}

@@ -1,0 +1,182 @@
+//! The contents of the database in outline: stores, collections, tables and series stores, with their sizes.
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use ropewalk::tables::{Column, TablesError, shown};
+use ropewalk::{Database, Error};
+use ropewalk_auth::{Caller, Needs, Right};
+use ropewalk_sql::type_name;
+use ropewalk_wire::{Service, WireError};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::kit::problem::Problem;
+use crate::route::Route;
+
+/// Most collections, and most tables.
+const LISTED_MAX: usize = 10_000;
+/// Prefix of the tables in which SQL stores its definitions.
+const DEFINITIONS: &str = "ropewalk_";
+
+pub(crate) fn routes() -> Vec<Route> {
+    let needs =
+        Needs::LOGIN.later("what the caller may not read is left out; tables need `read` on all stores");
+    vec![Route::new(needs, routes!(schema))]
+}
+
+/// Stores, collections, tables and series stores.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Schema)]
+struct SchemaOut {
+    stores: Vec<StoreSize>,
+    collections: Vec<CollectionSize>,
+    tables: Vec<TableShape>,
+    series: Vec<SeriesSize>,
+    /// More than 10,000 collections or tables: the others were left out.
+    truncated: bool,
+}
+
+/// An event store.
+#[derive(Serialize, ToSchema)]
+#[schema(as = StoreSize)]
+struct StoreSize {
+    #[schema(example = "courses")]
+    name: String,
+    /// Number of events, which is also the last position.
+    events: u64,
+}
+
+/// A collection of documents.
+#[derive(Serialize, ToSchema)]
+#[schema(as = CollectionSize)]
+struct CollectionSize {
+    #[schema(example = "shop")]
+    database: String,
+    #[schema(example = "orders")]
+    name: String,
+    documents: u64,
+    /// Bytes of the documents.
+    bytes: u64,
+}
+
+/// A table.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TableShape)]
+struct TableShape {
+    /// With its schema, unless that is `public`.
+    #[schema(example = "stock")]
+    name: String,
+    columns: Vec<ColumnShape>,
+}
+
+/// A column.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ColumnShape)]
+struct ColumnShape {
+    #[schema(example = "sku")]
+    name: String,
+    /// Its type in SQL.
+    #[schema(example = "text")]
+    r#type: String,
+    nullable: bool,
+}
+
+impl ColumnShape {
+    fn new(column: &Column) -> Self {
+        let name = match column.enum_type() {
+            Some(labels) => shown(labels.name()),
+            None => type_name(column.column_type()),
+        };
+        Self { name: column.name().to_owned(), r#type: name, nullable: column.is_nullable() }
+    }
+}
+
+/// A series store.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SeriesSize)]
+struct SeriesSize {
+    #[schema(example = "default")]
+    name: String,
+    /// Number of series.
+    series: u64,
+}
+
+/// Stores, collections, tables and series stores that the caller may read, with their sizes.
+#[utoipa::path(
+    get, path = "/v1/schema", operation_id = "get_schema", tag = "stores",
+    responses((status = 200, description = "All of them, by name.", body = SchemaOut)),
+)]
+async fn schema(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<SchemaOut>, Problem> {
+    let service = &app.service;
+    let read = || SchemaOut::read(service, &caller);
+    Ok(Json(service.run_blocking_limited(read).await?))
+}
+
+impl SchemaOut {
+    fn read(service: &Service, caller: &Caller) -> Result<Self, WireError> {
+        let db = service.database();
+        let stores = service.stores(caller)?.into_iter();
+        let size = |head: Option<ropewalk::Position>| head.map_or(0, |head| head.0);
+        let mut found = Self {
+            stores: stores.map(|store| StoreSize { name: store.name, events: size(store.head) }).collect(),
+            collections: Vec::new(),
+            tables: Vec::new(),
+            series: Vec::new(),
+            truncated: false,
+        };
+        found.collections(db, caller)?;
+        if caller.may(Right::Read, None) {
+            found.tables(db)?;
+        }
+        let snapshot = db.snapshot();
+        for name in db.series_stores().into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
+            let series = snapshot.series(&db.series(&name)?).count(&[]);
+            found.series.push(SeriesSize { name, series });
+        }
+        Ok(found)
+    }
+
+    fn collections(&mut self, db: &Database, caller: &Caller) -> Result<(), WireError> {
+        let databases = db.documents().databases().map_err(Error::from)?;
+        for database in databases.into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
+            for name in db.documents().collections(&database).map_err(Error::from)? {
+                if self.collections.len() >= LISTED_MAX {
+                    self.truncated = true;
+                    return Ok(());
+                }
+                let collection = db.documents().collection(&database, &name).map_err(Error::from)?;
+                let count = collection.estimated_count().map_err(Error::from)?;
+                let (documents, bytes) = (count.documents, count.bytes);
+                self.collections.push(CollectionSize { database: database.clone(), name, documents, bytes });
+            }
+        }
+        Ok(())
+    }
+
+    fn tables(&mut self, db: &Database) -> Result<(), WireError> {
+        let names = db.tables().names().map_err(Error::from)?;
+        for name in names.into_iter().filter(|name| !name.starts_with(DEFINITIONS)) {
+            if self.tables.len() >= LISTED_MAX {
+                self.truncated = true;
+                return Ok(());
+            }
+            let snapshot = db.snapshot();
+            let schema =
+                db.tables().table(&name).and_then(|table| db.tables().schema(snapshot.engine(), &table));
+            let schema = match schema {
+                Ok(schema) => schema,
+                // It was dropped meanwhile.
+                Err(TablesError::UnknownTable { .. }) => continue,
+                Err(error) => return Err(Error::from(error).into()),
+            };
+            let columns = schema.columns().iter().map(ColumnShape::new).collect();
+            self.tables.push(TableShape { name: shown(&name), columns });
+        }
+        Ok(())
+    }
+}
