@@ -29,7 +29,9 @@ impl Access {
     /// `None` when it has ended: by its age, by [`Access::end_session`], or with its user, password or token.
     pub fn session(&self, cookie: &str) -> Option<BrowserSession> {
         let mut session = self.0.sessions.find(cookie, Instant::now())?;
-        if self.revalidate(&mut session.caller, &mut u64::MAX).is_err() {
+        // No version that access has had: the rights are looked up.
+        let mut seen = u64::MAX;
+        if self.revalidate(&mut session.caller, &mut seen).is_err() {
             self.0.sessions.end(cookie);
             return None;
         }

@@ -58,7 +58,9 @@ impl Refusal {
             ),
             Self::Host => (StatusCode::MISDIRECTED_REQUEST, "unknown_host", "Unknown host name"),
             Self::Origin => (StatusCode::FORBIDDEN, "foreign_origin", "Origin not permitted"),
-            Self::WriteToken => (StatusCode::FORBIDDEN, "write_token_needed", "Write token of the session missing"),
+            Self::WriteToken => {
+                (StatusCode::FORBIDDEN, "write_token_needed", "Write token of the session missing")
+            }
             Self::Precondition => {
                 (StatusCode::PRECONDITION_FAILED, "precondition_failed", "A precondition does not hold")
             }
