@@ -66,7 +66,8 @@ async fn live(
     }
     let permit = app.service.admit_stream()?;
     let interval = Duration::from_millis(interval_ms);
-    let live = Live { service: app.service.clone(), caller, access_seen: u64::MAX, interval, _permit: permit };
+    let live =
+        Live { service: app.service.clone(), caller, access_seen: u64::MAX, interval, _permit: permit };
     Ok(frames.respond(live.messages(frames)))
 }
 
