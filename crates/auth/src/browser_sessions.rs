@@ -7,7 +7,8 @@
 //! 1. Memory holds hashes of cookies, not cookies. Sessions are not stored: a restart ends all of them.
 //! 2. The number of sessions is bounded, of all callers and of one. The session that was idle for longest
 //!    makes room for a new one.
-//! 3. A request that changes something proves by the write token that a page of ours has sent it: a browser
+//! 3. A caller carries the life of its session, so a stream that the session began ends with it.
+//! 4. A request that changes something proves by the write token that a page of ours has sent it: a browser
 //!    adds the cookie to any request, the token only our script knows.
 
 use core::time::Duration;
@@ -21,7 +22,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::bytes::random;
-use crate::caller::Caller;
+use crate::caller::{Caller, SessionLife};
 use crate::error::AuthError;
 
 /// A session ends when it had no request for so long: a working day.
@@ -30,7 +31,7 @@ pub(crate) const IDLE_MAX: Duration = Duration::from_secs(8 * 3_600);
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Sessions of all callers; each takes about 300 bytes.
 const SESSIONS_MAX: usize = 1_024;
-/// Sessions of one caller.
+/// Sessions of one user or token, those before a change of the password included.
 const CALLER_SESSIONS_MAX: usize = 32;
 
 /// A session that was found by its cookie.
@@ -70,6 +71,14 @@ impl Entry {
     }
 }
 
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(life) = self.session.caller.session() {
+            life.end();
+        }
+    }
+}
+
 /// SHA-256 of a cookie.
 type CookieHash = [u8; 32];
 
@@ -90,9 +99,11 @@ impl BrowserSessions {
     pub(crate) fn begin(&self, caller: Caller, now: Instant) -> Result<(String, BrowserSession), AuthError> {
         let cookie = URL_SAFE_NO_PAD.encode(random::<32>()?);
         let write_token = URL_SAFE_NO_PAD.encode(random::<32>()?);
+        let caller = caller.with_session(Some(Arc::new(SessionLife::until(now + AGE_MAX))));
+        let principal = caller.principal();
         let mut entries = self.entries();
         entries.retain(|_, entry| !entry.has_ended(now));
-        let is_own = |entry: &Entry| entry.session.caller.is_same(&caller);
+        let is_own = |entry: &Entry| entry.session.caller.principal() == principal;
         if entries.values().filter(|&entry| is_own(entry)).count() >= CALLER_SESSIONS_MAX {
             drop_idlest(&mut entries, is_own);
         }
@@ -136,6 +147,7 @@ fn drop_idlest(entries: &mut HashMap<CookieHash, Entry>, may_go: impl Fn(&Entry)
 mod tests {
     use super::*;
     use crate::caller::{Identity, Roles};
+    use crate::scram::ScramVerifier;
 
     fn caller(name: &str) -> Caller {
         let identity = Identity::Token { id: name.into(), expires_micros: None };
@@ -167,6 +179,31 @@ mod tests {
         assert!(sessions.find(&cookie, now + step).is_none());
         let (cookie, _) = sessions.begin(caller("ann"), begun).unwrap();
         assert!(sessions.find(&cookie, begun + IDLE_MAX).is_none());
+    }
+
+    #[test]
+    fn sessions_of_a_user_before_a_new_password_make_room_first() {
+        let (sessions, now) = (BrowserSessions::default(), Instant::now());
+        let (other, _) = sessions.begin(caller("bob"), now).unwrap();
+        for n in 0..SESSIONS_MAX {
+            let verifier = ScramVerifier { iterations: n as u32, ..ScramVerifier::nobody() };
+            let identity = Identity::User { verifier: Arc::new(verifier) };
+            sessions.begin(Caller::new("ann", identity, &Roles::new()), now).unwrap();
+        }
+        assert_eq!(sessions.entries().len(), CALLER_SESSIONS_MAX + 1);
+        assert!(sessions.find(&other, now).is_some());
+    }
+
+    #[test]
+    fn caller_of_a_session_notices_its_end() {
+        let (sessions, now) = (BrowserSessions::default(), Instant::now());
+        let (cookie, session) = sessions.begin(caller("ann"), now).unwrap();
+        let copies = [session.caller().clone(), sessions.find(&cookie, now).unwrap().caller().clone()];
+        assert!(copies.iter().all(|copy| !copy.session_has_ended(now)));
+        assert!(copies.iter().all(|copy| copy.session_has_ended(now + AGE_MAX)));
+        sessions.end(&cookie);
+        assert!(copies.iter().all(|copy| copy.session_has_ended(now)));
+        assert!(!caller("ann").session_has_ended(now + AGE_MAX));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -62,12 +64,37 @@ pub(crate) enum Identity {
     Token { id: Arc<str>, expires_micros: Option<i64> },
 }
 
+/// The life of a browser's session, shared with all copies of its caller.
+#[derive(Debug)]
+pub(crate) struct SessionLife {
+    /// Its longest life ends then.
+    ends: Instant,
+    has_ended: AtomicBool,
+}
+
+impl SessionLife {
+    pub(crate) fn until(ends: Instant) -> Self {
+        Self { ends, has_ended: AtomicBool::new(false) }
+    }
+
+    /// Ends it for all copies of its caller.
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    fn has_ended(&self, now: Instant) -> bool {
+        now >= self.ends || self.has_ended.load(Ordering::Acquire)
+    }
+}
+
 /// The caller of an operation, with its rights. Cheap to clone; made by [`crate::Access::authenticate`].
 #[derive(Debug, Clone)]
 pub struct Caller {
     name: Arc<str>,
     identity: Identity,
     roles: Arc<Roles>,
+    /// The session of a caller who was admitted by its cookie: streams end with it.
+    session: Option<Arc<SessionLife>>,
 }
 
 static ALL_RIGHTS: LazyLock<(Arc<str>, Arc<Roles>)> = LazyLock::new(|| {
@@ -77,12 +104,26 @@ static ALL_RIGHTS: LazyLock<(Arc<str>, Arc<Roles>)> = LazyLock::new(|| {
 
 impl Caller {
     pub(crate) fn new(name: &str, identity: Identity, roles: &Roles) -> Self {
-        Self { name: name.into(), identity, roles: Arc::new(roles.clone()) }
+        Self { name: name.into(), identity, roles: Arc::new(roles.clone()), session: None }
     }
 
     fn with_all_rights(identity: Identity) -> Self {
         let (name, roles) = ALL_RIGHTS.clone();
-        Self { name, identity, roles }
+        Self { name, identity, roles, session: None }
+    }
+
+    /// The caller in a session of a browser, or in none.
+    pub(crate) fn with_session(self, session: Option<Arc<SessionLife>>) -> Self {
+        Self { session, ..self }
+    }
+
+    pub(crate) fn session(&self) -> Option<&Arc<SessionLife>> {
+        self.session.as_ref()
+    }
+
+    /// True for a caller whose session has ended.
+    pub(crate) fn session_has_ended(&self, now: Instant) -> bool {
+        self.session.as_ref().is_some_and(|session| session.has_ended(now))
     }
 
     /// A caller without a name who may do everything, even when there are users: for processes that can open

@@ -248,11 +248,14 @@ impl Access {
     /// A few atomic loads when nothing changed.
     ///
     /// # Errors
-    /// [`AuthError::Unauthenticated`] when the user or token is gone, the password has changed, or the server is
-    /// no longer open.
+    /// [`AuthError::Unauthenticated`] when the user or token is gone, the password has changed, the session of
+    /// the browser has ended, or the server is no longer open.
     pub fn revalidate(&self, caller: &mut Caller, seen: &mut u64) -> Result<(), AuthError> {
         if let Identity::Token { expires_micros, .. } = caller.identity() {
             self.not_expired(*expires_micros)?;
+        }
+        if caller.session_has_ended(Instant::now()) {
+            return Err(AuthError::Unauthenticated("the session has ended"));
         }
         self.refresh();
         let changes = self.0.changes.load(Ordering::Acquire);
@@ -272,7 +275,8 @@ impl Access {
                 known.tokens.values().find(|token| *token.id == **id).map(|token| token.caller.clone())
             }
         };
-        *caller = now.ok_or(AuthError::Unauthenticated("the credentials were withdrawn"))?;
+        let now = now.ok_or(AuthError::Unauthenticated("the credentials were withdrawn"))?;
+        *caller = now.with_session(caller.session().cloned());
         *seen = changes;
         Ok(())
     }

@@ -180,3 +180,22 @@ async fn browser_session_ends_with_its_user_password_or_token() {
     access.drop_token(&root, &info.id).await.unwrap();
     assert!(access.session(&cookie).is_none());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stream_of_a_browser_session_ends_with_the_session() {
+    let access = Access::open(Database::in_memory().unwrap(), false).unwrap();
+    let root = Caller::everybody();
+    access.create_user(&root, "ann", "first", Roles::new()).await.unwrap();
+    let mut direct = login(&access, "ann", "first").await.unwrap();
+    let (cookie, session) = access.begin_session(&direct).unwrap();
+    let (mut streaming, mut seen) = (session.caller().clone(), u64::MAX);
+    access.revalidate(&mut streaming, &mut seen).unwrap();
+    // New rights do not separate the caller from its session.
+    access.grant(&root, "ann", "s", Right::Read).await.unwrap();
+    access.revalidate(&mut streaming, &mut seen).unwrap();
+    assert!(streaming.may(Right::Read, Some("s")));
+    access.end_session(&cookie);
+    assert!(matches!(access.revalidate(&mut streaming, &mut seen), Err(AuthError::Unauthenticated(_))));
+    seen = u64::MAX;
+    access.revalidate(&mut direct, &mut seen).unwrap();
+}

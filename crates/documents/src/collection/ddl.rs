@@ -85,6 +85,21 @@ impl DocumentsTx<'_> {
         })
     }
 
+    /// Gives a collection the access rules of another one, if both exist.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn copy_rules(&mut self, from: &Collection, to: &Collection) -> Result<(), DocumentsError> {
+        self.statement(|tx| {
+            let (Some(model), Some(there)) = (tx.definition_of(from)?, tx.definition_of(to)?) else {
+                return Ok(());
+            };
+            tx.guard_definition(&model);
+            let rules = model.options.rules.clone();
+            tx.set_options(to, CollectionOptions { rules, ..there.options.clone() })
+        })
+    }
+
     /// Replaces the options of a collection. Existing documents are not checked.
     ///
     /// # Errors

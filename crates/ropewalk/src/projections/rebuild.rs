@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::live::Batch;
 use super::record::{Kind, Record};
-use super::run::{ProjectionRun, drop_outputs, swap_outputs};
+use super::run::{ProjectionRun, copy_rules, drop_outputs, swap_outputs};
 use super::{Inner, Projections, Registered};
 use crate::database::Snapshot;
 use crate::database::transaction::Transaction;
@@ -194,6 +194,8 @@ impl Inner {
         record.store = store.unwrap_or(record.store);
         let run = ProjectionRun::new(tx, one, generation, true);
         let batch = self.apply(run, one, &mut record, until, most)?;
+        // Also to collections that this batch has created.
+        copy_rules(tx, &one.handler.outputs(), generation)?;
         records.put(tx, Kind::Rebuild, &record);
         Ok(batch)
     }

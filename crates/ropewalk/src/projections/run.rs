@@ -306,8 +306,22 @@ pub(super) fn drop_outputs(
     Ok(())
 }
 
+/// Gives the collections of a rebuild the access rules that the live ones have now: readers find them by name,
+/// and later they replace the live ones.
+pub(super) fn copy_rules(tx: &mut Transaction, outputs: &[Output], generation: u64) -> Result<(), Error> {
+    for output in outputs {
+        let Output::Collection { database, name } = output else { continue };
+        let mut documents = tx.documents();
+        let built = documents.collection(database, &aside(name, generation))?;
+        let live = documents.collection(database, name)?;
+        documents.copy_rules(&live, &built)?;
+    }
+    Ok(())
+}
+
 /// Replaces the live outputs with those of a rebuild.
 pub(super) fn swap_outputs(tx: &mut Transaction, outputs: &[Output], generation: u64) -> Result<(), Error> {
+    copy_rules(tx, outputs, generation)?;
     for output in outputs {
         match output {
             Output::Table(name) => {

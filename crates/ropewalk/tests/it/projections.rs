@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::doc;
-use ropewalk::documents::Find;
-use ropewalk::documents::lang::Value as Bson;
+use ropewalk::documents::lang::{Value as Bson, Writer};
+use ropewalk::documents::{CollectionOptions, Find};
 use ropewalk::engine::{Background, Env};
 use ropewalk::events::SequencedEventRef;
 use ropewalk::projections::{
@@ -650,6 +650,37 @@ fn collection_handle_follows_the_name_after_rebuild() {
     bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap();
     // A handle refers to the name, so it reads the new generation.
     assert!(payments.get(Bson::Int64(1)).unwrap().is_some());
+}
+
+#[test]
+fn rebuilt_collection_has_the_access_rules_that_the_live_one_has_at_the_switch() {
+    let bank = Bank::memory(1);
+    bank.events.append(&[paid(1, 1), paid(1, 1)], None).unwrap();
+    bank.projections.catch_up("accounts").unwrap();
+    let payments = bank.db.collection("payments").unwrap();
+    let set_rule = |rule: &str| {
+        let mut rules = Writer::new();
+        rules.put("read", Bson::String(rule));
+        payments
+            .set_options(CollectionOptions { rules: Some(rules.finish()), ..CollectionOptions::default() })
+            .unwrap();
+    };
+    let rule = |name: &str| {
+        let definition = bank.db.collection(name).unwrap().definition().unwrap().unwrap();
+        let rules = definition.options().rules.clone().unwrap();
+        rules.doc().get("read").unwrap().as_str().unwrap().to_owned()
+    };
+    set_rule("resource.amount > 5");
+    // The first document creates the collection of the rebuild, without rules.
+    bank.accounts.ends_at.store(1, Ordering::Relaxed);
+    let begun = bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap().unwrap();
+    assert!(!begun.finished);
+    assert_eq!(rule("payments__g2"), "resource.amount > 5");
+    set_rule("resource.amount > 9");
+    bank.accounts.ends_at.store(0, Ordering::Relaxed);
+    let rebuilt = bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap().unwrap();
+    assert!(rebuilt.finished);
+    assert_eq!(rule("payments"), "resource.amount > 9");
 }
 
 /// A table with one row for each event.

@@ -1,12 +1,13 @@
 //! The contents of the database in outline: stores, collections, tables and series stores, with their sizes.
 
-use axum::Json;
 use axum::extract::{Extension, State};
+use axum::response::Response;
 use ropewalk::tables::{Column, TablesError, shown};
 use ropewalk::{Database, Error};
 use ropewalk_auth::{Caller, Needs, Right};
+use ropewalk_http_kit::response::json;
 use ropewalk_sql::type_name;
-use ropewalk_wire::{Service, WireError};
+use ropewalk_wire::{Bounds, Code, Service, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
@@ -17,6 +18,8 @@ use crate::route::Route;
 
 /// Most collections, and most tables.
 const LISTED_MAX: usize = 10_000;
+/// Most columns of all tables together: a table may have more than a thousand.
+const COLUMNS_MAX: usize = 100_000;
 /// Prefix of the tables in which SQL stores its definitions.
 const DEFINITIONS: &str = "ropewalk_";
 
@@ -27,14 +30,14 @@ pub(crate) fn routes() -> Vec<Route> {
 }
 
 /// Stores, collections, tables and series stores.
-#[derive(Serialize, ToSchema)]
+#[derive(Default, Serialize, ToSchema)]
 #[schema(as = Schema)]
 struct SchemaOut {
     stores: Vec<StoreSize>,
     collections: Vec<CollectionSize>,
     tables: Vec<TableShape>,
     series: Vec<SeriesSize>,
-    /// More than 10,000 collections or tables: the others were left out.
+    /// More than 10,000 collections or tables, or 100,000 columns: the others were left out.
     truncated: bool,
 }
 
@@ -111,37 +114,42 @@ struct SeriesSize {
 async fn schema(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<SchemaOut>, Problem> {
+) -> Result<Response, Problem> {
     let service = &app.service;
-    let read = || SchemaOut::read(service, &caller);
-    Ok(Json(service.run_blocking_limited(read).await?))
+    let bounds = Bounds::new(service);
+    let encoded = || {
+        let found = bounds.run(|| SchemaOut::read(service, &caller, &bounds))?;
+        serde_json::to_vec(&found).map_err(|error| WireError::new(Code::Internal, format!("schema: {error}")))
+    };
+    let out = service.run_blocking_limited(encoded).await?;
+    let mut memory = service.answer_memory().connection().reservation();
+    memory.try_cover(out.len())?;
+    Ok(json(memory.hold(out)))
 }
 
 impl SchemaOut {
-    fn read(service: &Service, caller: &Caller) -> Result<Self, WireError> {
+    fn read(service: &Service, caller: &Caller, bounds: &Bounds) -> Result<Self, WireError> {
         let db = service.database();
         let stores = service.stores(caller)?.into_iter();
         let size = |head: Option<ropewalk::Position>| head.map_or(0, |head| head.0);
         let mut found = Self {
             stores: stores.map(|store| StoreSize { name: store.name, events: size(store.head) }).collect(),
-            collections: Vec::new(),
-            tables: Vec::new(),
-            series: Vec::new(),
-            truncated: false,
+            ..Self::default()
         };
-        found.collections(db, caller)?;
+        found.collections(db, caller, bounds)?;
         if caller.may(Right::Read, None) {
-            found.tables(db)?;
+            found.tables(db, bounds, COLUMNS_MAX)?;
         }
         let snapshot = db.snapshot();
         for name in db.series_stores().into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
+            bounds.look()?;
             let series = snapshot.series(&db.series(&name)?).count(&[]);
             found.series.push(SeriesSize { name, series });
         }
         Ok(found)
     }
 
-    fn collections(&mut self, db: &Database, caller: &Caller) -> Result<(), WireError> {
+    fn collections(&mut self, db: &Database, caller: &Caller, bounds: &Bounds) -> Result<(), WireError> {
         let databases = db.documents().databases().map_err(Error::from)?;
         for database in databases.into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
             for name in db.documents().collections(&database).map_err(Error::from)? {
@@ -149,6 +157,8 @@ impl SchemaOut {
                     self.truncated = true;
                     return Ok(());
                 }
+                // The first count of a collection after a start reads all of it.
+                bounds.look()?;
                 let collection = db.documents().collection(&database, &name).map_err(Error::from)?;
                 let count = collection.estimated_count().map_err(Error::from)?;
                 let (documents, bytes) = (count.documents, count.bytes);
@@ -158,9 +168,10 @@ impl SchemaOut {
         Ok(())
     }
 
-    fn tables(&mut self, db: &Database) -> Result<(), WireError> {
+    fn tables(&mut self, db: &Database, bounds: &Bounds, mut columns_left: usize) -> Result<(), WireError> {
         let names = db.tables().names().map_err(Error::from)?;
         for name in names.into_iter().filter(|name| !name.starts_with(DEFINITIONS)) {
+            bounds.look()?;
             if self.tables.len() >= LISTED_MAX {
                 self.truncated = true;
                 return Ok(());
@@ -174,9 +185,41 @@ impl SchemaOut {
                 Err(TablesError::UnknownTable { .. }) => continue,
                 Err(error) => return Err(Error::from(error).into()),
             };
+            let Some(left) = columns_left.checked_sub(schema.columns().len()) else {
+                self.truncated = true;
+                return Ok(());
+            };
+            columns_left = left;
             let columns = schema.columns().iter().map(ColumnShape::new).collect();
             self.tables.push(TableShape { name: shown(&name), columns });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk::tables::{ColumnDef, TableDef, Type};
+    use ropewalk_wire::ServiceSettings;
+
+    use super::*;
+
+    #[test]
+    fn columns_of_all_tables_are_bounded() {
+        let db = Database::in_memory().unwrap();
+        let mut tx = db.begin();
+        for name in ["a", "b"] {
+            let columns = [ColumnDef::new("id", Type::INT8), ColumnDef::new("n", Type::INT8)];
+            let table = columns.into_iter().fold(TableDef::new(name), TableDef::column);
+            tx.tables().create_table(table).unwrap();
+        }
+        tx.commit().unwrap();
+        let service = Service::new(db.clone(), ServiceSettings::default()).unwrap();
+        let listed = |columns_max: usize| {
+            let mut found = SchemaOut::default();
+            found.tables(&db, &Bounds::new(&service), columns_max).unwrap();
+            (found.tables.len(), found.truncated)
+        };
+        assert_eq!((listed(4), listed(3), listed(1)), ((2, false), (1, true), (0, true)));
     }
 }

@@ -96,9 +96,18 @@ async fn look(Extension(caller): Extension<Caller>, session: Option<Extension<Br
 async fn begin(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    in_session: Option<Extension<BrowserSession>>,
+    request_headers: HeaderMap,
     NoBody: NoBody,
 ) -> Result<Response, Problem> {
+    if in_session.is_some() {
+        // Sessions that begin one another would have no longest life.
+        return Err(Problem::invalid("a session begins with credentials, not with another session"));
+    }
     let (value, session) = app.service.access().begin_session(&caller)?;
+    if let Some(earlier) = session_cookie(&request_headers) {
+        app.service.access().end_session(earlier);
+    }
     let headers = [(SET_COOKIE, cookie(&app, &value)?), not_stored()];
     let body = Json(SessionOut::new(&caller, Some(&session)));
     Ok((StatusCode::CREATED, headers, body).into_response())

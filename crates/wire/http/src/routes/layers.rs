@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, Uri};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Method, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ropewalk_auth::{Needs, Resource};
+use ropewalk_auth::{BrowserSession, Needs, Resource};
 use ropewalk_http_kit::response::measured;
 use ropewalk_wire::Code;
 use tower_http::compression::predicate::SizeAbove;
@@ -33,8 +33,9 @@ pub(crate) async fn admit(State(app): State<App>, mut request: Request, next: Ne
         return refused;
     }
     let most = 2 * app.service.limits().request_time;
+    let in_session = is_in_session(&request);
     match tokio::time::timeout(most, next.run(request)).await {
-        Ok(response) => response,
+        Ok(response) => uncached(in_session, response),
         Err(_) => {
             let detail = format!(
                 "the request took longer than {most:?}, twice the setting limits.request_time; if it was an \
@@ -51,10 +52,24 @@ pub(crate) async fn admit_without_limit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match auth::authenticate(&app, &mut request).await {
-        Ok(()) => next.run(request).await,
-        Err(refused) => refused,
+    if let Err(refused) = auth::authenticate(&app, &mut request).await {
+        return refused;
     }
+    let in_session = is_in_session(&request);
+    uncached(in_session, next.run(request).await)
+}
+
+fn is_in_session(request: &Request) -> bool {
+    request.extensions().get::<BrowserSession>().is_some()
+}
+
+/// Forbids caches to store the response to a request with the cookie of a session. A shared cache may store
+/// it otherwise, since the request has no `Authorization`, and a browser may show it after the logout.
+fn uncached(in_session: bool, mut response: Response) -> Response {
+    if in_session {
+        response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    }
+    response
 }
 
 /// Checks headers and host of each request, then counts and times it under the name of its operation. All in

@@ -94,6 +94,29 @@ async fn ended_session_is_not_accepted() {
 }
 
 #[tokio::test]
+async fn session_is_not_begun_by_another_session_and_replaces_that_of_its_cookie() {
+    let server = closed().await;
+    let (cookie, token) = begin(&server).await;
+    let headers = [("cookie", cookie.as_str()), ("x-write-token", &token)];
+    server.request("POST", "/v1/session", &headers, b"").await.refused(400, "invalid_argument");
+    server.request("GET", "/v1/stores", &[("cookie", &cookie)], b"").await.ok();
+    let basic = basic();
+    let headers = [("cookie", cookie.as_str()), ("authorization", &basic)];
+    assert_eq!(server.request("POST", "/v1/session", &headers, b"").await.status, 201);
+    server.request("GET", "/v1/stores", &[("cookie", &cookie)], b"").await.refused(401, "unauthenticated");
+}
+
+#[tokio::test]
+async fn response_by_cookie_is_not_stored_by_caches() {
+    let server = closed().await;
+    let (cookie, _) = begin(&server).await;
+    let by_cookie = server.request("GET", "/v1/stores", &[("cookie", &cookie)], b"").await;
+    assert_eq!(by_cookie.header("cache-control"), Some("no-store"));
+    let by_header = server.request("GET", "/v1/stores", &[("authorization", &basic())], b"").await;
+    assert_eq!(by_header.header("cache-control"), None);
+}
+
+#[tokio::test]
 async fn open_server_has_a_caller_and_no_sessions() {
     let server = Server::start().await;
     let caller = server.get("/v1/session").await.ok();
