@@ -8,8 +8,8 @@
 //! 2. The number of sessions is bounded, of all callers and of one. The session that was idle for longest
 //!    makes room for a new one.
 //! 3. A caller carries the life of its session, so a stream that the session began ends with it.
-//! 4. A request that changes something proves by the write token that a page of ours has sent it: a browser
-//!    adds the cookie to any request, the token only our script knows.
+//! 4. A request that changes something carries the write token. It proves that the console has sent the
+//!    request: a browser adds the cookie to any request, but only the console's script knows the token.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use crate::bytes::random;
 use crate::caller::{Caller, SessionLife};
 use crate::error::AuthError;
 
-/// A session ends when it had no request for so long: a working day.
+/// A session ends after this time without a request: a working day.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(8 * 3_600);
 /// Longest life of a session, used or not.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);

@@ -1,4 +1,4 @@
-//! Definitions of keyspaces: which number has which name, as commits in the log.
+//! Definitions of keyspaces: commits in the log that assign numbers to names.
 //!
 //!   Engine::keyspace ─▶ Definition: validate (is the name there?) ─▶ encode (next number) ─▶ apply ─▶ Store::define_keyspace
 //!
@@ -9,10 +9,10 @@
 //! (`bytes` is a varint length and that many bytes. The options are those of `docs/format/manifest.md`.)
 //!
 //! Invariants
-//! 1. A number is given out after the commit that defines it is durable, so no record with a write to a keyspace is
-//!    before its definition.
-//! 2. Numbers are given out in order, without gaps, by the sequencer; the keyspaces that the models make at the first
-//!    opening have the first ones ([`crate::Model::open`]). So replay, and every reader of the log, gets the same numbers.
+//! 1. [`crate::Engine::keyspace`] returns a number after the commit that defines it is durable, so no record with a
+//!    write to a keyspace is before its definition.
+//! 2. The sequencer assigns numbers in order, without gaps. The first ones belong to the keyspaces that the models
+//!    create at the first opening ([`crate::Model::open`]). So replay, and every reader of the log, gets the same numbers.
 //! 3. The manifest lists the keyspaces that commits up to its checkpoint define; the log has the others.
 
 use std::sync::Arc;

@@ -93,8 +93,8 @@ impl EngineOptions {
         log.end.0 - log.start.0 >= self.replay_bytes
     }
 
-    /// Bytes of flushed memtables that may stay beside `write_bytes` of others: a quarter of the budget for writes
-    /// remains free for the next ones.
+    /// Bytes of flushed memtables that may stay next to `write_bytes` of others: a quarter of the budget for
+    /// writes remains free for the next ones.
     pub(crate) fn resident_bytes_max(&self, write_bytes: u64) -> u64 {
         (self.write_bytes_max() / 4 * 3).saturating_sub(write_bytes).min(self.resident_bytes)
     }

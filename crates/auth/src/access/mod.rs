@@ -10,7 +10,7 @@
 //! 3. A password was right "recently" only for the same peer, for a minute, and while the user is unchanged.
 //!
 //! Streams outlive the check at their beginning, so a subscription checks again before it delivers
-//! ([`Access::still`]): it ends with its user, its token or its right.
+//! ([`Access::revalidate`]): it ends with its user, its token or its right.
 
 pub(crate) mod browser;
 pub(crate) mod manage;

@@ -5,12 +5,12 @@
 //!
 //! A generation is flushed after a few megabytes of log, so that opening replays little. Many small runs are slow to scan,
 //! so a flushed generation stays resident while there is room: scans use it and leave out the runs that its flush made.
-//! It ends when compaction takes those runs. Lookups of one key use the runs, which have filters.
+//! It is dropped when compaction takes those runs. Lookups of one key use the runs, which have filters.
 //!
 //! A [`Snapshot`] is one `Seq` in a registry, which tells flush and compaction which old versions of entries must survive:
 //! every later version shows the snapshot the same state. So a snapshot owns no version while it is idle. It pins one from
-//! the first [`Snapshot::read`], whose values lie in place, until [`Snapshot::repin`]; a [`Snapshot::reading`] pins one for
-//! a single read.
+//! the first [`Snapshot::read`], whose values lie in place, until [`Snapshot::refresh_sources`]; a
+//! [`Snapshot::reading`] pins one for a single read.
 //!
 //! Invariant: a version that is current after `visible` was read contains every commit up to that `visible`, because a
 //! new generation becomes current before its first commit becomes visible.
@@ -651,7 +651,7 @@ impl Snapshot {
     }
 
     /// For reading in place: values and cursors borrow from the snapshot. The first call pins the current
-    /// memtables and runs, until [`Snapshot::repin`] or the end of the snapshot.
+    /// memtables and runs, until [`Snapshot::refresh_sources`] or the end of the snapshot.
     #[inline]
     pub fn read(&self) -> ReadView<'_> {
         let version = self.pinned.get_or_init(|| self.versions.current.load_full());

@@ -1,4 +1,4 @@
-//! Keyspaces whose newest write is noted as it is applied, for caches of their contents.
+//! Keyspaces whose newest commit is recorded, so that caches of their contents know when to read again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
-//! Which of two samples at one time stays, in a store whose setting has changed.
+//! The rules that decide which of two samples at one time is stored, if a store's setting has changed.
 //!
-//! The rule in force at the commit of the *later* sample decides: keep first leaves the earlier sample, keep last
-//! replaces it. So the result follows from the commits alone, wherever flushes, merges and crashes fell between them.
+//! The rule in force at the commit of the *later* sample decides: "keep first" leaves the earlier sample, "keep last"
+//! replaces it. So the result follows from the commits alone, whenever flushes, merges and crashes occurred.
 //! A change is in force for the commits after its own.
 //!
 //! ```text

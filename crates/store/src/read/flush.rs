@@ -1,4 +1,4 @@
-//! Names the runs of one flush, so that readers and compaction can tell them from others.
+//! Identifies the runs of one flush, for readers and compaction.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

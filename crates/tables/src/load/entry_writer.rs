@@ -5,9 +5,9 @@
 //! EntryWriter ───┤
 //!                └─ log ──▶ commits of at most 512 KiB             (`EngineOptions::log_everything`)
 //! ```
-//! Either way the entries lie under declared objects that no definition names, so no other transaction reads
-//! them before the load's commit. The commits are `Buffered`: the load's commit, which comes after them in
-//! the log, makes them as durable as itself.
+//! In both cases the entries belong to declared objects that no definition names, so no other transaction
+//! reads them before the load's commit. The commits of entries are `Buffered`: the load's commit, which
+//! comes after them in the log, makes them as durable as itself.
 
 use std::sync::Arc;
 

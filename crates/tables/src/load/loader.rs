@@ -12,7 +12,7 @@
 //!
 //! Invariants
 //! 1. An object with an `l` entry and no `o` entry belongs to no table: it is deleted when its transaction
-//!    rolls back, by [`Tables::clear_up`] after a commit, before the next load, or by [`Tables::recover`]
+//!    rolls back, by [`Tables::remove_orphaned_loads`] after a commit, before the next load, or by [`Tables::recover`]
 //!    after a crash.
 //! 2. A commit that names loaded objects is valid only while their `l` entries exist
 //!    ([`crate::write::tx::TablesState::operation`] checks it in commit order), so a clean-up and a commit

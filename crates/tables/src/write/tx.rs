@@ -56,8 +56,8 @@ impl TablesState {
         self.schemas.clear();
     }
 
-    /// The operation to commit in addition to the writes. If it loaded tables, call [`Tables::clear_up`]
-    /// after the commit.
+    /// The operation to commit in addition to the writes. If it loaded tables, call
+    /// [`Tables::remove_orphaned_loads`] after the commit.
     pub fn operation(&mut self) -> Option<Box<dyn Operation>> {
         let tables: Vec<u32> = self.ddl.iter().copied().collect();
         let loading = self.loaded.iter().flat_map(Loaded::keys).collect();

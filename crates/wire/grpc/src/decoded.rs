@@ -7,10 +7,10 @@
 //! An empty element of a repeated field has two bytes in a message and up to hundreds in memory.
 //!
 //! Invariants
-//! 1. A message is decoded into the counted bytes, and the capacity that its vectors have beyond their
-//!    elements while they grow: at most twice as much again.
-//! 2. Bytes that are not a message are rejected here at the latest: a part that is not understood would not
-//!    be counted.
+//! 1. Decoding a message takes the counted bytes, and the spare capacity of vectors while they grow: at
+//!    most twice the counted bytes in addition.
+//! 2. Bytes that are not a valid message are rejected here, before they are decoded, because a part that is
+//!    not understood would not be counted.
 //!
 //! Source: the encoding page of the protobuf documentation. Groups, which no message here has, are rejected.
 

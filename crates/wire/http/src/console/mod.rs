@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GET /              ─▶ 307 /ui/
-//! GET /ui/assets/…   ─▶ the file, cached for ever: its name has a hash of its contents
+//! GET /ui/assets/…   ─▶ the file, cached for a year: its name has a hash of its contents
 //! GET /ui/…          ─▶ the page; its script reads the state of the view from the path
 //! ```
 //! The files need no credentials: they contain no data of the database. The script gets all data from the

@@ -67,6 +67,8 @@ async fn key_of_a_conflicting_transaction_counts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn commit_between_snapshot_and_commit_fails_the_precondition_without_another_attempt() {
     let service = service(Limits::default());
+    // Its keyspace is created by a commit, in a server before the first request.
+    service.database().idempotency_records().unwrap();
     let store = service.database().events("s").unwrap();
     store.append(&[ropewalk::Event::new("A")], None).unwrap();
     let seen = service.database().seq();
