@@ -97,7 +97,7 @@ pub struct KeyspaceWatch {
     last: Arc<LastWrite>,
 }
 
-/// What a [`KeyspaceWatch`] had noticed before a read.
+/// The state that a [`KeyspaceWatch`] had noticed before a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchMark {
     /// The newest commit that wrote to the keyspace.

@@ -156,7 +156,7 @@ impl Open {
             let Some(commit) = commit else { return Ok((self.snapshot, Vec::new())) };
             let done = commit.wait().map_err(|error| Fault::settled(error, &db))?;
             if let Some(records) = records {
-                // What it cannot delete, the next transaction with a key deletes.
+                // A key that it cannot delete, the next transaction with a key deletes.
                 let _ = records.delete_expired();
             }
             let appended = done.appended.into_iter();

@@ -512,7 +512,7 @@ impl Engine {
         let flushed = self.core.versions.current().without_resident();
         let mut violations = self.check_models(ReadView::new(&flushed, snapshot.seq()), &store)?;
         if violations.is_empty() && !snapshot.read().is_flushed() {
-            // What readers find in memory instead of runs.
+            // Readers find these in memory instead of in runs.
             violations = self.check_models(snapshot.read(), &store)?;
         }
         Ok(EngineReport { store, violations })

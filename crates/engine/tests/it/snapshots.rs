@@ -402,7 +402,7 @@ fn flushed_memtables_stay_readable_in_memory() {
     assert_eq!(scan(&before), []);
 }
 
-/// What stays in memory never exceeds its bound, and nothing stays while writes need the budget.
+/// Memtables that stay in memory never exceed their bound, and none stays while writes need the budget.
 #[test]
 fn flushed_memtables_in_memory_are_bounded() {
     let bound = 20_000;

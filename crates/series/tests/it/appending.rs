@@ -253,7 +253,7 @@ fn changed_treatment_of_duplicates_counts_from_its_commit_wherever_flushes_fall(
             assert_eq!(earlier(), "m: 1=2 2=1 3=1 4=3 5=2", "flushes {flushes:b}");
             db.compact();
         }
-        // What was decided stays, also where the deciding commits are in one chunk with later ones.
+        // A decision stays, also where the deciding commits are in one chunk with later ones.
         db.append(&[("m", 6, 6.0)]);
         db.checkpoint();
         drop(before);

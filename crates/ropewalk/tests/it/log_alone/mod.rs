@@ -25,7 +25,7 @@ use ropewalk_vfs::OpenMode;
 /// Its name, and a call that makes at least one commit. Each may rely on those before it.
 type Way = (&'static str, fn(&Database));
 
-/// What readers see, by keyspace, event store and series store: keys and values.
+/// The state that readers see, by keyspace, event store and series store: keys and values.
 type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 const DATABASE: &str = "/db";

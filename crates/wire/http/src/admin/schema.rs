@@ -25,7 +25,7 @@ const DEFINITIONS: &str = "ropewalk_";
 
 pub(crate) fn routes() -> Vec<Route> {
     let needs =
-        Needs::LOGIN.later("what the caller may not read is left out; tables need `read` on all stores");
+        Needs::LOGIN.later("contents that the caller may not read are left out; tables need `read` on all stores");
     vec![Route::new(needs, routes!(schema))]
 }
 
@@ -111,10 +111,7 @@ struct SeriesSize {
     get, path = "/v1/schema", operation_id = "get_schema", tag = "stores",
     responses((status = 200, description = "All of them, by name.", body = SchemaOut)),
 )]
-async fn schema(
-    State(app): State<App>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, Problem> {
+async fn schema(State(app): State<App>, Extension(caller): Extension<Caller>) -> Result<Response, Problem> {
     let service = &app.service;
     let bounds = Bounds::new(service);
     let encoded = || {
