@@ -24,8 +24,8 @@ const COLUMNS_MAX: usize = 100_000;
 const DEFINITIONS: &str = "ropewalk_";
 
 pub(crate) fn routes() -> Vec<Route> {
-    let needs =
-        Needs::LOGIN.later("contents that the caller may not read are left out; tables need `read` on all stores");
+    let needs = Needs::LOGIN
+        .later("contents that the caller may not read are left out; tables need `read` on all stores");
     vec![Route::new(needs, routes!(schema))]
 }
 
