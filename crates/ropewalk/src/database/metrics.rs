@@ -119,7 +119,6 @@ impl SeriesSet for Found<'_> {
         if self.selection.next().is_none() {
             return Ok(None);
         }
-        self.budget.one_series()?;
         Ok(self.selection.labels())
     }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use ropewalk::engine::{Background, Env};
 use ropewalk::promql::script::{Storage, run};
 use ropewalk::promql::{
-    Budget, Hints, Options as QueryOptions, Query, Runs, Sample, Select, SeriesSet, Source, SourceError,
-    Value,
+    Budget, Hints, Limits, Options as QueryOptions, Query, Runs, Sample, Select, SeriesSet, Source,
+    SourceError, Value,
 };
 use ropewalk::series::{Duplicates, Labels, STALE, SampleBatch, Samples, SeriesOptions};
 use ropewalk::{Database, Options};
@@ -311,4 +311,24 @@ fn chunks_inside_one_window_are_not_read() {
     assert!(every("sum_over_time(rises_total[1d])") < 250, "{}", every("sum_over_time(rises_total[1d])"));
     assert!(every("max_over_time(resets_total[7h])") < 250, "{}", every("max_over_time(resets_total[7h])"));
     assert!(every("sum_over_time(gauge[7h])") > 5_000);
+}
+
+/// Each series that a query reads counts once towards the limit.
+#[test]
+fn query_reads_as_many_series_as_its_limit_permits() {
+    let db = Database::in_memory().unwrap();
+    let store = db.series("m").unwrap();
+    let mut batch = SampleBatch::new();
+    for number in 0..10 {
+        batch.push(&Labels::from_pairs([("__name__", "up"), ("n", &number.to_string())]), 1_000, 1.0);
+    }
+    store.append(&batch).unwrap();
+    let snapshot = db.snapshot();
+    let count = |series_max| {
+        let limits = Limits { series_max, ..Limits::default() };
+        let query = Query::parse("count(up)", QueryOptions { limits, ..QueryOptions::default() }).unwrap();
+        query.instant(&snapshot.metrics(&store), 1_000, &|| None)
+    };
+    assert!(count(10).is_ok());
+    assert!(count(9).is_err());
 }
