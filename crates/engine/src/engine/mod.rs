@@ -563,6 +563,11 @@ impl Engine {
         self.core.stopped()
     }
 
+    /// The newest commit that the opening found.
+    pub fn opened_at(&self) -> Seq {
+        self.core.versions.opened()
+    }
+
     /// State of the log found at open.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery

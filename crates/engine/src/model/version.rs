@@ -520,6 +520,10 @@ impl Versions {
         Seq(self.visible.load(Ordering::SeqCst))
     }
 
+    pub(crate) fn opened(&self) -> Seq {
+        self.opened
+    }
+
     pub(crate) fn publish(&self, seq: Seq) {
         let (visible, ordered) = (self.visible(), self.ordered());
         assert!(visible < seq && seq <= ordered, "visible {visible} < published {seq} <= ordered {ordered}");

@@ -187,7 +187,7 @@ impl World for TablesWorld {
     }
 
     fn reconcile(&mut self, db: &Database) -> Check {
-        let found = db.seq().0;
+        let found = db.engine().opened_at().0;
         self.states.reopen(found, read_state(db)?);
         // A truncation lost in a crash; its number is reused for another commit.
         self.truncated = self.truncated.min(found);

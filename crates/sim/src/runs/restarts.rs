@@ -466,7 +466,8 @@ fn restart<W: World>(world: &mut W, end: End, trouble: bool) -> Check {
         return restart(world, End::PowerCut, false);
     }
     let db = boots.db()?;
-    let found = db.seq().0;
+    // Without commits of the opening itself, such as the removal of a load that was cut.
+    let found = db.engine().opened_at().0;
     boots.note(format!("opened at commit {found}, promised {floor}"));
     ensure!(found >= floor, "commit {floor} was acknowledged and is lost: reopened at commit {found}");
     (boots.durable, boots.written) = (found, found);

@@ -5,8 +5,11 @@
 //! prints a notice and passes.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{fs, thread};
 
 use ropewalk::tables::Value;
 use ropewalk_sql::{Executor, to_text};
@@ -71,6 +74,16 @@ struct Counts {
 }
 
 impl Counts {
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.skipped += other.skipped;
+        other
+            .refused
+            .into_iter()
+            .for_each(|(reason, count)| *self.refused.entry(reason).or_default() += count);
+        self.wrong.extend(other.wrong);
+    }
+
     fn refuse(&mut self, error: &ropewalk_sql::SqlError) {
         // Removes names and numbers, so that equal reasons are counted together.
         let words = error
@@ -216,18 +229,24 @@ fn is_right_in(executor: Executor) -> String {
     let mut all = Vec::new();
     files(&root, &mut all);
     all.sort();
-    let (mut counts, mut report) = (Counts::default(), String::new());
-    for path in &all {
-        let before = (counts.passed, counts.refused.values().sum::<usize>(), counts.wrong.len());
-        run_file(path, executor, &mut counts);
-        let refused = counts.refused.values().sum::<usize>() - before.1;
-        let name = path.strip_prefix(&root).unwrap().display();
-        report += &format!(
-            "{name}: {} passed, {refused} refused, {} wrong\n",
-            counts.passed - before.0,
-            counts.wrong.len() - before.2
-        );
-    }
+    let (next, done) = (AtomicUsize::new(0), Mutex::new((Counts::default(), BTreeMap::new())));
+    let work = || {
+        while let Some(path) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut counts = Counts::default();
+            run_file(path, executor, &mut counts);
+            let (passed, wrong) = (counts.passed, counts.wrong.len());
+            let refused = counts.refused.values().sum::<usize>();
+            let name = path.strip_prefix(&root).unwrap().display();
+            let line = format!("{name}: {passed} passed, {refused} refused, {wrong} wrong\n");
+            let mut done = done.lock().unwrap();
+            done.0.add(counts);
+            done.1.insert(path, line);
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&work))));
+    let (counts, lines) = done.into_inner().unwrap();
+    let mut report: String = lines.into_values().collect();
     report += &format!("{} passed, {} skipped, refused:\n", counts.passed, counts.skipped);
     counts.refused.iter().for_each(|(reason, count)| report += &format!("{count:6} {reason}\n"));
     // PostgreSQL rejects these, too: docs/sql.md has the list.
