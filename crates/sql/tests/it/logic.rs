@@ -244,7 +244,7 @@ fn is_right_in(executor: Executor) -> String {
         }
     };
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&work))));
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     let (counts, lines) = done.into_inner().unwrap();
     let mut report: String = lines.into_values().collect();
     report += &format!("{} passed, {} skipped, refused:\n", counts.passed, counts.skipped);
