@@ -7,9 +7,9 @@
 //! Invariants
 //! 1. Each measurement runs in a separate process and empty directory, so no system inherits another's memory
 //!    or cache.
-//! 2. Inputs come only from [`rows`], [`dataset`] and [`opossum_data`], seeded, so every system gets the same
+//! 2. Inputs come only from `kernel::rows`, `events::dataset` and `opossum::data`, seeded, so every system gets the same
 //!    ones.
-//! 3. All systems are timed through the traits of [`ordered`] and [`event_store`], so the same operations are
+//! 3. All systems are timed through the traits of `kernel::ordered` and `events::event_store`, so the same operations are
 //!    timed.
 //! 4. A row counts only when all systems gave the same answers (equal digests).
 //!

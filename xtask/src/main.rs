@@ -1,5 +1,6 @@
 //! `cargo xtask COMMAND`: the chores of the project that are more than one cargo call.
 //!
+//! ```text
 //!   test                every check and every test; ends with "N passed, N failed"
 //!   check               the steps of `test` to run before a commit, and the documentation
 //!   bench NAME          one benchmark in release; `--peers` builds the other databases first
@@ -12,6 +13,7 @@
 //!   kill --rounds N     the kill -9 loop on a real process
 //!   planted [TEXT]      plants old bugs again, those with TEXT in their names, and shows that the simulation finds each
 //!   golden --update     writes the golden scripts again, to be reviewed as text
+//! ```
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;

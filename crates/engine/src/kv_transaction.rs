@@ -544,7 +544,7 @@ impl KvTransaction {
     ///
     /// # Errors
     /// [`EngineError::TooLarge`]: the writes exceed [`TRANSACTION_BYTES_MAX`], or what they overwrote exceeds
-    /// [`JOURNAL_BYTES_MAX`].
+    /// `JOURNAL_BYTES_MAX`.
     pub fn check_size(&self) -> Result<(), EngineError> {
         let bounds = [(self.write_bytes, TRANSACTION_BYTES_MAX), (self.journal_bytes, JOURNAL_BYTES_MAX)];
         match bounds.into_iter().find(|(bytes, max)| *bytes as u64 > *max) {

@@ -16,10 +16,12 @@ use crate::output::failure::{Exit, Failure, Result};
 use crate::output::report::{Mode, Report};
 use crate::values::{bytes, seconds};
 
+const AT_HELP: &str = "Database directory, or http[s]://[USER@]HOST[:PORT] of a server \
+     [default: $ROPEWALK_AT, else ./ropewalk.db]";
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Database directory, or http[s]://[USER@]HOST[:PORT] of a server [default: $ROPEWALK_AT, else ./ropewalk.db]
-    #[arg(long, global = true, value_name = "PATH|URL", value_hint = ValueHint::DirPath)]
+    #[arg(long, global = true, value_name = "PATH|URL", value_hint = ValueHint::DirPath, help = AT_HELP)]
     pub(crate) at: Option<PathBuf>,
     /// Event store inside the database [default: default]
     #[arg(long, global = true, value_name = "NAME")]

@@ -68,7 +68,7 @@ impl Collection {
     /// Makes the collection capped.
     ///
     /// # Errors
-    /// As [`DocumentsTx::cap`].
+    /// As [`DocumentsTx::set_capped`].
     pub fn set_capped(&self, capped: Capped) -> Result<(), DocumentsError> {
         self.documents().transact(Durability::Sync, |tx| tx.set_capped(self, capped))
     }

@@ -245,7 +245,7 @@ impl Collection {
         self.find_for(None, snapshot, find)
     }
 
-    /// As [`Documents::find_at`], applying the collection's rules for `caller`, if there is one.
+    /// As [`Collection::find_at`], applying the collection's rules for `caller`, if there is one.
     ///
     /// # Errors
     /// As [`crate::DocumentsRead::find`]; [`DocumentsError::Denied`], also later, at a document that the

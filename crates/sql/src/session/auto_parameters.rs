@@ -91,7 +91,7 @@ pub fn parameterize_literals(text: &str) -> Option<(String, Vec<Value<'static>>)
 }
 
 impl Session {
-    /// Plans a text that [`lift`] returned; `None` if it has no brief plan. Errors are left to the original
+    /// Plans a text that [`parameterize_literals`] returned; `None` if it has no brief plan. Errors are left to the original
     /// text.
     pub fn prepare_lifted(&mut self, text: &str, numbers: usize) -> Option<Prepared> {
         if self.has_failed {

@@ -50,7 +50,7 @@ impl Prometheus {
         Ok(Self(App::new(service, settings, config)?))
     }
 
-    /// The routes that require a caller: the request must carry a [`Caller`] as extension.
+    /// The routes that require a caller: the request must carry a `Caller` as extension.
     pub fn routes(&self) -> Router {
         routes::router(routes::http(), &self.0)
     }
@@ -61,7 +61,7 @@ impl Prometheus {
     }
 
     /// The gRPC calls, OTLP's `MetricsService/Export` and Flight's `DoPut`: the request must carry a
-    /// [`Caller`] as extension.
+    /// `Caller` as extension.
     pub fn calls(&self) -> Router {
         routes::router(routes::grpc(), &self.0)
     }

@@ -145,7 +145,7 @@ impl<'a> Walk<'_, 'a> {
 /// Passes each value of a path to `each`, arrays at the end as their elements: the values of `distinct`.
 ///
 /// # Errors
-/// As [`any`]; the errors of `each`.
+/// As `any`; the errors of `each`.
 pub fn each_at<'a>(
     doc: Doc<'a>,
     path: &str,

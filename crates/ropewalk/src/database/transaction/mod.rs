@@ -126,7 +126,7 @@ impl Transaction {
     /// [`Isolation::ReadCommitted`]; at the other levels it is an ordinary
     /// [statement](Transaction::begin_statement).
     ///
-    /// When the tables return [`LockError::Again`](crate::LockError::Again), call
+    /// When the tables return `LockError::Again`, call
     /// [`Transaction::rollback_statement`], wait for what it returns, and run the entire statement again. The
     /// statement may have read data that is not durable yet: see [`Transaction::latest_read_seq`].
     pub fn begin_locking_statement(&mut self) {
