@@ -224,7 +224,7 @@ fn is_found(copy: &Path, target: &Path, finder: Finder) -> Result<bool> {
         Finder::Threads(name) => test("ropewalk-engine", "engine", name),
         Finder::Test(package, target, name) => test(package, target, name),
         Finder::Simulation(arguments) => {
-            let sim = ["--locked", "--bin", "sim"];
+            let sim = ["--locked", "-p", "ropewalk-sim", "--bin", "sim"];
             ([&["build"], &sim[..]].concat(), [&["run"], &sim[..], &["--"], arguments].concat())
         }
     };
