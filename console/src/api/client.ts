@@ -11,7 +11,7 @@ import type { Json } from '../base/json'
 
 /** The write token of the session; empty without one. */
 export const writeToken = signal('')
-/** The server has rejected the session, or there is none. */
+/** The server rejected the session, or the request needs one. */
 export const signInNeeded = signal(false)
 /** False while requests get no response. */
 export const reachable = signal(true)

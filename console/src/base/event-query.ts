@@ -12,7 +12,7 @@ export interface EventQuery {
 const texts = (value: unknown): string[] =>
   Array.isArray(value) ? value.filter((item): item is string => typeof item === 'string') : []
 
-/** A query from the URL; a text that is none means every event. */
+/** Parses a query from the URL. An invalid text selects every event. */
 export const parseQuery = (text: string): EventQuery => {
   try {
     const value = JSON.parse(text) as { items?: unknown }

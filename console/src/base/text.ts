@@ -1,6 +1,6 @@
 /** Text of users, made visible without a change of its meaning. */
 
-/** Longest text that is shown without being asked for. */
+/** Longest text that a page shows in full at first. */
 export const SHOWN_CHARS_MAX = 2_000
 
 const CONTROL = /[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]/gu
