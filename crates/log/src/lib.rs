@@ -29,6 +29,7 @@ mod reader;
 mod recover;
 mod salvage;
 mod segment;
+pub mod shared;
 
 use std::fmt;
 use std::path::Path;
