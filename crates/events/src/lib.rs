@@ -28,7 +28,7 @@ pub use event::types::{
 };
 pub use model::{EVENTS, EventsModel};
 pub use read::projection::{
-    FnProjection, Projection, any, counter, projection, try_projection, typed_projection,
+    FnProjection, Projection, count, exists, projection, try_projection, typed_projection,
 };
 pub use read::{EventReader, Scan};
 pub use store::decide::{Decision, DecisionError, RetryPolicy};

@@ -114,7 +114,7 @@ pub mod events {
         Appended, ApplyError, Decision, DecisionError, Delivery, EventBatch, EventReader, EventsError,
         FromEvent, PendingAppend, PersonalData, Projection, QueryItem, ReadOptions, Recorded, Redacted,
         RetryPolicy, Scan, SequencedEvent, SequencedEventRef, Subscription, ToEvent, Tracking, VERSION_KEY,
-        any, counter, event_version, projection, to_events, try_projection, typed_projection,
+        count, event_version, exists, projection, to_events, try_projection, typed_projection,
     };
 }
 /// Options, results and observed steps of transactions.

@@ -85,14 +85,14 @@ pub fn typed_projection<E: FromEvent, S: Clone>(
 }
 
 /// A projection that counts the events of a query.
-pub fn counter(
+pub fn count(
     query: Query,
 ) -> FnProjection<u64, impl Fn(&mut u64, &SequencedEventRef<'_>) -> Result<(), ApplyError>> {
     projection(query, 0, |count, _| *count += 1)
 }
 
 /// A projection to whether any event of a query exists.
-pub fn any(
+pub fn exists(
     query: Query,
 ) -> FnProjection<bool, impl Fn(&mut bool, &SequencedEventRef<'_>) -> Result<(), ApplyError>> {
     projection(query, false, |found, _| *found = true)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ropewalk_events::{
-    DecisionError, Event, EventStore, Query, QueryItem, ReadOptions, RetryPolicy, any, counter, projection,
+    DecisionError, Event, EventStore, Query, QueryItem, ReadOptions, RetryPolicy, count, exists, projection,
 };
 
 use crate::{Db, event, read};
@@ -15,10 +15,10 @@ fn enrol(store: &EventStore, course: &str, student: &str) -> Result<(), Decision
     let (course, student) = (format!("course:{course}"), format!("student:{student}"));
     let enrolled = |tags: &[&str]| Query::from_items([QueryItem::new(["Enrolled"], tags.iter().copied())]);
     let model = (
-        any(Query::from_items([QueryItem::new(["CourseDefined"], [course.as_str()])])),
-        counter(enrolled(&[&course])),
-        counter(enrolled(&[&student])),
-        any(enrolled(&[&course, &student])),
+        exists(Query::from_items([QueryItem::new(["CourseDefined"], [course.as_str()])])),
+        count(enrolled(&[&course])),
+        count(enrolled(&[&student])),
+        exists(enrolled(&[&course, &student])),
     );
     let retry = RetryPolicy { attempts: 1000, ..RetryPolicy::default() };
     store.execute_decision(&model, retry, |(exists, taken, courses, already)| match () {
@@ -90,7 +90,7 @@ fn each_projection_sees_only_its_own_events() {
 fn a_decision_without_events_appends_nothing() {
     let store = Db::memory().store("s");
     let none =
-        store.execute_decision(&any(Query::all()), RetryPolicy::default(), |_| Ok::<_, ()>(Vec::new()));
+        store.execute_decision(&exists(Query::all()), RetryPolicy::default(), |_| Ok::<_, ()>(Vec::new()));
     assert_eq!(none.unwrap(), None);
     assert_eq!(store.head().unwrap(), None);
 }
@@ -100,7 +100,7 @@ fn retries_are_limited() {
     let store = Db::memory().store("s");
     let rival = store.clone();
     let retry = RetryPolicy { attempts: 3, ..RetryPolicy::default() };
-    let result = store.execute_decision(&counter(Query::all()), retry, |_| {
+    let result = store.execute_decision(&count(Query::all()), retry, |_| {
         rival.append(&[event("Rival", &[])], None).unwrap();
         Ok::<_, ()>(vec![event("Mine", &[])])
     });

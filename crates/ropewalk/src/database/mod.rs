@@ -306,7 +306,7 @@ impl Database {
     ///
     /// ```
     /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query};
-    /// use ropewalk::events::any;
+    /// use ropewalk::events::exists;
     ///
     /// enum Refusal {
     ///     NameTaken,
@@ -324,7 +324,7 @@ impl Database {
     /// let users = db.events("users")?;
     /// let register = || {
     ///     db.transact(Isolation::Serializable, 10, |tx| {
-    ///         if tx.decision(&users, &any(Query::from_tags(["username:ann"])))? {
+    ///         if tx.decision(&users, &exists(Query::from_tags(["username:ann"])))? {
     ///             return Err(Refusal::NameTaken);
     ///         }
     ///         tx.append(&users, &[Event::new("Registered").tag("username:ann")], AppendOptions::default())?;

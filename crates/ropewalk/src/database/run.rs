@@ -55,7 +55,7 @@ impl Database {
     /// implementation of `From` makes `?` convert the errors of all data models:
     ///
     /// ```
-    /// use ropewalk::events::counter;
+    /// use ropewalk::events::count;
     /// use ropewalk::{Database, Event, Query};
     ///
     /// #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Database {
     /// let store = db.events("school")?;
     /// let enrol = || {
     ///     db.run(|tx| {
-    ///         if tx.decision(&store, &counter(Query::from_tags(["course:c1"])))? == 2 {
+    ///         if tx.decision(&store, &count(Query::from_tags(["course:c1"])))? == 2 {
     ///             return Err(CourseError::Full);
     ///         }
     ///         tx.publish(&store, &[Enrolled { course: "c1".into() }])?;

@@ -122,14 +122,14 @@ impl Machine {
     /// commits; commits of a rival have no rivals.
     ///
     /// ```
-    /// use ropewalk::events::counter;
+    /// use ropewalk::events::count;
     /// use ropewalk::testing::Machine;
     /// use ropewalk::{AppendOptions, Database, Error, Event, Query};
     ///
     /// fn next_number(db: &Database) -> Result<u64, Error> {
     ///     let invoices = db.events("invoices")?;
     ///     let next = db.run(|tx| {
-    ///         let number = tx.decision(&invoices, &counter(Query::all()))? + 1;
+    ///         let number = tx.decision(&invoices, &count(Query::all()))? + 1;
     ///         tx.append(&invoices, &[Event::new("Issued")], AppendOptions::default())?;
     ///         Ok::<_, Error>(number)
     ///     })?;

@@ -12,7 +12,7 @@
 //! # Decisions
 //!
 //! ```
-//! use ropewalk::events::counter;
+//! use ropewalk::events::count;
 //! use ropewalk::testing::Scenario;
 //! use ropewalk::{Database, Error, Event, Query};
 //!
@@ -39,7 +39,7 @@
 //! /// The command under test: a course has two seats.
 //! fn enrol(db: &Database, student: &str) -> Result<(), Refusal> {
 //!     let school = db.events("school")?;
-//!     db.run(|tx| match tx.decision(&school, &counter(Query::from_tags(["course:c1"])))? {
+//!     db.run(|tx| match tx.decision(&school, &count(Query::from_tags(["course:c1"])))? {
 //!         2.. => Err(Refusal::Full),
 //!         _ => Ok(tx.publish(&school, &[enrolled(student)])?),
 //!     })?;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk::engine::KeyspaceOptions;
-use ropewalk::events::{EventsError, ReadOptions, SequencedEvent, Tracking, any, counter};
+use ropewalk::events::{EventsError, ReadOptions, SequencedEvent, Tracking, count, exists};
 use ropewalk::{
     AppendCondition, AppendOptions, Class, Database, Error, Event, EventStore, Isolation, Position, Query,
 };
@@ -37,7 +37,7 @@ fn d1_1_decisions_under_contention_are_all_committed() {
             scope.spawn(|| {
                 for _ in 0..50 {
                     let done = db.transact(Isolation::Serializable, 10, |tx| {
-                        let decision = store.decision(&counter(tagged("n")))?;
+                        let decision = store.decision(&count(tagged("n")))?;
                         tx.append(&store, &[event("n")], AppendOptions::condition(decision.condition))
                     });
                     refused.fetch_add(usize::from(done.is_err()), Ordering::Relaxed);
@@ -100,7 +100,7 @@ fn d1_3_refusal_of_the_application_leaves_at_once() {
     let result = db.transact(Isolation::Serializable, 10, |tx| {
         runs += 1;
         tx.append(&store, &[event("n")], AppendOptions::default())?;
-        let seats = tx.decision(&store, &counter(tagged("n")))?;
+        let seats = tx.decision(&store, &count(tagged("n")))?;
         if seats > 0 { Err(Refusal::Full(seats)) } else { Ok(()) }
     });
     assert!(matches!(result, Err(Refusal::Full(1))), "{result:?}");
@@ -108,7 +108,7 @@ fn d1_3_refusal_of_the_application_leaves_at_once() {
 
     // The last conflict is returned as the application's error type.
     let result = db.transact(Isolation::Serializable, 2, |tx| {
-        tx.decision(&store, &counter(tagged("n")))?;
+        tx.decision(&store, &count(tagged("n")))?;
         store.append(&[event("n")], None).map_err(Error::from)?;
         tx.append(&store, &[event("m")], AppendOptions::default())?;
         Ok::<_, Refusal>(())
@@ -126,7 +126,7 @@ fn d1_4_decision_reads_the_snapshot_and_is_checked_at_commit() {
         let decide = |between: &str| {
             let mut tx = db.begin_with(isolation);
             tx.begin_statement();
-            let state = (counter(tagged("n")), any(tagged("m")));
+            let state = (count(tagged("n")), exists(tagged("m")));
             let (before, _) = tx.decision(&store, &state).unwrap();
             store.append(&[event(between)], None).unwrap();
             assert_eq!(tx.decision(&store, &state).unwrap(), (before, false), "{isolation:?}");
@@ -150,7 +150,7 @@ fn d1_4_decision_reads_the_snapshot_and_is_checked_at_commit() {
 fn d1_4_decision_about_a_store_that_is_created_meanwhile_conflicts() {
     let (db, store) = open();
     let mut tx = db.begin();
-    assert!(!tx.decision(&store, &any(Query::all())).unwrap());
+    assert!(!tx.decision(&store, &exists(Query::all())).unwrap());
     store.append(&[event("n")], None).unwrap();
     tx.append(&store, &[event("n")], AppendOptions::default()).unwrap();
     assert!(tx.commit().unwrap_err().is_conflict());
@@ -202,7 +202,7 @@ fn d1_5_reads_see_own_appends() {
     let mut tx = db.begin();
     tx.append(&store, &[event("a"), event("b")], AppendOptions::default()).unwrap();
     tx.append(&store, &[event("a")], AppendOptions::default()).unwrap();
-    assert_eq!(tx.decision(&store, &(counter(tagged("a")), counter(Query::all()))).unwrap(), (4, 6));
+    assert_eq!(tx.decision(&store, &(count(tagged("a")), count(Query::all()))).unwrap(), (4, 6));
     let back = ReadOptions::backwards();
     let cases = [
         (ReadOptions::default(), vec![1, 3, 4, 6]),
@@ -282,7 +282,7 @@ fn d1_6_commit_names_the_stores_and_positions() {
     first.append(&[event("old")], None).unwrap();
     let keys = db.keyspace("k", KeyspaceOptions::default()).unwrap();
     let mut tx = db.begin();
-    tx.decision(&first, &counter(tagged("x"))).unwrap();
+    tx.decision(&first, &count(tagged("x"))).unwrap();
     tx.append(&second, &[event("a"), event("b")], AppendOptions::default()).unwrap();
     tx.append(&first, &[event("c")], AppendOptions::default()).unwrap();
     tx.append(&second, &[event("d")], AppendOptions::default()).unwrap();
@@ -352,7 +352,7 @@ fn d1_19_refused_decision_has_a_source() {
     use std::error::Error as _;
 
     let (_, store) = open();
-    let refused = store.execute_decision(&counter(Query::all()), Default::default(), |_| {
+    let refused = store.execute_decision(&count(Query::all()), Default::default(), |_| {
         Err::<Vec<Event>, _>(std::io::Error::other("no seat left"))
     });
     let error = refused.unwrap_err();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use ropewalk::engine::{Env, KeyspaceOptions};
-use ropewalk::events::{ReadOptions, counter};
+use ropewalk::events::{ReadOptions, count};
 use ropewalk::transaction::{RunOptions, Step};
 use ropewalk::{AppendOptions, Database, Durability, Error, Event, Isolation, Options, Query};
 
@@ -75,7 +75,7 @@ fn run_with_options_limits_attempts_and_sets_isolation() {
     let options = RunOptions { attempts: 3, ..RunOptions::default() };
     let result = db.run_with(&options, |tx| {
         runs += 1;
-        tx.decision(&orders, &counter(Query::all()))?;
+        tx.decision(&orders, &count(Query::all()))?;
         orders.append(&[Event::new("Placed")], None)?;
         tx.append(&orders, &[Event::new("Placed")], AppendOptions::default())
     });
@@ -132,7 +132,7 @@ fn observer_sees_each_step_of_a_retried_transaction() {
     let mut runs = 0;
     let done = db.run(|tx| {
         runs += 1;
-        tx.decision(&orders, &counter(Query::all()))?;
+        tx.decision(&orders, &count(Query::all()))?;
         if runs == 1 {
             orders.append(&[Event::new("Placed")], None)?;
         }

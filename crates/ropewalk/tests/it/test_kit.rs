@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ropewalk::events::{SequencedEventRef, counter};
+use ropewalk::events::{SequencedEventRef, count};
 use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun};
 use ropewalk::tables::{ColumnDef, KeyRange, TableDef, Type};
 use ropewalk::testing::{Machine, Scenario, power_cut_at_each_operation, race};
@@ -36,7 +36,7 @@ impl<E: Into<Error>> From<E> for Refusal {
 /// Enrols a student on a course of two seats.
 fn enrol(db: &Database, student: &str) -> Result<u64, Refusal> {
     let school = db.events("school")?;
-    let done = db.run(|tx| match tx.decision(&school, &counter(Query::all()))? {
+    let done = db.run(|tx| match tx.decision(&school, &count(Query::all()))? {
         taken @ 2.. => Err(Refusal::Full(taken)),
         taken => {
             tx.publish(&school, &[enrolled(student)])?;
@@ -67,12 +67,12 @@ fn scenario_compares_events_and_refusals() {
     assert!(matches!(invalid, Err(Refusal::Database(error)) if error.class() == Class::Invalid));
 
     let unlimited = Scenario::new("school")
-        .when_deciding(&counter(Query::all()), |taken| match taken {
+        .when_deciding(&count(Query::all()), |taken| match taken {
             0 => Ok(vec![Event::new("Enrolled").tag("student:ann").data(r#"{"student":"ann"}"#)]),
             _ => Err("full"),
         })
         .then(&[enrolled("ann")])
-        .when_deciding(&counter(Query::all()), |_| Err::<Vec<Event>, _>("full"))
+        .when_deciding(&count(Query::all()), |_| Err::<Vec<Event>, _>("full"))
         .then_refused(|error| *error == "full");
     assert!(matches!(unlimited.when(|db| enrol(db, "bob")).into_result(), Ok(2)));
 }
@@ -193,7 +193,7 @@ fn race_commits_in_the_order_of_its_arguments() {
     let enrol = |student: &'static str| {
         let store = store.clone();
         move |tx: &mut Transaction| -> Result<&'static str, Error> {
-            tx.decision(&store, &counter(Query::all()))?;
+            tx.decision(&store, &count(Query::all()))?;
             tx.publish(&store, &[enrolled(student)])?;
             Ok(student)
         }

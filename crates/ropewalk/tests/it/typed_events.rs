@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ropewalk::events::{
     DecisionError, Delivery, EventsError, FromEvent, QueryItem, ReadOptions, Recorded, RetryPolicy,
-    SequencedEventRef, ToEvent, any, counter, to_events, try_projection, typed_projection,
+    SequencedEventRef, ToEvent, count, exists, to_events, try_projection, typed_projection,
 };
 use ropewalk::groups::GroupSettings;
 use ropewalk::projections::{
@@ -100,11 +100,10 @@ fn d1_7_event_that_does_not_decode_fails_the_decision() {
     assert!(shown(&error.to_string()), "{error}");
     // There is no retry: the event does not change.
     let mut runs = 0;
-    let result =
-        store.execute_decision(&(open_cents(), counter(Query::all())), RetryPolicy::default(), |_| {
-            runs += 1;
-            Ok::<_, Error>(Vec::new())
-        });
+    let result = store.execute_decision(&(open_cents(), count(Query::all())), RetryPolicy::default(), |_| {
+        runs += 1;
+        Ok::<_, Error>(Vec::new())
+    });
     assert!(matches!(result, Err(DecisionError::Store(EventsError::Unapplied { .. }))) && runs == 0);
     // In a transaction, and as the application error type.
     let error = db.begin().decision(&store, &open_cents()).unwrap_err();
@@ -176,12 +175,12 @@ fn d1_7_lists_and_options_of_models_are_models() {
     for tag in ["a", "b", "a", "c"] {
         store.append(&[Event::new("E").tag(tag)], None).unwrap();
     }
-    let of = |tag: &str| counter(Query::from_tags([tag]));
+    let of = |tag: &str| count(Query::from_tags([tag]));
     let decision = store.decision(&vec![of("a"), of("b"), of("x")]).unwrap();
     assert_eq!(decision.state, [2, 1, 0]);
     assert_eq!(decision.condition.fail_if_events_match.items.len(), 3);
 
-    let coupon = |used: Option<&str>| (of("a"), used.map(|tag| any(Query::from_tags([tag]))));
+    let coupon = |used: Option<&str>| (of("a"), used.map(|tag| exists(Query::from_tags([tag]))));
     assert_eq!(store.decision(&coupon(Some("c"))).unwrap().state, (2, Some(true)));
     let without = store.decision(&coupon(None)).unwrap();
     assert_eq!(without.state, (2, None));
@@ -245,7 +244,7 @@ fn d1_7_condition_on_no_event_never_fails() {
     // Nothing was read, so nothing can conflict.
     let mut other = db.begin_with(Isolation::Serializable);
     other.read_events(&store, &Query::none(), ReadOptions::default()).unwrap();
-    other.decision(&store, &Some(counter(Query::none()))).unwrap();
+    other.decision(&store, &Some(count(Query::none()))).unwrap();
     other.append(&store, &[Event::new("E")], AppendOptions::default()).unwrap();
     tx.commit().unwrap();
     other.commit().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ropewalk::events::{DecisionError, ReadOptions, RetryPolicy, Tracking, counter};
+use ropewalk::events::{DecisionError, ReadOptions, RetryPolicy, Tracking, count};
 use ropewalk::{AppendCondition, AppendOptions, Durability, Event, Position, Query};
 use ropewalk_vfs::Clock;
 
@@ -263,7 +263,7 @@ impl World {
         let (one, two) = (some_query(self), some_query(self));
         let at = self.visible();
         self.note(format!("decision on {name}: {one:?} and {two:?}"));
-        let result = store.decision(&(counter(one.clone()), counter(two.clone())));
+        let result = store.decision(&(count(one.clone()), count(two.clone())));
         let Some(decision) = self.allow("decision", result)? else { return Ok(()) };
         let count = |query: &Query| self.oracle.query(&name, at, query, &ReadOptions::default()).len() as u64;
         let expected = (count(&one), count(&two));
@@ -292,7 +292,7 @@ impl World {
         let wall = self.wall();
         let at = self.visible();
         let mut states = Vec::new();
-        let result = store.execute_decision(&counter(query.clone()), RetryPolicy::default(), |count| {
+        let result = store.execute_decision(&count(query.clone()), RetryPolicy::default(), |count| {
             states.push(*count);
             Ok::<_, std::convert::Infallible>(vec![Event {
                 metadata: vec![("count".to_owned(), count.to_string())],

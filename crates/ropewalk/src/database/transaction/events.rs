@@ -204,12 +204,12 @@ impl Transaction {
     ///
     /// ```
     /// use ropewalk::{AppendOptions, Database, Error, Event, Isolation, Query};
-    /// use ropewalk::events::counter;
+    /// use ropewalk::events::count;
     ///
     /// # fn main() -> Result<(), Error> {
     /// let db = Database::in_memory()?;
     /// let seats = db.events("seats")?;
-    /// let taken = counter(Query::from_types(["Taken"]));
+    /// let taken = count(Query::from_types(["Taken"]));
     /// let number = db.transact(Isolation::Serializable, 10, |tx| {
     ///     let number = tx.decision(&seats, &taken)? + 1;
     ///     tx.append(&seats, &[Event::new("Taken")], AppendOptions::default())?;
