@@ -32,7 +32,7 @@ mod write;
 #[cfg(feature = "serde")]
 pub use bson::{self, doc};
 
-pub use catalog::capped::Capped;
+pub use catalog::capped::CappedLimits;
 pub use catalog::definition::{
     CollectionOptions, Definition, ID_INDEX, INDEX_FIELDS_MAX, INDEXES_MAX, Index, IndexDef, OnDelete,
     Reference,

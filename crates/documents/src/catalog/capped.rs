@@ -12,20 +12,20 @@ const BYTES_MAX: u64 = 1 << 50;
 
 /// How much a capped collection holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capped {
+pub struct CappedLimits {
     /// Bytes of documents.
     pub bytes: u64,
     /// Documents.
     pub documents: Option<u64>,
 }
 
-impl Capped {
+impl CappedLimits {
     /// Checks and rounds limits as MongoDB does: at least 4096 bytes, above that a multiple of 256. A number
     /// of documents below 1 means no limit.
     ///
     /// # Errors
     /// Not a positive number of bytes, or more than 1 PiB.
-    pub fn of(bytes: i64, documents: Option<i64>) -> Result<Self, DocumentsError> {
+    pub fn new(bytes: i64, documents: Option<i64>) -> Result<Self, DocumentsError> {
         let refuse = || DocumentsError::InvalidOptions {
             what: format!("a capped collection holds between 1 and {BYTES_MAX} bytes, not {bytes}"),
         };

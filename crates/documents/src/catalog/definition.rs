@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::catalog::capped::Capped;
+use crate::catalog::capped::CappedLimits;
 use crate::error::DocumentsError;
 use crate::lang::key::IndexField;
 use crate::lang::{Doc, DocBuf, Filter, Options, Patterns, Value, Writer};
@@ -84,7 +84,7 @@ pub struct CollectionOptions {
     pub rules: Option<DocBuf>,
     /// The collection is capped: it retains documents in insertion order, up to these limits. When an
     /// existing collection is altered, `None` leaves its limits unchanged.
-    pub capped: Option<Capped>,
+    pub capped: Option<CappedLimits>,
 }
 
 impl CollectionOptions {
@@ -613,7 +613,7 @@ fn decode(doc: Doc<'_>) -> Result<Result<Definition, DocumentsError>, &'static s
             Some(_) => Some(number(stored, "documents")? as u64),
             None => None,
         };
-        capped = Some(Capped { bytes: number(stored, "bytes")? as u64, documents });
+        capped = Some(CappedLimits { bytes: number(stored, "bytes")? as u64, documents });
     }
     for value in list(doc, "referencedBy")?.values() {
         match value {

@@ -2,7 +2,7 @@
 
 use ropewalk_engine::Durability;
 
-use crate::catalog::capped::Capped;
+use crate::catalog::capped::CappedLimits;
 use crate::catalog::definition::Definition;
 use crate::catalog::object_range;
 use crate::error::DocumentsError;
@@ -20,7 +20,11 @@ impl DocumentsTx<'_> {
     ///
     /// # Errors
     /// [`DocumentsError::UnknownCollection`]; a reference that forbids deleting a document.
-    pub fn set_capped(&mut self, collection: &Collection, capped: Capped) -> Result<(), DocumentsError> {
+    pub fn set_capped(
+        &mut self,
+        collection: &Collection,
+        capped: CappedLimits,
+    ) -> Result<(), DocumentsError> {
         self.statement(|tx| {
             let definition = tx.definition_of(collection)?.ok_or_else(|| collection.unknown())?;
             let mut changed = definition.edit()?;
@@ -69,7 +73,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`DocumentsTx::set_capped`].
-    pub fn set_capped(&self, capped: Capped) -> Result<(), DocumentsError> {
+    pub fn set_capped(&self, capped: CappedLimits) -> Result<(), DocumentsError> {
         self.documents().transact(Durability::Sync, |tx| tx.set_capped(self, capped))
     }
 }

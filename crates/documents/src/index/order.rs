@@ -9,7 +9,7 @@
 use ropewalk_engine::ReadView;
 
 use crate::catalog::Spaces;
-use crate::catalog::capped::Capped;
+use crate::catalog::capped::CappedLimits;
 use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
 use crate::index::entry::KeyRange;
@@ -41,7 +41,7 @@ impl Head {
         (stored.len() == 32).then_some(head)
     }
 
-    pub(crate) fn fits(self, capped: Capped) -> bool {
+    pub(crate) fn fits(self, capped: CappedLimits) -> bool {
         self.bytes <= capped.bytes && capped.documents.is_none_or(|max| self.documents <= max)
     }
 }

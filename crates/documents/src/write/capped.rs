@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::catalog::capped::Capped;
+use crate::catalog::capped::CappedLimits;
 use crate::catalog::definition::Definition;
 use crate::error::DocumentsError;
 use crate::index::entry::id_part;
@@ -60,7 +60,7 @@ impl DocumentsTx<'_> {
         &mut self,
         definition: &mut Arc<Definition>,
         order: u32,
-        capped: Capped,
+        capped: CappedLimits,
     ) -> Result<(), DocumentsError> {
         loop {
             let mut head = self.head(definition, order)?;

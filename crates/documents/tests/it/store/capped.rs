@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use bson::doc;
 use proptest::prelude::*;
-use ropewalk_documents::{Capped, CollectionOptions, Hint, IndexDef, Tail};
+use ropewalk_documents::{CappedLimits, CollectionOptions, Hint, IndexDef, Tail};
 
 use super::*;
 
 fn capped(db: &Db, name: &str, bytes: i64, documents: Option<i64>) -> Collection {
     let collection = db.coll(name);
-    let capped = Some(Capped::of(bytes, documents).unwrap());
+    let capped = Some(CappedLimits::new(bytes, documents).unwrap());
     collection.create(CollectionOptions { capped, ..CollectionOptions::default() }).unwrap();
     collection
 }
@@ -69,13 +69,15 @@ fn capped_bytes_limit_evicts_and_rejects_oversized_document() {
     let options = |capped| CollectionOptions { capped, ..CollectionOptions::default() };
     // If not given, limits are unchanged; smaller ones apply at once.
     c.set_options(options(None)).unwrap();
-    c.set_options(options(Some(Capped { bytes: 4096, documents: Some(1) }))).unwrap();
+    c.set_options(options(Some(CappedLimits { bytes: 4096, documents: Some(1) }))).unwrap();
     assert_eq!(ids(&db.all(&c)), [11]);
     let plain = db.coll("plain");
     plain.create(CollectionOptions::default()).unwrap();
-    assert_eq!(plain.set_options(options(Some(Capped::of(1, None).unwrap()))).unwrap_err().code(), 72);
+    assert_eq!(plain.set_options(options(Some(CappedLimits::new(1, None).unwrap()))).unwrap_err().code(), 72);
     assert!(
-        Capped::of(0, None).is_err() && Capped::of(-1, None).is_err() && Capped::of(i64::MAX, None).is_err()
+        CappedLimits::new(0, None).is_err()
+            && CappedLimits::new(-1, None).is_err()
+            && CappedLimits::new(i64::MAX, None).is_err()
     );
     db.verify();
 }
@@ -85,12 +87,12 @@ fn a_collection_is_made_capped_and_keeps_its_indexes() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(20));
     c.create_index(&IndexDef::on(["tenth"])).unwrap();
-    c.set_capped(Capped { bytes: 4096, documents: Some(8) }).unwrap();
+    c.set_capped(CappedLimits { bytes: 4096, documents: Some(8) }).unwrap();
     assert_eq!(ids(&db.all(&c)), (12..20).collect::<Vec<_>>());
     insert(&c, [1]);
     assert_eq!(ids(&db.all(&c)), (13..20).chain([1]).collect::<Vec<_>>());
     assert_eq!(db.find(&c, &find(doc! { "tenth": 1 })).len(), 7);
-    assert_eq!(db.coll("none").set_capped(Capped::of(1, None).unwrap()).unwrap_err().code(), 26);
+    assert_eq!(db.coll("none").set_capped(CappedLimits::new(1, None).unwrap()).unwrap_err().code(), 26);
     db.verify();
     c.drop_collection().unwrap();
     db.verify();

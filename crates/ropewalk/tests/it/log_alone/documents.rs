@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bson::{DateTime, Document, doc};
 use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options, Update, Value};
 use ropewalk::documents::{
-    BulkWrite, Capped, Collection, CollectionOptions, DocumentsError, DocumentsTx, FindAndModify, IndexDef,
-    RetryKey, TypedCollection, UpdateSpec,
+    BulkWrite, CappedLimits, Collection, CollectionOptions, DocumentsError, DocumentsTx, FindAndModify,
+    IndexDef, RetryKey, TypedCollection, UpdateSpec,
 };
 use ropewalk::{Database, Durability};
 
@@ -95,7 +95,7 @@ pub(super) const WAYS: &[Way] = &[
     ("another time to live", |db| transact(db, |tx| tx.expire_index_after(&people(db), "at_1", 0))),
     ("documents expire", |db| assert_eq!(db.documents().sweep_expired().unwrap(), 1)),
     ("a capped collection", |db| {
-        let capped = Some(Capped::of(4096, Some(3)).unwrap());
+        let capped = Some(CappedLimits::new(4096, Some(3)).unwrap());
         let ring = db.collection("ring").unwrap();
         assert!(ring.create(CollectionOptions { capped, ..CollectionOptions::default() }).unwrap());
     }),
@@ -112,7 +112,7 @@ pub(super) const WAYS: &[Way] = &[
         people(db).set_options(options).unwrap();
     }),
     ("a collection becomes capped", |db| {
-        people(db).set_capped(Capped::of(1 << 20, Some(10)).unwrap()).unwrap();
+        people(db).set_capped(CappedLimits::new(1 << 20, Some(10)).unwrap()).unwrap();
     }),
     ("a collection is renamed", |db| {
         let folk = db.collection("folk").unwrap();

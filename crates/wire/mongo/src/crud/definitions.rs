@@ -3,7 +3,7 @@
 use ropewalk::documents::lang::key::IndexField;
 use ropewalk::documents::lang::{Doc, DocBuf, Filter, Options, Value, Writer};
 use ropewalk::documents::{
-    Capped, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
+    CappedLimits, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
 use ropewalk_auth::Right;
 
@@ -73,11 +73,11 @@ fn rules(args: &Args<'_>, mut options: CollectionOptions) -> Outcome<CollectionO
 }
 
 /// The limits of a capped collection, from `create`.
-fn capped(args: &Args<'_>) -> Outcome<Option<Capped>> {
+fn capped(args: &Args<'_>) -> Outcome<Option<CappedLimits>> {
     let (size, max) = (args.integer("size")?, args.integer("max")?);
     let refuse = |message: &str| Err(Failure::new(Code::InvalidOptions, message));
     match (args.flag("capped")?.unwrap_or(false), size) {
-        (true, Some(size)) => Ok(Some(Capped::of(size, max)?)),
+        (true, Some(size)) => Ok(Some(CappedLimits::new(size, max)?)),
         (true, None) => refuse("the 'size' field is required when 'capped' is true"),
         (false, None) if max.is_none() => Ok(None),
         (false, _) => {
@@ -93,7 +93,7 @@ pub(crate) fn convert_to_capped(call: &mut Call<'_>) -> Outcome<Writer> {
     let collection = call.collection()?;
     existing(&collection)?;
     let size = call.args.needed("size", call.args.integer("size")?)?;
-    collection.set_capped(Capped::of(size, None)?)?;
+    collection.set_capped(CappedLimits::new(size, None)?)?;
     Ok(Writer::new())
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn coll_mod(call: &mut Call<'_>) -> Outcome<Writer> {
 }
 
 /// New limits of a capped collection, from `collMod`.
-fn resized(args: &Args<'_>, there: Option<Capped>) -> Outcome<Option<Capped>> {
+fn resized(args: &Args<'_>, there: Option<CappedLimits>) -> Outcome<Option<CappedLimits>> {
     let (size, max) = (args.integer("cappedSize")?, args.integer("cappedMax")?);
     if size.is_none() && max.is_none() {
         return Ok(there);
@@ -258,8 +258,8 @@ fn resized(args: &Args<'_>, there: Option<Capped>) -> Outcome<Option<Capped>> {
     let there = there.ok_or_else(|| {
         Failure::new(Code::InvalidOptions, "cappedSize and cappedMax are of capped collections")
     })?;
-    let new = Capped::of(size.unwrap_or(there.bytes as i64), max)?;
-    Ok(Some(if max.is_some() { new } else { Capped { documents: there.documents, ..new } }))
+    let new = CappedLimits::new(size.unwrap_or(there.bytes as i64), max)?;
+    Ok(Some(if max.is_some() { new } else { CappedLimits { documents: there.documents, ..new } }))
 }
 
 fn existing(collection: &Collection) -> Outcome<std::sync::Arc<Definition>> {
@@ -558,7 +558,7 @@ fn put_collection(definition: &Definition, name_only: bool) -> DocBuf {
 }
 
 /// Puts the limits of a capped collection under the command's field names.
-fn put_limits(capped: Capped, out: &mut Writer, bytes: &str, documents: &str) {
+fn put_limits(capped: CappedLimits, out: &mut Writer, bytes: &str, documents: &str) {
     out.put("capped", Value::Bool(true));
     out.put(bytes, int(capped.bytes as i64));
     if let Some(max) = capped.documents {
