@@ -33,7 +33,7 @@ mod syntax;
 pub use annotations::{Annotation, Severity};
 pub use budget::{Budget, BudgetError, Limits, Share, SharedMemory, StopReason, Usage};
 pub use data::patterns::PATTERNS_BYTES_MAX;
-pub use data::source::{Hints, Runs, Select, SeriesSet, Source, SourceError};
+pub use data::source::{Hints, SampleRuns, Select, SeriesSet, Source, SourceError};
 pub use data::text::{
     duration as format_duration, float as format_float, float_open_metrics as format_float_open_metrics,
     parse_duration,

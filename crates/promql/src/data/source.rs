@@ -8,7 +8,7 @@
 //! 2. A set returns each label set once. Within a series times rise strictly. Series come in any order.
 //! 3. The staleness marker is a sample like any other: its bits are preserved ([`ropewalk_labels::STALE`]).
 //! 4. A source may return one or two rows in place of a run of samples that every window of the query
-//!    contains completely, as [`Runs`] defines: then a day of samples costs what its aggregates cost.
+//!    contains completely, as [`SampleRuns`] defines: then a day of samples costs what its aggregates cost.
 //! 5. A source calls [`Budget::sample`] for decoded samples and [`Budget::check`] regularly, so that limits,
 //!    deadlines and cancellation apply within long scans.
 //!
@@ -33,10 +33,10 @@ pub struct Select<'a> {
 
 impl Select<'_> {
     /// The ends and exclusive beginnings of the query's windows: a window at t has the samples in
-    /// (t - window, t]. Rising, each once; empty where [`Hints::runs`] is [`Runs::Apart`].
+    /// (t - window, t]. Rising, each once; empty where [`Hints::runs`] is [`SampleRuns::Apart`].
     pub fn borders(&self) -> Vec<i64> {
         let Hints { step_ms, window_ms, runs, .. } = self.hints;
-        if runs == Runs::Apart || self.end_ms < self.start_ms {
+        if runs == SampleRuns::Apart || self.end_ms < self.start_ms {
             return Vec::new();
         }
         let before = self.start_ms.saturating_sub(1);
@@ -45,7 +45,7 @@ impl Select<'_> {
         let row =
             |first: i64| (0..=steps).map(move |step| first.saturating_add(step.saturating_mul(step_ms)));
         let mut borders: Vec<i64> = row(end).collect();
-        if runs != Runs::Last {
+        if runs != SampleRuns::Last {
             borders.extend(row(before));
             borders.sort_unstable();
             borders.dedup();
@@ -58,12 +58,12 @@ impl Select<'_> {
 /// staleness marker. The first row has the time of the first sample; [`Samples::counts`] has the number of
 /// samples per row.
 ///
-/// With [`Runs::Ends`] and [`Runs::RisingEnds`], a source may also thin out samples that are not in the same
-/// windows: it returns only those at which a window begins or ends, each representing the samples from it to
-/// the next. With [`Runs::Last`] it may return only the last sample of each window. With the others, a row
-/// may replace any run that no window border divides, whatever is around it.
+/// With [`SampleRuns::Ends`] and [`SampleRuns::RisingEnds`], a source may also thin out samples that are not
+/// in the same windows: it returns only those at which a window begins or ends, each representing the samples
+/// from it to the next. With [`SampleRuns::Last`] it may return only the last sample of each window. With the
+/// others, a row may replace any run that no window border divides, whatever is around it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Runs {
+pub enum SampleRuns {
     /// Nothing: each sample is needed.
     #[default]
     Apart,
@@ -99,7 +99,7 @@ pub struct Hints<'a> {
     /// selector.
     pub window_ms: i64,
     /// Rows that may replace samples that no window border divides.
-    pub runs: Runs,
+    pub runs: SampleRuns,
     /// True when the query reads start timestamps: otherwise [`Samples::starts_ms`] may be left empty.
     pub starts: bool,
 }
@@ -162,18 +162,18 @@ mod tests {
                 Select { matchers: &[], start_ms: first_step - window_ms + 1, end_ms, hints }.borders()
             };
             let ends: Vec<i64> = (0..steps).map(|step| first_step + step * step_ms).collect();
-            prop_assert_eq!(&select(Runs::Last), &ends);
+            prop_assert_eq!(&select(SampleRuns::Last), &ends);
             let mut all: Vec<i64> = ends.iter().flat_map(|end| [*end, end - window_ms]).collect();
             all.sort_unstable();
             all.dedup();
-            prop_assert_eq!(select(Runs::Sum), all);
-            prop_assert_eq!(select(Runs::Apart), []);
+            prop_assert_eq!(select(SampleRuns::Sum), all);
+            prop_assert_eq!(select(SampleRuns::Apart), []);
         }
     }
 
     #[test]
     fn borders_are_empty_without_a_request() {
-        let hints = Hints { window_ms: 100, runs: Runs::Ends, ..Hints::default() };
+        let hints = Hints { window_ms: 100, runs: SampleRuns::Ends, ..Hints::default() };
         let select = Select { matchers: &[], start_ms: 1, end_ms: 0, hints };
         assert_eq!(select.borders(), []);
         assert_eq!(Select { end_ms: 100, ..select }.borders(), [0, 100]);

@@ -48,7 +48,7 @@ use ropewalk_labels::{LABEL_SET_BYTES_MAX, LABEL_VALUE_BYTES_MAX, Labels, Part, 
 use crate::annotations::{Annotations, Note};
 use crate::budget::Budget;
 use crate::data::patterns::{PatternError, Patterns};
-use crate::data::source::{Runs, Source};
+use crate::data::source::{SampleRuns, Source};
 use crate::error::{Error, refused};
 use crate::options::Options;
 use crate::syntax::ast::*;
@@ -63,7 +63,7 @@ pub(crate) struct Around<'a> {
     pub(crate) func: Option<&'a str>,
     pub(crate) grouping: &'a [String],
     pub(crate) by: bool,
-    pub(crate) runs: Runs,
+    pub(crate) runs: SampleRuns,
 }
 
 /// One query being evaluated.

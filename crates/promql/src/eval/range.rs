@@ -17,7 +17,7 @@ use super::row::{Cell, Numbers, Row, Steps};
 use super::select::{Reference, drop_stale, gallop};
 use super::window::{Apply, Function, HistogramPoint, Place, Window};
 use crate::annotations::Note;
-use crate::data::source::{Hints, Runs, Select};
+use crate::data::source::{Hints, SampleRuns, Select};
 use crate::error::{Error, refused};
 use crate::syntax::ast::*;
 
@@ -160,7 +160,7 @@ impl Eval<'_> {
                         func: around.func,
                         grouping: around.grouping,
                         by: around.by,
-                        runs: if starts { Runs::Apart } else { around.runs },
+                        runs: if starts { SampleRuns::Apart } else { around.runs },
                         starts,
                     },
                 };
@@ -252,7 +252,8 @@ impl Eval<'_> {
             range_ms: range.range_ms,
             edges: range.edges,
         };
-        let runs = if range.edges == RangeEdges::Plain { runs(call.function.name) } else { Runs::Apart };
+        let runs =
+            if range.edges == RangeEdges::Plain { runs(call.function.name) } else { SampleRuns::Apart };
         let around = Around { func: Some(call.function.name), runs, ..Around::default() };
         let (before, after) = self.widening(range.edges);
         let (mut track, mut row) = (Track::default(), Row::default());
@@ -399,15 +400,15 @@ impl Eval<'_> {
 }
 
 /// Rows that may replace samples that a range function only ever reads together.
-fn runs(function: &str) -> Runs {
+fn runs(function: &str) -> SampleRuns {
     match function {
-        "avg_over_time" | "count_over_time" | "sum_over_time" => Runs::Sum,
-        "min_over_time" => Runs::Least,
-        "max_over_time" => Runs::Greatest,
-        "delta" | "first_over_time" | "last_over_time" | "present_over_time" => Runs::Ends,
-        "ts_of_first_over_time" | "ts_of_last_over_time" => Runs::Ends,
-        "increase" | "rate" | "resets" => Runs::RisingEnds,
-        _ => Runs::Apart,
+        "avg_over_time" | "count_over_time" | "sum_over_time" => SampleRuns::Sum,
+        "min_over_time" => SampleRuns::Least,
+        "max_over_time" => SampleRuns::Greatest,
+        "delta" | "first_over_time" | "last_over_time" | "present_over_time" => SampleRuns::Ends,
+        "ts_of_first_over_time" | "ts_of_last_over_time" => SampleRuns::Ends,
+        "increase" | "rate" | "resets" => SampleRuns::RisingEnds,
+        _ => SampleRuns::Apart,
     }
 }
 

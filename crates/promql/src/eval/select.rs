@@ -16,7 +16,7 @@ use super::KNOWN_BYTES;
 use super::Sink;
 use super::row::{Cell, Row, Steps};
 use crate::annotations::Note;
-use crate::data::source::{Hints, Runs, Select};
+use crate::data::source::{Hints, SampleRuns, Select};
 use crate::error::Error;
 use crate::syntax::ast::*;
 
@@ -116,7 +116,11 @@ impl Eval<'_> {
                 func: around.func,
                 grouping: around.grouping,
                 by: around.by,
-                runs: if selector.edges == RangeEdges::Smoothed { Runs::Apart } else { Runs::Last },
+                runs: if selector.edges == RangeEdges::Smoothed {
+                    SampleRuns::Apart
+                } else {
+                    SampleRuns::Last
+                },
                 starts: false,
             },
         }
@@ -204,7 +208,7 @@ impl Eval<'_> {
         let reference = Reference::new(selector.at, &selector.offset, steps);
         let mut select = self.instant_bounds(selector, &reference, steps, Around::default());
         if starts {
-            (select.hints.starts, select.hints.runs) = (true, Runs::Apart);
+            (select.hints.starts, select.hints.runs) = (true, SampleRuns::Apart);
         }
         let _held = self.budget.holding(steps.count * 2 * size_of::<(usize, Seen)>())?;
         self.each_series(&select, (&selector.others, selector.totals), &mut |labels, samples| {

@@ -5,7 +5,7 @@
 //!                                                        └─▶ chunks with few window borders: the samples at the borders
 
 use ropewalk_labels::{Labels, Samples};
-use ropewalk_promql::{Budget, Hints, Runs, Select, SeriesSet, Source, SourceError};
+use ropewalk_promql::{Budget, Hints, SampleRuns, Select, SeriesSet, Source, SourceError};
 use ropewalk_series::{Chunk, Part, Selection, SeriesAt, SeriesError, SeriesStore};
 
 use crate::database::Snapshot;
@@ -42,7 +42,7 @@ fn stand_for(
     rows: &mut Samples,
 ) -> Result<bool, SeriesError> {
     let runs = request.hints.runs;
-    if runs == Runs::Last {
+    if runs == SampleRuns::Last {
         return chunk.read_before(borders, rows);
     }
     let (first_ms, last_ms) = chunk.time_range_ms();
@@ -52,18 +52,18 @@ fn stand_for(
         && last_ms <= request.end_ms
         && parts.is_none_or(|border| *border >= last_ms);
     let part = match runs {
-        Runs::Sum => Some(Part::Sum),
-        Runs::Least => Some(Part::Least),
-        Runs::Greatest => Some(Part::Greatest),
+        SampleRuns::Sum => Some(Part::Sum),
+        SampleRuns::Least => Some(Part::Least),
+        SampleRuns::Greatest => Some(Part::Greatest),
         _ => None,
     };
-    if runs == Runs::RisingEnds && !chunk.is_monotonic()? {
+    if runs == SampleRuns::RisingEnds && !chunk.is_monotonic()? {
         return Ok(false);
     }
-    let known = if is_whole || runs == Runs::Ends { chunk.aggregates()? } else { None };
+    let known = if is_whole || runs == SampleRuns::Ends { chunk.aggregates()? } else { None };
     let of = match known {
         Some(of) if is_whole && of.count > 1 => of,
-        None if runs == Runs::Ends => return Ok(false),
+        None if runs == SampleRuns::Ends => return Ok(false),
         _ => {
             return match part {
                 Some(part) => chunk.read_parts(borders, part, rows),
@@ -72,10 +72,10 @@ fn stand_for(
         }
     };
     let (first, last) = match runs {
-        Runs::Sum if of.sum.is_finite() => (of.sum, None),
-        Runs::Least if !of.min.is_nan() => (of.min, None),
-        Runs::Greatest if !of.max.is_nan() => (of.max, None),
-        Runs::Ends | Runs::RisingEnds => (of.first, Some(of.last)),
+        SampleRuns::Sum if of.sum.is_finite() => (of.sum, None),
+        SampleRuns::Least if !of.min.is_nan() => (of.min, None),
+        SampleRuns::Greatest if !of.max.is_nan() => (of.max, None),
+        SampleRuns::Ends | SampleRuns::RisingEnds => (of.first, Some(of.last)),
         _ => return Ok(false),
     };
     rows.counts.resize(rows.len(), 1);
@@ -125,7 +125,7 @@ impl SeriesSet for Found<'_> {
     fn samples(&mut self, into: &mut Samples) -> Result<(), SourceError> {
         let request = &self.request;
         let count = match request.hints.runs {
-            Runs::Apart => self.selection.samples(into),
+            SampleRuns::Apart => self.selection.samples(into),
             _ => self
                 .selection
                 .samples_or_chunks(into, &mut |chunk, rows| stand_for(chunk, request, &self.borders, rows)),

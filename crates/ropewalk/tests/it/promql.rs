@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ropewalk::engine::{Background, Env};
 use ropewalk::promql::script::{Storage, run};
 use ropewalk::promql::{
-    Budget, Hints, Limits, Options as QueryOptions, Query, Runs, Sample, Select, SeriesSet, Source,
+    Budget, Hints, Limits, Options as QueryOptions, Query, Sample, SampleRuns, Select, SeriesSet, Source,
     SourceError, Value,
 };
 use ropewalk::series::{Duplicates, Labels, STALE, SampleBatch, Samples, SeriesOptions};
@@ -206,7 +206,7 @@ impl<S: Source> Source for Apart<S> {
         request: &Select<'_>,
         budget: &'s Budget<'_>,
     ) -> Result<Box<dyn SeriesSet + 's>, SourceError> {
-        let hints = Hints { runs: Runs::Apart, ..request.hints };
+        let hints = Hints { runs: SampleRuns::Apart, ..request.hints };
         self.0.select(&Select { hints, ..*request }, budget)
     }
 }
