@@ -71,7 +71,7 @@ impl StoreState {
     }
 
     /// Samples before this time are refused.
-    pub(crate) fn floor(&self) -> i64 {
+    pub(crate) fn retention_floor_ms(&self) -> i64 {
         self.settings.lock().1
     }
 

@@ -91,7 +91,7 @@ impl SeriesStore {
         let (rules, progress) = read_rules(snapshot.read(), &self.model, &state)?;
         let now = self.now_ms();
         let days_before = |ms: u64| partition_of(now.saturating_sub(i64::try_from(ms).unwrap_or(i64::MAX)));
-        let floor = state.floor();
+        let floor = state.retention_floor_ms();
         let kept = match (rules.keep_ms, rules.bytes_max) {
             (Some(ms), _) if base_of(days_before(ms)) > floor => {
                 self.drop_before(base_of(days_before(ms)))?

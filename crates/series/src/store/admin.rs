@@ -51,7 +51,7 @@ impl Operation for SettingsOperation {
     fn encode(&mut self, _seq: Seq, _time_micros: i64, out: &mut Vec<u8>) -> Outcome {
         let state = self.model.find(&self.store);
         let (id, options, floor) = match &state {
-            Some(state) => (state.id, state.options(), state.floor()),
+            Some(state) => (state.id, state.options(), state.retention_floor_ms()),
             None => (self.model.new_id(), SeriesOptions::default(), i64::MIN),
         };
         let creates = state.is_none().then_some(self.store.as_str());
@@ -135,8 +135,8 @@ impl SeriesStore {
     pub fn drop_before(&self, before_ms: i64) -> Result<i64, SeriesError> {
         let floor = base_of(partition_of(before_ms));
         let Some(state) = self.model.find(self.name()) else { return Ok(floor) };
-        if floor <= state.floor() || floor > before_ms {
-            return Ok(state.floor());
+        if floor <= state.retention_floor_ms() || floor > before_ms {
+            return Ok(state.retention_floor_ms());
         }
         let (model, store) = (self.model.clone(), self.name().to_owned());
         let settings = SettingsOperation { model, store, options: None, floor: Some(floor) };
@@ -170,7 +170,7 @@ impl SeriesStore {
             bytes_by_partition(&mut snapshot.read().flushed_cursor(place.chunks), state.id)?
         };
         let mut bytes: u64 = days.iter().map(|(_, bytes)| bytes).sum();
-        let mut floor = state.floor();
+        let mut floor = state.retention_floor_ms();
         for ((_, dropped), (next, _)) in days.iter().zip(days.iter().skip(1)) {
             if bytes <= bytes_max {
                 break;
@@ -178,12 +178,12 @@ impl SeriesStore {
             bytes -= dropped;
             floor = base_of(*next);
         }
-        if floor > state.floor() { self.drop_before(floor) } else { Ok(floor) }
+        if floor > state.retention_floor_ms() { self.drop_before(floor) } else { Ok(floor) }
     }
 
     /// The first millisecond for which samples are retained; `i64::MIN` without retention.
-    pub fn floor(&self) -> i64 {
-        self.model.find(self.name()).map_or(i64::MIN, |state| state.floor())
+    pub fn retention_floor_ms(&self) -> i64 {
+        self.model.find(self.name()).map_or(i64::MIN, |state| state.retention_floor_ms())
     }
 }
 

@@ -247,8 +247,9 @@ impl AppendSamples {
         now_ms: impl FnOnce() -> i64,
     ) -> Result<Self, SeriesError> {
         let state = model.find(store);
-        let (options, floor) =
-            state.as_ref().map_or((SeriesOptions::default(), i64::MIN), |s| (s.options(), s.floor()));
+        let (options, floor) = state
+            .as_ref()
+            .map_or((SeriesOptions::default(), i64::MIN), |s| (s.options(), s.retention_floor_ms()));
         let mut taken = Taken { duplicates: options.duplicates, floor, window: (i64::MIN, i64::MAX) };
         if (options.past_ms_max, options.future_ms_max) != (i64::MAX, i64::MAX) {
             let now = now_ms();
@@ -266,7 +267,7 @@ impl AppendSamples {
         batch: &SampleBatch,
     ) -> Result<Self, SeriesError> {
         let state = model.find(store);
-        let floor = state.as_ref().map_or(i64::MIN, |state| state.floor());
+        let floor = state.as_ref().map_or(i64::MIN, |state| state.retention_floor_ms());
         let taken = Taken { duplicates: Duplicates::KeepLast, floor, window: (i64::MIN, i64::MAX) };
         Self::prepare(model, (store, state), batch, &taken)
     }
@@ -403,7 +404,7 @@ impl AppendSamples {
             self.check_room(index.len(), index.last(), state.options())?;
             self.check_metrics(&index, metric_max)?;
         }
-        let floor_ms = state.floor();
+        let floor_ms = state.retention_floor_ms();
         if self.oldest < floor_ms {
             let (labels, time_ms) = ("of the batch".to_owned(), self.oldest);
             return Err(SeriesError::OutOfRetention { labels, time_ms, floor_ms });

@@ -121,7 +121,7 @@ fn old_days_are_dropped_and_refused() {
     assert!(matches!(error, SeriesError::OutOfRetention { .. }), "{error}");
     drop(db);
     let db = Db::open(&env);
-    assert_eq!(db.store.floor(), 3 * PARTITION_MS);
+    assert_eq!(db.store.retention_floor_ms(), 3 * PARTITION_MS);
     assert_eq!(first(&db), 3 * PARTITION_MS);
     assert_eq!(db.store.drop_before(0).unwrap(), 3 * PARTITION_MS, "a floor never sinks");
 }

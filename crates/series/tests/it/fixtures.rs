@@ -111,7 +111,7 @@ fn listed(db: &Db) -> Result<String, SeriesError> {
     let at = db.store.at(&snapshot);
     let options = db.store.options();
     let mut out = format!("{:?} {} {}", options.duplicates, options.series_max, options.metric_series_max);
-    out += &format!(" floor {} keep {:?}\n", db.store.floor(), db.store.rules()?.keep_ms);
+    out += &format!(" floor {} keep {:?}\n", db.store.retention_floor_ms(), db.store.rules()?.keep_ms);
     out += &format!("{:?}\n{:?}\n", at.metadata(None, 9)?, at.exemplars(&[], i64::MIN, i64::MAX, 9)?);
     let mut selection = at.select(&[], i64::MIN, i64::MAX)?;
     while selection.next().is_some() {

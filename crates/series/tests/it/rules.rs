@@ -59,7 +59,7 @@ fn the_oldest_days_go_for_their_bytes() {
     let bytes = stats.store.keyspaces.iter().find(|k| k.name == "series").unwrap().raw_bytes;
     db.store.set_rules(&Rules { bytes_max: Some(bytes / 2), ..Rules::default() }).unwrap();
     assert_eq!(db.store.enforce().unwrap().dropped_before_ms, Some(2 * PARTITION_MS));
-    assert_eq!(db.store.floor(), 2 * PARTITION_MS);
+    assert_eq!(db.store.retention_floor_ms(), 2 * PARTITION_MS);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn background_thread_enforces_rules() {
     db.append(&[("m", 0, 1.0), ("m", 4_000_000_000_000, 2.0)]);
     db.store.set_rules(&Rules { keep_ms: Some(keep_days(1)), ..Rules::default() }).unwrap();
     let enforcer = db.model.enforce_in_background(&db.engine, Duration::from_millis(1));
-    while db.store.floor() == i64::MIN {
+    while db.store.retention_floor_ms() == i64::MIN {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(enforcer);

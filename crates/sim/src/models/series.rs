@@ -169,7 +169,7 @@ impl World for SeriesWorld {
         let found = db.seq().0;
         let doubts = std::mem::take(&mut self.doubts);
         if found > self.history.last {
-            let (samples, floor) = (read_state(db, &db.snapshot())?, store(db)?.floor());
+            let (samples, floor) = (read_state(db, &db.snapshot())?, store(db)?.retention_floor_ms());
             let done = doubts.into_iter().find(|change| self.history.would_be(change, &samples, floor));
             let nobody =
                 || Bug(format!("commit {found} matches no pending change: left {samples:?} from {floor}"));

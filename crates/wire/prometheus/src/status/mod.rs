@@ -44,7 +44,7 @@ pub(crate) async fn build_info() -> Response {
 }
 
 pub(crate) async fn runtime_info(State(app): State<App>) -> Result<Response, ApiError> {
-    let floor = app.store()?.floor();
+    let floor = app.store()?.retention_floor_ms();
     let retention = if floor == i64::MIN { "unlimited".to_owned() } else { format!("from {floor} ms on") };
     let (read_ok, read_ms) = app.service.metrics().config_state().unwrap_or((true, 0));
     let read_at =

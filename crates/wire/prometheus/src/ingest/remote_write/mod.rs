@@ -150,7 +150,7 @@ async fn decode(
     let bytes_max = app.service.limits().request_bytes;
     let bounds = Bounds {
         label_bytes_max: bytes_max.saturating_mul(LABEL_BYTES_PER_BYTE),
-        floor_ms: app.store()?.floor(),
+        floor_ms: app.store()?.retention_floor_ms(),
     };
     let size = body.len();
     let work = move || {
