@@ -1,5 +1,6 @@
 //! Runs a plan: starts workers as alternating child processes, compares answers, collects figures.
 
+pub mod closed_loop;
 pub mod counting;
 pub mod figures;
 pub mod machine;

@@ -1,13 +1,11 @@
 //! Durable commits of one 108-byte row each, from many threads, closed loop.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use crate::harness::worker::{Figure, Latencies, Outcome, Task};
+use crate::harness::closed_loop;
+use crate::harness::worker::{Outcome, Task};
 use crate::workloads::kernel::rows::{VALUE_BYTES, scramble, value};
 
 /// A store whose commits are durable when they return.
@@ -24,44 +22,20 @@ pub trait DurableStore: Sized + Sync {
 /// must exist.
 pub fn run<S: DurableStore>(task: &Task) -> Result<Outcome> {
     let store = S::create(&task.dir)?;
-    let (counting, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-    let writer = |thread: usize| -> Result<(Latencies, u64)> {
-        let (mut latencies, mut acknowledged) = (Latencies::default(), 0);
-        for i in 0u64.. {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let key = scramble(((thread as u64) << 40) | i) << 1;
+    let (figure, acknowledged) = closed_loop::run(task, |own| {
+        let mut acknowledged = 0_u64;
+        while own.continues() {
+            let key = scramble(((own.thread as u64) << 40) | acknowledged) << 1;
             let bytes = value(key);
-            let started = Instant::now();
-            store.commit(key, &bytes)?;
+            own.time(|| store.commit(key, &bytes))?;
             acknowledged += 1;
-            if counting.load(Ordering::Relaxed) {
-                latencies.record(started.elapsed());
-            }
         }
-        Ok((latencies, acknowledged))
-    };
-    let (mut all, mut acknowledged, mut seconds) = (Latencies::default(), 0, 0.0);
-    thread::scope(|scope| -> Result<()> {
-        let writers: Vec<_> = (0..task.threads).map(|t| scope.spawn(move || writer(t))).collect();
-        thread::sleep(Duration::from_secs_f64(task.seconds / 10.0));
-        counting.store(true, Ordering::Relaxed);
-        let started = Instant::now();
-        thread::sleep(Duration::from_secs_f64(task.seconds));
-        counting.store(false, Ordering::Relaxed);
-        seconds = started.elapsed().as_secs_f64();
-        stop.store(true, Ordering::Relaxed);
-        for writer in writers {
-            let (latencies, rows) = writer.join().ok().context("a writer panicked")??;
-            all.merge(&latencies);
-            acknowledged += rows;
-        }
-        Ok(())
+        Ok(acknowledged)
     })?;
+    let acknowledged: u64 = acknowledged.iter().sum();
     let present = store.rows()?;
     ensure!(present == acknowledged, "{acknowledged} commits acknowledged, {present} rows present");
     let mut outcome = Outcome::default();
-    outcome.figure("commit", Figure::one(all.count() as f64 / seconds).with(&all));
+    outcome.figure("commit", figure);
     Ok(outcome)
 }

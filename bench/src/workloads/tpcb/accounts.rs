@@ -5,14 +5,13 @@
 //! uniformly. After the updates the sum of the balances must equal the sum of the added amounts.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
+use crate::harness::closed_loop;
 use crate::harness::random::SplitMix;
-use crate::harness::worker::{Figure, Latencies, Outcome, Task};
+use crate::harness::worker::{Figure, Outcome, Task};
 
 /// The table definition.
 pub const TABLE: &str =
@@ -74,42 +73,21 @@ pub fn select<A: Accounts>(task: &Task) -> Result<Outcome> {
 /// Threads update until the time is over; the first tenth is not counted.
 pub fn update<A: Accounts>(task: &Task) -> Result<Outcome> {
     let accounts = A::create(&task.dir, task.rows, true)?;
-    let (counting, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-    let worker = |thread: usize| -> Result<(Latencies, i64)> {
+    let (figure, totals) = closed_loop::run(task, |own| {
         let mut session = accounts.session()?;
-        let mut random = SplitMix::new(1000 + thread as u64);
-        let (mut latencies, mut total) = (Latencies::default(), 0);
-        while !stop.load(Ordering::Relaxed) {
+        let mut random = SplitMix::new(1000 + own.thread as u64);
+        let mut total = 0;
+        while own.continues() {
             let (id, amount) = (random.below(task.rows).cast_signed(), random.below(100).cast_signed());
-            let started = Instant::now();
-            session.add(id, amount)?;
+            own.time(|| session.add(id, amount))?;
             total += amount;
-            if counting.load(Ordering::Relaxed) {
-                latencies.record(started.elapsed());
-            }
         }
-        Ok((latencies, total))
-    };
-    let (mut all, mut seconds, mut total) = (Latencies::default(), 0.0, 0);
-    thread::scope(|scope| -> Result<()> {
-        let workers: Vec<_> = (0..task.threads).map(|t| scope.spawn(move || worker(t))).collect();
-        thread::sleep(Duration::from_secs_f64(task.seconds / 10.0));
-        counting.store(true, Ordering::Relaxed);
-        let started = Instant::now();
-        thread::sleep(Duration::from_secs_f64(task.seconds));
-        counting.store(false, Ordering::Relaxed);
-        seconds = started.elapsed().as_secs_f64();
-        stop.store(true, Ordering::Relaxed);
-        for worker in workers {
-            let (latencies, sum) = worker.join().ok().context("a thread panicked")??;
-            all.merge(&latencies);
-            total += sum;
-        }
-        Ok(())
+        Ok(total)
     })?;
+    let total: i64 = totals.iter().sum();
     let sum = accounts.sum()?;
     ensure!(sum == total, "{total} was added, the balances sum up to {sum}");
     let mut outcome = Outcome::default();
-    outcome.figure("update", Figure::one(all.count() as f64 / seconds).with(&all));
+    outcome.figure("update", figure);
     Ok(outcome)
 }

@@ -6,14 +6,12 @@
 //! run every balance must equal the sum of its history.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
+use crate::harness::closed_loop;
 use crate::harness::random::SplitMix;
-use crate::harness::worker::{Figure, Latencies, Outcome, Task};
+use crate::harness::worker::{Outcome, Task};
 
 /// Branches.
 pub const BRANCHES: u64 = 100;
@@ -59,49 +57,29 @@ pub trait Teller {
 /// Threads transfer until the time is over; the first tenth is not counted.
 pub fn run<B: Bank>(task: &Task) -> Result<Outcome> {
     let bank = B::create(&task.dir, task.rows)?;
-    let (counting, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-    let worker = |thread: usize| -> Result<(Latencies, u64, i64)> {
+    let (figure, results) = closed_loop::run(task, |own| {
         let mut session = bank.session()?;
-        let mut random = SplitMix::new(1000 + thread as u64);
-        let (mut latencies, mut done, mut total) = (Latencies::default(), 0, 0);
-        while !stop.load(Ordering::Relaxed) {
+        let mut random = SplitMix::new(1000 + own.thread as u64);
+        let (mut done, mut total) = (0_u64, 0_i64);
+        while own.continues() {
             let transfer = Transfer {
                 account: random.below(task.rows),
                 teller: random.below(TELLERS),
                 branch: random.below(BRANCHES),
                 delta: random.below(10_001).cast_signed() - 5000,
-                number: (thread as u64) << 40 | done,
+                number: (own.thread as u64) << 40 | done,
             };
-            let started = Instant::now();
-            session.transfer(transfer)?;
+            own.time(|| session.transfer(transfer))?;
             (done, total) = (done + 1, total + transfer.delta);
-            if counting.load(Ordering::Relaxed) {
-                latencies.record(started.elapsed());
-            }
         }
-        Ok((latencies, done, total))
-    };
-    let (mut all, mut seconds, mut done, mut total) = (Latencies::default(), 0.0, 0, 0);
-    thread::scope(|scope| -> Result<()> {
-        let workers: Vec<_> = (0..task.threads).map(|t| scope.spawn(move || worker(t))).collect();
-        thread::sleep(Duration::from_secs_f64(task.seconds / 10.0));
-        counting.store(true, Ordering::Relaxed);
-        let started = Instant::now();
-        thread::sleep(Duration::from_secs_f64(task.seconds));
-        counting.store(false, Ordering::Relaxed);
-        seconds = started.elapsed().as_secs_f64();
-        stop.store(true, Ordering::Relaxed);
-        for worker in workers {
-            let (latencies, more, sum) = worker.join().ok().context("a thread panicked")??;
-            all.merge(&latencies);
-            (done, total) = (done + more, total + sum);
-        }
-        Ok(())
+        Ok((done, total))
     })?;
+    let done: u64 = results.iter().map(|(done, _)| done).sum();
+    let total: i64 = results.iter().map(|(_, total)| total).sum();
     let (sums, lines) = bank.sums()?;
     ensure!(lines == done, "{done} transactions acknowledged, {lines} lines of history");
     ensure!(sums.iter().all(|&sum| sum == total), "balances sum up to {sums:?}, the transactions to {total}");
     let mut outcome = Outcome::default();
-    outcome.figure("tpcb", Figure::one(all.count() as f64 / seconds).with(&all));
+    outcome.figure("tpcb", figure);
     Ok(outcome)
 }

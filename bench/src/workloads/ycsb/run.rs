@@ -13,14 +13,13 @@
 //! performs some operations from a fixed seed, whose results must be the same in every system.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::harness::closed_loop;
 use crate::harness::random::SplitMix;
-use crate::harness::worker::{Figure, Latencies, Outcome, Task};
+use crate::harness::worker::{Figure, Outcome, Task};
 use crate::workloads::kernel::rows::{Order, Rows, VALUE_BYTES, scramble, value};
 
 /// Rows of the longest scan.
@@ -243,36 +242,15 @@ fn timed<'d, S: SharedStore>(
     workload: Workload,
     driver: impl Fn(u64) -> Driver<'d> + Sync,
 ) -> Result<Figure> {
-    let (counting, stop) = (AtomicBool::new(false), AtomicBool::new(false));
-    let worker = |thread: usize| -> Result<Latencies> {
+    let (figure, _) = closed_loop::run(task, |own| {
         let mut session = store.session()?;
-        let mut driver = driver(100 + thread as u64);
-        let mut latencies = Latencies::default();
-        while !stop.load(Ordering::Relaxed) {
-            let started = Instant::now();
-            driver.step(workload, &mut session)?;
-            if counting.load(Ordering::Relaxed) {
-                latencies.record(started.elapsed());
-            }
-        }
-        Ok(latencies)
-    };
-    let (mut all, mut seconds) = (Latencies::default(), 0.0);
-    thread::scope(|scope| -> Result<()> {
-        let workers: Vec<_> = (0..task.threads).map(|t| scope.spawn(move || worker(t))).collect();
-        thread::sleep(Duration::from_secs_f64(task.seconds / 10.0));
-        counting.store(true, Ordering::Relaxed);
-        let started = Instant::now();
-        thread::sleep(Duration::from_secs_f64(task.seconds));
-        counting.store(false, Ordering::Relaxed);
-        seconds = started.elapsed().as_secs_f64();
-        stop.store(true, Ordering::Relaxed);
-        for worker in workers {
-            all.merge(&worker.join().ok().context("a thread panicked")??);
+        let mut driver = driver(100 + own.thread as u64);
+        while own.continues() {
+            own.time(|| driver.step(workload, &mut session))?;
         }
         Ok(())
     })?;
-    Ok(Figure::one(all.count() as f64 / seconds).with(&all))
+    Ok(figure)
 }
 
 #[cfg(test)]
