@@ -4,4 +4,5 @@ pub(super) mod arithmetic;
 pub(super) mod checked_sum;
 pub(super) mod convert;
 pub(super) mod made;
+pub(super) mod plan_step;
 pub(super) mod scalar;

@@ -10,10 +10,10 @@
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DataFusionError, JoinType, Result};
 use datafusion::execution::TaskContext;
-use datafusion::physical_expr::{AcrossPartitions, EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::{AcrossPartitions, EquivalenceProperties};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
@@ -22,6 +22,8 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
     SendableRecordBatchStream,
 };
+
+use crate::exec::analytic::kernel::plan_step::plan_step;
 
 /// The rule. It follows the one that chooses the sides of joins.
 #[derive(Debug)]
@@ -88,13 +90,7 @@ impl DisplayAs for ForgetExec {
 }
 
 impl ExecutionPlan for ForgetExec {
-    fn name(&self) -> &'static str {
-        "ForgetExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
+    plan_step!("ForgetExec");
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         vec![&self.input]
@@ -102,13 +98,6 @@ impl ExecutionPlan for ForgetExec {
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
     }
 
     fn with_new_children(

@@ -17,11 +17,10 @@ use std::sync::Arc;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
@@ -38,6 +37,8 @@ use datafusion::physical_plan::{
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
+
+use crate::exec::analytic::kernel::plan_step::plan_step;
 
 /// Maximum number of batches that a partition runs ahead.
 const AHEAD: usize = 16;
@@ -145,23 +146,10 @@ impl DisplayAs for InOrderExec {
 }
 
 impl ExecutionPlan for InOrderExec {
-    fn name(&self) -> &'static str {
-        "InOrderExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
+    plan_step!("InOrderExec");
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
     }
 
     fn with_new_children(

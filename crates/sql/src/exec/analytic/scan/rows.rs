@@ -16,11 +16,11 @@ use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
-use datafusion::common::{Result as DfResult, Statistics, tree_node::TreeNodeRecursion};
+use datafusion::common::{Result as DfResult, Statistics};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr as Df, Operator, TableProviderFilterPushDown, TableType};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::{
@@ -33,6 +33,7 @@ use tokio::sync::oneshot;
 use crate::access::row_source::Access;
 use crate::error::Result;
 use crate::exec::analytic::kernel::convert::{Builder, data_type, scalar_value};
+use crate::exec::analytic::kernel::plan_step::plan_step;
 use crate::exec::analytic::kernel::scalar::{RowExpr, through};
 use crate::exec::analytic::run::Event;
 use crate::exec::analytic::scan::columns;
@@ -334,31 +335,7 @@ impl DisplayAs for RowScan {
 }
 
 impl ExecutionPlan for RowScan {
-    fn name(&self) -> &str {
-        "RowScan"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DfResult<TreeNodeRecursion>,
-    ) -> DfResult<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
+    plan_step!("RowScan", leaf);
 
     fn execute(&self, partition: usize, _: Arc<TaskContext>) -> DfResult<SendableRecordBatchStream> {
         let mut stream = RecordBatchReceiverStreamBuilder::new(self.schema(), 2);

@@ -18,7 +18,7 @@ use datafusion::datasource::provider_as_source;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SpillFile, TaskContext};
 use datafusion::logical_expr::{Expr as Df, LogicalPlan, LogicalPlanBuilder, TableType};
-use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::{SpillManager, get_record_batch_memory_size};
@@ -36,6 +36,7 @@ use sqlparser::ast;
 use crate::catalog::with_relations;
 use crate::error::Result;
 use crate::exec::analytic::build::translate::Col;
+use crate::exec::analytic::kernel::plan_step::plan_step;
 use crate::exec::analytic::{Relation, SortKey, Sorted, built, run};
 use crate::exec::executor::unsupported;
 use crate::plan::Planner;
@@ -297,32 +298,8 @@ impl DisplayAs for SharedScan {
 }
 
 impl ExecutionPlan for SharedScan {
-    fn name(&self) -> &str {
-        "SharedScan"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        // The query was optimised separately: filters of one reader do not hold for the others.
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DfResult<TreeNodeRecursion>,
-    ) -> DfResult<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> DfResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
+    // A leaf, because the query was optimised separately: filters of one reader do not hold for the others.
+    plan_step!("SharedScan", leaf);
 
     fn execute(&self, _: usize, context: Arc<TaskContext>) -> DfResult<SendableRecordBatchStream> {
         let (held, columns) = (self.run.held(&context), self.columns.clone());
