@@ -79,7 +79,7 @@ impl Statements {
         if is_check || !self.parts.contains(sql) {
             let prepared = self.session.prepare(sql).map_err(|error| error.located_in(sql))?;
             if let Some(kind) = prepared.kind()
-                && (!may_be_part(kind) || (is_check && kind != StatementKind::Query))
+                && (!kind.can_join_transaction() || (is_check && kind != StatementKind::Query))
             {
                 let what = format!("not in a transaction of several operations: {}", kind.description());
                 let hint = "the transaction begins with its block and ends with it";
@@ -100,28 +100,6 @@ fn remember(known: &mut HashSet<String>, sql: &str) {
     if sql.len() <= KNOWN_BYTES_MAX {
         known.insert(sql.to_owned());
     }
-}
-
-/// False for statements that would end the transaction, or whose effect is that of a connection.
-fn may_be_part(kind: StatementKind) -> bool {
-    use StatementKind as K;
-    !matches!(
-        kind,
-        K::Begin
-            | K::Commit
-            | K::Rollback
-            | K::Savepoint
-            | K::Release
-            | K::Prepare
-            | K::Execute
-            | K::Deallocate
-            | K::Discard
-            | K::CopyTo
-            | K::CopyFrom
-            | K::Listen
-            | K::Unlisten
-            | K::Vacuum
-    )
 }
 
 /// Texts are read as the types of the statement's parameters.

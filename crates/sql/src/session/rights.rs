@@ -152,6 +152,30 @@ impl StatementKind {
         }
     }
 
+    /// False for statements that would end the transaction around them, or whose effect is that of a
+    /// connection.
+    pub fn can_join_transaction(self) -> bool {
+        use StatementKind as K;
+        !matches!(
+            self,
+            K::Begin
+                | K::Commit
+                | K::Rollback
+                | K::Savepoint
+                | K::Release
+                // They could run one of the others.
+                | K::Prepare
+                | K::Execute
+                | K::Deallocate
+                | K::Discard
+                | K::CopyTo
+                | K::CopyFrom
+                | K::Listen
+                | K::Unlisten
+                | K::Vacuum
+        )
+    }
+
     fn of_sql(statement: &ast::Statement) -> Option<Self> {
         use ast::Statement as S;
         Some(match statement {

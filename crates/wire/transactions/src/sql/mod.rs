@@ -29,7 +29,7 @@ pub(crate) fn prepare(
             StatementKind::Query => ("", ""),
             _ if statement.is_check => ("a precondition", "a precondition is a query"),
             _ if only_queries => ("a transaction at a chosen commit", "such a transaction runs queries"),
-            kind if may_be_part(kind) => ("", ""),
+            kind if kind.can_join_transaction() => ("", ""),
             _ => ("a transaction of several operations", "the request begins and ends the transaction"),
         };
         if !place.is_empty() {
@@ -73,29 +73,6 @@ pub(crate) fn check(session: &mut Session, statement: &Statement) -> Result<(), 
         Err(error) if error.state == state::INSUFFICIENT_PRIVILEGE => Err(error),
         Err(_) => Ok(()),
     }
-}
-
-/// False for statements that would end the transaction, or whose effect is that of a connection.
-fn may_be_part(kind: StatementKind) -> bool {
-    use StatementKind as K;
-    !matches!(
-        kind,
-        K::Begin
-            | K::Commit
-            | K::Rollback
-            | K::Savepoint
-            | K::Release
-            // They could run one of the others.
-            | K::Prepare
-            | K::Execute
-            | K::Deallocate
-            | K::Discard
-            | K::CopyTo
-            | K::CopyFrom
-            | K::Listen
-            | K::Unlisten
-            | K::Vacuum
-    )
 }
 
 impl Parameter {
