@@ -27,6 +27,27 @@ pub enum Form {
     Canonical,
 }
 
+/// First fields of objects that name a type; any other name that begins with `$` is an ordinary field, such as
+/// an operator.
+pub const TYPE_NAMES: [&str; 16] = [
+    "$oid",
+    "$symbol",
+    "$numberInt",
+    "$numberLong",
+    "$numberDouble",
+    "$numberDecimal",
+    "$binary",
+    "$uuid",
+    "$code",
+    "$timestamp",
+    "$regularExpression",
+    "$dbPointer",
+    "$date",
+    "$minKey",
+    "$maxKey",
+    "$undefined",
+];
+
 /// The subtype of binary data whose bytes begin with their length.
 const BINARY_OLD: u8 = 2;
 

@@ -10,20 +10,6 @@ use crate::error::{Result, SqlError, state};
 use crate::types::datetime::DAY;
 use crate::types::zone::{Zone, shown_offset};
 
-pub(crate) const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
 pub(crate) const DAYS: [&str; 7] =
     ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
@@ -152,7 +138,7 @@ impl Moment {
             "TZ" => (self.zone.as_ref().map_or_else(String::new, |(name, _)| name.clone()), 0),
             "tz" => (self.zone.as_ref().map_or_else(String::new, |(name, _)| name.to_lowercase()), 0),
             "OF" => (self.zone.as_ref().map_or_else(|| "+00".to_owned(), |(_, offset)| offset.clone()), 0),
-            _ if field.to_uppercase().starts_with("MON") => cased(name(&MONTHS, self.month - 1)),
+            _ if field.to_uppercase().starts_with("MON") => cased(name(&civil::MONTHS, self.month - 1)),
             _ => cased(name(&DAYS, self.weekday())),
         }
     }

@@ -6,7 +6,7 @@ use ropewalk::hooks::civil;
 use ropewalk::tables::{Numeric, Value};
 
 use crate::error::{Result, SqlError, state};
-use crate::functions::datetime_template::{DAYS, MONTHS};
+use crate::functions::datetime_template::DAYS;
 use crate::types::datetime::DAY;
 use crate::types::zone::Zone;
 
@@ -254,7 +254,7 @@ impl Read {
         let field = at.field;
         Ok(match field {
             "MONTH" | "MON" => {
-                let (place, taken) = at.name(&MONTHS, field == "MON")?;
+                let (place, taken) = at.name(&civil::MONTHS, field == "MON")?;
                 self.month = Some(place + 1);
                 taken
             }

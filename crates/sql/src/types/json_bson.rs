@@ -12,34 +12,14 @@ use std::collections::{HashMap, HashSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ropewalk::documents::lang::extjson::{self, Form};
+use ropewalk::documents::lang::extjson::{self, Form, TYPE_NAMES};
 use ropewalk::documents::lang::{DEPTH_MAX, Decimal, Doc, DocBuf, Owned, Value, Writer};
-use ropewalk::hooks::hex;
+use ropewalk::hooks::{from_hex, hex};
 use ropewalk::tables::{Type, Value as Cell};
 
 use crate::error::{Result, SqlError, state};
 use crate::types::json;
 use crate::types::text_format::from_text;
-
-/// Names that denote a type; any other name that begins with `$` is an ordinary field.
-const TYPES: [&str; 16] = [
-    "$oid",
-    "$symbol",
-    "$numberInt",
-    "$numberLong",
-    "$numberDouble",
-    "$numberDecimal",
-    "$binary",
-    "$uuid",
-    "$code",
-    "$timestamp",
-    "$regularExpression",
-    "$dbPointer",
-    "$date",
-    "$minKey",
-    "$maxKey",
-    "$undefined",
-];
 
 /// The subtype of binary data whose bytes begin with their length, which JSON omits.
 const BINARY_OLD: u8 = 2;
@@ -117,7 +97,7 @@ pub(crate) fn value_of(text: &str) -> Result<Owned> {
 }
 
 fn is_typed(members: &[(String, &str)]) -> bool {
-    members.first().is_some_and(|(name, _)| TYPES.contains(&name.as_str()))
+    members.first().is_some_and(|(name, _)| TYPE_NAMES.contains(&name.as_str()))
 }
 
 struct Reader {
@@ -314,14 +294,7 @@ fn strings(text: &str, names: [&str; 2]) -> Option<[String; 2]> {
 
 /// The ObjectId of 24 hexadecimal digits.
 pub(crate) fn object_id(hex: &str) -> Option<[u8; 12]> {
-    if hex.len() != 24 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut id = [0; 12];
-    for (place, byte) in id.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(hex.get(2 * place..2 * place + 2)?, 16).ok()?;
-    }
-    Some(id)
+    from_hex(hex)?.try_into().ok()
 }
 
 /// Milliseconds since 1970 of a date such as `2026-11-26T00:00:00.5Z`.

@@ -11,31 +11,12 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
+use ropewalk::documents::lang::extjson::TYPE_NAMES;
 use ropewalk::documents::lang::{Doc, DocBuf, Owned, Value, Writer};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::error::WireError;
-
-/// Names that denote a type; any other name that begins with `$` is an operator, an ordinary field.
-const TYPES: [&str; 16] = [
-    "$oid",
-    "$symbol",
-    "$numberInt",
-    "$numberLong",
-    "$numberDouble",
-    "$numberDecimal",
-    "$binary",
-    "$uuid",
-    "$code",
-    "$timestamp",
-    "$regularExpression",
-    "$dbPointer",
-    "$date",
-    "$minKey",
-    "$maxKey",
-    "$undefined",
-];
 
 /// Parses a document.
 ///
@@ -142,7 +123,7 @@ impl<'de> Visitor<'de> for Put<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         let mut name: Option<Name<'de>> = fields.next_key()?;
         if let Some(Name(name)) = &name
-            && TYPES.contains(&&**name)
+            && TYPE_NAMES.contains(&&**name)
         {
             return self.typed(name, fields);
         }

@@ -241,21 +241,6 @@ pub(crate) fn iso_text(ms: i64) -> String {
     )
 }
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
 fn to_text(args: &[Val<'_>]) -> Answer {
     let Some(Local { ms, ahead, .. }) = local("$dateToString", arg(args, 0), arg(args, 2))? else {
         return Ok(match arg(args, 3) {
@@ -284,7 +269,7 @@ fn to_text(args: &[Val<'_>]) -> Answer {
             out.push(character);
             continue;
         }
-        let month = MONTHS.get(t.month as usize - 1).copied().unwrap_or_default();
+        let month = civil::MONTHS.get(t.month as usize - 1).copied().unwrap_or_default();
         out += &match rest.next() {
             Some('Y') => format!("{:04}", t.year),
             Some('m') => format!("{:02}", t.month),
