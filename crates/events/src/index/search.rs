@@ -184,34 +184,8 @@ impl Node<'_> {
             Self::All => Ok(Some(target)),
             Self::Term(cursor) => cursor.seek_ge(target),
             Self::Looked(looked) => looked.seek_ge(target),
-            Self::Or(children) => {
-                let mut best = None;
-                for child in children {
-                    if let Some(found) = child.seek_ge(target)?
-                        && best.is_none_or(|b| found < b)
-                    {
-                        best = Some(found);
-                        if found == target {
-                            break;
-                        }
-                    }
-                }
-                Ok(best)
-            }
-            Self::And(children) => {
-                let mut target = target;
-                loop {
-                    let asked = target;
-                    for child in children.iter_mut() {
-                        let Some(found) = child.seek_ge(target)? else { return Ok(None) };
-                        target = found;
-                    }
-                    // After a full round without a jump all children are at this position.
-                    if target == asked {
-                        return Ok(Some(target));
-                    }
-                }
-            }
+            Self::Or(children) => nearest_of_any(children, target, Self::seek_ge),
+            Self::And(children) => nearest_of_all(children, target, Self::seek_ge),
         }
     }
 
@@ -221,33 +195,47 @@ impl Node<'_> {
             Self::All => Ok((target > 0).then_some(target)),
             Self::Term(cursor) => cursor.seek_le(target),
             Self::Looked(looked) => looked.seek_le(target),
-            Self::Or(children) => {
-                let mut best = None;
-                for child in children {
-                    if let Some(found) = child.seek_le(target)?
-                        && best.is_none_or(|b| found > b)
-                    {
-                        best = Some(found);
-                        if found == target {
-                            break;
-                        }
-                    }
-                }
-                Ok(best)
+            Self::Or(children) => nearest_of_any(children, target, Self::seek_le),
+            Self::And(children) => nearest_of_all(children, target, Self::seek_le),
+        }
+    }
+}
+
+/// The position nearest to `target` that some child has, in the direction of `seek`.
+fn nearest_of_any<'s>(
+    children: &mut [Node<'s>],
+    target: u64,
+    seek: impl Fn(&mut Node<'s>, u64) -> Result<Option<u64>, EventsError>,
+) -> Result<Option<u64>, EventsError> {
+    let mut best: Option<u64> = None;
+    for child in children {
+        if let Some(found) = seek(child, target)?
+            && best.is_none_or(|best| found.abs_diff(target) < best.abs_diff(target))
+        {
+            best = Some(found);
+            if found == target {
+                break;
             }
-            Self::And(children) => {
-                let mut target = target;
-                loop {
-                    let asked = target;
-                    for child in children.iter_mut() {
-                        let Some(found) = child.seek_le(target)? else { return Ok(None) };
-                        target = found;
-                    }
-                    if target == asked {
-                        return Ok(Some(target));
-                    }
-                }
-            }
+        }
+    }
+    Ok(best)
+}
+
+/// The position nearest to `target` that all children have, in the direction of `seek`.
+fn nearest_of_all<'s>(
+    children: &mut [Node<'s>],
+    mut target: u64,
+    seek: impl Fn(&mut Node<'s>, u64) -> Result<Option<u64>, EventsError>,
+) -> Result<Option<u64>, EventsError> {
+    loop {
+        let asked = target;
+        for child in children.iter_mut() {
+            let Some(found) = seek(child, target)? else { return Ok(None) };
+            target = found;
+        }
+        // After a full round without a jump all children are at this position.
+        if target == asked {
+            return Ok(Some(target));
         }
     }
 }
