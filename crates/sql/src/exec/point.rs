@@ -13,6 +13,7 @@ use ropewalk::tables::{KeyRange, OwnedRow, Row, Value};
 
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
+use crate::exec::relations::RowSink;
 use crate::expr::arith::{Compare, put_identity, sort_order};
 use crate::expr::{Answer, Context, Expr, Input, Nothing, Order, Record, bug};
 use crate::functions::aggregate::Running;
@@ -315,15 +316,12 @@ pub(crate) fn grouped(
     grouping.finish(cx)
 }
 
-/// Receives rows as they are read.
-type Rows<'s> = dyn FnMut(&dyn Input) -> Result<bool> + 's;
-
 fn source(
     select: &Select,
     access: &mut Access<'_>,
     cx: &Context<'_>,
     budget: &Budget,
-    each: &mut Rows<'_>,
+    each: &mut RowSink<'_>,
 ) -> Result<()> {
     for condition in &select.constant {
         if !condition.holds(cx, &Nothing)? {
@@ -510,7 +508,7 @@ impl Join<'_> {
         access: &mut Access<'_>,
         cx: &Context<'_>,
         budget: &Budget,
-        each: &mut Rows<'_>,
+        each: &mut RowSink<'_>,
     ) -> Result<bool> {
         let levels = self.levels;
         let Some(level) = levels.get(depth) else {

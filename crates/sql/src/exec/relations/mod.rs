@@ -41,15 +41,13 @@ pub(crate) struct Scan {
     pub(crate) estimate: Option<u64>,
 }
 
+/// Receives rows as they are read, until it returns false.
+pub(crate) type RowSink<'s> = dyn FnMut(&dyn Input) -> Result<bool> + 's;
+
 /// A part of a relation: rows that are read one after another.
 pub(crate) trait Part: Any + Send + Sync {
     /// Passes rows to `row` until it returns false. Long work between two rows checks `watch`.
-    fn read(
-        &self,
-        access: &mut Access<'_>,
-        watch: &Watch,
-        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
-    ) -> Result<()>;
+    fn read(&self, access: &mut Access<'_>, watch: &Watch, row: &mut RowSink<'_>) -> Result<()>;
 }
 
 /// A row whose values are computed on access.

@@ -28,10 +28,10 @@ use crate::access::row_source::Access;
 use crate::access::standing::Standing;
 use crate::error::{Result, SqlError, state};
 use crate::exec::relations::promql::{PromqlPart, sharing};
-use crate::exec::relations::{Computed, Part, Rows, Scan};
+use crate::exec::relations::{Computed, Part, RowSink, Rows, Scan};
 use crate::expr::arith::Compare;
 use crate::expr::function::Function;
-use crate::expr::{Expr, Input, bug};
+use crate::expr::{Expr, bug};
 use crate::limits::interrupt::Watch;
 use crate::plan::Planner;
 use crate::syntax::projections::EVENT_COLUMNS;
@@ -443,12 +443,7 @@ fn event_value<'a>(event: &SequencedEventRef<'a>, column: usize) -> Result<Value
 }
 
 impl Part for (EventStore, EventsPart) {
-    fn read(
-        &self,
-        access: &mut Access<'_>,
-        _: &Watch,
-        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
-    ) -> Result<()> {
+    fn read(&self, access: &mut Access<'_>, _: &Watch, row: &mut RowSink<'_>) -> Result<()> {
         let (store, part) = self;
         let Some((query, options)) = part.query() else { return Ok(()) };
         let mut reader = access.events(store, &query, options)?;
@@ -504,12 +499,7 @@ fn shown_as(id: &str) -> Filter {
 }
 
 impl Part for DocumentsPart {
-    fn read(
-        &self,
-        access: &mut Access<'_>,
-        watch: &Watch,
-        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
-    ) -> Result<()> {
+    fn read(&self, access: &mut Access<'_>, watch: &Watch, row: &mut RowSink<'_>) -> Result<()> {
         let find = self.find();
         let mut outcome = Ok(true);
         let mut each = |document: DocBuf| {
@@ -585,12 +575,7 @@ impl MetricPart {
 }
 
 impl Part for (SeriesStore, MetricPart) {
-    fn read(
-        &self,
-        access: &mut Access<'_>,
-        _: &Watch,
-        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
-    ) -> Result<()> {
+    fn read(&self, access: &mut Access<'_>, _: &Watch, row: &mut RowSink<'_>) -> Result<()> {
         let (store, part) = self;
         let at = access.series(store)?;
         let mut selection =

@@ -10,8 +10,7 @@ use ropewalk::{Database, promql};
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
 use crate::exec::relations::models::labels_json;
-use crate::exec::relations::{Computed, Part};
-use crate::expr::Input;
+use crate::exec::relations::{Computed, Part, RowSink};
 use crate::limits::interrupt::Watch;
 
 /// The memory shared by the PromQL queries of a database, if any.
@@ -40,12 +39,7 @@ pub(super) struct PromqlPart {
 }
 
 impl Part for PromqlPart {
-    fn read(
-        &self,
-        access: &mut Access<'_>,
-        watch: &Watch,
-        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
-    ) -> Result<()> {
+    fn read(&self, access: &mut Access<'_>, watch: &Watch, row: &mut RowSink<'_>) -> Result<()> {
         let metrics = access.metrics(&self.store)?;
         let (from, to, step) = self.times;
         let failed = |error: promql::Error| match error {

@@ -4,7 +4,7 @@ use ropewalk::tables::{Type, Value};
 
 use crate::access::row_source::Access;
 use crate::error::{Result, SqlError, state};
-use crate::exec::relations::{Part, Rows, Scan};
+use crate::exec::relations::{Part, RowSink, Rows, Scan};
 use crate::expr::{Expr, Input, bug};
 use crate::limits::interrupt::Watch;
 
@@ -87,12 +87,7 @@ impl Rows for FunctionRelation {
 }
 
 impl Part for (Kind, Type) {
-    fn read(
-        &self,
-        _: &mut Access<'_>,
-        _: &Watch,
-        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
-    ) -> Result<()> {
+    fn read(&self, _: &mut Access<'_>, _: &Watch, row: &mut RowSink<'_>) -> Result<()> {
         match &self.0 {
             Kind::Items(items) => {
                 for item in items {

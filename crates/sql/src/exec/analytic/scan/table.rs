@@ -10,8 +10,8 @@ use crate::access::row_source::Access;
 use crate::error::Result;
 use crate::exec::analytic::kernel::scalar::Around;
 use crate::exec::analytic::scan::columns::{self, Stretch};
-use crate::exec::relations::{Part, Rows, Scan};
-use crate::expr::{Expr, Input, Nothing, bug};
+use crate::exec::relations::{Part, RowSink, Rows, Scan};
+use crate::expr::{Expr, Nothing, bug};
 use crate::limits::interrupt::Watch;
 use crate::types::names::is_integer;
 
@@ -111,12 +111,7 @@ impl Rows for TableRelation {
 pub(super) struct Whole(pub(super) Stretch);
 
 impl Part for Whole {
-    fn read(
-        &self,
-        _: &mut Access<'_>,
-        _: &Watch,
-        _: &mut dyn FnMut(&dyn Input) -> Result<bool>,
-    ) -> Result<()> {
+    fn read(&self, _: &mut Access<'_>, _: &Watch, _: &mut RowSink<'_>) -> Result<()> {
         Err(bug("columns that are read row by row"))
     }
 }
@@ -130,12 +125,7 @@ struct TablePart {
 }
 
 impl Part for TablePart {
-    fn read(
-        &self,
-        access: &mut Access<'_>,
-        _: &Watch,
-        row: &mut dyn FnMut(&dyn Input) -> Result<bool>,
-    ) -> Result<()> {
+    fn read(&self, access: &mut Access<'_>, _: &Watch, row: &mut RowSink<'_>) -> Result<()> {
         let interrupt = self.around.interrupt();
         let cx = self.around.context(&interrupt);
         access.walk_ranges(&self.table, &self.path, &self.ranges, &mut |found: Row<'_>| {
