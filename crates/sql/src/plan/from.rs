@@ -13,7 +13,7 @@ use crate::expr::cast::Strength;
 use crate::plan::Planner;
 use crate::plan::bind::scope::{Merged, Present, Scope};
 use crate::plan::bind::{Binder, Typed};
-use crate::syntax::names::{folded, parts};
+use crate::syntax::names::{folded, parts, plain_table};
 use crate::types::names::common;
 
 #[derive(Default)]
@@ -115,28 +115,12 @@ impl Planner<'_> {
     }
 
     fn factor(&mut self, factor: &ast::TableFactor, from: &mut From, is_outer: bool) -> Result<()> {
-        let ast::TableFactor::Table {
-            name,
-            alias,
-            args: None,
-            with_hints,
-            version: None,
-            with_ordinality: false,
-            partitions,
-            json_path: None,
-            sample: None,
-            index_hints,
-        } = factor
-        else {
+        let Some((name, alias, None)) = plain_table(factor) else {
             return Err(unsupported(format!("FROM {factor}")));
         };
-        if !(with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty()) {
-            return Err(unsupported(format!("FROM {factor}")));
-        }
         self.reads = true;
         let (table, schema) = self.table(name)?;
-        let alias =
-            alias_of(alias.as_ref())?.unwrap_or_else(|| self.standing.settings.table_alias(schema.name()));
+        let alias = alias_of(alias)?.unwrap_or_else(|| self.standing.settings.table_alias(schema.name()));
         let start = from.scope.add_table(alias, &schema)?;
         let path = Path::choose(&schema, start, &[], &[], false);
         from.levels.push(Level {

@@ -23,6 +23,29 @@ pub(crate) fn parts(name: &ObjectName) -> Result<Vec<String>> {
     name.0.iter().map(part).collect()
 }
 
+/// The name, alias and arguments of a table or function in FROM; `None` for other items and other clauses.
+pub(crate) fn plain_table(
+    factor: &ast::TableFactor,
+) -> Option<(&ObjectName, Option<&ast::TableAlias>, Option<&ast::TableFunctionArgs>)> {
+    match factor {
+        ast::TableFactor::Table {
+            name,
+            alias,
+            args,
+            with_hints,
+            version: None,
+            with_ordinality: false,
+            partitions,
+            json_path: None,
+            sample: None,
+            index_hints,
+        } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => {
+            Some((name, alias.as_ref(), args.as_ref()))
+        }
+        _ => None,
+    }
+}
+
 /// The name of a relation or a type as written, see [`crate::syntax::names::reference`].
 pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
     let parts = parts(name)?;

@@ -21,7 +21,7 @@ use crate::expr::Expr;
 use crate::plan::Planner;
 use crate::plan::bind::Binder;
 use crate::plan::bind::scope::{Present, Scope};
-use crate::syntax::names::{folded, in_full, parts, table_name};
+use crate::syntax::names::{folded, in_full, parts, plain_table, table_name};
 
 /// Maximum depth of views within views.
 const VIEWS_MAX: usize = 16;
@@ -152,41 +152,21 @@ impl Planner<'_> {
         if let Some((alone, false)) = self.function_item(factor, None, false)? {
             return Ok(alone);
         }
-        match factor {
-            ast::TableFactor::Table {
-                name,
-                alias,
-                args: None,
-                with_hints,
-                version: None,
-                with_ordinality: false,
-                partitions,
-                json_path: None,
-                sample: None,
-                index_hints,
-            } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => {
-                let (relation, own) = self.named_relation(name)?;
-                self.aliased(relation, alias.as_ref(), Some(own))
-            }
-            ast::TableFactor::Table {
-                name,
-                alias,
-                args: Some(arguments),
-                with_hints,
-                version: None,
-                with_ordinality: false,
-                partitions,
-                json_path: None,
-                sample: None,
-                index_hints,
-            } if with_hints.is_empty() && partitions.is_empty() && index_hints.is_empty() => {
-                let (mut relation, own) = self.table_function(name, arguments)?;
-                // The alias of a single-column function also names the column.
-                if let (Some(alias), [column]) = (alias, relation.names.as_mut_slice()) {
-                    *column = folded(&alias.name);
+        if let Some((name, alias, arguments)) = plain_table(factor) {
+            let (relation, own) = match arguments {
+                None => self.named_relation(name)?,
+                Some(arguments) => {
+                    let (mut relation, own) = self.table_function(name, arguments)?;
+                    // The alias of a single-column function also names the column.
+                    if let (Some(alias), [column]) = (alias, relation.names.as_mut_slice()) {
+                        *column = folded(&alias.name);
+                    }
+                    (relation, own)
                 }
-                self.aliased(relation, alias.as_ref(), Some(own))
-            }
+            };
+            return self.aliased(relation, alias, Some(own));
+        }
+        match factor {
             ast::TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
                 let relation = self.apart(|planner| planner.relation(subquery))?;
                 self.aliased(relation, alias.as_ref(), None)
