@@ -603,22 +603,8 @@ impl<'a> Planner<'a> {
 
         let mut aggregates = Vec::new();
         let projected = self.projection(&select.projection, &scope, &mut aggregates)?;
-        let ast::GroupByExpr::Expressions(keys, modifiers) = &select.group_by else {
-            return Err(unsupported("GROUP BY ALL"));
-        };
-        if !modifiers.is_empty() {
-            return Err(unsupported("GROUP BY with a modifier"));
-        }
-        let mut group_keys = Vec::new();
-        for key in keys {
-            group_keys.push(self.group_key(key, &scope, &projected)?.0);
-        }
-        let having = match &select.having {
-            None => None,
-            Some(having) => {
-                Some(Binder::new(self, &scope, "HAVING").with_aggregates(&mut aggregates).condition(having)?)
-            }
-        };
+        let group_keys = self.plain_group_keys(&select.group_by, &scope, &projected)?;
+        let having = self.having(select, &scope, &mut aggregates)?;
         let mut orders = Vec::new();
         for item in order {
             orders.push(self.order(item, &scope, &projected, &mut aggregates)?);
@@ -631,7 +617,7 @@ impl<'a> Planner<'a> {
         if aggregates.iter().any(Aggregate::is_of_sets) {
             return Err(unsupported("GROUPING"));
         }
-        let grouped = !keys.is_empty() || !aggregates.is_empty() || having.is_some();
+        let grouped = !group_keys.is_empty() || !aggregates.is_empty() || having.is_some();
         let groups = if grouped {
             let mut over_groups = |expr: Expr| grouped_expr(expr, &group_keys, &scope, &[]);
             output = output.into_iter().map(&mut over_groups).collect::<Result<_>>()?;

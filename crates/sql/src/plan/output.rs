@@ -63,6 +63,33 @@ impl Planner<'_> {
         Ok(projected)
     }
 
+    /// Binds the keys of GROUP BY without ROLLUP, CUBE and GROUPING SETS.
+    pub(crate) fn plain_group_keys(
+        &mut self,
+        group_by: &ast::GroupByExpr,
+        scope: &Scope,
+        projected: &[(Expr, ResultColumn)],
+    ) -> Result<Vec<Expr>> {
+        let ast::GroupByExpr::Expressions(keys, modifiers) = group_by else {
+            return Err(unsupported("GROUP BY ALL"));
+        };
+        if !modifiers.is_empty() {
+            return Err(unsupported("GROUP BY with a modifier"));
+        }
+        keys.iter().map(|key| Ok(self.group_key(key, scope, projected)?.0)).collect()
+    }
+
+    /// Binds the condition of HAVING.
+    pub(crate) fn having(
+        &mut self,
+        select: &ast::Select,
+        scope: &Scope,
+        aggregates: &mut Vec<Aggregate>,
+    ) -> Result<Option<Expr>> {
+        let Some(having) = &select.having else { return Ok(None) };
+        Binder::new(self, scope, "HAVING").with_aggregates(aggregates).condition(having).map(Some)
+    }
+
     pub(crate) fn group_key(
         &mut self,
         key: &ast::Expr,

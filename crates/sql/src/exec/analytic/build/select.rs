@@ -342,12 +342,7 @@ impl Planner<'_> {
         let sets = self.whole()?.sets.take().unwrap_or_default();
         let windows_of_output = self.whole()?.windows.take();
         let keys = self.group_keys(&select.group_by, scope, &projected)?;
-        let having = match &select.having {
-            None => None,
-            Some(having) => {
-                Some(Binder::new(self, scope, "HAVING").with_aggregates(&mut aggregates).condition(having)?)
-            }
-        };
+        let having = self.having(select, scope, &mut aggregates)?;
         self.whole()?.windows = windows_of_output;
         let mut orders = Vec::new();
         for item in order {

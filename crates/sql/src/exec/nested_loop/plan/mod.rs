@@ -176,13 +176,8 @@ impl Planner<'_> {
         let mut aggregates = Vec::new();
         let SelectList { mut output, marks, projected } =
             self.small_projection(&select.projection, &scope, &mut aggregates)?;
-        let group_keys = self.small_group_keys(&select.group_by, &scope, &projected)?;
-        let having = match &select.having {
-            None => None,
-            Some(having) => {
-                Some(Binder::new(self, &scope, "HAVING").with_aggregates(&mut aggregates).condition(having)?)
-            }
-        };
+        let group_keys = self.plain_group_keys(&select.group_by, &scope, &projected)?;
+        let having = self.having(select, &scope, &mut aggregates)?;
         let mut orders = Vec::new();
         for item in order {
             orders.push(self.order(item, &scope, &projected, &mut aggregates)?);
@@ -229,21 +224,6 @@ impl Planner<'_> {
         let constant = place(&mut from, conjuncts);
         let select = Select { from, constant, groups, output, order: orders, is_distinct, distinct_on };
         Ok(Node { marks, order: by_result, ..Node::new(Body::Select(Box::new(select)), columns) })
-    }
-
-    fn small_group_keys(
-        &mut self,
-        group_by: &ast::GroupByExpr,
-        scope: &Scope,
-        projected: &[(Expr, ResultColumn)],
-    ) -> Result<Vec<Expr>> {
-        let ast::GroupByExpr::Expressions(keys, modifiers) = group_by else {
-            return Err(unsupported("GROUP BY ALL"));
-        };
-        if !modifiers.is_empty() {
-            return Err(unsupported("GROUP BY with a modifier"));
-        }
-        keys.iter().map(|key| Ok(self.group_key(key, scope, projected)?.0)).collect()
     }
 
     /// Plans with one more enclosing query.
