@@ -5,16 +5,16 @@ use std::borrow::Cow;
 use ropewalk::Transaction;
 use ropewalk::documents::Collection;
 use ropewalk::events::SequencedEventRef;
-use ropewalk::tables::{Array, Scalar, Type, Value, shown};
+use ropewalk::tables::{Type, Value, shown};
 
 use crate::error::{Result, SqlError, state};
+use crate::exec::relations::models::event_value;
 use crate::expr::bug;
 use crate::session::Session;
 use crate::session::prepared::{Plan, Prepared};
 use crate::session::projections::target;
 use crate::syntax::names::table_name;
 use crate::syntax::projections::{EVENT_COLUMNS, with_parameters};
-use crate::types::json;
 use crate::types::settings::Settings;
 
 /// A statement that reads an event as `event.position`, `event.type` and so on.
@@ -100,22 +100,4 @@ fn check_target(prepared: &Prepared, table: &str, settings: &Settings) -> Result
             ))
         }
     }
-}
-
-/// The value of a column of an event.
-fn event_value<'e>(event: &SequencedEventRef<'e>, column: usize) -> Result<Value<'e>> {
-    Ok(match column {
-        0 => Value::Int8(i64::try_from(event.position.0).unwrap_or(i64::MAX)),
-        1 => Value::text(event.event_type()),
-        2 => {
-            let tags = Array::new(Scalar::Text, event.tags().map(Value::text));
-            Value::Array(tags.map_err(|error| bug(&error.to_string()))?)
-        }
-        3 => Value::bytea(event.data()),
-        4 => json::of_data(event.data()),
-        5 => json::of_metadata(event.metadata()),
-        6 => Value::Timestamptz(event.time_micros),
-        7 => event.id().map_or(Value::Null, |id| Value::Uuid(*id.as_bytes())),
-        _ => return Err(bug("a column of events")),
-    })
 }

@@ -427,12 +427,15 @@ impl EventsPart {
     }
 }
 
-fn event_value<'a>(event: &SequencedEventRef<'a>, column: usize) -> Result<Value<'a>> {
-    let texts = |error: &dyn std::fmt::Display| bug(&error.to_string());
+/// The value of a column of an event.
+pub(crate) fn event_value<'a>(event: &SequencedEventRef<'a>, column: usize) -> Result<Value<'a>> {
     Ok(match column {
         0 => Value::Int8(i64::try_from(event.position.0).unwrap_or(i64::MAX)),
         1 => Value::text(event.event_type()),
-        2 => Value::Array(Array::new(Scalar::Text, event.tags().map(Value::text)).map_err(|e| texts(&e))?),
+        2 => {
+            let tags = Array::new(Scalar::Text, event.tags().map(Value::text));
+            Value::Array(tags.map_err(|error| bug(&error.to_string()))?)
+        }
         3 => Value::bytea(event.data()),
         4 => json::of_data(event.data()),
         5 => json::of_metadata(event.metadata()),
