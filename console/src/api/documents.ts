@@ -5,8 +5,9 @@ import { json, path, query, send } from './client'
 
 export interface CollectionInfo {
   name: string
-  documents: number
-  bytes: number
+  /** Null where access rules may hide documents from the user. */
+  documents: number | null
+  bytes: number | null
 }
 
 export interface Place {

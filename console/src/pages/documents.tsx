@@ -85,8 +85,8 @@ const Databases = () => {
                           <Text text={collection.name} />
                         </a>
                       </td>
-                      <td class="number">{formatCount(collection.documents)}</td>
-                      <td class="number">{formatBytes(collection.bytes)}</td>
+                      <td class="number">{collection.documents === null ? '–' : formatCount(collection.documents)}</td>
+                      <td class="number">{collection.bytes === null ? '–' : formatBytes(collection.bytes)}</td>
                     </tr>
                   ))}
               </tbody>

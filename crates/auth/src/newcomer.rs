@@ -43,7 +43,7 @@ impl Drop for Place {
 }
 
 tokio::task_local! {
-    static CURRENT: Newcomer;
+    static CURRENT: Option<Newcomer>;
 }
 
 fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -78,17 +78,28 @@ impl Newcomers {
 }
 
 impl Newcomer {
-    /// Runs the connection, or a request of it; the first caller that is authenticated inside releases the
-    /// slot.
-    pub async fn scope<F: Future>(&self, work: F) -> F::Output {
-        CURRENT.scope(self.clone(), work).await
+    /// Runs a connection, or a request of it; the first caller that is authenticated inside releases the slot,
+    /// if the connection has one.
+    ///
+    /// Not an `async fn`, whose future would reserve bytes for two copies of `work`.
+    pub fn scope<F: Future>(newcomer: Option<Self>, work: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(newcomer, work)
+    }
+
+    /// True once a caller has been authenticated.
+    pub fn is_admitted(&self) -> bool {
+        lock(&self.0).is_none()
     }
 }
 
 /// Records that the current connection has logged in.
 pub(crate) fn admitted() {
     // Outside of a scope there is no slot.
-    let _ = CURRENT.try_with(|newcomer| drop(lock(&newcomer.0).take()));
+    let _ = CURRENT.try_with(|newcomer| {
+        if let Some(newcomer) = newcomer {
+            drop(lock(&newcomer.0).take());
+        }
+    });
 }
 
 #[cfg(test)]
@@ -113,14 +124,24 @@ mod tests {
         let access = Access::open(Database::in_memory().unwrap(), false).unwrap();
         access.create_user(&Caller::everybody(), "ann", "secret", Roles::default()).await.unwrap();
         let wrong = Credentials::Password { user: "ann", password: "wrong" };
-        second.scope(access.authenticate(wrong, Some(one))).await.unwrap_err();
+        let login = access.authenticate(wrong, Some(one));
+        Newcomer::scope(Some(second.clone()), login).await.unwrap_err();
+        assert!(!second.is_admitted());
         let right = Credentials::Password { user: "ann", password: "secret" };
         access.authenticate(right, Some(one)).await.unwrap();
         assert!(newcomers.enter(one).is_none());
-        second.scope(access.authenticate(right, Some(one))).await.unwrap();
+        let login = access.authenticate(right, Some(one));
+        Newcomer::scope(Some(second.clone()), login).await.unwrap();
+        assert!(second.is_admitted());
         let fourth = newcomers.enter(one).unwrap();
         drop((second, third, fourth));
         assert!(lock(&newcomers.peers).is_empty());
+    }
+
+    #[test]
+    fn scope_reserves_no_second_copy_of_its_work() {
+        let work = std::future::ready([0_u8; 1000]);
+        assert!(size_of_val(&Newcomer::scope(None, work)) < 1100);
     }
 
     #[test]

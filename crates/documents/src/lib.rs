@@ -50,7 +50,7 @@ pub use query::read::{DocumentsRead, Find, SORT_BYTES_MAX};
 pub use query::snapshot_reads::{DocumentCursor, DocumentsAt, Getter};
 pub use rules::{Access, Caller};
 pub use stream::tail::Tail;
-pub use stream::watch::{ChangeEvent, ChangeStream, ResumeToken, Target, Watch};
+pub use stream::watch::{ChangeEvent, ChangeStream, CommitEvents, ResumeToken, Target, Watch};
 pub use transaction::isolation::isolation_named;
 pub use transaction::source::CancelCheck;
 pub use transaction::submit::Submitted;

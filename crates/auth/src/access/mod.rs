@@ -291,6 +291,17 @@ impl Access {
         if let Some(caller) = self.recently_right(user, &shown) {
             return Ok(caller);
         }
+        // Boxed: a request has bytes for this future as long as it runs, and rarely needs it.
+        Box::pin(self.verify_password(user, password, shown, peer)).await
+    }
+
+    async fn verify_password(
+        &self,
+        user: &str,
+        password: &str,
+        shown: Shown,
+        peer: Option<IpAddr>,
+    ) -> Result<Caller, AuthError> {
         let attempt = Attempt::new(user, peer);
         self.not_throttled(&attempt)?;
         let _turn = self.0.checks.acquire().await.ok();

@@ -551,3 +551,57 @@ fn c_connections_of_one_address_are_bounded_until_they_log_in() {
     drop((known, newcomers));
     assert_eq!(server.stop(), 0);
 }
+
+/// Calls a method of gRPC without credentials, and reads the types of frames until GOAWAY or for `patience`.
+fn frames_after_call(server: &Server, path: &str, patience: std::time::Duration) -> Vec<u8> {
+    use std::io::{Read as _, Write as _};
+    let text = |value: &str| [&[value.len() as u8][..], value.as_bytes()].concat();
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream][..], payload].concat()
+    };
+    // :method POST, :scheme http, :path, :authority, content-type, te (RFC 7541, appendix A).
+    let headers = [
+        b"\x83\x86\x04".to_vec(),
+        text(path),
+        b"\x01".to_vec(),
+        text("localhost"),
+        b"\x0f\x10".to_vec(),
+        text("application/grpc"),
+        b"\x00".to_vec(),
+        text("te"),
+        text("trailers"),
+    ]
+    .concat();
+    let mut stream = TcpStream::connect(server.address("grpc")).unwrap();
+    stream.set_read_timeout(Some(patience)).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    let empty_message = frame(0, 1, 1, &[0; 5]);
+    stream.write_all(&[frame(4, 0, 0, &[]), frame(1, 4, 1, &headers), empty_message].concat()).unwrap();
+    let mut kinds = Vec::new();
+    let mut head = [0; 9];
+    while !kinds.contains(&GOAWAY) && stream.read_exact(&mut head).is_ok() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        stream.read_exact(&mut vec![0; length as usize]).unwrap();
+        kinds.push(head[3]);
+    }
+    kinds
+}
+
+const HEADERS: u8 = 1;
+const GOAWAY: u8 = 7;
+
+#[test]
+fn d1_24_grpc_connection_ends_after_call_without_credentials() {
+    let place = Place::new();
+    let server = Server::start(&place, &[]);
+    let append = "/ropewalk.events.v1.Events/Append";
+    let pause = std::time::Duration::from_millis(500);
+    let kinds = frames_after_call(&server, append, pause);
+    assert!(kinds.contains(&HEADERS) && !kinds.contains(&GOAWAY), "the server is open: {kinds:?}");
+    assert_eq!(place.run_with(&["user", "add", "root", "--role", "admin"], b"the root password\n").code, 0);
+    let kinds = frames_after_call(&server, append, std::time::Duration::from_secs(30));
+    assert!(kinds.contains(&HEADERS) && kinds.contains(&GOAWAY), "{kinds:?}");
+    let kinds = frames_after_call(&server, "/grpc.health.v1.Health/Check", pause);
+    assert!(kinds.contains(&HEADERS) && !kinds.contains(&GOAWAY), "health needs no credentials: {kinds:?}");
+    assert_eq!(server.stop(), 0);
+}

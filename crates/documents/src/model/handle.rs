@@ -176,6 +176,18 @@ impl Collection {
             None => Ok(Count::default()),
         }
     }
+
+    /// As [`Collection::estimated_count`]; `None` for a collection with access rules, whose count would tell
+    /// callers whom they bind about hidden documents.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn unruled_count(&self) -> Result<Option<Count>, DocumentsError> {
+        match self.newest()?.definition.as_ref() {
+            Some(definition) if definition.options.rules.is_some() => Ok(None),
+            _ => self.estimated_count().map(Some),
+        }
+    }
 }
 
 impl Collection {
@@ -345,6 +357,18 @@ impl Documents {
         let mut bytes = 0;
         for name in self.collections(database)? {
             bytes += self.handle(database, &name).estimated_count()?.bytes;
+        }
+        Ok(bytes)
+    }
+
+    /// As [`Documents::database_bytes`], without collections that have access rules.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn unruled_bytes(&self, database: &str) -> Result<u64, DocumentsError> {
+        let mut bytes = 0;
+        for name in self.collections(database)? {
+            bytes += self.handle(database, &name).unruled_count()?.map_or(0, |count| count.bytes);
         }
         Ok(bytes)
     }

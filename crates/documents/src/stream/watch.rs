@@ -10,11 +10,11 @@
 //! them; one that it inserted and deleted again does not appear.
 
 use core::time::Duration;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
 
-use ropewalk_base::Seq;
-use ropewalk_engine::{ChangeFeed, EngineError, KV, KvWrite, ReadView, decode_section};
+use ropewalk_base::{DecodeError, Seq};
+use ropewalk_engine::{ChangeFeed, EngineError, KV, Keyspace, KvWrite, ReadView, decode_section};
 
 use crate::catalog::definition::Definition;
 use crate::catalog::{definition_key, gone_key, gone_rules_key, split_name};
@@ -122,6 +122,40 @@ pub struct ChangeEvent {
     pub ends: bool,
     /// The collection whose document it contains.
     shows: Option<u32>,
+}
+
+/// The events of one commit.
+#[derive(Debug, Clone, Default)]
+pub struct CommitEvents {
+    /// The events, in order.
+    pub events: Vec<ChangeEvent>,
+    /// True when events were left out.
+    pub is_truncated: bool,
+}
+
+/// Events and bytes of events that may be built from one commit.
+struct Room {
+    events: usize,
+    bytes: usize,
+    /// True when events were left out.
+    is_truncated: bool,
+}
+
+impl Room {
+    fn unlimited() -> Self {
+        Self { events: usize::MAX, bytes: usize::MAX, is_truncated: false }
+    }
+
+    /// Whether another event may follow `events` of them.
+    fn has_place(&mut self, events: usize) -> bool {
+        let has_place = events < self.events && self.bytes > 0;
+        self.is_truncated |= !has_place;
+        has_place
+    }
+
+    fn take(&mut self, event: &ChangeEvent) {
+        self.bytes = self.bytes.saturating_sub(event.document.bytes().len());
+    }
 }
 
 /// A collection's name, and its `uuid` if known.
@@ -270,19 +304,26 @@ impl ChangeStream {
         self.ended && self.pending.is_empty()
     }
 
-    /// The events of the next commit, possibly without any; `None` when there is no new commit.
+    /// The events of the next commit, possibly without any; `None` when there is no new commit. At most
+    /// `events_max` are built, and none after the event that exceeds `bytes_max`; the stream continues with
+    /// the commit after it.
     ///
     /// # Errors
     /// As [`ChangeStream::next`].
-    pub fn next_commit(&mut self) -> Result<Option<Vec<ChangeEvent>>, DocumentsError> {
-        if !self.read()? {
+    pub fn next_commit(
+        &mut self,
+        events_max: usize,
+        bytes_max: usize,
+    ) -> Result<Option<CommitEvents>, DocumentsError> {
+        let mut room = Room { events: events_max, bytes: bytes_max, is_truncated: false };
+        if !self.read(&mut room)? {
             return Ok(None);
         }
         let events: Vec<_> = self.pending.drain(..).collect();
         if let Some(last) = events.last() {
             self.place = last.token;
         }
-        Ok(Some(events))
+        Ok(Some(CommitEvents { events, is_truncated: room.is_truncated }))
     }
 
     /// The next event, waiting at most `timeout`; `None` when none came.
@@ -305,7 +346,7 @@ impl ChangeStream {
                     return Ok(Some(event));
                 }
             }
-            if self.ended || !self.read()? {
+            if self.ended || !self.read(&mut Room::unlimited())? {
                 if waited || self.ended || timeout.is_zero() {
                     return Ok(None);
                 }
@@ -331,8 +372,8 @@ impl ChangeStream {
         }
     }
 
-    /// Reads one commit; false when there is no new one.
-    fn read(&mut self) -> Result<bool, DocumentsError> {
+    /// Reads one commit, as far as there is `room` for its events; false when there is no new one.
+    fn read(&mut self, room: &mut Room) -> Result<bool, DocumentsError> {
         let lost = |error: EngineError| match error {
             EngineError::FeedTrimmed { .. } => DocumentsError::ResumeLost { what: error.to_string() },
             other => other.into(),
@@ -352,20 +393,18 @@ impl ChangeStream {
         let mut events = Vec::new();
         if let Some(section) = section {
             let space = self.documents.model.spaces().documents;
-            let mut puts: Vec<(&[u8], &[u8])> = Vec::new();
-            if let Some(keys) = keys {
-                decode_section(keys, |keyspace, write| {
-                    if let KvWrite::Put(key, value) = write
-                        && keyspace == space
-                    {
-                        puts.push((key, value));
-                    }
-                })
-                .map_err(damaged)?;
-            }
             let mut parts = Vec::new();
-            commit_section::decode(section, |collection, what| parts.push((collection, what)))
-                .map_err(damaged)?;
+            commit_section::decode(section, |collection, what| {
+                // Each part but one has at most one event.
+                if room.has_place(parts.len()) {
+                    parts.push((collection, what));
+                }
+            })
+            .map_err(damaged)?;
+            let puts = match keys {
+                Some(keys) => stored_documents(keys, space, &parts, room).map_err(damaged)?,
+                None => Vec::new(),
+            };
             let replaced = parts.iter().filter_map(|(_, what)| replaced(what)).collect();
             let mut commit = Commit {
                 seq,
@@ -379,6 +418,7 @@ impl ChangeStream {
                 names: &mut self.names,
                 target: &self.target,
                 watch: &self.watch,
+                room,
             };
             for (collection, what) in parts {
                 commit.part(&self.documents, collection, what)?;
@@ -392,6 +432,46 @@ impl ChangeStream {
         }
         Ok(true)
     }
+}
+
+/// Keys and documents that a commit put, in the order of its record: all, or with a limit those that the events
+/// of `parts` need.
+fn stored_documents<'c>(
+    keys: &'c [u8],
+    space: Keyspace,
+    parts: &[(u32, What<'_>)],
+    room: &mut Room,
+) -> Result<Vec<(&'c [u8], &'c [u8])>, DecodeError> {
+    let is_limited = room.events < usize::MAX;
+    let (mut named, mut inserts) = (HashSet::new(), HashSet::new());
+    for (collection, what) in parts.iter().filter(|_| is_limited) {
+        let prefix = collection.to_be_bytes();
+        match what {
+            What::Insert { key, .. } | What::Replace { key, .. } | What::Update { key, .. } => {
+                named.insert([&prefix[..], *key].concat());
+            }
+            What::Inserts { .. } => {
+                inserts.insert(prefix);
+            }
+            What::Definition { .. } | What::Delete { .. } | What::Told { .. } => {}
+        }
+    }
+    let (mut puts, mut inserted) = (Vec::new(), 0);
+    decode_section(keys, |keyspace, write| {
+        let KvWrite::Put(key, value) = write else { return };
+        if keyspace != space {
+            return;
+        }
+        if !is_limited || named.contains(key) {
+            puts.push((key, value));
+        } else if key.first_chunk::<4>().is_some_and(|prefix| inserts.contains(prefix))
+            && room.has_place(inserted)
+        {
+            inserted += 1;
+            puts.push((key, value));
+        }
+    })?;
+    Ok(puts)
 }
 
 /// The collection whose name a rename takes over, if `what` is one.
@@ -450,6 +530,7 @@ struct Commit<'c, 's> {
     names: &'s mut Names,
     target: &'s Target,
     watch: &'s Watch,
+    room: &'s mut Room,
 }
 
 impl<'c> Commit<'c, '_> {
@@ -537,7 +618,14 @@ impl<'c> Commit<'c, '_> {
     }
 
     fn push(&mut self, token: ResumeToken, out: Writer, ends: bool) {
-        self.events.push(ChangeEvent { token, document: out.finish(), ends, shows: None });
+        self.add(ChangeEvent { token, document: out.finish(), ends, shows: None });
+    }
+
+    fn add(&mut self, event: ChangeEvent) {
+        if self.room.has_place(self.events.len()) {
+            self.room.take(&event);
+            self.events.push(event);
+        }
     }
 
     fn document(
@@ -548,6 +636,10 @@ impl<'c> Commit<'c, '_> {
         full: Option<Doc<'_>>,
         difference: Option<Doc<'_>>,
     ) {
+        // Before the event is built: a document may be large.
+        if !self.room.has_place(self.events.len()) {
+            return;
+        }
         let (token, mut out) = self.begin(operation);
         if let Some(uuid) = named.uuid.filter(|_| self.watch.expanded) {
             out.put("collectionUUID", Value::Binary(4, &uuid));
@@ -563,7 +655,7 @@ impl<'c> Commit<'c, '_> {
             out.put("updateDescription", Value::Document(difference));
         }
         let shows = Some(named.collection);
-        self.events.push(ChangeEvent { token, document: out.finish(), ends: false, shows });
+        self.add(ChangeEvent { token, document: out.finish(), ends: false, shows });
     }
 
     /// Handles a report on a change of a definition.

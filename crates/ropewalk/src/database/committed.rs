@@ -46,19 +46,26 @@ pub struct ChangedSamples {
 }
 
 impl Database {
-    /// The rows that a commit wrote, at most `rows_max`, with their state before it where that can be read.
+    /// The rows that a commit wrote, with their state before it where that can be read: at most `rows_max`,
+    /// and none after the row with which they exceed `bytes_max`.
     ///
     /// Rows of tables that do not exist any more are left out.
     ///
     /// # Errors
     /// Damage.
-    pub fn changed_rows(&self, change: &Change<'_>, rows_max: usize) -> Result<ChangedRows, Error> {
+    pub fn changed_rows(
+        &self,
+        change: &Change<'_>,
+        rows_max: usize,
+        bytes_max: usize,
+    ) -> Result<ChangedRows, Error> {
         let rows_space = self.tables.rows_keyspace();
         let after = self.snapshot_at(change.seq).unwrap_or_else(|_| self.snapshot());
         let before = self.snapshot_at(Seq(change.seq.0.saturating_sub(1))).ok();
         let mut now = after.tables(self);
         let mut then = before.as_ref().map(|snapshot| snapshot.tables(self));
         let mut found = ChangedRows { rows: Vec::new(), knows_before: before.is_some(), is_truncated: false };
+        let mut bytes = 0;
         for part in &change.parts {
             let ChangedPart::Keys(writes) = part else { continue };
             for (keyspace, write) in writes {
@@ -74,7 +81,7 @@ impl Database {
                     }
                 };
                 let Some(table) = now.table_of_row(key)? else { continue };
-                if found.rows.len() >= rows_max {
+                if found.rows.len() >= rows_max || bytes > bytes_max {
                     found.is_truncated = true;
                     return Ok(found);
                 }
@@ -84,13 +91,15 @@ impl Database {
                     Some(row) => row?,
                 };
                 let after = value.map(|value| now.decode_row(&table, key, value)).transpose()?;
+                bytes += before.iter().chain(&after).map(OwnedRow::bytes).sum::<usize>();
                 found.rows.push(ChangedRow { table: table.name().to_owned(), before, after });
             }
         }
         Ok(found)
     }
 
-    /// The samples that a commit wrote: of at most `series_max` series, at most `samples_max` of each.
+    /// The samples that a commit wrote: of at most `series_max` series, at most `samples_max` of each, and of
+    /// no more series once their labels exceed `bytes_max`.
     ///
     /// # Errors
     /// A record that does not decode.
@@ -99,11 +108,12 @@ impl Database {
         change: &Change<'_>,
         series_max: usize,
         samples_max: usize,
+        bytes_max: usize,
     ) -> Result<ChangedSamples, Error> {
         let mut found = ChangedSamples { series: Vec::new(), is_truncated: false };
         for part in &change.parts {
             let ChangedPart::Other(SERIES, section) = part else { continue };
-            let most = (series_max, samples_max);
+            let most = (series_max, samples_max, bytes_max);
             let truncated = self.series.committed_samples(section, &mut found.series, most);
             found.is_truncated |= truncated.map_err(|source| EngineError::Record {
                 seq: change.seq,

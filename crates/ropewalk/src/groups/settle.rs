@@ -7,6 +7,7 @@ use ropewalk_events::SequencedEvent;
 
 use super::ConsumerGroup;
 use super::record::{PARKED, PENDING, ParkedRecord, Pending, key, position_of};
+use super::take::BATCH_BYTES;
 use crate::database::transaction::Transaction;
 use crate::error::Error;
 
@@ -137,7 +138,8 @@ impl ConsumerGroup {
         })
     }
 
-    /// Returns up to `limit` parked events after `after`, by position.
+    /// Returns up to `limit` parked events after `after`, by position. A page with large events ends after 4
+    /// MiB of them; only an empty one is the last.
     ///
     /// # Errors
     /// [`super::GroupError::Unknown`]; corrupt data.
@@ -152,9 +154,13 @@ impl ConsumerGroup {
             }
             Ok(found.len() < limit)
         })?;
-        let mut parked = Vec::new();
+        let (mut parked, mut bytes) = (Vec::new(), 0);
         for (position, one) in found {
+            if bytes >= BATCH_BYTES {
+                break;
+            }
             if let Some(event) = self.event(&snapshot, position)? {
+                bytes += event.with_ref(|event| event.stored_bytes());
                 let ParkedRecord { tries, time_micros, reason } = one;
                 parked.push(Parked { event, tries, time_micros, reason });
             }

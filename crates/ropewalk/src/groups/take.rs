@@ -12,8 +12,8 @@ use crate::database::Snapshot;
 use crate::database::transaction::Transaction;
 use crate::error::Error;
 
-/// Most bytes of new events in one batch.
-const BATCH_BYTES: usize = 4 << 20;
+/// A batch, or a page of parked events, ends with the event that reaches this many bytes.
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 /// After this many events that do not match, the cursor is stored although nothing was handed out.
 const IDLE_POSITIONS: u64 = 10_000;
 /// Reason stored for an event whose last lease expired.
@@ -158,9 +158,9 @@ impl ConsumerGroup {
         if record.settings.in_order && pending.iter().any(|(_, one)| one.due_micros > now) {
             return Ok(Lease::none(None));
         }
-        let mut out = pending.len();
+        let (mut out, mut bytes) = (pending.len(), 0);
         for (position, one) in pending.into_iter().filter(|(_, one)| one.due_micros <= now) {
-            if batch.events.len() >= max {
+            if batch.events.len() >= max || bytes >= BATCH_BYTES {
                 break;
             }
             if one.tries >= record.settings.tries_max {
@@ -171,11 +171,12 @@ impl ConsumerGroup {
             }
             // Pending events belong to this store, so the event exists.
             let Some(event) = self.event(&snapshot, position)? else { continue };
+            bytes += event.with_ref(|event| event.stored_bytes());
             self.lease(tx, &mut batch, event, one.tries, one.reason);
         }
         let room = (record.settings.pending_max as usize).saturating_sub(out);
         let room = room.min(max.saturating_sub(batch.events.len()));
-        if room > 0 {
+        if room > 0 && bytes < BATCH_BYTES {
             for event in self.fresh(&snapshot, &mut record, room)? {
                 self.lease(tx, &mut batch, event, 0, String::new());
             }

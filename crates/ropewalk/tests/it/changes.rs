@@ -94,7 +94,8 @@ fn rows_and_samples_of_a_commit_are_decoded_with_the_rows_before_it() {
 
     let mut feed = db.changes(seq).unwrap();
     let change = feed.next(LONG).unwrap().unwrap();
-    let changed = db.changed_rows(&change, 10).unwrap();
+    let bytes_max = 1 << 20;
+    let changed = db.changed_rows(&change, 10, bytes_max).unwrap();
     let number = |row: &Option<OwnedRow>| row.as_ref().map(|row| row.column("n").unwrap().to_string());
     let mut rows: Vec<_> = changed
         .rows
@@ -105,12 +106,14 @@ fn rows_and_samples_of_a_commit_are_decoded_with_the_rows_before_it() {
     let (one, two, seven) = (Some("1".to_owned()), Some("2".to_owned()), Some("7".to_owned()));
     assert_eq!(rows, [("stock", one, None), ("stock", two, seven)]);
     assert!(changed.knows_before && !changed.is_truncated);
-    let one = db.changed_rows(&change, 1).unwrap();
-    assert!(one.rows.len() == 1 && one.is_truncated);
+    for (rows_max, bytes_max) in [(1, bytes_max), (10, 1)] {
+        let one = db.changed_rows(&change, rows_max, bytes_max).unwrap();
+        assert!(one.rows.len() == 1 && one.is_truncated);
+    }
 
-    let changed = db.changed_samples(&change, 10, 1).unwrap();
+    let changed = db.changed_samples(&change, 10, 1, bytes_max).unwrap();
     let [found] = changed.series.as_slice() else { panic!("one series: {changed:?}") };
     assert_eq!((found.store.as_str(), &found.labels, found.count), ("metrics", &up, 2));
     assert_eq!(found.samples, [(1_000, 1.0)]);
-    assert!(db.changed_samples(&change, 0, 1).unwrap().is_truncated);
+    assert!(db.changed_samples(&change, 0, 1, bytes_max).unwrap().is_truncated);
 }

@@ -179,6 +179,27 @@ fn parked_events_are_listed_replayed_and_discarded() {
 }
 
 #[test]
+fn batches_and_pages_of_large_events_end_early() {
+    let shop = Shop::with(settings());
+    for _ in 0..3 {
+        shop.events.append(&[Event::new("A").data(vec![b'x'; 3 << 20])], None).unwrap();
+    }
+    // New events, events due again, and parked ones.
+    for tries in 1..=3 {
+        let lease = shop.take(9);
+        assert_eq!((positions(&lease), lease.events[0].tries), (vec![1, 2], tries));
+        shop.clock.advance(LEASE);
+    }
+    let lease = shop.take(9);
+    assert_eq!((positions(&lease), tries(&lease)), (vec![3], vec![1]));
+    shop.group.park(lease.id, None, "large").unwrap();
+    let page = |after| -> Vec<u64> {
+        shop.group.parked(after, 9).unwrap().iter().map(|parked| parked.event.position.0).collect()
+    };
+    assert_eq!((page(None), page(Some(Position(2)))), (vec![1, 2], vec![3]));
+}
+
+#[test]
 fn in_order_group_delivers_no_event_early() {
     let shop = Shop::with(GroupSettings { in_order: true, ..settings() });
     shop.append(6);

@@ -24,7 +24,8 @@ pub struct CommittedSamples {
 
 impl SeriesModel {
     /// Adds the samples of a section to `all`, which gets at most `series_max` entries with at most
-    /// `samples_max` samples each. Returns true if series were left out.
+    /// `samples_max` samples each, and no more entries once their labels exceed `bytes_max`. Returns true if
+    /// series were left out.
     ///
     /// # Errors
     /// A section that does not decode; `all` may then have samples of it.
@@ -32,7 +33,7 @@ impl SeriesModel {
         &self,
         section: &[u8],
         all: &mut Vec<CommittedSamples>,
-        (series_max, samples_max): (usize, usize),
+        (series_max, samples_max, bytes_max): (usize, usize, usize),
     ) -> Result<bool, DecodeError> {
         let Section { store, creates, body } = Section::decode(section)?;
         let Body::Samples { new, groups, .. } = body else { return Ok(false) };
@@ -55,6 +56,7 @@ impl SeriesModel {
         };
         let mut places: HashMap<u64, usize> = HashMap::new();
         let mut is_truncated = false;
+        let mut bytes: usize = all.iter().map(|series| series.labels.bytes()).sum();
         each_group(groups, |target, group, floats| {
             let key = match target {
                 Target::Known(id) => u64::from(id),
@@ -62,12 +64,13 @@ impl SeriesModel {
             };
             let place = match places.get(&key) {
                 Some(place) => *place,
-                None if all.len() >= series_max => {
+                None if all.len() >= series_max || bytes > bytes_max => {
                     is_truncated = true;
                     return Ok(());
                 }
                 None => {
                     let (store, labels) = (name.clone(), labels_of(target));
+                    bytes += labels.bytes();
                     all.push(CommittedSamples { store, labels, samples: Vec::new(), count: 0 });
                     places.insert(key, all.len() - 1);
                     all.len() - 1

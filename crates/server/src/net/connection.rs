@@ -6,8 +6,11 @@
 //! ```
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -18,7 +21,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown, Watcher};
 use ropewalk_auth::{Caller, Newcomer, Newcomers};
 use ropewalk_wire::{ConnectionMemory, RequestMemory, Stop};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -138,16 +141,14 @@ pub(crate) struct Entered {
 
 impl Entered {
     /// Runs the connection and then releases its slot.
-    pub(crate) async fn serve<F: Future>(self, connection: F) -> F::Output {
-        scoped(self.newcomer.as_ref(), connection).await
-    }
-}
-
-/// Runs a connection, or a request of one, in the scope in which a login releases the slot of the newcomer.
-async fn scoped<F: Future>(newcomer: Option<&Newcomer>, work: F) -> F::Output {
-    match newcomer {
-        Some(newcomer) => newcomer.scope(work).await,
-        None => work.await,
+    pub(crate) fn serve<F: Future>(self, connection: F) -> impl Future<Output = F::Output> {
+        // Boxed here: an async function would reserve bytes for each move of the connection's future.
+        let connection = Newcomer::scope(self.newcomer.clone(), Box::pin(connection));
+        async move {
+            let ended = connection.await;
+            drop(self);
+            ended
+        }
     }
 }
 
@@ -380,8 +381,19 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { http1, http2, router, watcher, patience, stall_time, memory, newcomer, _place, .. } =
-            *self;
+        let Self {
+            http1,
+            http2,
+            protocol,
+            router,
+            watcher,
+            patience,
+            stall_time,
+            memory,
+            stop,
+            newcomer,
+            _place,
+        } = *self;
         let of_connection = (memory, newcomer);
         // Each idle connection holds one of these futures, so each is boxed at the size of its protocol.
         let ended = match version {
@@ -391,7 +403,9 @@ impl Connection {
                 let of_service = turns.clone();
                 let service = service_fn(move |request| {
                     let answering = of_service.answer();
-                    let turn = |body| Answer { body, _answering: answering };
+                    let turn = |response: Response<Body>| {
+                        response.map(|body| Answer { body, _answering: answering })
+                    };
                     answer(router.clone(), request, peer, of_connection.clone(), turn)
                 });
                 let connection = Box::pin(watcher.watch(http1.serve_connection(stream, service)));
@@ -401,10 +415,24 @@ impl Connection {
                 // One deadline covers all bytes of the preface.
                 let opening_time = patience.head_time.saturating_sub(opened.elapsed());
                 let stream = TokioIo::new(Patient::http2(stream, opening_time, stall_time));
+                let refused = Arc::new(AtomicBool::new(false));
+                let of_service = refused.clone();
                 let service = service_fn(move |request| {
-                    answer(router.clone(), request, peer, of_connection.clone(), |body| body)
+                    let (refused, newcomer) = (of_service.clone(), of_connection.1.clone());
+                    let checked = move |response: Response<Body>| {
+                        let logged_in = newcomer.is_none_or(|newcomer| newcomer.is_admitted());
+                        if protocol == Protocol::Grpc && !logged_in && lacks_credentials(&response) {
+                            refused.store(true, Ordering::Relaxed);
+                        }
+                        response
+                    };
+                    answer(router.clone(), request, peer, of_connection.clone(), checked)
                 });
-                Some(Box::pin(watcher.watch(http2.serve_connection(stream, service))).await)
+                let connection = Box::pin(http2.serve_connection(stream, service));
+                let ended = until_refused(connection, &stop, &refused).await;
+                // The server waits for it when it stops.
+                drop(watcher);
+                Some(ended)
             }
         };
         match ended {
@@ -415,32 +443,53 @@ impl Connection {
     }
 }
 
-/// Routes a request, together with its peer, and records it. `wrap` makes the body that is sent.
+/// Serves an HTTP/2 connection until it ends. Tells its client to end it when the server stops, and after a call
+/// was refused for lack of credentials on a connection without login: its state would take more memory than that
+/// of any other protocol, and the client can use it for nothing.
+async fn until_refused<C: GracefulConnection>(
+    mut connection: Pin<Box<C>>,
+    stop: &Stop,
+    refused: &AtomicBool,
+) -> C::Output {
+    let mut stopped = pin!(stop.wait());
+    let mut is_ending = false;
+    poll_fn(|cx| {
+        // The connection is polled after a response, because it sends that.
+        if !is_ending && (refused.load(Ordering::Relaxed) || stopped.as_mut().poll(cx).is_ready()) {
+            is_ending = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// True for the response to a call without valid credentials. Such a response has no trailers.
+fn lacks_credentials(response: &Response<Body>) -> bool {
+    let status = response.headers().get("grpc-status").and_then(|status| status.to_str().ok());
+    status.and_then(|status| status.parse().ok()) == Some(i32::from(tonic::Code::Unauthenticated))
+}
+
+/// Routes a request, together with its peer, and records it. `wrap` makes the response that is sent.
 async fn answer<B>(
     router: Router,
     request: Request<Incoming>,
     peer: Peer,
     (memory, newcomer): (ConnectionMemory, Option<Newcomer>),
-    wrap: impl FnOnce(Body) -> B,
+    wrap: impl FnOnce(Response<Body>) -> Response<B>,
 ) -> Result<Response<B>, Infallible> {
     let started = Instant::now();
-    let mut request = request.map(Body::new);
-    request.extensions_mut().insert(memory);
-    match peer {
-        Peer::Remote(address) => {
-            // axum and tonic each look for their own type.
-            request.extensions_mut().insert(ConnectInfo(address));
-            request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr: Some(address) });
-        }
-        Peer::Owner => {
-            request.extensions_mut().insert(Caller::everybody());
-        }
-    }
-    let told = tracing::enabled!(target: "ropewalk::access", tracing::Level::DEBUG)
-        .then(|| (request.method().clone(), request.uri().path().to_owned()));
-    let span = crate::process::spans::begin(&request);
-    let routed = router.oneshot(request).instrument(span.clone());
-    let response = scoped(newcomer.as_ref(), routed).await?;
+    // The request lives in a block: the future, which a connection holds while it waits for a body, would
+    // reserve bytes for it otherwise.
+    let (told, span, routed) = {
+        let request = with_peer(request.map(Body::new), peer, memory);
+        let told = tracing::enabled!(target: "ropewalk::access", tracing::Level::DEBUG)
+            .then(|| (request.method().clone(), request.uri().path().to_owned()));
+        let span = crate::process::spans::begin(&request);
+        let routed = router.oneshot(request).instrument(span.clone());
+        (told, span, Newcomer::scope(newcomer, routed))
+    };
+    let response = routed.await?;
     crate::process::spans::end(&span, &response);
     if let Some((method, path)) = told {
         let (status, micros) = (response.status().as_u16(), started.elapsed().as_micros());
@@ -453,7 +502,24 @@ async fn answer<B>(
             }
         }
     }
-    Ok(response.map(wrap))
+    Ok(wrap(response))
+}
+
+/// The request with what handlers need of its connection.
+fn with_peer(mut request: Request<Body>, peer: Peer, memory: ConnectionMemory) -> Request<Body> {
+    let extensions = request.extensions_mut();
+    extensions.insert(memory);
+    match peer {
+        Peer::Remote(address) => {
+            // axum and tonic each look for their own type.
+            extensions.insert(ConnectInfo(address));
+            extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: Some(address) });
+        }
+        Peer::Owner => {
+            extensions.insert(Caller::everybody());
+        }
+    }
+    request
 }
 
 #[cfg(test)]
@@ -461,6 +527,25 @@ mod tests {
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// Size of the future that `work` returns.
+    fn answer_bytes<F>(
+        _work: impl Fn(Router, Request<Incoming>, (ConnectionMemory, Option<Newcomer>)) -> F,
+    ) -> usize {
+        size_of::<F>()
+    }
+
+    #[tokio::test]
+    async fn d1_24_futures_of_connection_and_request_reserve_no_copies() {
+        let room = Room::new(Limits::default());
+        let entered = room.enter(&room.places(), "127.0.0.1:1".parse().unwrap()).unwrap();
+        let bytes = size_of_val(&entered.serve(std::future::ready([0_u8; 1000])));
+        assert!(bytes < 256, "{bytes} bytes");
+        let bytes = answer_bytes(|router, request, connection| {
+            answer(router, request, Peer::Owner, connection, |response| response)
+        });
+        assert!(bytes < 1200, "{bytes} bytes");
+    }
 
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -148,8 +148,17 @@ fn damaged(what: &str) -> SqlError {
 
 /// Rows of one of the tables; empty until it exists.
 fn rows(access: &mut Access<'_>, name: &str, range: &KeyRange<'_>) -> Result<Vec<Vec<Value<'static>>>> {
+    first_rows(access, name, range, usize::MAX)
+}
+
+fn first_rows(
+    access: &mut Access<'_>,
+    name: &str,
+    range: &KeyRange<'_>,
+    limit: usize,
+) -> Result<Vec<Vec<Value<'static>>>> {
     match access.table(name) {
-        Ok((table, _)) => access.all(&table, range, &Budget::new(MEMORY_BYTES_MAX)),
+        Ok((table, _)) => access.first(&table, range, limit, &Budget::new(MEMORY_BYTES_MAX)),
         Err(error) if error.state == state::UNDEFINED_TABLE => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -339,7 +348,7 @@ pub fn projection_at(db: &Database, snapshot: &Snapshot, name: &str) -> Result<O
     stored.map(|stored| ProjectionInfo::read(db, snapshot, stored)).transpose()
 }
 
-/// Returns the parked events of a projection's live generation, by position.
+/// Returns the first parked events of a projection's live generation, by position, at most `limit`.
 ///
 /// # Errors
 /// Stored data is corrupt.
@@ -348,10 +357,11 @@ pub fn parked_at(
     snapshot: &Snapshot,
     name: &str,
     generation: Option<u64>,
+    limit: usize,
 ) -> Result<Vec<ParkedEvent>> {
     let Some(generation) = generation else { return Ok(Vec::new()) };
     let range = KeyRange::prefix([Value::text(name), number(generation)]);
-    let rows = rows(&mut Access::Snapshot(db, snapshot), PARKED, &range)?;
+    let rows = first_rows(&mut Access::Snapshot(db, snapshot), PARKED, &range, limit)?;
     rows.iter().map(|row| ParkedEvent::of_row(row)).collect()
 }
 
@@ -465,5 +475,36 @@ impl ParkedEvent {
             parked_at: *parked_at,
             wants_retry: *wants_retry,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parked_events_are_read_up_to_limit() {
+        let db = Database::in_memory().unwrap();
+        let mut tx = db.begin();
+        for position in 1..=5 {
+            let parked = ParkedEvent {
+                projection: "p".to_owned(),
+                generation: 1,
+                position,
+                event_type: "A".to_owned(),
+                statement: "DELETE FROM t".to_owned(),
+                sqlstate: "42P01".to_owned(),
+                message: "there is no t".to_owned(),
+                parked_at: 0,
+                wants_retry: false,
+            };
+            parked.put_in(&mut tx).unwrap();
+        }
+        tx.commit().unwrap();
+        let positions = |limit| -> Vec<u64> {
+            let parked = parked_at(&db, &db.snapshot(), "p", Some(1), limit).unwrap();
+            parked.iter().map(|parked| parked.position).collect()
+        };
+        assert_eq!((positions(0), positions(3), positions(9)), (vec![], vec![1, 2, 3], vec![1, 2, 3, 4, 5]));
     }
 }

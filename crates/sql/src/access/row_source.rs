@@ -169,8 +169,22 @@ impl Access<'_> {
         range: &KeyRange<'_>,
         budget: &crate::limits::budget::Budget,
     ) -> Result<Vec<Vec<Value<'static>>>> {
+        self.first(table, range, usize::MAX, budget)
+    }
+
+    /// The first rows of a range, at most `limit`, in memory.
+    pub(crate) fn first(
+        &mut self,
+        table: &Table,
+        range: &KeyRange<'_>,
+        limit: usize,
+        budget: &crate::limits::budget::Budget,
+    ) -> Result<Vec<Vec<Value<'static>>>> {
         let mut rows = Vec::new();
         self.scan(table, None, range, false, &mut |row| {
+            if rows.len() >= limit {
+                return Ok(false);
+            }
             let row: Vec<Value<'static>> = row.values()?.into_iter().map(Value::into_owned).collect();
             budget.take_row(&row)?;
             rows.push(row);

@@ -142,6 +142,11 @@ impl OwnedRow {
         Self { schema, key: key.into(), value: value.into() }
     }
 
+    /// Bytes of its stored key and value.
+    pub fn bytes(&self) -> usize {
+        self.key.len() + self.value.len()
+    }
+
     /// The row as a borrowed `Row`.
     pub fn row(&self) -> Row<'_> {
         Row::new(&self.schema, &self.key, &self.value)

@@ -13,6 +13,7 @@ use axum::extract::Request;
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use ropewalk_auth::Caller;
 use ropewalk_wire::{ConnectionMemory, Reservation, Service, WireError};
@@ -59,16 +60,23 @@ impl RequestBody {
     ///
     /// # Errors
     /// [`BodyError`].
-    pub async fn read(service: &Service, request: Request, encoding: Encoding) -> Result<Self, BodyError> {
+    pub fn read(
+        service: &Service,
+        request: Request,
+        encoding: Encoding,
+    ) -> impl Future<Output = Result<Self, BodyError>> + use<> {
         let (parts, body) = request.into_parts();
         let bounds = Bounds::new(service, &parts);
         let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let memory = parts.extensions.get::<ConnectionMemory>().cloned();
         let mut memory = memory.unwrap_or_else(|| service.request_memory().connection()).reservation();
-        // Headers hold the buffer that they were read into.
+        // Headers hold the buffer that they were read into. The future has no bytes for them either: many of
+        // these wait for slow clients.
         drop(parts);
-        let bytes = bounds.in_time(receive(body, announced, bounds.bytes_max, &mut memory)).await?;
-        Self { bytes, encoding, bounds, memory }.reserved().await
+        async move {
+            let bytes = bounds.in_time(receive(body, announced, bounds.bytes_max, &mut memory)).await?;
+            Self { bytes, encoding, bounds, memory }.reserved().await
+        }
     }
 
     /// The part after `start` bytes, compressed with `encoding`: for protocols that frame their messages.
@@ -136,9 +144,12 @@ impl Bounds {
         Self { bytes_max, time, begun: Instant::now() }
     }
 
-    async fn in_time<T>(self, work: impl Future<Output = Result<T, BodyError>>) -> Result<T, BodyError> {
+    fn in_time<T>(
+        self,
+        work: impl Future<Output = Result<T, BodyError>>,
+    ) -> impl Future<Output = Result<T, BodyError>> {
         let left = self.time.saturating_sub(self.begun.elapsed());
-        timeout(left, work).await.map_err(|_| BodyError::TooSlow(self.time))?
+        timeout(left, work).map(move |done| done.unwrap_or(Err(BodyError::TooSlow(self.time))))
     }
 }
 

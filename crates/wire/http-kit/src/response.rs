@@ -1,12 +1,10 @@
 //! Responses: complete or in chunks, counted for the metrics.
 
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
-use axum::middleware::Next;
 use axum::response::Response;
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
 use ropewalk_wire::{Code, Metrics, WireError};
 
 /// A response with a serialized JSON value.
@@ -42,17 +40,19 @@ pub fn mark(response: &mut Response, code: Code, retry_after_seconds: Option<u64
     }
 }
 
-/// Runs a request, counted and timed under the name of its operation.
-pub async fn measured(
+/// Counts and times a request, which is `running`, under the name of its operation.
+///
+/// Not an `async fn`, whose future would reserve bytes for two copies of `running`.
+pub fn measured<F: Future<Output = Response>>(
     metrics: &Metrics,
     protocol: &'static str,
     operation: &'static str,
-    request: Request,
-    next: Next,
-) -> Response {
+    running: F,
+) -> impl Future<Output = Response> + use<F> {
     let timer = metrics.request(protocol, operation);
-    let response = next.run(request).await;
-    let outcome = response.extensions().get::<Code>().map_or(Ok(()), |code| Err(*code));
-    timer.done(outcome);
-    response
+    running.map(move |response| {
+        let outcome = response.extensions().get::<Code>().map_or(Ok(()), |code| Err(*code));
+        timer.done(outcome);
+        response
+    })
 }

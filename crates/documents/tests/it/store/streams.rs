@@ -133,6 +133,39 @@ fn change_stream_resumes_after_any_token() {
 }
 
 #[test]
+fn events_of_one_commit_are_built_up_to_a_limit() {
+    let db = Db::new();
+    let c = seeded(&db, "c", numbered(1));
+    let stream = watch(&db, Target::All);
+    let from = Some(stream.token().seq.next());
+    let documents: Vec<Vec<u8>> = (100..150).map(|n| b(doc! { "_id": n, "n": n })).collect();
+    c.insert_many(&documents, true, SYNC).unwrap();
+    let mut tx = db.begin(Isolation::Serializable);
+    for n in 100..150 {
+        tx.d().update_one(&c, &spec(doc! { "_id": n }, doc! { "$inc": { "n": 1 } })).unwrap();
+    }
+    tx.commit().unwrap();
+    for (events_max, bytes_max, built) in [(50, usize::MAX, 50), (7, usize::MAX, 7), (50, 1, 1), (0, 9, 0)] {
+        let watch = Watch { from, full_document: true, ..Watch::default() };
+        let mut stream = db.documents.watch(Target::All, watch, None).unwrap();
+        for operation in ["insert", "update"] {
+            let found = stream.next_commit(events_max, bytes_max).unwrap().unwrap();
+            assert_eq!(
+                (found.events.len(), found.is_truncated),
+                (built, built < 50),
+                "{events_max} {bytes_max}"
+            );
+            for (n, event) in (100..).zip(&found.events) {
+                let event = plain(&event.document);
+                assert_eq!(event.get_str("operationType").unwrap(), operation);
+                assert_eq!(event.get_document("fullDocument").unwrap().get_i32("_id").unwrap(), n);
+            }
+        }
+        assert!(stream.next_commit(events_max, bytes_max).unwrap().is_none());
+    }
+}
+
+#[test]
 fn change_stream_waits_for_new_events() {
     let db = Db::new();
     let c = seeded(&db, "c", numbered(1));

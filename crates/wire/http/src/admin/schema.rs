@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::kit::problem::Problem;
 use crate::route::Route;
 
-/// Most collections, and most tables.
+/// Most stores, collections, tables, and series stores.
 const LISTED_MAX: usize = 10_000;
 /// Most columns of all tables together: a table may have more than a thousand.
 const COLUMNS_MAX: usize = 100_000;
@@ -37,7 +37,8 @@ struct SchemaOut {
     collections: Vec<CollectionSize>,
     tables: Vec<TableShape>,
     series: Vec<SeriesSize>,
-    /// More than 10,000 collections or tables, or 100,000 columns: the others were left out.
+    /// More than 10,000 stores, collections, tables or series stores, or 100,000 columns: the others were left
+    /// out.
     truncated: bool,
 }
 
@@ -59,9 +60,10 @@ struct CollectionSize {
     database: String,
     #[schema(example = "orders")]
     name: String,
-    documents: u64,
+    /// Null where access rules may hide documents from the caller.
+    documents: Option<u64>,
     /// Bytes of the documents.
-    bytes: u64,
+    bytes: Option<u64>,
 }
 
 /// A table.
@@ -127,12 +129,14 @@ async fn schema(State(app): State<App>, Extension(caller): Extension<Caller>) ->
 impl SchemaOut {
     fn read(service: &Service, caller: &Caller, bounds: &Bounds) -> Result<Self, WireError> {
         let db = service.database();
-        let stores = service.stores(caller)?.into_iter();
-        let size = |head: Option<ropewalk::Position>| head.map_or(0, |head| head.0);
-        let mut found = Self {
-            stores: stores.map(|store| StoreSize { name: store.name, events: size(store.head) }).collect(),
-            ..Self::default()
-        };
+        let stores = service.stores(caller)?;
+        let mut found = Self { truncated: stores.len() > LISTED_MAX, ..Self::default() };
+        found.stores.extend(
+            stores
+                .into_iter()
+                .take(LISTED_MAX)
+                .map(|store| StoreSize { name: store.name, events: store.head.map_or(0, |head| head.0) }),
+        );
         found.collections(db, caller, bounds)?;
         if caller.may(Right::Read, None) {
             found.tables(db, bounds, COLUMNS_MAX)?;
@@ -140,6 +144,10 @@ impl SchemaOut {
         let snapshot = db.snapshot();
         for name in db.series_stores().into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
             bounds.look()?;
+            if found.series.len() >= LISTED_MAX {
+                found.truncated = true;
+                break;
+            }
             let series = snapshot.series(&db.series(&name)?).count(&[]);
             found.series.push(SeriesSize { name, series });
         }
@@ -149,6 +157,7 @@ impl SchemaOut {
     fn collections(&mut self, db: &Database, caller: &Caller, bounds: &Bounds) -> Result<(), WireError> {
         let databases = db.documents().databases().map_err(Error::from)?;
         for database in databases.into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
+            let counts_all = caller.may(Right::Admin, Some(&database));
             for name in db.documents().collections(&database).map_err(Error::from)? {
                 if self.collections.len() >= LISTED_MAX {
                     self.truncated = true;
@@ -157,8 +166,12 @@ impl SchemaOut {
                 // The first count of a collection after a start reads all of it.
                 bounds.look()?;
                 let collection = db.documents().collection(&database, &name).map_err(Error::from)?;
-                let count = collection.estimated_count().map_err(Error::from)?;
-                let (documents, bytes) = (count.documents, count.bytes);
+                let count = match counts_all {
+                    true => collection.estimated_count().map(Some),
+                    false => collection.unruled_count(),
+                };
+                let count = count.map_err(Error::from)?;
+                let (documents, bytes) = (count.map(|count| count.documents), count.map(|count| count.bytes));
                 self.collections.push(CollectionSize { database: database.clone(), name, documents, bytes });
             }
         }

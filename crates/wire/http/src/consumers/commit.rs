@@ -11,7 +11,7 @@ use axum::response::Response;
 use ropewalk::changes::{Change, ChangedPart, ChangedRow, ChangedRows, ChangedSamples};
 use ropewalk::documents::lang::Value;
 use ropewalk::documents::lang::extjson::{self, Form};
-use ropewalk::documents::{ChangeEvent, Target, Watch};
+use ropewalk::documents::{ChangeEvent, CommitEvents, Target, Watch};
 use ropewalk::tables::{OwnedRow, shown};
 use ropewalk::{Database, Error, Seq, Snapshot};
 use ropewalk_auth::{Needs, Resource};
@@ -77,6 +77,11 @@ struct CommitOut {
     /// Writes to keyspaces, without their values, as in the change feed.
     #[schema(value_type = Vec<utoipa::openapi::Object>)]
     writes: Vec<serde_json::Value>,
+    /// Sizes of the other parts of the commit's record, as in the change feed: `{"model", "bytes"}`. Absent if
+    /// there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<utoipa::openapi::Object>)]
+    others: Vec<serde_json::Value>,
     /// Parts were left out: more than 1,000 rows, documents or series, or more than 4 MiB.
     truncated: bool,
 }
@@ -114,8 +119,8 @@ fn read(db: &Database, seq: Seq) -> Result<Vec<u8>, WireError> {
     put_head(&mut commit.out, &change);
     commit.appends(&change)?;
     commit.documents(db, &change)?;
-    commit.rows(db.changed_rows(&change, PARTS_MAX)?)?;
-    commit.samples(db.changed_samples(&change, PARTS_MAX, SAMPLES_MAX)?);
+    commit.rows(db.changed_rows(&change, PARTS_MAX, commit.room())?)?;
+    commit.samples(db.changed_samples(&change, PARTS_MAX, SAMPLES_MAX, commit.room())?);
     commit.writes(&change);
     put_others(&mut commit.out, &change);
     let end = if commit.is_truncated { ",\"truncated\":true}" } else { ",\"truncated\":false}" };
@@ -137,11 +142,19 @@ impl Commit {
         has_room
     }
 
+    /// Bytes for the parts that follow.
+    fn room(&self) -> usize {
+        PARTS_BYTES_MAX.saturating_sub(self.out.len())
+    }
+
     fn appends(&mut self, change: &Change<'_>) -> Result<(), WireError> {
         self.out.extend_from_slice(b",\"appends\":[");
         let mut separate = Separate::default();
         for part in &change.parts {
             let ChangedPart::Events { store, append } = part else { continue };
+            if !self.has_room() {
+                break;
+            }
             separate.before(&mut self.out);
             self.out.extend_from_slice(b"{\"store\":");
             put_string(&mut self.out, store);
@@ -169,10 +182,11 @@ impl Commit {
         self.out.extend_from_slice(b",\"documents\":[");
         let mut separate = Separate::default();
         let is_touched = change.parts.iter().any(|part| part.model() == Some("documents"));
-        let events = if is_touched { document_events(db, change.seq)? } else { Vec::new() };
+        let found =
+            if is_touched { document_events(db, change.seq, self.room())? } else { CommitEvents::default() };
         let before = db.snapshot_at(Seq(change.seq.0.saturating_sub(1))).ok();
-        self.is_truncated |= events.len() > PARTS_MAX;
-        for event in events.iter().take(PARTS_MAX) {
+        self.is_truncated |= found.is_truncated;
+        for event in &found.events {
             if !self.has_room() {
                 break;
             }
@@ -266,11 +280,11 @@ impl Commit {
     }
 }
 
-/// The events of a change stream over one commit.
-fn document_events(db: &Database, seq: Seq) -> Result<Vec<ChangeEvent>, WireError> {
+/// The events of a change stream over one commit, up to `bytes_max`.
+fn document_events(db: &Database, seq: Seq, bytes_max: usize) -> Result<CommitEvents, WireError> {
     let watch = Watch { from: Some(seq), full_document: true, ..Watch::default() };
     let mut stream = db.documents().watch(Target::All, watch, None).map_err(Error::from)?;
-    Ok(stream.next_commit().map_err(Error::from)?.unwrap_or_default())
+    Ok(stream.next_commit(PARTS_MAX, bytes_max).map_err(Error::from)?.unwrap_or_default())
 }
 
 /// The document of an event as it was before the commit.

@@ -518,7 +518,7 @@ struct ParkedEventOut {
     params(
         StoreAndGroup,
         ("after" = Option<u64>, Query, description = "Only events after this position."),
-        ("limit" = Option<u64>, Query, description = "At most so many, up to 1,000. Default 100."),
+        ("limit" = Option<u64>, Query, description = "At most so many, up to 1,000. Default 100. A page ends early after 4 MiB of events; only an empty one is the last."),
     ),
     responses((status = 200, description = "A page of them.", body = ParkedOut)),
 )]
@@ -544,7 +544,9 @@ async fn parked(
         out.push(b'}');
     });
     out.push(b'}');
-    Ok(json(out))
+    let mut memory = app.service.answer_memory().connection().reservation();
+    memory.try_cover(out.len())?;
+    Ok(json(memory.hold(out)))
 }
 
 /// Hands parked events out again, at once and with all their tries.

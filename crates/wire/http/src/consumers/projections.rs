@@ -442,9 +442,8 @@ async fn parked_of_projection(
     let db = app.service.database();
     let read = || {
         let generation = found(db, &store, &projection)?.status.generation;
-        parked_at(db, &db.snapshot(), &projection, generation).map_err(refused)
+        parked_at(db, &db.snapshot(), &projection, generation, PARKED_MAX).map_err(refused)
     };
-    let parked =
-        app.service.run_blocking_limited(read).await?.into_iter().take(PARKED_MAX).map(ParkedOut::from);
-    Ok(Json(AllParkedOut { parked: parked.collect() }))
+    let parked = app.service.run_blocking_limited(read).await?;
+    Ok(Json(AllParkedOut { parked: parked.into_iter().map(ParkedOut::from).collect() }))
 }

@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 
 use super::queries::CollectionName;
 use super::requests::{CollectionIn, IndexIn, fields};
-use super::{InDatabase, Place, refused};
+use super::{DocumentContext, InDatabase, Place, refused};
 use crate::app::App;
 use crate::kit::body::{JsonText, NoBody, from_json};
 use crate::kit::params::Params;
@@ -90,7 +90,7 @@ struct DatabaseOut {
     name: String,
     /// Number of collections.
     collections: u64,
-    /// Bytes of documents.
+    /// Bytes of documents, without collections whose access rules bind the caller.
     bytes: u64,
     /// The most bytes of documents that it may hold; null: any.
     quota: Option<u64>,
@@ -117,10 +117,10 @@ struct CollectionsOut {
 #[schema(as = CollectionListed)]
 struct CollectionListed {
     name: String,
-    /// Number of documents.
-    documents: u64,
+    /// Number of documents; null where access rules may hide some from the caller.
+    documents: Option<u64>,
     /// Their bytes.
-    bytes: u64,
+    bytes: Option<u64>,
 }
 
 /// A collection.
@@ -129,10 +129,10 @@ struct CollectionListed {
 #[allow(dead_code)] // only its schema is used: validators and rules are written by hand
 struct CollectionOut {
     name: String,
-    /// Number of documents.
-    documents: u64,
+    /// Number of documents; null where access rules may hide some from the caller.
+    documents: Option<u64>,
     /// Their bytes.
-    bytes: u64,
+    bytes: Option<u64>,
     #[schema(value_type = Option<Object>)]
     validator: Option<serde_json::Value>,
     moderate: bool,
@@ -181,7 +181,10 @@ async fn database(Place { context, .. }: Place<DatabaseName>) -> Result<Json<Dat
     let _permit = context.reading()?;
     let look = || {
         let names = context.documents().collections(&context.database)?;
-        let bytes = context.documents().database_bytes(&context.database)?;
+        let bytes = match context.asked() {
+            None => context.documents().database_bytes(&context.database)?,
+            Some(_) => context.documents().unruled_bytes(&context.database)?,
+        };
         Ok((names.len() as u64, bytes, context.documents().quota(&context.database)?))
     };
     let (collections, bytes, quota) = context.run_blocking_limited(look).await.map_err(refused)?;
@@ -248,8 +251,9 @@ async fn collections(
             None => context.documents().collections(&context.database)?,
         };
         let listed = |name: String| {
-            let count = context.documents().collection(&context.database, &name)?.estimated_count()?;
-            Ok(CollectionListed { name, documents: count.documents, bytes: count.bytes })
+            let count = context.count(&context.documents().collection(&context.database, &name)?)?;
+            let (documents, bytes) = (count.map(|count| count.documents), count.map(|count| count.bytes));
+            Ok(CollectionListed { name, documents, bytes })
         };
         names.into_iter().map(listed).collect::<Result<Vec<_>, DocumentsError>>()
     };
@@ -260,13 +264,19 @@ fn optional(doc: Option<&DocBuf>) -> Value<'_> {
     doc.map_or(Value::Null, |doc| Value::Document(doc.doc()))
 }
 
-fn described(collection: &Collection, definition: &Definition) -> Result<Vec<u8>, Problem> {
-    let count = collection.estimated_count().map_err(refused)?;
+fn described(
+    context: &DocumentContext,
+    collection: &Collection,
+    definition: &Definition,
+) -> Result<Vec<u8>, Problem> {
+    let count = context.count(collection).map_err(refused)?;
+    let number =
+        |number: Option<u64>| number.map_or(Value::Null, |number| Value::Int64(number.cast_signed()));
     let options = definition.options();
     let mut out = Writer::new();
     out.put("name", Value::String(collection.name()));
-    out.put("documents", Value::Int64(count.documents.cast_signed()));
-    out.put("bytes", Value::Int64(count.bytes.cast_signed()));
+    out.put("documents", number(count.map(|count| count.documents)));
+    out.put("bytes", number(count.map(|count| count.bytes)));
     out.put("validator", optional(options.validator.as_ref()));
     out.put("moderate", Value::Bool(options.moderate));
     out.put("protected", Value::Bool(options.protected));
@@ -297,7 +307,7 @@ fn described(collection: &Collection, definition: &Definition) -> Result<Vec<u8>
 async fn look(Place { context, name }: Place<CollectionName>) -> Result<Response, Problem> {
     let _permit = context.reading()?;
     let (collection, definition) = context.existing(&name.collection)?;
-    let text = context.run_blocking_limited(|| described(&collection, &definition)).await?;
+    let text = context.run_blocking_limited(|| described(&context, &collection, &definition)).await?;
     Ok(json(text))
 }
 
@@ -324,7 +334,7 @@ async fn create(Place { context, name }: Place<CollectionName>, body: JsonText) 
     });
     let status = if created.await? { StatusCode::CREATED } else { StatusCode::OK };
     let (collection, definition) = context.existing(&name.collection)?;
-    let text = context.run_blocking_limited(|| described(&collection, &definition)).await?;
+    let text = context.run_blocking_limited(|| described(&context, &collection, &definition)).await?;
     Ok((status, json(text)).into_response())
 }
 

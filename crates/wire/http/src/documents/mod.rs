@@ -27,7 +27,7 @@ use axum::http::request::Parts;
 
 use ropewalk::documents::lang::{Options, Value, Writer};
 use ropewalk::documents::{
-    Caller as Asked, Collection, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
+    Caller as Asked, Collection, Count, Definition, Documents, DocumentsAt, DocumentsError, DocumentsTx,
 };
 use ropewalk::{Durability, Seq};
 use ropewalk_auth::{Caller, Right};
@@ -180,6 +180,14 @@ impl DocumentContext {
         let definition = collection.definition().map_err(refused)?;
         let ruled = definition.is_some_and(|definition| definition.options().rules.is_some());
         Ok(ruled && self.asked().is_some())
+    }
+
+    /// Size of a collection; `None` when access rules may hide documents of it from the caller.
+    fn count(&self, collection: &Collection) -> Result<Option<Count>, DocumentsError> {
+        match self.caller.may(Right::Admin, Some(&self.database)) {
+            true => collection.estimated_count().map(Some),
+            false => collection.unruled_count(),
+        }
     }
 
     /// Options for parsers.

@@ -6,6 +6,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::future::Either;
 use ropewalk_auth::{BrowserSession, Needs, Resource};
 use ropewalk_http_kit::response::measured;
 use ropewalk_wire::Code;
@@ -28,13 +29,22 @@ pub(crate) fn compression() -> CompressionLayer<SizeAbove> {
 
 /// Finds the caller of a request, and ends a request that takes too long. Reading the body has a separate
 /// limit, so a request has twice the time; a stream is past this once it begins.
-pub(crate) async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
+pub(crate) fn admit(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> impl Future<Output = Response> + Send {
+    // Boxed: the future would otherwise have bytes for the request until the response.
+    admit_in_time(app, Box::new(request), next)
+}
+
+async fn admit_in_time(app: App, mut request: Box<Request>, next: Next) -> Response {
     if let Err(refused) = auth::authenticate(&app, &mut request).await {
         return refused;
     }
     let most = 2 * app.service.limits().request_time;
     let in_session = is_in_session(&request);
-    match tokio::time::timeout(most, next.run(request)).await {
+    match tokio::time::timeout(most, next.run(*request)).await {
         Ok(response) => uncached(in_session, response),
         Err(_) => {
             let detail = format!(
@@ -73,15 +83,19 @@ fn uncached(in_session: bool, mut response: Response) -> Response {
 }
 
 /// Checks headers and host of each request, then counts and times it under the name of its operation. All in
-/// one layer, since each layer costs a request more than a KiB while it is served.
-pub(crate) async fn enter(State(app): State<App>, request: Request, next: Next) -> Response {
+/// one layer, since each layer costs a request almost a KiB while it is served.
+pub(crate) fn enter(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> impl Future<Output = Response> + Send {
     let checked = auth::limit_headers(&app, &request).and_then(|()| hosts::check(&app, &request));
     if let Err(problem) = checked {
-        return problem.into_response();
+        return Either::Left(core::future::ready(problem.into_response()));
     }
     let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let operation = operation(request.method(), path);
-    measured(app.service.metrics(), "http", operation, request, next).await
+    Either::Right(measured(app.service.metrics(), "http", operation, next.run(request)))
 }
 
 /// Operation names for metrics, few and fixed.

@@ -14,6 +14,8 @@ use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
+use futures_util::FutureExt as _;
+use futures_util::future::{Either, ready};
 use ropewalk_auth::{Caller, Needs, Operation, Resource};
 use ropewalk_wire::Code;
 use utoipa::openapi::OpenApi;
@@ -135,19 +137,21 @@ struct Guard {
 }
 
 /// Rejects a caller without the rights of the row.
-async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+fn check(State(guard): State<Guard>, request: Request, next: Next) -> impl Future<Output = Response> + Send {
     let (mut parts, body) = request.into_parts();
-    match guard.check(&mut parts).await {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
-        Err(problem) => problem.into_response(),
+    match guard.check(&mut parts) {
+        Ok(()) => Either::Left(next.run(Request::from_parts(parts, body))),
+        Err(problem) => Either::Right(ready(problem.into_response())),
     }
 }
 
 impl Guard {
-    async fn check(&self, parts: &mut Parts) -> Result<(), Problem> {
+    fn check(&self, parts: &mut Parts) -> Result<(), Problem> {
         let store = match self.needs.resource {
             Resource::Path(wanted) => {
-                let names = RawPathParams::from_request_parts(parts, &()).await;
+                // The extractor waits for nothing.
+                let names = RawPathParams::from_request_parts(parts, &()).now_or_never();
+                let names = names.ok_or_else(|| Problem::new(Code::Internal, "the path cannot be read"))?;
                 let names = names.map_err(|rejection| Problem::invalid_path(rejection.body_text()))?;
                 names.iter().find(|(name, _)| *name == wanted).map(|(_, store)| store.to_owned())
             }

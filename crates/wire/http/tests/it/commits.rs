@@ -52,6 +52,7 @@ async fn commit_has_its_events_documents_rows_and_samples_with_the_state_before(
     let (before, after) = (json!({ "sku": "rope", "n": "7" }), json!({ "sku": "rope", "n": null }));
     let row = json!({ "table": "stock", "change": "update", "before": before, "after": after });
     assert_eq!(found["rows"], json!([row]));
+    assert!(found["others"].as_array().unwrap().iter().any(|part| part["model"] == "documents"), "{found}");
     assert_eq!(found["documents"][0]["before"], json!({ "_id": "o1", "n": 1 }));
     assert_eq!(found["documents"][0]["change"]["updateDescription"]["updatedFields"], json!({ "n": 2 }));
 }
@@ -66,6 +67,16 @@ async fn commit_with_many_parts_is_truncated() {
     let seq = server.post("/v1/transactions", body).await.ok()["seq"].as_u64().unwrap();
     let found = commit(&server, seq).await;
     assert_eq!((found["samples"].as_array().unwrap().len(), &found["truncated"]), (1_000, &json!(true)));
+    // Documents and rows are cut while they are built: by their number, and by their bytes.
+    let large = "y".repeat(100_000);
+    for (count, text) in [(1_001, "y"), (60, large.as_str())] {
+        let insert = json!({ "documents": { "collection": "c", "insert": { "text": text } } });
+        let body = json!({ "operations": vec![insert; count] });
+        let seq = server.post("/v1/transactions", body).await.ok()["seq"].as_u64().unwrap();
+        let found = commit(&server, seq).await;
+        let shown = found["documents"].as_array().unwrap().len();
+        assert!((20..=1_000).contains(&shown) && shown < count && found["truncated"] == true, "{shown}");
+    }
     let text = "x".repeat(100_000);
     let events: Vec<Value> = (0..60).map(|_| json!({ "type": "A", "data": text })).collect();
     let seq = server.append("s", json!(events)).await["seq"].as_u64().unwrap();

@@ -416,6 +416,18 @@ async fn users_are_limited_by_roles_and_rules() {
         get(format!("{PEOPLE}/documents"), root.clone()).await.ok()["documents"].as_array().unwrap().len(),
         3
     );
+    // Sizes do not tell about hidden documents.
+    for (who, counted) in [(root, true), (bob, false)] {
+        let one = get(PEOPLE.to_owned(), who.clone()).await.ok();
+        let all = get("/v1/databases/shop/collections".to_owned(), who.clone()).await.ok();
+        let schema = get("/v1/schema".to_owned(), who.clone()).await.ok();
+        for collection in [&one, &all["collections"][0], &schema["collections"][0]] {
+            assert_eq!(collection["documents"], if counted { json!(3) } else { Value::Null }, "{collection}");
+            assert_eq!(collection["bytes"].is_null(), !counted, "{collection}");
+        }
+        let database = get("/v1/databases/shop".to_owned(), who.clone()).await.ok();
+        assert_eq!(database["bytes"] != 0, counted, "{database}");
+    }
     let patch = r#"{"$set":{"age":1}}"#;
     send(&server, "PATCH", &path, &[("authorization", ann)], patch).await.ok();
     let patch = r#"{"$set":{"age":2}}"#;

@@ -581,7 +581,12 @@ pub(crate) fn list_databases(call: &mut Call<'_>) -> Outcome<Writer> {
     let (mut total, mut out) = (0, Writer::new());
     out.open_array("databases");
     for name in names {
-        let bytes = if name_only { 0 } else { call.documents().database_bytes(&name)? as i64 };
+        let bytes = match name_only {
+            true => 0,
+            // Documents that rules may hide do not count.
+            false if call.may(Right::Admin, Some(&name)).is_err() => call.documents().unruled_bytes(&name)?,
+            false => call.documents().database_bytes(&name)?,
+        } as i64;
         let mut database = Writer::new();
         database.put("name", Value::String(&name));
         if !name_only {

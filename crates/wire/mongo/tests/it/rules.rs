@@ -309,3 +309,16 @@ async fn c_output_into_another_database_obeys_the_rules_there() {
         assert_eq!(client.refused(command).await.0, 13, "{stage}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_of_databases_do_not_count_collections_with_rules() {
+    let (server, mut client) = hidden().await;
+    let list = doc! { "listDatabases": 1, "$db": "admin" };
+    let size = |answer: &Document| {
+        let databases = answer.get_array("databases").unwrap();
+        databases[0].as_document().unwrap().get_i64("sizeOnDisk").unwrap()
+    };
+    assert_eq!(size(&client.ok(list.clone()).await), 0);
+    set_roles(&server, &[("app", &[Right::Admin])]).await;
+    assert!(size(&client.ok(list).await) > 0);
+}

@@ -163,7 +163,7 @@ pub(crate) async fn tsdb(State(app): State<App>, params: Params) -> Result<Respo
 pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let operation = operation(path);
-    measured(app.service.metrics(), "prometheus", operation, request, next).await
+    measured(app.service.metrics(), "prometheus", operation, next.run(request)).await
 }
 
 /// Names of operations in metrics, few and fixed.
