@@ -74,3 +74,17 @@ class Server:
 def binary():
     """The server that is tested."""
     return os.environ["ROPEWALK_BINARY"]
+
+
+class WithPostgres:
+    """A server with the PostgreSQL protocol for the tests of a class, with its `host` and `port`."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(binary(), options=["--postgres-listen", "127.0.0.1:0"])
+        cls.host, port = cls.server.postgres.rsplit(":", 1)
+        cls.port = int(port)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop()

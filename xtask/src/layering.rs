@@ -6,7 +6,7 @@
 //!   wire ─▶ http-kit ─▶ monitoring ─▶ prometheus
 //!
 //! Rules
-//! 1. A crate uses only the crates its row names; a crate without a row is refused. Tests may also use `testkit`.
+//! 1. A crate uses only the crates its row names; a crate without a row is refused.
 //! 2. From the facade down, only `vfs` names `std::fs`, `std::time` (a `Duration` is only a number) or maps files.
 //! 3. From the facade down there is no async runtime, no JSON and no socket.
 //! 4. `unsafe` is used only in the files that ARCHITECTURE.md lists, and every file listed there has some.
@@ -62,7 +62,7 @@ impl Row {
     fn allows(&self, name: &str, kind: Kind) -> bool {
         self.may_use.contains(&name)
             // A crate's tests may turn on its own features.
-            || kind == Kind::Dev && (FOR_TESTS.contains(&name) || self.name == name)
+            || kind == Kind::Dev && self.name == name
             || self.role == Role::Tool && Row::find(name).is_some_and(|row| row.role.embedded())
     }
 }
@@ -112,17 +112,13 @@ const ROWS: &[Row] = &[
     ]),
     row("ropewalk-cli", Role::Outer, &["ropewalk", "ropewalk-sql", "ropewalk-auth", "ropewalk-wire", "ropewalk-grpc", "ropewalk-server", "ropewalk-bench"]),
     row("ropewalk-python", Role::Outer, &["ropewalk", "ropewalk-sql"]),
-    row("ropewalk-testkit", Role::Tool, &[]),
-    row("ropewalk-sim", Role::Tool, &["ropewalk-testkit"]),
-    row("ropewalk-bench", Role::Tool, &["ropewalk-grpc", "ropewalk-sql", "ropewalk-testkit"]),
+    row("ropewalk-sim", Role::Tool, &[]),
+    row("ropewalk-bench", Role::Tool, &["ropewalk-grpc", "ropewalk-sql"]),
     row("ropewalk-rivals", Role::Outer, &["ropewalk-base", "ropewalk-bench"]),
     row("ropewalk-crablet-sql", Role::Outer, &[]),
-    row("ropewalk-fuzz", Role::Tool, &["ropewalk-postgres", "ropewalk-testkit"]),
+    row("ropewalk-fuzz", Role::Tool, &["ropewalk-postgres"]),
     row("xtask", Role::Outer, &[]),
 ];
-
-/// Crates that only tests may use, and every crate's tests may.
-const FOR_TESTS: &[&str] = &["ropewalk-testkit"];
 
 /// Outside crates that rule 2 keeps to `vfs`.
 const MACHINE_CRATES: &[&str] = &["memmap2", "rustix", "libc", "nix", "fs2", "fs4"];
@@ -355,8 +351,6 @@ mod tests {
         assert!(refused("ropewalk-log", "ropewalk-store", Kind::Normal));
         assert!(refused("ropewalk-http", "ropewalk-engine", Kind::Normal));
         assert!(refused("ropewalk-log", "ropewalk-engine", Kind::Dev));
-        assert!(!refused("ropewalk-log", "ropewalk-testkit", Kind::Dev));
-        assert!(refused("ropewalk-log", "ropewalk-testkit", Kind::Normal));
         assert!(!refused("ropewalk-sim", "ropewalk-engine", Kind::Normal));
         assert!(refused("ropewalk-sim", "ropewalk-server", Kind::Normal));
     }

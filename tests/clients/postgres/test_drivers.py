@@ -16,7 +16,7 @@ from psycopg import errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from servers import Server, binary  # noqa: E402
+from servers import WithPostgres  # noqa: E402
 
 #: A value of every type.
 VALUES = {
@@ -40,17 +40,7 @@ VALUES = {
 }
 
 
-class Psycopg(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(binary(), options=["--postgres-listen", "127.0.0.1:0"])
-        cls.host, port = cls.server.postgres.rsplit(":", 1)
-        cls.port = int(port)
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop()
-
+class Psycopg(WithPostgres, unittest.TestCase):
     @classmethod
     def connect(cls, **options):
         options = {"user": "ann", "dbname": "ropewalk"} | options

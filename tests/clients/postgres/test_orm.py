@@ -14,7 +14,7 @@ from sqlalchemy import orm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from servers import Server, binary  # noqa: E402
+from servers import Server, WithPostgres, binary  # noqa: E402
 
 
 class Base(orm.DeclarativeBase):
@@ -163,17 +163,7 @@ class SqlAlchemy(unittest.TestCase):
         self.assertEqual([key.target_fullname for key in books.foreign_keys], ["authors.id"])
 
 
-class Asyncpg(unittest.IsolatedAsyncioTestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(binary(), options=["--postgres-listen", "127.0.0.1:0"])
-        cls.host, port = cls.server.postgres.rsplit(":", 1)
-        cls.port = int(port)
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop()
-
+class Asyncpg(WithPostgres, unittest.IsolatedAsyncioTestCase):
     async def connect(self):
         return await asyncpg.connect(
             host=self.host, port=self.port, user="ann", database="ropewalk", timeout=20,

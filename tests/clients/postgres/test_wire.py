@@ -22,7 +22,7 @@ from psycopg import errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from servers import Server, binary  # noqa: E402
+from servers import WithPostgres  # noqa: E402
 
 #: Longest time of one program, seconds; only to end a hang.
 PATIENCE = 180
@@ -32,18 +32,7 @@ TYPES = ["int8", "text", "numeric", "float8", "timestamptz", "bytea", "int4[]"]
 MAKE = f"CREATE TABLE copied ({COLUMNS})"
 
 
-class Wire(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        options = ["--postgres-listen", "127.0.0.1:0"]
-        cls.server = Server(binary(), options=options)
-        cls.host, port = cls.server.postgres.rsplit(":", 1)
-        cls.port = int(port)
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop()
-
+class Wire(WithPostgres, unittest.TestCase):
     @classmethod
     def connect(cls, **options):
         options = {"user": "ann", "dbname": "ropewalk", "autocommit": True} | options

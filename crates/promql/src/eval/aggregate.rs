@@ -196,12 +196,7 @@ impl Eval<'_> {
         let mut grouping = Grouping::new(aggregate);
         let mut groups: Vec<Group> = Vec::new();
         let mut held = self.budget.holding(0)?;
-        let around = Around {
-            func: Some(aggregate.op.name()),
-            grouping: &aggregate.grouping,
-            by: !aggregate.without,
-            ..Around::default()
-        };
+        let around = Around::aggregate(aggregate);
         self.each_member(aggregate, steps, around, &mut |row| {
             if row.is_empty() {
                 return Ok(());

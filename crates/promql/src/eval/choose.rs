@@ -84,12 +84,7 @@ fn most(values: &[f64]) -> f64 {
 
 impl Eval<'_> {
     pub(super) fn choose(&self, aggregate: &Aggregate, steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
-        let around = Around {
-            func: Some(aggregate.op.name()),
-            grouping: &aggregate.grouping,
-            by: !aggregate.without,
-            ..Around::default()
-        };
+        let around = Around::aggregate(aggregate);
         let Some(param) = &aggregate.param else { return refused("an aggregation lacks its parameter") };
         if aggregate.op == AggregateOp::CountValues {
             return self.count_values(aggregate, param, steps, around, sink);

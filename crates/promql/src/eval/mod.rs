@@ -66,6 +66,17 @@ pub(crate) struct Around<'a> {
     pub(crate) runs: SampleRuns,
 }
 
+impl<'a> Around<'a> {
+    pub(crate) fn aggregate(aggregate: &'a Aggregate) -> Self {
+        Self {
+            func: Some(aggregate.op.name()),
+            grouping: &aggregate.grouping,
+            by: !aggregate.without,
+            ..Self::default()
+        }
+    }
+}
+
 /// One query being evaluated.
 #[derive(Clone, Copy)]
 pub(crate) struct Eval<'a> {
@@ -144,12 +155,7 @@ impl<'a> Eval<'a> {
     /// All series of a vector expression that have a value.
     pub(crate) fn rows(&self, expr: &Expr, steps: Steps, around: Around<'_>) -> Result<Rows<'a>, Error> {
         let mut rows = Rows::new(self.budget)?;
-        self.each_row(expr, steps, around, &mut |row| {
-            if !row.is_empty() {
-                rows.push(std::mem::take(row))?;
-            }
-            Ok(())
-        })?;
+        self.each_row(expr, steps, around, &mut |row| rows.take(row))?;
         Ok(rows)
     }
 
@@ -224,12 +230,7 @@ impl<'a> Eval<'a> {
             return run(sink);
         }
         let mut rows = Rows::new(self.budget)?;
-        run(&mut |row| {
-            if !row.is_empty() {
-                rows.push(std::mem::take(row))?;
-            }
-            Ok(())
-        })?;
+        run(&mut |row| rows.take(row))?;
         rows.merge()?;
         self.give(std::mem::take(&mut rows.list), sink)
     }

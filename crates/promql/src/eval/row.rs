@@ -203,6 +203,14 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
+    /// Moves a row here unless it has no value.
+    pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
+        if !row.is_empty() {
+            self.push(std::mem::take(row))?;
+        }
+        Ok(())
+    }
+
     /// Sets the value of a stored row, and counts its memory.
     pub(crate) fn set(&mut self, place: usize, step: usize, cell: Cell) -> Result<(), BudgetError> {
         let Some(row) = self.list.get_mut(place) else { return Ok(()) };

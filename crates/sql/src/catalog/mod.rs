@@ -283,10 +283,7 @@ impl Catalog {
     /// Reads the catalog at the snapshot of a statement.
     pub(crate) fn read(access: &mut Access<'_>, standing: &Standing) -> Result<Self> {
         let Standing { settings, created, cursors, peers, .. } = standing;
-        let mut names = access.database().tables().names()?;
-        names.extend(created.iter().cloned());
-        names.sort();
-        names.dedup();
+        let names = sequences::tables_of(access, created)?;
         let mut tables = Vec::with_capacity(names.len());
         for name in names.into_iter().filter(|name| !is_system_table(name)) {
             match access.table(&name) {

@@ -23,16 +23,12 @@ static CREATE_TABLE: LazyLock<Option<ast::CreateTable>> =
 impl Ddl<'_> {
     pub(super) fn create_table(&mut self, create: &ast::CreateTable) -> Result<()> {
         no_other_kind(create)?;
-        let empty = CREATE_TABLE.as_ref();
         let mut rest = create.clone();
-        if let Some(empty) = empty {
-            rest.name.clone_from(&empty.name);
-        }
         rest.columns.clear();
         rest.constraints.clear();
         rest.if_not_exists = false;
         rest.table_options = self.storage_hints(&create.table_options)?;
-        nothing_else(&rest, empty)?;
+        nothing_but_a_table(&rest)?;
         let name = self.fresh(&table_name(&create.name)?)?;
         let own = own(&name);
         if create.if_not_exists && self.exists(&name)? {

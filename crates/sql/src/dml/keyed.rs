@@ -292,12 +292,7 @@ impl Keyed {
         budget: &Budget,
     ) -> Result<Written> {
         // All rows are read before any row is written.
-        let mut rows = Vec::new();
-        self.query.run(types, access, cx, budget, &mut |row| {
-            budget.take_row(&row)?;
-            rows.push(row);
-            Ok(true)
-        })?;
+        let rows = budget.collect_rows(|sink| self.query.run(types, access, cx, budget, sink))?;
         self.write(rows, None, access, cx, budget)
     }
 

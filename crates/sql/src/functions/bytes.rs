@@ -263,7 +263,7 @@ fn place(at: i64, count: usize) -> Result<usize> {
 }
 
 /// The range of `substr(.., from, count)` among `length` items.
-fn cut(length: usize, from: i64, count: Option<i64>) -> Result<std::ops::Range<usize>> {
+pub(crate) fn cut(length: usize, from: i64, count: Option<i64>) -> Result<std::ops::Range<usize>> {
     let end = match count {
         Some(count) if count < 0 => {
             return Err(SqlError::new(state::SUBSTRING_ERROR, "negative substring length not allowed"));

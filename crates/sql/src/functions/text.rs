@@ -10,6 +10,7 @@ use crate::error::{Result, SqlError, state};
 use crate::expr::function::Function;
 use crate::expr::pattern::lower;
 use crate::expr::{bounds, bug};
+use crate::functions::bytes::cut;
 use crate::functions::format::format;
 use crate::functions::{Resolved, int4, integer_of, text_of};
 use crate::types::text_format::to_text;
@@ -129,17 +130,9 @@ fn take_left_of_each(texts: &Array<'_>, count: i64) -> Result<Value<'static>> {
 
 /// The part `substr(text, from [, count])`, in characters.
 fn substring(text: &str, from: i64, count: Option<i64>) -> Result<&str> {
-    let end = match count {
-        Some(count) if count < 0 => {
-            return Err(SqlError::new(state::SUBSTRING_ERROR, "negative substring length not allowed"));
-        }
-        Some(count) => from.saturating_add(count),
-        None => i64::MAX,
-    };
-    let start = usize::try_from(from.max(1) - 1).unwrap_or_default();
-    let end = usize::try_from(end.max(1) - 1).unwrap_or_default();
+    let part = cut(usize::MAX, from, count)?;
     let place = |chars: usize| text.char_indices().nth(chars).map_or(text.len(), |(place, _)| place);
-    Ok(text.get(place(start)..place(end.max(start))).unwrap_or_default())
+    Ok(text.get(place(part.start)..place(part.end)).unwrap_or_default())
 }
 
 fn pad(text: &str, length: i64, fill: &str, left: bool) -> Result<String> {

@@ -49,6 +49,20 @@ impl Budget {
     pub(crate) fn take_row(&self, row: &[Value<'_>]) -> Result<()> {
         self.take(row_bytes(row))
     }
+
+    /// All rows that `run` passes on, counted.
+    pub(crate) fn collect_rows(
+        &self,
+        run: impl FnOnce(&mut dyn FnMut(Vec<Value<'static>>) -> Result<bool>) -> Result<()>,
+    ) -> Result<Vec<Vec<Value<'static>>>> {
+        let mut rows = Vec::new();
+        run(&mut |row| {
+            self.take_row(&row)?;
+            rows.push(row);
+            Ok(true)
+        })?;
+        Ok(rows)
+    }
 }
 
 /// Approximate memory size of a value.

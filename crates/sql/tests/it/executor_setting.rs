@@ -50,7 +50,7 @@ fn golden_scripts_answer_the_same_in_each_executor() {
         .map(|line| (line.split(" # ").next().unwrap(), false))
         .collect();
     let (mut differences, mut taken) = (Vec::new(), BTreeMap::<&str, usize>::new());
-    for (path, script) in scripts() {
+    for (path, script) in scripts("tests/golden") {
         for executor in FORCED {
             let mut sessions = Sessions::new(settings(executor));
             for record in records(&script).filter(|record| !record.sql.is_empty()) {

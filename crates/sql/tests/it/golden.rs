@@ -116,18 +116,18 @@ fn replay(script: &str) -> String {
     out.join("\n")
 }
 
-/// The scripts: paths and contents.
-pub(crate) fn scripts() -> Vec<(PathBuf, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+/// The scripts of a folder: paths and contents.
+pub(crate) fn scripts(folder: &str) -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(!paths.is_empty());
     paths.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
 }
 
-#[test]
-fn golden_scripts_match() {
-    for (path, script) in scripts() {
+/// Compares the scripts of a folder with their replays, or updates them.
+pub(crate) fn check_scripts(folder: &str, replay: fn(&str) -> String) {
+    for (path, script) in scripts(folder) {
         let found = replay(&script);
         if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
             fs::write(&path, &found).unwrap();
@@ -138,4 +138,9 @@ fn golden_scripts_match() {
         }
         assert_eq!(script.trim_end().lines().count(), found.trim_end().lines().count(), "{}", path.display());
     }
+}
+
+#[test]
+fn golden_scripts_match() {
+    check_scripts("tests/golden", replay);
 }

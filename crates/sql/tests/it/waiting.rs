@@ -5,15 +5,13 @@
 //! ended the wait, after the session's name. No test sleeps: a wait with a time limit expires at once.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ropewalk::Database;
 use ropewalk::tables::Value;
 use ropewalk_sql::{Outcome, Prepared, Progress, RowWait, Session, SqlError, Status, Zone};
 
-use crate::golden::answer;
+use crate::golden::{answer, check_scripts};
 
 fn session(db: &Database) -> Session {
     let mut session = Session::new(db.clone());
@@ -105,22 +103,7 @@ fn replay(script: &str) -> String {
 
 #[test]
 fn scripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/isolation");
-    let mut scripts: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    scripts.sort();
-    assert!(!scripts.is_empty());
-    for path in scripts {
-        let script = fs::read_to_string(&path).unwrap();
-        let found = replay(&script);
-        if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
-            fs::write(&path, &found).unwrap();
-            continue;
-        }
-        for (number, (want, have)) in script.trim_end().lines().zip(found.lines()).enumerate() {
-            assert_eq!(want, have, "{}:{}", path.display(), number + 1);
-        }
-        assert_eq!(script.trim_end().lines().count(), found.trim_end().lines().count(), "{}", path.display());
-    }
+    check_scripts("tests/isolation", replay);
 }
 
 fn number(session: &mut Session, sql: &str) -> i64 {

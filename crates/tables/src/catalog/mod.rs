@@ -13,7 +13,7 @@
 pub(crate) mod sequence;
 pub(crate) mod tables;
 
-use ropewalk_engine::Keyspace;
+use ropewalk_engine::{EngineError, Keyspace, ReadView};
 
 /// The model's keyspaces.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +38,20 @@ pub(crate) fn object_key(object: u32) -> [u8; 5] {
 /// Objects that a load fills.
 pub(crate) fn loading_key(object: u32) -> [u8; 5] {
     numbered(b'l', object)
+}
+
+/// The objects of all [`loading_key`]s.
+pub(crate) fn loading_objects(spaces: Spaces, read: ReadView<'_>) -> Result<Vec<u32>, EngineError> {
+    let mut cursor = read.cursor(spaces.catalog);
+    cursor.seek(b"l")?;
+    let mut objects = Vec::new();
+    while cursor.valid()
+        && let Some((b'l', object)) = cursor.key().split_first()
+    {
+        objects.extend(object.first_chunk().copied().map(u32::from_be_bytes));
+        cursor.next()?;
+    }
+    Ok(objects)
 }
 
 pub(crate) fn sequence_key(sequence: u32) -> [u8; 5] {

@@ -51,14 +51,7 @@ impl TablesTx<'_> {
             if let Some(name) = name {
                 parts.key_name = name.to_owned();
             }
-            for column in parts.columns.iter_mut().filter(|column| parts.key.contains(&column.id)) {
-                column.nullable = false;
-                if !column.ty.is_ordered() {
-                    let what =
-                        format!("column {:?} of type {} cannot be part of a key", column.name, column.ty);
-                    return Err(invalid(table, what));
-                }
-            }
+            parts.forbid_null_in_key().map_err(|what| invalid(table, what))?;
             parts.renew_layout().map_err(|what| invalid(table, what))?;
             let new = Arc::new(Schema::new(parts.clone()));
             let mut loader = Loader::new(tx, new, LoadOptions::default(), false)?;

@@ -66,14 +66,7 @@ impl TablesTx<'_> {
             parts.rowid = Some(self.new_object()?);
         } else {
             parts.key = column_ids(&parts, &def.key)?;
-            for column in parts.columns.iter_mut().filter(|column| parts.key.contains(&column.id)) {
-                column.nullable = false;
-                if !column.ty.is_ordered() {
-                    let what =
-                        format!("column {:?} of type {} cannot be part of a key", column.name, column.ty);
-                    return Err(invalid(&def.name, what));
-                }
-            }
+            parts.forbid_null_in_key().map_err(|what| invalid(&def.name, what))?;
         }
         for (name, mut expr) in def.checks {
             bind_condition(&parts, &mut expr)?;

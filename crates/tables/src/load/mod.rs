@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use ropewalk_engine::{Isolation, KvTransaction, Operation};
 
-use crate::catalog::loading_key;
 use crate::catalog::tables::Tables;
+use crate::catalog::{loading_key, loading_objects};
 use crate::error::TablesError;
 use crate::load::loader::Loader;
 use crate::read::TablesRead;
@@ -110,17 +110,7 @@ impl Tables {
     /// # Errors
     /// The engine's.
     pub fn recover(&self) -> Result<usize, TablesError> {
-        let spaces = self.model.spaces();
-        let snapshot = self.engine.snapshot();
-        let mut cursor = snapshot.read().cursor(spaces.catalog);
-        cursor.seek(b"l")?;
-        let mut objects = Vec::new();
-        while cursor.valid()
-            && let Some((b'l', object)) = cursor.key().split_first()
-        {
-            objects.extend(object.first_chunk().copied().map(u32::from_be_bytes));
-            cursor.next()?;
-        }
+        let objects = loading_objects(self.model.spaces(), self.engine.snapshot().read())?;
         if !objects.is_empty() {
             self.settle(&objects)?;
         }
@@ -140,14 +130,6 @@ fn all_fit(schema: &Schema, values: &[Value<'_>]) -> bool {
     schema.columns().iter().zip(values).all(|(column, value)| fits(column, value))
 }
 
-fn arity(schema: &Schema, values: &[Value<'_>]) -> Result<(), TablesError> {
-    let (expected, found) = (schema.columns().len(), values.len());
-    if expected == found {
-        return Ok(());
-    }
-    Err(TablesError::Arity { table: schema.name().to_owned(), expected, found })
-}
-
 impl Load {
     /// Adds a row with a value for each column, in order. An error ends the load and rolls it back.
     ///
@@ -155,7 +137,7 @@ impl Load {
     /// A value that does not fit; a violated rule. Rules on other rows may be checked only in
     /// [`Load::finish`].
     pub fn row(&mut self, values: &[Value<'_>]) -> Result<(), TablesError> {
-        arity(&self.schema, values).inspect_err(|_| self.failed = true)?;
+        self.schema.check_arity(values).inspect_err(|_| self.failed = true)?;
         if matches!(self.way, Way::Fresh(_)) && all_fit(&self.schema, values) {
             return self.take(values);
         }
@@ -301,7 +283,7 @@ impl TxLoad {
     /// # Errors
     /// As [`Load::row`].
     pub fn row(&mut self, tx: &mut TablesTx<'_>, values: &[Value<'_>]) -> Result<(), TablesError> {
-        arity(&self.schema, values)?;
+        self.schema.check_arity(values)?;
         if all_fit(&self.schema, values) {
             return self.take(tx, values);
         }

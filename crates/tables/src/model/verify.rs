@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ropewalk_engine::{EngineError, ReadView};
 
-use crate::catalog::{Spaces, enum_key, object_range};
+use crate::catalog::{Spaces, enum_key, loading_objects, object_range};
 use crate::row::Row;
 use crate::row::display;
 use crate::row::keys::index_entry;
@@ -19,14 +19,7 @@ pub(crate) fn verify(spaces: Spaces, read: ReadView<'_>) -> Result<Vec<String>, 
     let mut lines = Vec::new();
     let schemas = schemas(spaces, read, &mut lines)?;
     let mut objects: BTreeSet<u32> = schemas.values().flat_map(|schema| schema.parts.objects()).collect();
-    let mut cursor = read.cursor(spaces.catalog);
-    cursor.seek(b"l")?;
-    while cursor.valid()
-        && let Some((b'l', object)) = cursor.key().split_first()
-    {
-        objects.extend(object.first_chunk().copied().map(u32::from_be_bytes));
-        cursor.next()?;
-    }
+    objects.extend(loading_objects(spaces, read)?);
     enums(spaces, read, &schemas, &mut lines)?;
     for schema in schemas.values() {
         rows(spaces, read, schema, &schemas, &mut lines)?;

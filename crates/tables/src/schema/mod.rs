@@ -309,6 +309,20 @@ impl Parts {
         stored.map(|c| LayoutColumn { id: c.id, ty: c.ty, nullable: c.nullable }).collect()
     }
 
+    /// Makes the columns of the key NOT NULL.
+    pub(crate) fn forbid_null_in_key(&mut self) -> Result<(), String> {
+        for column in self.columns.iter_mut().filter(|column| self.key.contains(&column.id)) {
+            column.nullable = false;
+            if !column.ty.is_ordered() {
+                return Err(format!(
+                    "column {:?} of type {} cannot be part of a key",
+                    column.name, column.ty
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Adds a layout for the present columns, if it is new.
     pub(crate) fn renew_layout(&mut self) -> Result<(), String> {
         let stored = self.stored();
@@ -452,6 +466,15 @@ impl Schema {
     /// The columns in order.
     pub fn columns(&self) -> &[Column] {
         &self.parts.columns
+    }
+
+    /// Rejects a row that does not have one value for each column.
+    pub(crate) fn check_arity(&self, values: &[Value<'_>]) -> Result<(), TablesError> {
+        let (expected, found) = (self.columns().len(), values.len());
+        if expected == found {
+            return Ok(());
+        }
+        Err(TablesError::Arity { table: self.name().to_owned(), expected, found })
     }
 
     /// Indexes in [`Schema::columns`] of the primary key; empty without one.

@@ -117,10 +117,7 @@ impl TablesTx<'_> {
     pub fn insert_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<OwnedRow, TablesError> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
-            let (expected, found) = (schema.columns().len(), values.len());
-            if expected != found {
-                return Err(TablesError::Arity { table: schema.name().to_owned(), expected, found });
-            }
+            schema.check_arity(values)?;
             statement.insert(&schema, values.iter().map(|value| Some(value.borrowed())), false)
         })
     }
@@ -146,14 +143,7 @@ impl TablesTx<'_> {
         table: &Table,
         rows: &[&[(&str, Value<'_>)]],
     ) -> Result<Option<OwnedRow>, TablesError> {
-        self.statement(|statement| {
-            let schema = statement.schema(table)?;
-            let mut last = None;
-            for row in rows {
-                last = Some(statement.insert(&schema, named(&schema, row)?, false)?);
-            }
-            Ok(last)
-        })
+        self.insert_all(table, rows, false)
     }
 
     /// As [`TablesTx::insert_many`], also with values for columns that are always generated, to restore
@@ -166,8 +156,17 @@ impl TablesTx<'_> {
         table: &Table,
         rows: &[&[(&str, Value<'_>)]],
     ) -> Result<Option<OwnedRow>, TablesError> {
+        self.insert_all(table, rows, true)
+    }
+
+    fn insert_all(
+        &mut self,
+        table: &Table,
+        rows: &[&[(&str, Value<'_>)]],
+        takes_generated: bool,
+    ) -> Result<Option<OwnedRow>, TablesError> {
         self.statement(|statement| {
-            statement.takes_generated = true;
+            statement.takes_generated = takes_generated;
             let (schema, mut last) = (statement.schema(table)?, None);
             for row in rows {
                 last = Some(statement.insert(&schema, named(&schema, row)?, false)?);
@@ -180,10 +179,7 @@ impl TablesTx<'_> {
     pub(crate) fn take_row(&mut self, table: &Table, values: &[Value<'_>]) -> Result<(), TablesError> {
         self.statement(|statement| {
             let schema = statement.schema(table)?;
-            let (expected, found) = (schema.columns().len(), values.len());
-            if expected != found {
-                return Err(TablesError::Arity { table: schema.name().to_owned(), expected, found });
-            }
+            schema.check_arity(values)?;
             let columns = schema.columns().iter().zip(values);
             let values = columns.map(|(column, value)| assigned(&schema, column, value.borrowed()));
             let values = values.collect::<Result<_, _>>()?;

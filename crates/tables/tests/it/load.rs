@@ -528,6 +528,28 @@ fn a_crash_at_any_step_of_a_load() {
         db.run(|t| t.insert_row(&table, &person(-1, "last", 0)))?;
         Ok(())
     };
+    let open = |disk: &FaultyVfs| Db::try_open(&disk_env(disk)).unwrap();
+    crash_at_each_operation(steps, open, |db, done, operation| {
+        let table = db.tables.table("people").ok()?;
+        let snapshot = db.engine.snapshot();
+        let count = db.tables.at(&snapshot).count(&table, &KeyRange::all()).unwrap();
+        assert!([0, 25_000, 25_001].contains(&count), "{count} rows after a crash at operation {operation}");
+        assert!(!done || count == 25_001);
+        match count {
+            0 => nothing_left(db),
+            _ => db.verify(),
+        }
+        Some(count > 0)
+    });
+}
+
+/// Crashes at each disk operation of `steps`, and opens again. `check` gets whether `steps` succeeded, and returns
+/// whether the load is present; `None` if its table is not.
+fn crash_at_each_operation(
+    steps: impl Fn(&FaultyVfs) -> Result<(), Box<dyn std::error::Error>>,
+    open: impl Fn(&FaultyVfs) -> Db,
+    check: impl Fn(&Db, bool, u64) -> Option<bool>,
+) {
     let whole = FaultyVfs::new(1);
     steps(&whole).unwrap();
     let (mut none, mut all) = (0, 0);
@@ -538,19 +560,12 @@ fn a_crash_at_any_step_of_a_load() {
         let done = steps(&disk).is_ok();
         disk.crash();
         disk.calm();
-        let db = Db::try_open(&disk_env(&disk)).unwrap();
+        let db = open(&disk);
         db.tables.recover().unwrap();
-        let Ok(table) = db.tables.table("people") else { continue };
-        let snapshot = db.engine.snapshot();
-        let count = db.tables.at(&snapshot).count(&table, &KeyRange::all()).unwrap();
-        assert!([0, 25_000, 25_001].contains(&count), "{count} rows after a crash at operation {operation}");
-        assert!(!done || count == 25_001);
-        if count == 0 {
-            none += 1;
-            nothing_left(&db);
-        } else {
-            all += 1;
-            db.verify();
+        match check(&db, done, operation) {
+            Some(true) => all += 1,
+            Some(false) => none += 1,
+            None => {}
         }
     }
     assert!(none > 3 && all > 0, "{none} without the load, {all} with it");
@@ -816,28 +831,17 @@ fn crashes_of_a_load_in_a_transaction(log_everything: bool) {
         tx.commit()?;
         Ok(())
     };
-    let whole = FaultyVfs::new(1);
-    steps(&whole).unwrap();
-    let (mut none, mut all) = (0, 0);
-    for operation in 30..=whole.operations() {
-        let disk = FaultyVfs::new(operation);
-        disk.crash_at(operation);
-        let done = steps(&disk).is_ok();
-        disk.crash();
-        disk.calm();
-        let db = Db::try_open_in(log_everything, &disk_env(&disk)).unwrap();
-        db.tables.recover().unwrap();
+    let open = |disk: &FaultyVfs| Db::try_open_in(log_everything, &disk_env(disk)).unwrap();
+    crash_at_each_operation(steps, open, |db, done, _| {
         let Ok(table) = db.tables.table("people") else {
             assert!(!done);
-            none += 1;
-            nothing_left(&db);
-            continue;
+            nothing_left(db);
+            return Some(false);
         };
         let snapshot = db.engine.snapshot();
         assert_eq!(db.tables.at(&snapshot).count(&table, &KeyRange::all()).unwrap(), 9001);
         assert_eq!(db.tables.recover().unwrap(), 0);
-        all += 1;
         db.verify();
-    }
-    assert!(none > 3 && all > 0, "{none} without the load, {all} with it");
+        Some(true)
+    });
 }

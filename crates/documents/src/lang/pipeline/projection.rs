@@ -430,17 +430,8 @@ impl Context<'_> {
                 continue;
             }
             byte_steps(doc.bytes().len())?;
-            if doc.get(name).is_some() {
-                continue;
-            }
-            match rule {
-                Rule::Computed(expression) => self.computed(name, expression, writer)?,
-                Rule::Inner(inner) => {
-                    writer.open_document(name);
-                    self.fresh(inner, writer)?;
-                    writer.close();
-                }
-                _ => {}
+            if doc.get(name).is_none() {
+                self.new_field(name, rule, writer)?;
             }
         }
         Ok(())
@@ -457,19 +448,22 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Writes computed fields of a document that does not exist yet.
-    fn fresh(&self, fields: &Fields, writer: &mut Writer) -> Result<(), LangError> {
-        for (name, rule) in fields {
-            match rule {
-                Rule::Computed(expression) => self.computed(name, expression, writer)?,
-                Rule::Inner(inner) => {
-                    writer.open_document(name);
-                    self.fresh(inner, writer)?;
-                    writer.close();
-                }
-                _ => {}
-            }
+    /// Writes a field that the document does not have.
+    fn new_field(&self, name: &str, rule: &Rule, writer: &mut Writer) -> Result<(), LangError> {
+        match rule {
+            Rule::Computed(expression) => self.computed(name, expression, writer),
+            Rule::Inner(inner) => self.new_document(name, inner, writer),
+            _ => Ok(()),
         }
+    }
+
+    /// Writes a document of computed fields that does not exist yet.
+    fn new_document(&self, name: &str, fields: &Fields, writer: &mut Writer) -> Result<(), LangError> {
+        writer.open_document(name);
+        for (name, rule) in fields {
+            self.new_field(name, rule, writer)?;
+        }
+        writer.close();
         Ok(())
     }
 
@@ -493,22 +487,14 @@ impl Context<'_> {
                         Value::Document(_) | Value::Array(_) => self.inner("", element, inner, writer)?,
                         // A scalar element is neither included nor affected by exclusions. A computed field
                         // replaces it.
-                        _ if has_computed(inner) => {
-                            writer.open_document("");
-                            self.fresh(inner, writer)?;
-                            writer.close();
-                        }
+                        _ if has_computed(inner) => self.new_document("", inner, writer)?,
                         other if !self.including => writer.put("", other),
                         _ => {}
                     }
                 }
                 writer.close();
             }
-            _ if has_computed(inner) => {
-                writer.open_document(name);
-                self.fresh(inner, writer)?;
-                writer.close();
-            }
+            _ if has_computed(inner) => self.new_document(name, inner, writer)?,
             other if !self.including => writer.put(name, other),
             _ => {}
         }

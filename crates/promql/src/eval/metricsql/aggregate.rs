@@ -28,18 +28,10 @@ impl<'a> Eval<'a> {
             Any, BottomkBy, OutliersIqr, OutliersMad, Outliersk, Quantiles, Share, TopkBy, Zscore,
         };
         let mut rows = Rows::new(self.budget)?;
-        let around = Around {
-            func: Some(aggregate.op.name()),
-            grouping: &aggregate.grouping,
-            by: !aggregate.without,
-            ..Around::default()
-        };
+        let around = Around::aggregate(aggregate);
         self.each_member(aggregate, steps, around, &mut |row| {
             row.histograms.clear();
-            if !row.is_empty() {
-                rows.push(std::mem::take(row))?;
-            }
-            Ok(())
+            rows.take(row)
         })?;
         rows.list.sort_by(|a, b| a.labels.cmp(&b.labels));
         self.budget.work(rows.list.len().saturating_mul(steps.count))?;
@@ -117,12 +109,7 @@ impl<'a> Eval<'a> {
         sink: Sink<'_>,
     ) -> Result<(), Error> {
         let mut rows = Rows::new(self.budget)?;
-        run(&mut |row| {
-            if !row.is_empty() {
-                rows.push(std::mem::take(row))?;
-            }
-            Ok(())
-        })?;
+        run(&mut |row| rows.take(row))?;
         let mut groups = self.grouped(aggregate, &rows.list)?;
         groups.list.sort_by(|a, b| a.0.cmp(&b.0));
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -69,12 +69,7 @@ impl Eval<'_> {
     fn drop_common_labels(&self, vectors: &[Expr], steps: Steps, sink: Sink<'_>) -> Result<(), Error> {
         let mut rows = Rows::new(self.budget)?;
         for vector in vectors {
-            self.each_row(vector, steps, Around::default(), &mut |row| {
-                if !row.is_empty() {
-                    rows.push(std::mem::take(row))?;
-                }
-                Ok(())
-            })?;
+            self.each_row(vector, steps, Around::default(), &mut |row| rows.take(row))?;
         }
         let Some(first) = rows.list.first().map(|row| row.labels.clone()) else { return Ok(()) };
         let is_common = |name: &str| rows.list.iter().all(|row| row.labels.get(name) == first.get(name));

@@ -333,13 +333,7 @@ impl Step {
                 } else if locking.skips() {
                     return Err(unskippable());
                 } else {
-                    let mut rows = Vec::new();
-                    run(select, access, cx, budget, &mut |row| {
-                        budget.take_row(&row)?;
-                        rows.push(row);
-                        Ok(true)
-                    })?;
-                    rows
+                    budget.collect_rows(|sink| run(select, access, cx, budget, sink))?
                 };
                 Ok(Written { count: rows.len() as u64, rows })
             }

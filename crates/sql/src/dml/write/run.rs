@@ -113,21 +113,19 @@ impl Source {
         cx: &Context<'_>,
         budget: &Budget,
     ) -> Result<Vec<Record>> {
-        let mut records = Vec::new();
         match self {
-            Self::Values(_) => return Err(bug("the values of VALUES")),
-            Self::Select(select) => run(select, access, cx, budget, &mut |row| {
-                budget.take_row(&row)?;
-                records.push(row);
-                Ok(true)
-            })?,
-            Self::Whole(query, casts) => query.run(types, access, cx, budget, &mut |row| {
-                budget.take_row(&row)?;
-                records.push(cast_to(row, casts, cx)?);
-                Ok(true)
-            })?,
+            Self::Values(_) => Err(bug("the values of VALUES")),
+            Self::Select(select) => budget.collect_rows(|sink| run(select, access, cx, budget, sink)),
+            Self::Whole(query, casts) => {
+                let mut records = Vec::new();
+                query.run(types, access, cx, budget, &mut |row| {
+                    budget.take_row(&row)?;
+                    records.push(cast_to(row, casts, cx)?);
+                    Ok(true)
+                })?;
+                Ok(records)
+            }
         }
-        Ok(records)
     }
 }
 

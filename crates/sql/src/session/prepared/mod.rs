@@ -578,13 +578,7 @@ fn selected(
     cx: &Context<'_>,
     budget: &Budget,
 ) -> Result<Vec<Record>> {
-    let mut rows = Vec::new();
-    point::run(select, access, cx, budget, &mut |row| {
-        budget.take_row(&row)?;
-        rows.push(row);
-        Ok(true)
-    })?;
-    Ok(rows)
+    budget.collect_rows(|sink| point::run(select, access, cx, budget, sink))
 }
 
 fn explained(lines: Vec<String>, columns: Option<Arc<[ResultColumn]>>) -> Outcome {

@@ -11,7 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::call::Call;
 use crate::protocol::failure::{Code, Failure, Outcome};
-use crate::state::sessions::{self, Phase, State, in_use, no_transaction, too_old};
+use crate::state::sessions::{self, Phase, State, in_use, no_transaction};
 
 /// Interval at which a waiting command checks whether it must end.
 const LOOK: Duration = Duration::from_millis(100);
@@ -27,10 +27,7 @@ impl<'a> Call<'a> {
         };
         if let Some(state) = self.shared.sessions.find(session) {
             let mut state = sessions::lock(&state);
-            state.touch();
-            if number < state.number {
-                return Err(too_old(number, state.number));
-            }
+            state.touch_with(number)?;
             if number > state.number {
                 // A higher number ends the transaction that was open.
                 state.phase = Phase::None;
@@ -75,10 +72,7 @@ impl<'a> Call<'a> {
         if self.starts && !self.has_begun.load(Ordering::Relaxed) {
             let session = self.shared.sessions.enter(id)?;
             let mut state = sessions::lock(&session);
-            state.touch();
-            if number < state.number {
-                return Err(too_old(number, state.number));
-            }
+            state.touch_with(number)?;
             if number == state.number {
                 let message = format!("transaction {number} of this session was started already");
                 return Err(Failure::new(Code::ConflictingOperationInProgress, message));
@@ -93,10 +87,7 @@ impl<'a> Call<'a> {
         let session = self.shared.sessions.find(id).ok_or_else(|| no_transaction(number))?;
         {
             let mut state = sessions::lock(&session);
-            state.touch();
-            if number < state.number {
-                return Err(too_old(number, state.number));
-            }
+            state.touch_with(number)?;
             match state.phase {
                 Phase::Open { .. } if number == state.number => {}
                 Phase::Busy { .. } if number == state.number => return Err(in_use(number)),

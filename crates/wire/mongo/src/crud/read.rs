@@ -738,32 +738,21 @@ fn explained(call: &Call<'_>, inner: Doc<'_>) -> Outcome<(Collection, Find)> {
             _ => Err(refuse("explain takes one statement")),
         }
     };
+    let checked = |name: &'static str, fields: &[&str]| {
+        let args = Args::new(name, inner);
+        args.only(fields).map(|()| args)
+    };
     let find = match name {
-        "find" => {
-            let args = Args::new("find", inner);
-            args.only(FIND_FIELDS)?;
-            find_of(call, &args)?
-        }
-        "count" => {
-            let args = Args::new("count", inner);
-            args.only(COUNT_FIELDS)?;
-            count_of(call, &args)?
-        }
-        "distinct" => {
-            let args = Args::new("distinct", inner);
-            args.only(DISTINCT_FIELDS)?;
-            looked_for(call, &args, "query")?
-        }
+        "find" => find_of(call, &checked("find", FIND_FIELDS)?)?,
+        "count" => count_of(call, &checked("count", COUNT_FIELDS)?)?,
+        "distinct" => looked_for(call, &checked("distinct", DISTINCT_FIELDS)?, "query")?,
         "aggregate" => {
-            let args = Args::new("aggregate", inner);
-            args.only(AGGREGATE_FIELDS)?;
+            let args = checked("aggregate", AGGREGATE_FIELDS)?;
             let stages = args.needed("pipeline", args.array("pipeline")?)?;
             input_of(&Pipeline::parse(stages, &call.options(&args)?)?, hint(&args)?.as_ref())
         }
         "findAndModify" | "findandmodify" => {
-            let args = Args::new("findAndModify", inner);
-            args.only(write::MODIFY_FIELDS)?;
-            looked_for(call, &args, "query")?.limit(1)
+            looked_for(call, &checked("findAndModify", write::MODIFY_FIELDS)?, "query")?.limit(1)
         }
         "update" => {
             let args = Args::statement("update.updates", statement("updates")?, write::UPDATE_FIELDS)?;

@@ -14,7 +14,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::call::Call;
 use crate::protocol::failure::{Code, Failure, Outcome, TRANSIENT, UNKNOWN_COMMIT};
-use crate::state::sessions::{self, Phase, SessionId, State, in_use, no_transaction, too_old};
+use crate::state::sessions::{self, Phase, SessionId, State, in_use, no_transaction};
 
 /// Statement number of a commit's record; statements of writes count from zero.
 const COMMITTED: i32 = -1;
@@ -78,10 +78,7 @@ enum Step {
 
 fn next_step(session: &Mutex<State>, number: i64) -> Outcome<Step> {
     let mut state = sessions::lock(session);
-    state.touch();
-    if number < state.number {
-        return Err(too_old(number, state.number));
-    }
+    state.touch_with(number)?;
     if number > state.number {
         return Ok(Step::Elsewhere);
     }

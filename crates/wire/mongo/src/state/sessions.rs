@@ -158,6 +158,15 @@ impl State {
         self.used = Instant::now();
     }
 
+    /// Records that the session is in use by a command of the transaction `number`.
+    ///
+    /// # Errors
+    /// The session has already used a newer number.
+    pub(crate) fn touch_with(&mut self, number: i64) -> Outcome<()> {
+        self.touch();
+        if number < self.number { Err(too_old(number, self.number)) } else { Ok(()) }
+    }
+
     /// Takes the open transaction of this number out for a command, which returns it by [`State::check_in`].
     ///
     /// # Errors
@@ -218,7 +227,7 @@ pub(crate) fn lock(session: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 /// The session has already used a newer number.
-pub(crate) fn too_old(number: i64, newest: i64) -> Failure {
+fn too_old(number: i64, newest: i64) -> Failure {
     let message = format!(
         "Cannot start transaction {number} on session because a newer transaction {newest} has already started."
     );

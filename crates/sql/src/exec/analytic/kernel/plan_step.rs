@@ -1,4 +1,4 @@
-//! The methods that the steps of our own in the engine's plans share.
+//! Methods that Ropewalk's own steps in the plans of the engine share.
 
 /// Methods of an `ExecutionPlan` without expressions that has a field `properties`; with `leaf` also those of
 /// one without inputs.
