@@ -31,7 +31,7 @@ use sqlparser::tokenizer::{Token, Tokenizer};
 use crate::access::comments::{COMMENTS, Comment};
 use crate::access::cursors::CursorShape;
 use crate::access::peers::Known;
-use crate::access::projections::{DEFINITIONS, PARKED};
+use crate::access::projections::{DEFINITIONS, PARKED, hide_rebuilds};
 use crate::access::row_source::Access;
 use crate::access::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE};
 use crate::access::sequences::{self, SEQUENCES, Sequence};
@@ -284,6 +284,7 @@ impl Catalog {
     pub(crate) fn read(access: &mut Access<'_>, standing: &Standing) -> Result<Self> {
         let Standing { settings, created, cursors, peers, .. } = standing;
         let mut names = access.database().tables().names()?;
+        hide_rebuilds(access.database(), &access.snapshot(), &mut names, None)?;
         names.extend(created.iter().cloned());
         names.sort();
         names.dedup();
