@@ -8,6 +8,7 @@ mod hasher;
 mod hexadecimal;
 mod ids;
 pub mod keys;
+mod rebuild_names;
 pub mod sync;
 
 pub use arena::{AppendList, Arena, ArenaOffset};
@@ -17,6 +18,7 @@ pub use codec::{
 pub use hasher::{HashedMap, IdentityHasher};
 pub use hexadecimal::{from_hex, hex};
 pub use ids::{Lsn, Position, Seq};
+pub use rebuild_names::{is_rebuild_name, rebuild_name};
 
 /// CRC-32C (Castagnoli) of `bytes`, as used by every file format of Ropewalk.
 pub fn crc32c(bytes: &[u8]) -> u32 {

@@ -145,7 +145,8 @@ pub mod engine {
 #[doc(hidden)]
 pub mod hooks {
     pub use ropewalk_base::{
-        HashedMap, civil, from_hex, hex, put_bytes, put_varint, split_varint, unzigzag, varint_len, zigzag,
+        HashedMap, civil, from_hex, hex, is_rebuild_name, put_bytes, put_varint, split_varint, unzigzag,
+        varint_len, zigzag,
     };
     pub use ropewalk_engine::{
         Blocked, EngineStopped, InFlightCommit, KvWrite, LockError, LockHolder, LockMode, LockWait,

@@ -317,6 +317,10 @@ impl From<TablesError> for SqlError {
             TablesError::Duplicate { kind: "column", .. } => state::DUPLICATE_COLUMN,
             TablesError::Duplicate { .. } => state::DUPLICATE_OBJECT,
             TablesError::Definition { .. } => state::INVALID_TABLE_DEFINITION,
+            TablesError::ReservedName { name } => {
+                return Self::new(state::RESERVED_NAME, format!("table name \"{}\" is reserved", own(name)))
+                    .hint("rebuilds of projections use names that end in __g and a number");
+            }
             TablesError::Dependent { .. } => state::DEPENDENT_OBJECTS_STILL_EXIST,
             TablesError::Value { source, .. } => match source {
                 ValueError::Type { .. } => state::DATATYPE_MISMATCH,

@@ -59,6 +59,14 @@ pub enum TablesError {
         /// The reason.
         what: String,
     },
+    /// A name that only rebuilds of projections give to a table.
+    #[error(
+        "the table name {name:?} is reserved: rebuilds of projections use names that end in __g and a number"
+    )]
+    ReservedName {
+        /// The name.
+        name: String,
+    },
     /// The name is taken.
     #[error("{kind} {name:?} exists already")]
     Duplicate {

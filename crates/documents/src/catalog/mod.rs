@@ -15,6 +15,7 @@
 pub(crate) mod capped;
 pub(crate) mod definition;
 
+use ropewalk_base::is_rebuild_name;
 use ropewalk_engine::Keyspace;
 
 use crate::error::DocumentsError;
@@ -88,6 +89,15 @@ pub(crate) fn number(bytes: &[u8]) -> Option<u32> {
 
 fn refuse(kind: &'static str, name: &str, what: &'static str) -> Result<(), DocumentsError> {
     Err(DocumentsError::InvalidName { kind, name: name.to_owned(), what })
+}
+
+/// Rejects the name of a new collection that is reserved.
+pub(crate) fn check_unreserved(name: &str) -> Result<(), DocumentsError> {
+    if is_rebuild_name(name) {
+        let what = "names that end in __g and a number are reserved for rebuilds of projections";
+        return refuse("collection", name, what);
+    }
+    Ok(())
 }
 
 /// Checks the name of a database.

@@ -197,6 +197,10 @@ impl DocumentsTx<'_> {
                 return Err(DocumentsError::InvalidOptions { what: "the new name equals the old".into() });
             }
             check_no_references(&definition)?;
+            // A collection that has such a name may change its database.
+            if from.name() != to.name() {
+                tx.check_unreserved(to)?;
+            }
             let replaced = tx.definition_of(to)?.map(|there| there.uuid);
             if replaced.is_some() {
                 if !replace {

@@ -14,6 +14,7 @@ use crate::transaction::tx::DocumentsTx;
 
 impl DocumentsTx<'_> {
     pub(crate) fn new_definition(&self, collection: &Collection) -> Result<Definition, DocumentsError> {
+        self.check_unreserved(collection)?;
         let engine = &self.documents.engine;
         let id = self.documents.model.new_number(engine)?;
         let random = &engine.env().random;

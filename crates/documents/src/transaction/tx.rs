@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ropewalk_engine::{Isolation, KeyConflict, KvTransaction, Operation, Reading};
 
 use crate::catalog::definition::Definition;
-use crate::catalog::{Spaces, definition_key, name_key, number, object_key, split_name};
+use crate::catalog::{Spaces, check_unreserved, definition_key, name_key, number, object_key, split_name};
 use crate::error::DocumentsError;
 use crate::index::entry::id_of;
 use crate::lang::Doc;
@@ -45,6 +45,8 @@ pub struct DocumentsState {
     pub(crate) unvalidated: bool,
     /// The caller whose access the rules decide about; `None`: the application itself.
     pub(crate) caller: Option<Arc<Caller>>,
+    /// It rebuilds a projection.
+    is_rebuild: bool,
 }
 
 /// A savepoint.
@@ -56,6 +58,11 @@ pub struct DocumentsMark {
 }
 
 impl DocumentsState {
+    /// Allows the names of collections that are reserved for rebuilds of projections.
+    pub fn mark_rebuild(&mut self) {
+        self.is_rebuild = true;
+    }
+
     /// Sets a savepoint; the caller sets one for the writes as well.
     pub fn mark(&self) -> DocumentsMark {
         DocumentsMark { section: self.section.len(), grown: self.grown, held: self.held.size() }
@@ -101,6 +108,11 @@ impl<'a> DocumentsTx<'a> {
             state: &mut *self.state,
             look: Some(look),
         }
+    }
+
+    /// Rejects a new name that is reserved for rebuilds of projections.
+    pub(crate) fn check_unreserved(&self, collection: &Collection) -> Result<(), DocumentsError> {
+        if self.state.is_rebuild { Ok(()) } else { check_unreserved(collection.name()) }
     }
 
     /// Sets whether documents written from now on must satisfy the validators of their collections;

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use ropewalk_base::rebuild_name;
 use ropewalk_documents::{Collection, DocumentsError};
 use ropewalk_engine::EngineError;
 use ropewalk_events::EventBatch;
@@ -47,6 +48,18 @@ impl Output {
     }
 }
 
+impl Output {
+    /// The output as a rebuild writes it.
+    pub(super) fn rebuilt(self, generation: u64) -> Self {
+        match self {
+            Self::Table(name) => Self::Table(rebuild_name(&name, generation)),
+            Self::Collection { database, name } => {
+                Self::Collection { database, name: rebuild_name(&name, generation) }
+            }
+        }
+    }
+}
+
 impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -79,10 +92,11 @@ impl<'a> ProjectionRun<'a> {
     pub(super) fn new(tx: &'a mut Transaction, one: &'a Registered, generation: u64, replay: bool) -> Self {
         if replay {
             tx.mark_replay();
+            tx.mark_rebuild();
         }
         let written = |output: Output| {
             let (Output::Table(name) | Output::Collection { name, .. }) = &output;
-            let name = if replay { aside(name, generation) } else { name.clone() };
+            let name = if replay { rebuild_name(name, generation) } else { name.clone() };
             Written { output, name }
         };
         let outputs = one.handler.outputs().into_iter().map(written).collect();
@@ -281,18 +295,14 @@ impl<'c> Timer<'c> {
     }
 }
 
-/// The name under which a rebuild writes until it takes over.
-pub(super) fn aside(name: &str, generation: u64) -> String {
-    format!("{name}__g{generation}")
-}
-
 /// Drops the live outputs, or with `generation` those of that rebuild.
 pub(super) fn drop_outputs(
     tx: &mut Transaction,
     outputs: &[Output],
     generation: Option<u64>,
 ) -> Result<(), Error> {
-    let name_of = |name: &str| generation.map_or_else(|| name.to_owned(), |number| aside(name, number));
+    let name_of =
+        |name: &str| generation.map_or_else(|| name.to_owned(), |number| rebuild_name(name, number));
     for output in outputs {
         match output {
             Output::Table(name) => drop_table(tx, &name_of(name))?,
@@ -312,7 +322,7 @@ pub(super) fn copy_rules(tx: &mut Transaction, outputs: &[Output], generation: u
     for output in outputs {
         let Output::Collection { database, name } = output else { continue };
         let mut documents = tx.documents();
-        let built = documents.collection(database, &aside(name, generation))?;
+        let built = documents.collection(database, &rebuild_name(name, generation))?;
         let live = documents.collection(database, name)?;
         documents.copy_rules(&live, &built)?;
     }
@@ -321,11 +331,13 @@ pub(super) fn copy_rules(tx: &mut Transaction, outputs: &[Output], generation: u
 
 /// Replaces the live outputs with those of a rebuild.
 pub(super) fn swap_outputs(tx: &mut Transaction, outputs: &[Output], generation: u64) -> Result<(), Error> {
+    // The live name may be one that is reserved now: it may be older than the rule.
+    tx.mark_rebuild();
     copy_rules(tx, outputs, generation)?;
     for output in outputs {
         match output {
             Output::Table(name) => {
-                let built = aside(name, generation);
+                let built = rebuild_name(name, generation);
                 drop_table(tx, name)?;
                 if has_table(tx, &built)? {
                     tx.tables().rename_table(&built, name)?;
@@ -333,7 +345,7 @@ pub(super) fn swap_outputs(tx: &mut Transaction, outputs: &[Output], generation:
             }
             Output::Collection { database, name } => {
                 let mut documents = tx.documents();
-                let built = documents.collection(database, &aside(name, generation))?;
+                let built = documents.collection(database, &rebuild_name(name, generation))?;
                 let place = documents.collection(database, name)?;
                 match documents.rename_collection(&built, &place, true) {
                     // The first document would have created it, so the rebuild produced no documents.

@@ -2,7 +2,7 @@ use ropewalk_base::Position;
 use ropewalk_events::{Query, ReadOptions};
 
 use super::record::{Kind, ProjectionFailure, Record};
-use super::run::aside;
+use super::run::Output;
 use super::{Inner, Projections};
 use crate::database::Snapshot;
 use crate::error::Error;
@@ -84,22 +84,23 @@ impl Projections {
         self.0.status(snapshot, name, query)
     }
 
-    /// Returns the names under which the rebuild of a projection writes `outputs`; empty without a rebuild.
+    /// Returns the outputs of a projection under the names that its rebuild writes, until it replaces the live
+    /// ones; none without a rebuild. `outputs` returns the outputs of the projection.
     ///
     /// The projection need not be registered.
     ///
     /// # Errors
-    /// Stored data is corrupt.
-    pub fn rebuild_names_at(
+    /// Stored data is corrupt; errors of `outputs`.
+    pub fn rebuild_outputs_at<E: From<Error>>(
         &self,
         snapshot: &Snapshot,
         name: &str,
-        outputs: &[String],
-    ) -> Result<Vec<String>, Error> {
+        outputs: impl FnOnce() -> Result<Vec<Output>, E>,
+    ) -> Result<Vec<Output>, E> {
         let Some(rebuild) = self.0.records(name).look(snapshot, Kind::Rebuild)? else {
             return Ok(Vec::new());
         };
-        Ok(outputs.iter().map(|output| aside(output, rebuild.generation)).collect())
+        Ok(outputs()?.into_iter().map(|output| output.rebuilt(rebuild.generation)).collect())
     }
 
     /// Returns the status of every registered projection, sorted by name.

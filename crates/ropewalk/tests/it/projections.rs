@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use bson::doc;
 use ropewalk::documents::lang::{Value as Bson, Writer};
-use ropewalk::documents::{CollectionOptions, Find};
+use ropewalk::documents::{CollectionOptions, DocumentsError, Find};
 use ropewalk::engine::{Background, Env};
 use ropewalk::events::SequencedEventRef;
 use ropewalk::projections::{
     ApplyError, MaterializedProjection, Output, ProjectionError, ProjectionOptions, ProjectionRun,
     Projections, RebuildMode,
 };
-use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, Table, TableDef, Type, Value};
+use ropewalk::tables::{ColumnDef, IndexDef, KeyRange, Table, TableDef, TablesError, Type, Value};
 use ropewalk::{Class, Database, Error, Event, EventStore, Isolation, Options, Position, Query, Snapshot};
 use ropewalk_vfs::{DiskOp, FaultyVfs, ManualClock, Random, SeededRandom};
 
@@ -681,6 +681,31 @@ fn rebuilt_collection_has_the_access_rules_that_the_live_one_has_at_the_switch()
     let rebuilt = bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap().unwrap();
     assert!(rebuilt.finished);
     assert_eq!(rule("payments"), "resource.amount > 9");
+}
+
+#[test]
+fn users_cannot_take_the_names_that_a_rebuild_needs() {
+    let bank = Bank::memory(1);
+    bank.events.append(&[paid(1, 1), paid(1, 1)], None).unwrap();
+    bank.projections.catch_up("accounts").unwrap();
+    let document = |id: i64| bson::serialize_to_vec(&doc! { "_id": id }).unwrap();
+    let mut tx = bank.db.begin();
+    let table = TableDef::new("accounts__g2").column(ColumnDef::new("id", Type::INT8)).primary_key(["id"]);
+    let refused = tx.tables().create_table(table).unwrap_err();
+    assert!(matches!(refused, TablesError::ReservedName { .. }), "{refused}");
+    let payments = bank.db.collection("payments__g2").unwrap();
+    let refused = tx.documents().insert_one(&payments, &document(9)).unwrap_err();
+    assert!(matches!(refused, DocumentsError::InvalidName { .. }), "{refused}");
+    drop(tx);
+    // What exists stays usable, and the rebuild succeeds.
+    bank.accounts.ends_at.store(1, Ordering::Relaxed);
+    assert!(!bank.projections.rebuild("accounts", RebuildMode::ForceFullRebuild).unwrap().unwrap().finished);
+    let mut tx = bank.db.begin();
+    tx.documents().insert_one(&payments, &document(9)).unwrap();
+    tx.commit().unwrap();
+    bank.accounts.ends_at.store(0, Ordering::Relaxed);
+    assert!(bank.projections.rebuild("accounts", RebuildMode::ResumeOnly).unwrap().unwrap().finished);
+    assert!(bank.db.collection("payments").unwrap().get(Bson::Int64(9)).unwrap().is_some());
 }
 
 /// A table with one row for each event.

@@ -7,6 +7,7 @@
 //! ```
 //! Checkpoints and generations are records of the facade's projections.
 
+use ropewalk::hooks::is_rebuild_name;
 use ropewalk::projections::{Output, ProjectionStatus};
 use ropewalk::tables::{ColumnDef, KeyRange, TableDef, TablesError, Type, Value};
 use ropewalk::{Database, Snapshot, Transaction};
@@ -301,24 +302,41 @@ pub fn stored_projections(db: &Database, snapshot: &Snapshot) -> Result<ListedPr
     all(&mut Access::Snapshot(db, snapshot))
 }
 
-/// Returns the stored names of the tables that rebuilds of declared projections fill, until they replace the
-/// live ones.
+/// Removes the outputs that rebuilds of declared projections fill, until they replace the live ones, from the
+/// `names` of tables, or of collections of `database`. `before`: a snapshot from before the names were read.
 ///
 /// # Errors
 /// Stored data is corrupt.
-pub fn rebuild_tables(db: &Database, snapshot: &Snapshot) -> Result<Vec<String>> {
-    let mut names = Vec::new();
+pub fn hide_rebuilds(
+    db: &Database,
+    before: &Snapshot,
+    names: &mut Vec<String>,
+    database: Option<&str>,
+) -> Result<()> {
+    if !names.iter().any(|name| is_rebuild_name(name)) {
+        return Ok(());
+    }
+    // A rebuild may have begun or ended since.
+    let mut rebuilt = rebuild_outputs(db, before)?;
+    rebuilt.extend(rebuild_outputs(db, &db.snapshot())?);
+    let output = |name: &str| match database {
+        None => Output::table(name),
+        Some(database) => Output::collection_in(database, name),
+    };
+    names.retain(|name| !is_rebuild_name(name) || !rebuilt.contains(&output(name)));
+    Ok(())
+}
+
+fn rebuild_outputs(db: &Database, snapshot: &Snapshot) -> Result<Vec<Output>> {
+    let mut outputs = Vec::new();
     for StoredProjection { name, store, text, .. } in stored_projections(db, snapshot)?.readable {
         // A damaged declaration has no rebuild.
-        let Ok(def) = StoredProjection::parse(&text) else { continue };
-        let table = |output| match output {
-            Output::Table(table) => Some(table),
-            Output::Collection { .. } => None,
+        let parse = || {
+            Ok::<_, SqlError>(StoredProjection::parse(&text).map_or_else(|_| Vec::new(), |def| def.outputs))
         };
-        let outputs: Vec<String> = def.outputs.into_iter().filter_map(table).collect();
-        names.extend(db.projections(&store)?.rebuild_names_at(snapshot, &name, &outputs)?);
+        outputs.extend(db.projections(&store)?.rebuild_outputs_at(snapshot, &name, parse)?);
     }
-    Ok(names)
+    Ok(outputs)
 }
 
 /// Returns the state of all declared projections, by name. Cost: that of each projection's lag.

@@ -31,7 +31,7 @@ use sqlparser::tokenizer::{Token, Tokenizer};
 use crate::access::comments::{COMMENTS, Comment};
 use crate::access::cursors::CursorShape;
 use crate::access::peers::Known;
-use crate::access::projections::{DEFINITIONS, PARKED};
+use crate::access::projections::{DEFINITIONS, PARKED, hide_rebuilds};
 use crate::access::row_source::Access;
 use crate::access::schemas::{self, Namespace, SCHEMAS as SCHEMA_TABLE};
 use crate::access::sequences::{self, SEQUENCES, Sequence};
@@ -283,7 +283,8 @@ impl Catalog {
     /// Reads the catalog at the snapshot of a statement.
     pub(crate) fn read(access: &mut Access<'_>, standing: &Standing) -> Result<Self> {
         let Standing { settings, created, cursors, peers, .. } = standing;
-        let names = sequences::tables_of(access, created)?;
+        let mut names = sequences::tables_of(access, created)?;
+        hide_rebuilds(access.database(), &access.snapshot(), &mut names, None)?;
         let mut tables = Vec::with_capacity(names.len());
         for name in names.into_iter().filter(|name| !is_system_table(name)) {
             match access.table(&name) {

@@ -28,23 +28,35 @@ impl Session {
     /// # Errors
     /// As [`Session::prepare`].
     pub fn prepare_cached(&mut self, sql: &str) -> Result<Prepared> {
+        self.retained(sql).unwrap_or_else(|| self.prepare(sql))
+    }
+
+    /// The plan of [`Session::prepare_cached`] if one is cached for the text, which then is a single statement.
+    pub fn retained(&mut self, sql: &str) -> Option<Result<Prepared>> {
         // A new table may have the name of another one that comes later in `search_path`.
         self.cached.drop_older_than(self.db.tables().newest_definition());
-        let Some(mut prepared) = self.cached.take(sql) else { return self.prepare(sql) };
+        let mut prepared = self.cached.take(sql)?;
         let may = self.acting.check(prepared.needs());
-        self.failing(may)?;
+        if let Err(error) = self.failing(may) {
+            return Some(Err(error));
+        }
         prepared.stand_in(self.standing());
-        self.renew(&mut prepared)?;
-        Ok(prepared)
+        Some(self.renew(&mut prepared).map(|()| prepared))
     }
 
     /// Caches the plan of a text for [`Session::prepare_cached`], within the session's transaction.
     ///
     /// Only brief statements by key remain, since other plans depend on more than definitions, and only texts
     /// with parameters: a text that contains its values seldom comes again.
-    pub fn retain(&mut self, sql: &str, mut prepared: Prepared) {
+    pub fn retain(&mut self, sql: &str, prepared: Prepared) {
         let Some(open) = &self.open else { return };
         let at = open.transaction.snapshot_seq();
+        self.retain_at(sql, prepared, at);
+    }
+
+    /// As [`Session::retain`], for a plan that was made outside of a transaction when `at`, or a later commit,
+    /// was the newest.
+    pub fn retain_at(&mut self, sql: &str, mut prepared: Prepared, at: Seq) {
         let is_short = sql.len() <= RETAINED_BYTES_MAX && sql.contains('$');
         let is_fit = is_short && prepared.is_of_keys() && prepared.is_brief();
         if is_fit && (prepared.is_reserved() || prepared.reserve(sql).is_ok()) {

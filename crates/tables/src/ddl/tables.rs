@@ -35,6 +35,7 @@ impl TablesTx<'_> {
 
     fn create(&mut self, def: TableDef) -> Result<Table, TablesError> {
         check_kept_name("table", &def.name)?;
+        self.check_unreserved(&def.name)?;
         let own = schema_and_name(&def.name).1.to_owned();
         if self.find(&def.name)?.is_some() {
             return Err(TablesError::Duplicate { kind: "table", name: def.name });
@@ -112,6 +113,7 @@ impl TablesTx<'_> {
     pub fn create_table_like(&mut self, like: &str, name: &str) -> Result<Table, TablesError> {
         self.ddl(|tx| {
             check_kept_name("table", name)?;
+            tx.check_unreserved(name)?;
             if tx.find(name)?.is_some() {
                 return Err(TablesError::Duplicate { kind: "table", name: name.to_owned() });
             }
@@ -286,6 +288,10 @@ impl TablesTx<'_> {
     pub fn rename_table(&mut self, table: &str, name: &str) -> Result<(), TablesError> {
         self.alter(table, |tx, _, parts| {
             check_kept_name("table", name)?;
+            // A table that has such a name may change its schema.
+            if schema_and_name(table).1 != schema_and_name(name).1 {
+                tx.check_unreserved(name)?;
+            }
             if tx.find(name)?.is_some() {
                 return Err(TablesError::Duplicate { kind: "table", name: name.to_owned() });
             }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ropewalk_base::Seq;
+use ropewalk_base::{Seq, is_rebuild_name};
 use ropewalk_engine::{Isolation, KvTransaction, LockError, LockMode, Operation};
 
 use crate::catalog::tables::Tables;
@@ -42,9 +42,16 @@ pub struct TablesState {
     pub(crate) frontiers: Frontiers,
     /// Buffer of the next statement.
     pub(super) peeked: Keys,
+    /// It rebuilds a projection.
+    is_rebuild: bool,
 }
 
 impl TablesState {
+    /// Allows the names of tables that are reserved for rebuilds of projections.
+    pub fn mark_rebuild(&mut self) {
+        self.is_rebuild = true;
+    }
+
     /// True when it loaded objects, bypassing the log.
     pub fn has_loaded(&self) -> bool {
         !self.loaded.is_empty()
@@ -74,6 +81,14 @@ pub struct TablesTx<'a> {
 }
 
 impl<'a> TablesTx<'a> {
+    /// Rejects a new name that is reserved for rebuilds of projections.
+    pub(crate) fn check_unreserved(&self, name: &str) -> Result<(), TablesError> {
+        if !self.state.is_rebuild && is_rebuild_name(name) {
+            return Err(TablesError::ReservedName { name: name.to_owned() });
+        }
+        Ok(())
+    }
+
     /// The tables within a transaction; `state` begins empty and belongs to the transaction.
     pub fn new(tables: &'a Tables, kv: &'a mut KvTransaction, state: &'a mut TablesState) -> Self {
         Self { tables, kv, state }

@@ -42,6 +42,30 @@ fn add_and_drop_column_rewrite_no_rows() {
 }
 
 #[test]
+fn names_for_rebuilds_of_projections_are_reserved() {
+    let db = Db::memory();
+    let def = |name: &str| TableDef::new(name).column(int("id")).primary_key(["id"]);
+    let is_reserved =
+        |result: Result<(), TablesError>| matches!(result, Err(TablesError::ReservedName { .. }));
+    db.create(def("t"));
+    assert!(is_reserved(db.run(|t| t.create_table(def("t__g2")).map(drop))));
+    assert!(is_reserved(db.run(|t| t.create_table_if_absent(def("s\u{1f}t__g2")).map(drop))));
+    assert!(is_reserved(db.run(|t| t.create_table_like("t", "t__g2").map(drop))));
+    assert!(is_reserved(db.run(|t| t.rename_table("t", "t__g2"))));
+    // A rebuild may use such a name, and then everyone may.
+    let mut tx = db.begin();
+    tx.state.mark_rebuild();
+    tx.t().create_table(def("t__g2")).unwrap();
+    tx.commit().unwrap();
+    let taken = db.tables.table("t__g2").unwrap();
+    db.run(|t| t.insert_row(&taken, &id(1))).unwrap();
+    db.run(|t| t.create_table_if_absent(def("t__g2"))).unwrap();
+    db.run(|t| t.rename_table("t__g2", "s\u{1f}t__g2")).unwrap();
+    db.run(|t| t.rename_table("s\u{1f}t__g2", "u")).unwrap();
+    assert_eq!(db.lines(&taken), ["1"]);
+}
+
+#[test]
 fn type_change_to_null_fails_in_a_not_null_column() {
     let db = Db::memory();
     let def = TableDef::new("t").column(int("id")).column(text("a").not_null()).primary_key(["id"]);

@@ -58,6 +58,34 @@ fn parsed(text: &str) -> Result<DocBuf, WireError> {
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
+/// The names of one object.
+#[derive(Default)]
+struct Names<'a> {
+    /// Most objects have few names, which are compared faster than they are hashed.
+    few: Vec<Name<'a>>,
+    many: HashSet<Name<'a>>,
+}
+
+/// More names are hashed.
+const FEW_NAMES: usize = 16;
+
+impl<'a> Names<'a> {
+    /// Adds a name; false when the object has it already.
+    fn insert(&mut self, name: Name<'a>) -> bool {
+        if !self.many.is_empty() {
+            return self.many.insert(name);
+        }
+        if self.few.contains(&name) {
+            return false;
+        }
+        self.few.push(name);
+        if self.few.len() > FEW_NAMES {
+            self.many.extend(self.few.drain(..));
+        }
+        true
+    }
+}
+
 /// Writes the next JSON value as a field.
 struct Put<'w> {
     out: &'w mut Writer,
@@ -128,7 +156,7 @@ impl<'de> Visitor<'de> for Put<'_> {
             return self.typed(name, fields);
         }
         self.out.open_document(self.name);
-        let mut seen = HashSet::new();
+        let mut seen = Names::default();
         while let Some(own) = name {
             if own.0.contains('\0') {
                 return Err(A::Error::custom(format!("the name {:?} holds a zero byte", own.0)));
@@ -241,5 +269,13 @@ mod tests {
             assert!(error.message.contains(why), "{text}: {}", error.message);
         }
         assert!(parse(&format!("{{\"a\":{}1{}}}", "[".repeat(500), "]".repeat(500))).is_err());
+        for count in [2, FEW_NAMES, FEW_NAMES + 1, 100] {
+            for again in [0, count / 2, count - 1] {
+                let fields = (0..count).chain([again]).map(|number| format!("\"f{number}\":1"));
+                let fields: Vec<String> = fields.collect();
+                assert!(parse(&format!("{{{}}}", fields.join(","))).is_err(), "{count} {again}");
+                assert!(parse(&format!("{{{}}}", fields[..count].join(","))).is_ok());
+            }
+        }
     }
 }

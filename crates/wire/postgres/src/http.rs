@@ -5,10 +5,10 @@
 //! {"results": [{"command": "SELECT 1", "columns": [{"name": "id", "type": "bigint"}, …], "rows": [[7, "Ann"]]}]}
 //! ```
 //! Several statements are one transaction, unless they say otherwise; parameters are for a single statement.
-//! No session state outlives the request: a transaction that is open at its end is rolled back, and the
-//! response is an error; earlier commits of the text remain.
+//! No session state outlives the request but plans, which later requests of the caller use: a transaction that
+//! is open at its end is rolled back, and the response is an error; earlier commits of the text remain.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -24,10 +24,8 @@ use ropewalk_http_kit::encoding::{Encoding, UnknownEncoding};
 use ropewalk_http_kit::media::MediaType;
 use ropewalk_http_kit::response;
 use ropewalk_http_kit::titles::statement_title;
-use ropewalk_sql::{
-    Outcome, Prepared, Progress, Rights, Session, Settings, SqlError, StatementKind, Status, state,
-};
-use ropewalk_transactions::{Parameter, code_of, parameters, put_outcome, told};
+use ropewalk_sql::{Outcome, Prepared, Progress, Rights, Settings, SqlError, StatementKind, Status, state};
+use ropewalk_transactions::{Parameter, UsedSession, code_of, parameters, put_outcome, told};
 use ropewalk_wire::{Code, Reservation, Service, blocking, committed};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -38,8 +36,6 @@ use crate::{Postgres, Shared};
 
 /// Path of the route.
 const PATH: &str = "/v1/sql";
-/// Memory of one statement, unless the text sets `work_mem`.
-const STATEMENT_BYTES_MAX: usize = 64 << 20;
 /// Pause between two cancellations of a text past its deadline.
 const CANCEL_PAUSE: Duration = Duration::from_millis(50);
 
@@ -110,31 +106,39 @@ async fn asked(service: &Service, request: Request) -> Result<(Asked, RequestBod
 /// statements, it rolls back uncommitted changes.
 struct Running<'s> {
     shared: &'s Shared,
-    session: Session,
-    watch: JoinHandle<()>,
+    session: UsedSession,
+    begun: Instant,
+    /// Cancels the statements; absent as long as only brief ones have run.
+    watch: Option<JoinHandle<()>>,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.watch.abort();
+        if let Some(watch) = &self.watch {
+            watch.abort();
+        }
     }
 }
 
 impl<'s> Running<'s> {
     fn new(shared: &'s Shared, caller: &Caller) -> Self {
-        let service = &shared.service;
-        let settings = Settings {
-            user: caller.name().to_owned(),
-            memory_bytes_max: STATEMENT_BYTES_MAX,
-            ..Settings::default()
-        };
-        let mut session = Session::with_settings(service.database().clone(), settings);
+        let Settings { isolation, durability, .. } = Settings::default();
+        let mut session = shared.sessions.take(shared.service.database(), caller, isolation, durability);
         let may = |right| caller.may(right, None);
         let rights = Rights { read: may(Right::Read), append: may(Right::Append), admin: may(Right::Admin) };
         session.act_for(rights, caller.name());
-        let (canceller, stop, time) =
-            (session.canceller(), service.stop().clone(), service.limits().request_time);
-        let watch = tokio::spawn(async move {
+        Self { shared, session, begun: Instant::now(), watch: None }
+    }
+
+    /// Cancels the statements from the deadline on.
+    fn watch(&mut self) {
+        if self.watch.is_some() {
+            return;
+        }
+        let service = &self.shared.service;
+        let time = service.limits().request_time.saturating_sub(self.begun.elapsed());
+        let (canceller, stop) = (self.session.canceller(), service.stop().clone());
+        self.watch = Some(tokio::spawn(async move {
             tokio::select! {
                 () = tokio::time::sleep(time) => {}
                 () = stop.wait() => {}
@@ -144,8 +148,7 @@ impl<'s> Running<'s> {
                 canceller.cancel();
                 tokio::time::sleep(CANCEL_PAUSE).await;
             }
-        });
-        Self { shared, session, watch }
+        }));
     }
 
     async fn run(mut self, asked: &Asked) -> Result<Answer, SqlError> {
@@ -175,12 +178,21 @@ impl<'s> Running<'s> {
 
     async fn statements(&mut self, asked: &Asked) -> Result<Answer, SqlError> {
         let located = |error: SqlError| error.located_in(&asked.sql);
-        let mut script = self.session.script(&asked.sql).map_err(located)?;
-        if script.len() != 1 && !asked.params.is_empty() {
-            return Err(SqlError::new(state::SYNTAX_ERROR, "parameters go with a single statement"));
-        }
         let memory = self.shared.service.answer_memory().connection().reservation();
         let mut answer = Answer { json: String::new(), memory };
+        let newest = self.shared.service.database().seq();
+        if let Some(retained) = self.session.retained(&asked.sql) {
+            let mut prepared = retained.map_err(located)?;
+            self.planned(&mut prepared, asked, &mut answer).await?;
+            self.session.retain_at(&asked.sql, prepared, newest);
+            return Ok(answer.finish());
+        }
+        self.watch();
+        let mut script = self.session.script(&asked.sql).map_err(located)?;
+        let is_single = script.len() == 1;
+        if !is_single && !asked.params.is_empty() {
+            return Err(SqlError::new(state::SYNTAX_ERROR, "parameters go with a single statement"));
+        }
         loop {
             let planned = {
                 // Never closed; if it were, running without a permit would still be correct.
@@ -189,16 +201,29 @@ impl<'s> Running<'s> {
             };
             let Some(prepared) = planned else { break };
             let mut prepared = prepared.map_err(located)?;
-            let given = asked.params.iter().map(|param| Parameter::from_json(param.get()));
-            let params = parameters(&prepared, &given.collect::<Result<Vec<_>, _>>()?)?;
-            // Its result must fit before it is committed.
-            if prepared.columns().is_some() && prepared.kind() != Some(StatementKind::Query) {
-                self.session.begin_implicit();
+            self.planned(&mut prepared, asked, &mut answer).await?;
+            if is_single {
+                self.session.retain_at(&asked.sql, prepared, newest);
             }
-            let outcome = self.statement(&mut prepared, &params).await?;
-            answer.push(&outcome)?;
         }
         Ok(answer.finish())
+    }
+
+    /// Runs a planned statement, and adds its result to the response.
+    async fn planned(
+        &mut self,
+        prepared: &mut Prepared,
+        asked: &Asked,
+        answer: &mut Answer,
+    ) -> Result<(), SqlError> {
+        let given = asked.params.iter().map(|param| Parameter::from_json(param.get()));
+        let params = parameters(prepared, &given.collect::<Result<Vec<_>, _>>()?)?;
+        // Its result must fit before it is committed.
+        if prepared.columns().is_some() && prepared.kind() != Some(StatementKind::Query) {
+            self.session.begin_implicit();
+        }
+        let outcome = self.statement(prepared, &params).await?;
+        answer.push(&outcome)
     }
 
     /// Runs a statement. Its commit is durable when this returns.
@@ -207,11 +232,18 @@ impl<'s> Running<'s> {
         prepared: &mut Prepared,
         params: &[Value<'static>],
     ) -> Result<Outcome, SqlError> {
+        // It touches few keys, so it needs no turn and no thread of its own.
+        let is_brief = prepared.is_brief_with(params);
+        if !is_brief {
+            self.watch();
+        }
         let is_alone = self.session.status() == Status::Idle;
         let mut attempts = if is_alone { self.session.settings().attempts.max(1) } else { 1 };
         loop {
             attempts -= 1;
-            let progress = {
+            let progress = if is_brief {
+                self.session.submit(prepared, params)?
+            } else {
                 let _turn = self.shared.turns.acquire().await.ok();
                 blocking(|| self.session.submit(prepared, params))?
             };
@@ -323,4 +355,42 @@ fn problem(error: &SqlError) -> Response {
     let mut response = (status, kind, body.to_string()).into_response();
     response.extensions_mut().insert(code);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use ropewalk::Database;
+    use ropewalk_wire::ServiceSettings;
+
+    use super::*;
+    use crate::PostgresSettings;
+
+    #[tokio::test]
+    async fn plan_of_a_request_is_used_by_later_ones_of_the_caller() {
+        let service = Service::new(Database::in_memory().unwrap(), ServiceSettings::default()).unwrap();
+        let postgres = Postgres::new(service, PostgresSettings::default());
+        let shared = &postgres.0;
+        let caller = Caller::everybody();
+        let run = async |sql: &str, params: &[&str]| {
+            let params = params.iter().map(|param| RawValue::from_string((*param).to_owned()).unwrap());
+            let asked = Asked { sql: sql.to_owned(), params: params.collect() };
+            Running::new(shared, &caller).run(&asked).await.map(|answer| answer.json)
+        };
+        let Settings { isolation, durability, .. } = Settings::default();
+        let is_retained = |sql: &str| {
+            let mut session = shared.sessions.take(shared.service.database(), &caller, isolation, durability);
+            session.retained(sql).is_some()
+        };
+        run("CREATE TABLE t (id int PRIMARY KEY, v int)", &[]).await.unwrap();
+        let (insert, get) = ("INSERT INTO t VALUES ($1, 10)", "SELECT v FROM t WHERE id = $1");
+        for id in ["1", "2"] {
+            run(insert, &[id]).await.unwrap();
+            assert!(run(get, &[id]).await.unwrap().contains("[[10]]"));
+        }
+        assert!(is_retained(get) && !is_retained("SELECT 1"));
+        // A plan follows definitions, and the next request has no settings of an earlier one.
+        run("SET timezone = 'Europe/Paris'; ALTER TABLE t ALTER COLUMN v TYPE text", &[]).await.unwrap();
+        assert!(run(get, &["2"]).await.unwrap().contains(r#"[["10"]]"#));
+        assert!(run("SHOW timezone", &[]).await.unwrap().contains("UTC"));
+    }
 }

@@ -36,6 +36,7 @@ use std::time::Duration;
 use ropewalk::promql::SharedMemory;
 use ropewalk_sql::SqlError;
 pub use ropewalk_sql::TempFileLimits;
+use ropewalk_transactions::Sessions;
 use ropewalk_wire::Service;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
@@ -82,6 +83,8 @@ struct Shared {
     hub: Hub,
     /// Permits of statements that are not brief.
     turns: Semaphore,
+    /// Idle sessions of `POST /v1/sql`.
+    sessions: Arc<Sessions>,
 }
 
 impl Postgres {
@@ -93,6 +96,7 @@ impl Postgres {
             turns: Semaphore::new(service.limits().long_reads.clamp(1, Semaphore::MAX_PERMITS)),
             backends: Backends::default(),
             hub: Hub::default(),
+            sessions: Arc::default(),
             service,
             settings,
         }))

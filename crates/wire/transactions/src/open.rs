@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use ropewalk::Seq;
@@ -92,6 +92,8 @@ struct Inner {
     sessions: Arc<Sessions>,
     open: Mutex<HashMap<TransactionId, Open>>,
     turns: Semaphore,
+    /// Stored idempotency keys, opened by the first request with a key.
+    records: OnceLock<Records>,
     /// The task that ends idle transactions was started.
     is_swept: AtomicBool,
 }
@@ -103,16 +105,12 @@ pub struct OpenTransactions(Arc<Inner>);
 impl OpenTransactions {
     /// No transactions yet.
     pub fn new(service: Service) -> Self {
-        // The keyspace of idempotency keys is made now, because that is a commit: later it would come between a
-        // caller's commits, who may require that a certain one is the newest. A failure recurs at the first key.
-        if let Err(error) = Records::new(service.database()) {
-            tracing::warn!(%error, "the keyspace of idempotency keys could not be created");
-        }
         Self(Arc::new(Inner {
             service,
             sessions: Arc::default(),
             open: Mutex::default(),
             turns: Semaphore::new(TURNS),
+            records: OnceLock::new(),
             is_swept: AtomicBool::new(false),
         }))
     }
@@ -140,7 +138,16 @@ impl OpenTransactions {
         bounds: &Bounds,
         encode: &dyn Encode,
     ) -> Result<Answer, Failure> {
-        request::transact(&self.0.service, &self.0.sessions, caller, request, bounds, encode).await
+        let records = request.key.as_ref().map(|_| self.records()).transpose()?;
+        request::transact(&self.0.service, &self.0.sessions, records, caller, request, bounds, encode).await
+    }
+
+    fn records(&self) -> Result<&Records, WireError> {
+        if let Some(records) = self.0.records.get() {
+            return Ok(records);
+        }
+        let records = Records::new(self.0.service.database())?;
+        Ok(self.0.records.get_or_init(|| records))
     }
 
     /// Begins a transaction of the caller.
@@ -426,8 +433,11 @@ fn apply(
         {
             state.needs.push((name.to_owned(), rights));
         }
-        let result =
-            state.running.apply(caller, operation, bounds).and_then(|done| encoded(place, done, encode));
+        let result = operation
+            .check(caller)
+            .map_err(Cause::from)
+            .and_then(|()| state.running.apply(caller, operation, bounds))
+            .and_then(|done| encoded(place, done, encode));
         let result = result.map_err(Failure::at(place))?;
         if let StoredResult::Appended(appended) = &result {
             state.appends.push(appended.clone());

@@ -75,13 +75,15 @@ pub struct Answer {
     pub results: Vec<Result<Vec<u8>, AppendPositions>>,
 }
 
-/// Runs the transaction, and returns when its commit has the requested durability.
+/// Runs the transaction, and returns when its commit has the requested durability. `records`: for a request with
+/// a key.
 ///
 /// # Errors
 /// As `OpenTransactions::transact`.
 pub(crate) async fn transact(
     service: &Service,
     sessions: &Arc<Sessions>,
+    records: Option<&Records>,
     caller: &Caller,
     request: &Request,
     bounds: &Bounds,
@@ -99,17 +101,13 @@ pub(crate) async fn transact(
     }
     let bytes = request.operations.iter().map(Operation::bytes).sum();
     let _in_flight = service.admit_write(bytes).await?;
-    let records = match &request.key {
-        Some(_) => Some(Records::new(service.database()).map_err(WireError::from)?),
-        None => None,
-    };
     let has_sql = request.operations.iter().any(|operation| matches!(operation, Operation::Sql(_)));
     // The state of an earlier commit may be on disk only.
     let mut is_brief = request.modes.at.is_none() && brief::are_brief(service, &request.operations);
     let mut attempt = 1;
     let mut may_be_repetition = request.key.is_some();
     loop {
-        let kind = (records.as_ref(), is_brief);
+        let kind = (records, is_brief);
         let work = || bounds.run(|| run(service, sessions, caller, request, bounds, kind, encode));
         let ran = match (is_brief, has_sql) {
             (true, _) => work(),
@@ -132,7 +130,7 @@ pub(crate) async fn transact(
                     return Ok(answer(done.seq, results, Some(&done)));
                 }
                 Err(error) => {
-                    if let Some((records, reserved)) = records.as_ref().zip(reserved) {
+                    if let Some((records, reserved)) = records.zip(reserved) {
                         records.usage().release(reserved);
                     }
                     (Failure::from(Cause::from(error)), true)

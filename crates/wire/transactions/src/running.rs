@@ -104,17 +104,16 @@ impl Running {
         act_for(&mut self.session, caller);
     }
 
-    /// Runs an operation of the caller.
+    /// Runs an operation of the caller, whose rights were checked ([`Operation::check`]) except those of SQL.
     ///
     /// # Errors
-    /// Missing rights; the operation's own. The transaction accepts no further operation then.
+    /// The operation's own. The transaction accepts no further operation then.
     pub(crate) fn apply(
         &mut self,
         caller: &Caller,
         operation: &Operation,
         bounds: &Bounds,
     ) -> Result<Done, Cause> {
-        operation.check(caller)?;
         if self.only_reads && !operation.only_reads() {
             return Err(WireError::invalid("a transaction at a chosen commit only reads").into());
         }

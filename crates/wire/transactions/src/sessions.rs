@@ -1,4 +1,4 @@
-//! Idle SQL sessions, which transactions reuse: a new session would have no plans.
+//! Idle SQL sessions, which requests reuse: a new session would have no plans.
 //!
 //! ```text
 //! transaction ─▶ take: an idle session of the same caller, else a new one ─▶ … ─▶ end: reset, idle again
@@ -27,7 +27,7 @@ const STATEMENT_BYTES_MAX: usize = 64 << 20;
 
 /// The idle sessions of a server; the last one is the newest.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<VecDeque<Idle>>);
+pub struct Sessions(Mutex<VecDeque<Idle>>);
 
 struct Idle {
     caller: Caller,
@@ -60,7 +60,7 @@ impl Sessions {
     }
 
     /// A session of the caller.
-    pub(crate) fn take(
+    pub fn take(
         self: &Arc<Self>,
         db: &Database,
         caller: &Caller,
@@ -91,7 +91,7 @@ impl Sessions {
 }
 
 /// A session that a transaction uses. It is idle again when this is dropped.
-pub(crate) struct UsedSession {
+pub struct UsedSession {
     used: Option<Idle>,
     sessions: Arc<Sessions>,
 }

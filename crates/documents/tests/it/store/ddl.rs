@@ -170,3 +170,25 @@ fn definitions_are_part_of_transactions() {
     assert!(said.starts_with("the definition of collection \"c\" was changed"), "{said}");
     db.verify();
 }
+
+#[test]
+fn names_for_rebuilds_of_projections_are_reserved() {
+    let db = Db::new();
+    let (c, taken) = (seeded(&db, "c", numbered(1)), db.coll("c__g2"));
+    let document = b(doc! { "_id": 1 });
+    assert_eq!(taken.insert_one(&document, SYNC).unwrap_err().code(), 73);
+    assert_eq!(taken.create(CollectionOptions::default()).unwrap_err().code(), 73);
+    let mut tx = db.begin(Isolation::Serializable);
+    assert_eq!(tx.d().insert_one(&taken, &document).unwrap_err().code(), 73);
+    assert_eq!(tx.d().rename_collection(&c, &taken, false).unwrap_err().code(), 73);
+    assert_eq!(tx.d().create_collection_like(&c, &taken).unwrap_err().code(), 73);
+    // A rebuild may use such a name, and then everyone may.
+    tx.state.mark_rebuild();
+    tx.d().insert_one(&taken, &document).unwrap();
+    tx.commit().unwrap();
+    taken.insert_one(&b(doc! { "_id": 2 }), SYNC).unwrap();
+    assert_eq!(db.all(&taken).len(), 2);
+    for name in ["c__g", "c__g2x", "c_g2"] {
+        db.coll(name).insert_one(&document, SYNC).unwrap();
+    }
+}

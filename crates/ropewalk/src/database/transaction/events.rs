@@ -263,6 +263,12 @@ impl Transaction {
         self.events.is_replay = true;
     }
 
+    /// Allows the names of tables and collections that are reserved for rebuilds of projections.
+    pub(crate) fn mark_rebuild(&mut self) {
+        self.tables.mark_rebuild();
+        self.documents.mark_rebuild();
+    }
+
     fn reader(
         &self,
         store: &EventStore,

@@ -119,6 +119,10 @@ impl Service {
     pub fn new(db: Database, settings: ServiceSettings) -> Result<Self, WireError> {
         let ServiceSettings { limits, insecure, default_store, backups } = settings;
         db.events(&default_store)?.create()?;
+        // Otherwise the first use of each of these would define its keyspace by a commit, possibly between a
+        // request and the commit that its precondition names as the newest.
+        drop((db.consumer_checkpoints(&default_store)?, db.consumer_groups(&default_store)?));
+        drop((db.projections(&default_store)?, db.idempotency_records()?));
         let access = Access::open(db.clone(), insecure)?;
         let metrics = Arc::new(Metrics::new(access.logins().clone()));
         Ok(Self(Arc::new(Shared {

@@ -6,7 +6,8 @@ use ropewalk::tables::{Column, TablesError, shown};
 use ropewalk::{Database, Error};
 use ropewalk_auth::{Caller, Needs, Right};
 use ropewalk_http_kit::response::json;
-use ropewalk_sql::type_name;
+use ropewalk_sql::{SqlError, hide_rebuilds, type_name};
+use ropewalk_transactions::code_of;
 use ropewalk_wire::{Bounds, Code, Service, WireError};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -126,6 +127,11 @@ async fn schema(State(app): State<App>, Extension(caller): Extension<Caller>) ->
     Ok(json(memory.hold(out)))
 }
 
+/// The error of reading the declared projections.
+fn unreadable(error: SqlError) -> WireError {
+    WireError::new(code_of(&error), error.message)
+}
+
 impl SchemaOut {
     fn read(service: &Service, caller: &Caller, bounds: &Bounds) -> Result<Self, WireError> {
         let db = service.database();
@@ -158,7 +164,10 @@ impl SchemaOut {
         let databases = db.documents().databases().map_err(Error::from)?;
         for database in databases.into_iter().filter(|name| caller.may(Right::Read, Some(name))) {
             let counts_all = caller.may(Right::Admin, Some(&database));
-            for name in db.documents().collections(&database).map_err(Error::from)? {
+            let before = db.snapshot();
+            let mut names = db.documents().collections(&database).map_err(Error::from)?;
+            hide_rebuilds(db, &before, &mut names, Some(&database)).map_err(unreadable)?;
+            for name in names {
                 if self.collections.len() >= LISTED_MAX {
                     self.truncated = true;
                     return Ok(());
@@ -179,7 +188,9 @@ impl SchemaOut {
     }
 
     fn tables(&mut self, db: &Database, bounds: &Bounds, mut columns_left: usize) -> Result<(), WireError> {
-        let names = db.tables().names().map_err(Error::from)?;
+        let before = db.snapshot();
+        let mut names = db.tables().names().map_err(Error::from)?;
+        hide_rebuilds(db, &before, &mut names, None).map_err(unreadable)?;
         for name in names.into_iter().filter(|name| !name.starts_with(DEFINITIONS)) {
             bounds.look()?;
             if self.tables.len() >= LISTED_MAX {

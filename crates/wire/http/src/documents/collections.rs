@@ -180,14 +180,15 @@ async fn database(Place { context, .. }: Place<DatabaseName>) -> Result<Json<Dat
     context.named()?;
     let _permit = context.reading()?;
     let look = || {
-        let names = context.documents().collections(&context.database)?;
+        let names = context.collections(None)?;
         let bytes = match context.asked() {
-            None => context.documents().database_bytes(&context.database)?,
-            Some(_) => context.documents().unruled_bytes(&context.database)?,
+            None => context.documents().database_bytes(&context.database),
+            Some(_) => context.documents().unruled_bytes(&context.database),
         };
-        Ok((names.len() as u64, bytes, context.documents().quota(&context.database)?))
+        let quota = context.documents().quota(&context.database).map_err(refused)?;
+        Ok::<_, Problem>((names.len() as u64, bytes.map_err(refused)?, quota))
     };
-    let (collections, bytes, quota) = context.run_blocking_limited(look).await.map_err(refused)?;
+    let (collections, bytes, quota) = context.run_blocking_limited(look).await?;
     if collections == 0 {
         return Err(no_database(&context.database));
     }
@@ -246,18 +247,15 @@ async fn collections(
     params.finish()?;
     let _permit = context.reading()?;
     let look = || {
-        let names = match &glob {
-            Some(glob) => context.documents().collections_matching(&context.database, glob)?,
-            None => context.documents().collections(&context.database)?,
-        };
         let listed = |name: String| {
-            let count = context.count(&context.documents().collection(&context.database, &name)?)?;
+            let collection = context.collection(&name)?;
+            let count = context.count(&collection).map_err(refused)?;
             let (documents, bytes) = (count.map(|count| count.documents), count.map(|count| count.bytes));
             Ok(CollectionListed { name, documents, bytes })
         };
-        names.into_iter().map(listed).collect::<Result<Vec<_>, DocumentsError>>()
+        context.collections(glob.as_deref())?.into_iter().map(listed).collect::<Result<Vec<_>, Problem>>()
     };
-    Ok(Json(CollectionsOut { collections: context.run_blocking_limited(look).await.map_err(refused)? }))
+    Ok(Json(CollectionsOut { collections: context.run_blocking_limited(look).await? }))
 }
 
 fn optional(doc: Option<&DocBuf>) -> Value<'_> {

@@ -249,9 +249,10 @@ async fn group(context: &DocumentContext, glob: &str, params: Params) -> Result<
     let snapshot = context.service.database().snapshot();
     let may_continue = || context.bounds.look();
     let mut memory = responses::Memory::new(&context.service);
+    let names = context.collections(Some(glob))?;
     let look = || {
         let (mut found, mut bytes) = (Vec::new(), 0);
-        for name in context.documents().collections_matching(&context.database, glob)? {
+        for name in names {
             let collection = context.documents().collection(&context.database, &name)?;
             let rest = find.clone().limit(GROUP_DOCUMENTS_MAX - found.len());
             let mut cursor = collection.find_for(context.asked(), snapshot.engine().clone(), &rest)?;
@@ -378,7 +379,7 @@ async fn collections(
     let mut params = Params::parse(query.as_deref())?;
     let prefix = params.one("prefix")?.unwrap_or_default();
     params.finish()?;
-    let mut names = context.documents().collections(&context.database).map_err(refused)?;
+    let mut names = context.collections(None)?;
     names.retain(|name| name.starts_with(&prefix));
     Ok(Json(json!({ "collections": names })))
 }
@@ -614,9 +615,7 @@ async fn create_index(Place { context, .. }: Place<Project>, body: JsonText) -> 
     let def = IndexDef::on([asked.field.as_str()]);
     let group = asked.collection.contains('*');
     let names = match group {
-        true => {
-            context.documents().collections_matching(&context.database, &asked.collection).map_err(refused)?
-        }
+        true => context.collections(Some(&asked.collection))?,
         false => vec![asked.collection.clone()],
     };
     for name in &names {

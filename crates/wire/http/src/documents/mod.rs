@@ -31,6 +31,8 @@ use ropewalk::documents::{
 };
 use ropewalk::{Durability, Seq};
 use ropewalk_auth::{Caller, Right};
+use ropewalk_sql::hide_rebuilds;
+use ropewalk_transactions::code_of;
 use ropewalk_wire::{Bounds, Code, Service, WireError, committed};
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
@@ -180,6 +182,20 @@ impl DocumentContext {
         let definition = collection.definition().map_err(refused)?;
         let ruled = definition.is_some_and(|definition| definition.options().rules.is_some());
         Ok(ruled && self.asked().is_some())
+    }
+
+    /// Names of the collections, or of those that match a glob, without those that rebuilds of projections fill.
+    fn collections(&self, glob: Option<&str>) -> Result<Vec<String>, Problem> {
+        let db = self.service.database();
+        let before = db.snapshot();
+        let names = match glob {
+            Some(glob) => db.documents().collections_matching(&self.database, glob),
+            None => db.documents().collections(&self.database),
+        };
+        let mut names = names.map_err(refused)?;
+        let hidden = hide_rebuilds(db, &before, &mut names, Some(&self.database));
+        hidden.map_err(|error| Problem::new(code_of(&error), error.message))?;
+        Ok(names)
     }
 
     /// Size of a collection; `None` when access rules may hide documents of it from the caller.

@@ -185,6 +185,8 @@ impl Encoder {
 
     fn send(self, head: String, answer: &Answer, left_out: usize) -> Result<Response, Problem> {
         let mut out = head.into_bytes();
+        let bytes = |result: &Result<Vec<u8>, AppendPositions>| result.as_ref().map_or(64, Vec::len) + 1;
+        out.reserve(answer.results.iter().skip(left_out).map(bytes).sum::<usize>() + 2);
         for (place, result) in answer.results.iter().skip(left_out).enumerate() {
             if place > 0 {
                 out.push(b',');

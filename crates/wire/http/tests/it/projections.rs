@@ -1,5 +1,11 @@
 //! Declared projections over HTTP.
 
+use std::sync::Arc;
+
+use ropewalk::Query;
+use ropewalk::documents::lang::{Value as Bson, Writer};
+use ropewalk::events::SequencedEventRef;
+use ropewalk::projections::{ApplyError, MaterializedProjection, Output, ProjectionRun, RebuildMode};
 use ropewalk_sql::{Session, StoredProjection};
 use serde_json::{Value, json};
 
@@ -89,4 +95,72 @@ async fn damaged_declaration_is_listed_with_the_others() {
     assert_eq!((name, state), (&json!("q"), &json!("damaged")));
     let other = server.get("/v1/stores/other/projections").await.ok();
     assert_eq!(other["projections"], json!([]));
+}
+
+/// A projection whose rebuild stops at the second event.
+struct Stopping;
+
+impl MaterializedProjection for Stopping {
+    fn query(&self) -> Query {
+        Query::all()
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::table("tallies"), Output::collection_in("shop", "docs")]
+    }
+
+    fn prepare(&self, run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
+        let name = run.name("tallies")?;
+        run.tx().tables().create_table_like("tallies", &name)?;
+        Ok(())
+    }
+
+    fn apply(&self, run: &mut ProjectionRun<'_>, event: &SequencedEventRef<'_>) -> Result<(), ApplyError> {
+        if event.position.0 > 1 {
+            return Err("the event is refused".into());
+        }
+        let docs = run.collection_in("shop", "docs")?;
+        let mut document = Writer::new();
+        document.put("_id", Bson::Int32(1));
+        run.tx().documents().insert_one(&docs, document.finish().bytes())?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn outputs_of_an_unfinished_rebuild_are_not_listed_and_their_names_are_reserved() {
+    let server = Server::start().await;
+    server.append("s", json!([{ "type": "A", "data": {} }, { "type": "A", "data": {} }])).await;
+    let db = server.service.database();
+    let mut session = Session::new(db.clone());
+    session.execute("CREATE TABLE tallies (position bigint PRIMARY KEY)", &[]).unwrap();
+    let path = |name: &str| format!("/v1/databases/shop/collections/{name}/documents");
+    let documents = json!({ "documents": [{ "_id": 1 }] });
+    server.post(&path("docs__g1"), documents.clone()).await.refused(400, "invalid_argument");
+    server.post(&path("docs__g"), documents.clone()).await.ok();
+    let statements =
+        ["INSERT INTO tallies VALUES (event.position)", "INSERT INTO shop.docs (doc) VALUES (event.json)"];
+    let body = json!({ "version": 1, "on": [{ "types": ["A"], "statements": statements }] });
+    assert_eq!(put(&server, body).await.status, 201);
+    // No runner of projections runs here: the rebuild is that of a handler of the same name.
+    let projections = db.projections("s").unwrap();
+    projections.register("p", Arc::new(Stopping)).unwrap();
+    projections.rebuild("p", RebuildMode::ForceFullRebuild).unwrap_err();
+    assert_eq!(db.documents().collections("shop").unwrap(), ["docs__g", "docs__g1"]);
+    assert!(db.tables().names().unwrap().contains(&"tallies__g1".to_owned()));
+
+    let names = |objects: &Value| -> Vec<String> {
+        objects.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let schema = server.get("/v1/schema").await.ok();
+    assert_eq!(
+        (names(&schema["collections"]), names(&schema["tables"])),
+        (vec!["docs__g".into()], vec!["tallies".into()])
+    );
+    let listed = server.get("/v1/databases/shop/collections").await.ok();
+    assert_eq!(names(&listed["collections"]), ["docs__g"]);
+    let tables = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'tallies%'";
+    assert_eq!(session.execute(tables, &[]).unwrap().rows.len(), 1);
+    // It can be used by its name.
+    server.post(&path("docs__g1"), json!({ "documents": [{ "_id": 2 }] })).await.ok();
 }

@@ -186,6 +186,19 @@ async fn seq_precondition_holds_only_directly_after_its_commit() {
     run(&server, two).await.refused(400, "invalid_argument");
 }
 
+#[tokio::test]
+async fn first_use_of_checkpoints_and_keys_makes_no_commit_of_its_own() {
+    let server = Server::start().await;
+    let seq = server.append("s", json!([{ "type": "A" }])).await["seq"].as_u64().unwrap();
+    let checkpoint = json!({ "checkpoint": { "store": "s", "consumer": "c", "position": 1 } });
+    let body = json!({ "preconditions": [{ "seq": seq }], "operations": [checkpoint] });
+    assert_eq!(run_with_key(&server, "k", &body).await.ok()["seq"], seq + 1);
+    for path in ["/v1/stores/s/groups", "/v1/stores/s/projections", "/v1/stores/s/checkpoints"] {
+        server.get(path).await.ok();
+    }
+    assert_eq!(server.service.database().seq().0, seq + 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_transactions_after_one_commit_write_once() {
     let server = std::sync::Arc::new(shop().await);

@@ -6,6 +6,8 @@ use ropewalk::documents::{
     CappedLimits, Collection, CollectionOptions, Definition, DocumentsError, ID_INDEX, Index, IndexDef,
 };
 use ropewalk_auth::Right;
+use ropewalk_sql::hide_rebuilds;
+use ropewalk_transactions::told;
 
 use crate::call::{Call, RESERVED};
 use crate::crud::read::{FIRST_BATCH, first_batch};
@@ -509,7 +511,7 @@ pub(crate) fn list_indexes(call: &mut Call<'_>) -> Outcome<Writer> {
 pub(crate) const LIST_FIELDS: &[&str] =
     &["listCollections", "filter", "nameOnly", "authorizedCollections", "cursor"];
 
-/// `listCollections`
+/// `listCollections`: without collections that rebuilds of projections fill.
 pub(crate) fn list_collections(call: &mut Call<'_>) -> Outcome<Writer> {
     call.args.only(LIST_FIELDS)?;
     call.may(Right::Read, Some(call.database))?;
@@ -519,8 +521,14 @@ pub(crate) fn list_collections(call: &mut Call<'_>) -> Outcome<Writer> {
         None => Filter::all(),
     };
     let name_only = call.args.flag("nameOnly")?.unwrap_or(false);
+    let db = call.shared.service.database();
+    let before = db.snapshot();
+    let mut names = call.documents().collections(call.database)?;
+    hide_rebuilds(db, &before, &mut names, Some(call.database)).map_err(|error| {
+        Failure::new(Code::InternalError, told(&error, db.engine().dir()).message.clone())
+    })?;
     let mut list = Vec::new();
-    for name in call.documents().collections(call.database)? {
+    for name in names {
         let collection = call.documents().collection(call.database, &name)?;
         let Some(definition) = collection.definition()? else { continue };
         let whole = put_collection(&definition, false);

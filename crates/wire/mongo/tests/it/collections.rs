@@ -366,6 +366,8 @@ impl MaterializedProjection for Stopping {
     fn prepare(&self, run: &mut ProjectionRun<'_>) -> Result<(), ApplyError> {
         let name = run.name("counts")?;
         run.tx().tables().create_table_like("counts", &name)?;
+        // A table that is not an output; its name is older than the rule that reserves it.
+        run.tx().tables().create_table_like("counts", "counts__g7")?;
         Ok(())
     }
 
@@ -382,7 +384,6 @@ async fn tables_of_an_unfinished_rebuild_are_not_listed() {
         &server,
         &[
             "CREATE TABLE counts (kind text PRIMARY KEY, n int NOT NULL)",
-            "CREATE TABLE counts__g7 (id int)",
             "CREATE PROJECTION counting FROM EVENTS orders ON 'Sold' DO (INSERT INTO counts VALUES (event.type, 1))",
         ],
     );

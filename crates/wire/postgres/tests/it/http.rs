@@ -109,6 +109,32 @@ async fn rights_are_those_of_the_caller_and_answers_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reused_plan_needs_the_rights_of_each_request() {
+    let server = Server::new();
+    ask(&server, json!({ "sql": "CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 0)" }))
+        .await;
+    let (access, all) = (server.service.access(), Caller::everybody());
+    let roles = |rights: &[Right]| Roles::from([("*".to_owned(), rights.iter().copied().collect())]);
+    access.create_user(&all, "ann", "secret", roles(&[])).await.unwrap();
+    let update = json!({ "sql": "UPDATE t SET v = v + 1 WHERE id = $1", "params": [1] }).to_string();
+    for (rights, expected) in [
+        (&[Right::Read, Right::Append][..], 200),
+        (&[Right::Read], 403),
+        (&[Right::Read, Right::Append], 200),
+        (&[Right::Append], 403),
+    ] {
+        let own = roles(rights);
+        access.update_user(&all, "ann", None, move |held| *held = own).await.unwrap();
+        let credentials = Credentials::Password { user: "ann", password: "secret" };
+        let caller = access.authenticate(credentials, None).await.unwrap();
+        let (status, answer) = post(&server, caller, &update).await;
+        assert_eq!(status, expected, "{rights:?}: {answer}");
+    }
+    let row = ask(&server, json!({ "sql": "SELECT v FROM t WHERE id = $1", "params": [1] })).await.1;
+    assert_eq!(row["results"][0]["rows"], json!([[2]]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn request_deadline_ends_text_regardless_of_its_settings() {
     let limits = Limits { request_time: Duration::from_millis(200), ..Limits::default() };
     let service = ServiceSettings { limits, ..ServiceSettings::default() };

@@ -18,7 +18,7 @@ use ropewalk::documents::lang::{Doc, DocBuf, Filter, Projection, Sort, Value, Wr
 use ropewalk::tables::shown;
 use ropewalk::{Snapshot, Transaction};
 use ropewalk_auth::Right;
-use ropewalk_sql::{is_system_table, rebuild_tables};
+use ropewalk_sql::{hide_rebuilds, is_system_table};
 
 use crate::call::{Call, RESERVED};
 use crate::crud::definitions::{LIST_FIELDS, listed};
@@ -259,9 +259,9 @@ pub(crate) fn list(call: &mut Call<'_>) -> Outcome<Writer> {
     if call.may(Right::Read, None).is_ok() {
         // At one snapshot: a rebuild renames its tables when it ends.
         let snapshot = db.snapshot();
-        let rebuilt = rebuild_tables(db, &snapshot).map_err(|error| failed(call, &error))?;
-        let tables = db.tables().names_at(snapshot.engine()).map_err(ropewalk::Error::from)?;
-        let tables = tables.iter().filter(|table| !is_system_table(table) && !rebuilt.contains(table));
+        let mut tables = db.tables().names_at(snapshot.engine()).map_err(ropewalk::Error::from)?;
+        hide_rebuilds(db, &snapshot, &mut tables, None).map_err(|error| failed(call, &error))?;
+        let tables = tables.iter().filter(|table| !is_system_table(table));
         names.extend(tables.map(|table| format!("{TABLES}{}", shown(table))));
     }
     let mut list = Vec::new();
