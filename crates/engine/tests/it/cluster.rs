@@ -121,8 +121,8 @@ fn shared() -> MemorySharedLog {
 
 /// A commit with puts, deletes and a range delete that follow from its number.
 fn change(node: &Node, round: u64) -> Seq {
-    let keys =
-        node.engine.keyspace(["k", "other"][(round % 2) as usize], KeyspaceOptions::default()).unwrap();
+    let name = if round.is_multiple_of(2) { "k" } else { "other" };
+    let keys = node.engine.keyspace(name, KeyspaceOptions::default()).unwrap();
     let mut batch = KvBatch::new();
     for step in 0..5 {
         let key = (round * 7 + step * 13) % 40;
@@ -134,9 +134,12 @@ fn change(node: &Node, round: u64) -> Seq {
             _ => batch.put(keys, &key.to_be_bytes(), &[round as u8; 300]),
         }
     }
-    let durability =
-        [Durability::Sync, Durability::Buffered, Durability::Async { interval: Duration::from_secs(1) }];
-    node.engine.commit(vec![Box::new(batch)], durability[(round % 3) as usize]).unwrap().seq
+    let durability = match round % 3 {
+        0 => Durability::Sync,
+        1 => Durability::Buffered,
+        _ => Durability::Async { interval: Duration::from_secs(1) },
+    };
+    node.engine.commit(vec![Box::new(batch)], durability).unwrap().seq
 }
 
 #[test]
@@ -480,15 +483,9 @@ fn transaction_larger_than_an_entry_is_committed() {
 
 #[test]
 fn entry_that_cannot_be_applied_stops_the_follower_for_good() {
-    let version = |payload: &mut Vec<u8>| payload[0] = 99;
-    let model = |payload: &mut Vec<u8>| payload[9] = 77;
-    let keyspace = |payload: &mut Vec<u8>| payload[14] = 5;
-    let changes: [(&dyn Fn(&mut Vec<u8>), &str); 3] = [
-        (&version, "record version 1"),
-        (&model, "unknown model 77"),
-        (&keyspace, "an earlier commit defines"),
-    ];
-    for (change, expected) in changes {
+    let cases =
+        [(0, 99, "record version 1"), (9, 77, "unknown model 77"), (14, 5, "an earlier commit defines")];
+    for (offset, byte, expected) in cases {
         let shared = shared();
         let (leader, follower) = (Node::leader(1, &shared), Node::new(2, &shared));
         leader.keyspace();
@@ -497,7 +494,7 @@ fn entry_that_cannot_be_applied_stops_the_follower_for_good() {
         let mut stored = follower.entries().pop().unwrap();
         let entry = Entry::decode(&stored.bytes).unwrap();
         let mut payload = entry.body[4..].to_vec();
-        change(&mut payload);
+        payload[offset] = byte;
         let body = [&entry.body[..4], &payload].concat();
         let mut bytes = Vec::new();
         Entry { body: &body, ..entry }.encode(&mut bytes);
