@@ -1,5 +1,6 @@
 //! The database handle, snapshots and the change feed.
 
+mod cluster;
 pub(crate) mod committed;
 pub(crate) mod metrics;
 pub(crate) mod observer;
@@ -20,7 +21,7 @@ use ropewalk_base::{Lsn, Seq};
 use ropewalk_documents::{Collection, DOCUMENTS, Documents, DocumentsAt, DocumentsModel};
 use ropewalk_engine::{
     self as engine, Backup, Durability, Engine, EngineReport, EngineStats, KEYSPACES, KV, KeyspaceOptions,
-    KvBatch, KvWrite, ModelId, Value,
+    KvBatch, KvWrite, ModelId, Role, Value,
 };
 use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
 use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
@@ -102,7 +103,9 @@ impl Database {
         )?;
         let engine = Arc::new(engine);
         let tables = Tables::new(engine.clone(), tables);
-        tables.recover()?;
+        if engine.role() == Role::Alone {
+            tables.recover()?;
+        }
         let documents = Documents::new(engine.clone(), documents);
         let observer = options.observer;
         Ok(Self { engine, events, tables, series, documents, observer, extensions: Arc::default() })

@@ -27,6 +27,10 @@ pub enum Class {
     Refused,
     /// Locked, or out of budget. A later retry may succeed.
     Busy,
+    /// This node does not lead, and nothing was written. The leader accepts the request.
+    NotLeader,
+    /// The shared log gave no answer: the commit may have taken place. Read before a retry, or use an idempotency key.
+    Unknown,
     /// Stored bytes are damaged or of an unknown format.
     Corrupt,
     /// The operating system reported an error.
@@ -140,6 +144,7 @@ impl From<CommitError> for Error {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Engine(error) => Self::Engine(error),
+            CommitError::Unknown { seq, cause } => Self::Engine(EngineError::Unknown { seq, cause }),
             CommitError::Rejected(reason) => match reason.downcast::<EventsError>() {
                 Ok(error) => (*error).into(),
                 Err(reason) => match reason.downcast::<KeyConflict>() {
@@ -251,9 +256,12 @@ fn engine_class(error: &EngineError) -> Class {
         },
         EngineError::Io { .. } => Class::Io,
         EngineError::Locked { .. } | EngineError::Busy { .. } => Class::Busy,
-        EngineError::Record { .. } | EngineError::UnknownModel { .. } | EngineError::Damaged { .. } => {
-            Class::Corrupt
-        }
+        EngineError::NotLeader { .. } => Class::NotLeader,
+        EngineError::Unknown { .. } => Class::Unknown,
+        EngineError::Record { .. }
+        | EngineError::UnknownModel { .. }
+        | EngineError::Damaged { .. }
+        | EngineError::Diverged { .. } => Class::Corrupt,
         EngineError::TooLarge { .. } | EngineError::BackupTarget { .. } => Class::Invalid,
         EngineError::FeedTrimmed { .. } | EngineError::Unreadable { .. } => Class::NotFound,
         _ => Class::Internal,
