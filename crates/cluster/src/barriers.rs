@@ -30,7 +30,16 @@ pub enum BarrierError {
     Late,
     /// The node failed.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Engine(EngineError),
+}
+
+impl From<EngineError> for BarrierError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::NotLeader { leader } => Self::NotLeader { leader },
+            other => Self::Engine(other),
+        }
+    }
 }
 
 pub(crate) type Answer = Result<Seq, BarrierError>;

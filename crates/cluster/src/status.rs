@@ -15,7 +15,7 @@ pub struct Status {
     pub role: Role,
     /// The newest term that this node knows.
     pub term: u64,
-    /// Address of the leader, if one is known: this node's own while it leads.
+    /// Address of the leader, if this node follows one.
     pub leader: Option<String>,
     /// Newest visible commit.
     pub seq: Seq,
