@@ -22,9 +22,9 @@ pub use commit::follows::{FollowsCommit, NotNewest};
 pub use commit::locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, LockWaitWaker};
 pub use commit::record::RecordBody;
 pub use engine::backup::Backup;
+pub use engine::cluster::{Followed, Role};
 pub use engine::feed::{Change, ChangeFeed};
 pub use engine::repeat::PeriodicTask;
-pub use engine::cluster::{Followed, Role};
 pub use engine::salvage::{inspect_log, salvage_log};
 pub use engine::{
     CommitHandle, Engine, EngineReport, EngineStats, EngineStopped, InFlightCommit, TRANSACTION_BYTES_MAX,
