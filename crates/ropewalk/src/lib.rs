@@ -135,7 +135,8 @@ pub mod engine {
     pub use ropewalk_base::Lsn;
     pub use ropewalk_engine::{
         Background, Backup, Compression, Damage as LogDamage, EngineError, EngineReport, EngineStats,
-        FilterPolicy, KeyspaceOptions, KeyspaceWatch, NotNewest, TRANSACTION_BYTES_MAX, Value, WatchMark,
+        FilterPolicy, KeyspaceOptions, KeyspaceWatch, NotNewest, Role, TRANSACTION_BYTES_MAX, Value,
+        WatchMark,
     };
     pub use ropewalk_vfs::{Env, process_memory};
 
@@ -152,6 +153,9 @@ pub mod hooks {
         LockWaitWaker, ReadMode, WaitVisible, WriteCapacity,
     };
     pub use ropewalk_events::{AppendSection, BodyRef, StoreMark};
+
+    pub use crate::database::leading::UntilLeading;
+    pub use crate::database::system_keyspace::{SystemKeyspace, WatchedKeyspace};
 
     /// Stored results of transactions by idempotency key.
     pub mod idempotency {

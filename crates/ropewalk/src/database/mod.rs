@@ -1,11 +1,13 @@
 //! The database handle, snapshots and the change feed.
 
 pub(crate) mod committed;
+pub(crate) mod leading;
 pub(crate) mod metrics;
 pub(crate) mod observer;
 pub(crate) mod options;
 pub(crate) mod retry;
 pub(crate) mod run;
+pub(crate) mod system_keyspace;
 pub(crate) mod transaction;
 mod wait;
 
@@ -27,6 +29,7 @@ use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
 use ropewalk_tables::{TABLES, Table, Tables, TablesAt, TablesModel};
 use ropewalk_vfs::Env;
 
+use crate::database::leading::Leading;
 use crate::database::observer::Observer;
 use crate::database::options::Options;
 use crate::database::retry::Backoff;
@@ -51,6 +54,7 @@ pub struct Database {
     pub(crate) series: Arc<SeriesModel>,
     pub(crate) documents: Documents,
     pub(crate) observer: Option<Observer>,
+    pub(crate) leading: Arc<Leading>,
     extensions: Arc<Companions>,
 }
 
@@ -102,10 +106,15 @@ impl Database {
         )?;
         let engine = Arc::new(engine);
         let tables = Tables::new(engine.clone(), tables);
-        tables.recover()?;
+        let leading = Arc::new(Leading::of(&engine.role()));
         let documents = Documents::new(engine.clone(), documents);
-        let observer = options.observer;
-        Ok(Self { engine, events, tables, series, documents, observer, extensions: Arc::default() })
+        let (observer, extensions) = (options.observer, Arc::default());
+        let opened = Self { engine, events, tables, series, documents, observer, leading, extensions };
+        // A follower leaves this to its leader.
+        if opened.leads() {
+            opened.tables.recover()?;
+        }
+        Ok(opened)
     }
 
     /// Returns the extension value of type `T`, created on first use and shared by all clones.

@@ -31,6 +31,10 @@ pub enum Class {
     Corrupt,
     /// The operating system reported an error.
     Io,
+    /// This node follows another one: nothing was written, and the leader accepts the same call.
+    NotLeader,
+    /// It is unknown whether the commit took place: an idempotency key, or a look at the data, tells.
+    Unknown,
     /// The engine stopped or hit a bug.
     Internal,
 }
@@ -140,6 +144,7 @@ impl From<CommitError> for Error {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Engine(error) => Self::Engine(error),
+            CommitError::Unknown { seq, cause } => Self::Engine(EngineError::Unknown { seq, cause }),
             CommitError::Rejected(reason) => match reason.downcast::<EventsError>() {
                 Ok(error) => (*error).into(),
                 Err(reason) => match reason.downcast::<KeyConflict>() {
@@ -210,6 +215,14 @@ impl Error {
         }
     }
 
+    /// Address of the leader, if this node follows one that is known.
+    pub fn leader(&self) -> Option<&str> {
+        match self {
+            Self::Engine(EngineError::NotLeader { leader }) => leader.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Number of the conflicting commit, if the error names it.
     pub fn conflict_seq(&self) -> Option<Seq> {
         match self {
@@ -256,6 +269,9 @@ fn engine_class(error: &EngineError) -> Class {
         }
         EngineError::TooLarge { .. } | EngineError::BackupTarget { .. } => Class::Invalid,
         EngineError::FeedTrimmed { .. } | EngineError::Unreadable { .. } => Class::NotFound,
+        EngineError::NotLeader { .. } => Class::NotLeader,
+        EngineError::Unknown { .. } => Class::Unknown,
+        EngineError::Diverged { .. } => Class::Corrupt,
         _ => Class::Internal,
     }
 }

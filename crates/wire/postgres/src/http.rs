@@ -280,8 +280,8 @@ fn status(code: Code) -> StatusCode {
         }
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-        Code::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::Stopping | Code::NotLeader => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Timeout | Code::OutcomeUnknown => StatusCode::GATEWAY_TIMEOUT,
         Code::Corrupt | Code::Io | Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Code::InvalidArgument | Code::IdempotencyMismatch => StatusCode::BAD_REQUEST,
     }

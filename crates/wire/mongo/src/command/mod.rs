@@ -122,6 +122,7 @@ fn wire_code(failure: &Failure) -> WireCode {
         48 | 85 | 86 | 11000 => WireCode::AlreadyExists,
         50 => WireCode::Timeout,
         91 | 11_600 => WireCode::Stopping,
+        10_107 | 13_435 => WireCode::NotLeader,
         112 | 251 => WireCode::KeyConflict,
         940_001 => WireCode::ConditionFailed,
         146 | 365 => WireCode::ResourceExhausted,
