@@ -32,3 +32,9 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
 pub fn hash64(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
+
+/// XXH3-128 with seed 0, big-endian as its authors print it: the hash that chains the entries of a shared log. Part of the
+/// formats, so it never changes.
+pub fn hash128(bytes: &[u8]) -> [u8; 16] {
+    xxhash_rust::xxh3::xxh3_128(bytes).to_be_bytes()
+}

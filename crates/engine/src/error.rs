@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ropewalk_base::{DecodeError, Lsn, Seq};
 use ropewalk_log::LogError;
+use ropewalk_log::shared::EntryIndex;
 use ropewalk_store::StoreError;
 
 /// Errors of the engine. Cheap to clone: one failure may be returned to a whole group.
@@ -78,6 +79,28 @@ pub enum EngineError {
         /// The first failure.
         cause: Arc<str>,
     },
+    /// This node does not lead. Nothing was written; the leader accepts it.
+    #[error("this node does not lead{}; nothing was written", leader.as_ref().map(|at| format!(", the node at {at} does")).unwrap_or_default())]
+    NotLeader {
+        /// Address that the leader advertises, if it is known.
+        leader: Option<String>,
+    },
+    /// No answer from the shared log: the transaction may have been committed, or may be committed yet.
+    #[error("it is unknown whether commit {seq} took place: {cause}")]
+    Unknown {
+        /// The number that the commit has if it took place.
+        seq: Seq,
+        /// What happened.
+        cause: Arc<str>,
+    },
+    /// The shared log does not continue what this node has applied. The node has stopped, and follows nothing any more.
+    #[error("entry {index} of the shared log does not continue this database: {what}")]
+    Diverged {
+        /// The entry.
+        index: EntryIndex,
+        /// What was found, and what was expected.
+        what: Arc<str>,
+    },
     /// The memory budget is spent and flushing does not keep up or fails.
     #[error("{bytes} bytes wait to be flushed, the budget allows {max}: {cause}")]
     Busy {
@@ -139,6 +162,14 @@ pub enum CommitError {
     /// Refused by validation: nothing was written.
     #[error("{0}")]
     Rejected(Rejection),
+    /// The shared log gave no answer: the commit may have taken place, or may take place yet.
+    #[error("it is unknown whether commit {seq} took place: {cause}")]
+    Unknown {
+        /// The number that the commit has if it took place.
+        seq: Seq,
+        /// What happened.
+        cause: Arc<str>,
+    },
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -152,6 +183,7 @@ impl CommitError {
     pub fn reason<T: Error + 'static>(self) -> Result<T, EngineError> {
         match self {
             Self::Engine(error) => Err(error),
+            Self::Unknown { seq, cause } => Err(EngineError::Unknown { seq, cause }),
             Self::Rejected(reason) => match reason.downcast() {
                 Ok(reason) => Ok(*reason),
                 Err(other) => Err(Self::Rejected(other).into()),
@@ -164,6 +196,7 @@ impl From<CommitError> for EngineError {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Engine(error) => error,
+            CommitError::Unknown { seq, cause } => Self::Unknown { seq, cause },
             CommitError::Rejected(reason) => match reason.downcast() {
                 Ok(error) => *error,
                 Err(other) => Self::Stopped { cause: other.to_string().into() },

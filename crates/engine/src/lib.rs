@@ -22,6 +22,7 @@ pub use commit::follows::{FollowsCommit, NotNewest};
 pub use commit::locks::{LOCKS_MAX, LockHolder, LockMode, LockWait, LockWaitWaker};
 pub use commit::record::RecordBody;
 pub use engine::backup::Backup;
+pub use engine::cluster::{Followed, Role};
 pub use engine::feed::{Change, ChangeFeed};
 pub use engine::repeat::PeriodicTask;
 pub use engine::salvage::{inspect_log, salvage_log};
@@ -36,7 +37,8 @@ pub use kv_transaction::{Blocked, KvMark, KvTransaction, LockError};
 pub use model::definitions::LastDefinition;
 pub use model::version::{Generation, ReadView, Reading, Snapshot};
 pub use model::{Apply, KEYSPACES, KV, Memory, Model, ModelId, Operation, Outcome, Verdict};
-pub use options::{Background, Durability, EngineOptions, WriteCapacity};
+pub use options::{Background, Durability, EngineOptions, SharedOptions, WriteCapacity};
+pub use ropewalk_log::shared;
 pub use ropewalk_log::{Damage, LogError, LogOptions, LogStats, Recovery, TornTail};
 pub use ropewalk_store::{
     Compression, Cursor, FilterPolicy, Keyspace, KeyspaceOptions, MANY, NewRun, ReadMode, RunWriter,

@@ -1,8 +1,10 @@
 use core::ops::Range;
 use core::time::Duration;
+use std::sync::Arc;
 
 use ropewalk_base::Lsn;
 use ropewalk_log::LogOptions;
+use ropewalk_log::shared::SharedLog;
 use ropewalk_store::StoreOptions;
 
 /// When a commit is acknowledged.
@@ -41,6 +43,27 @@ pub enum Background {
     Manual,
 }
 
+/// The log that this node shares with others, and the node's part in it.
+#[derive(Debug, Clone)]
+pub struct SharedOptions {
+    /// The shared log.
+    pub log: Arc<dyn SharedLog>,
+    /// Name of this node, which no other node has.
+    pub node: [u8; 16],
+    /// Address at which clients reach this node while it leads.
+    pub address: String,
+    /// How long an append is repeated whose result is unknown; after it the engine stops, and its commits end as
+    /// [`CommitError::Unknown`](crate::CommitError::Unknown). Default 30 seconds.
+    pub patience: Duration,
+}
+
+impl SharedOptions {
+    /// The default patience.
+    pub fn new(log: Arc<dyn SharedLog>, node: [u8; 16], address: impl Into<String>) -> Self {
+        Self { log, node, address: address.into(), patience: Duration::from_secs(30) }
+    }
+}
+
 /// Settings of an engine. The defaults suit a server with a few gigabytes of memory.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
@@ -59,6 +82,9 @@ pub struct EngineOptions {
     /// into runs. For readers that have only the log, such as a replica. A large load takes longer then, and its bytes
     /// are written twice. Default false.
     pub log_everything: bool,
+    /// The log that nodes share. With it the engine begins as a follower, and everything that changes the contents is in
+    /// the log. Default none: the engine is alone.
+    pub shared: Option<SharedOptions>,
     /// Threads for background work.
     pub background: Background,
     /// The log's settings.
@@ -75,6 +101,7 @@ impl Default for EngineOptions {
             resident_bytes: 64 << 20,
             log_retention_bytes: 64 << 20,
             log_everything: false,
+            shared: None,
             background: Background::Threads,
             log: LogOptions::default(),
             store: StoreOptions::default(),

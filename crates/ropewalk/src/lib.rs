@@ -135,12 +135,20 @@ pub mod engine {
     pub use ropewalk_base::Lsn;
     pub use ropewalk_engine::{
         Background, Backup, Compression, Damage as LogDamage, EngineError, EngineReport, EngineStats,
-        FilterPolicy, KeyspaceOptions, KeyspaceWatch, NotNewest, Role, TRANSACTION_BYTES_MAX, Value,
-        WatchMark,
+        FilterPolicy, KeyspaceOptions, KeyspaceWatch, NotNewest, TRANSACTION_BYTES_MAX, Value, WatchMark,
     };
     pub use ropewalk_vfs::{Env, process_memory};
 
     pub use crate::keyspace::Keyspace;
+}
+/// Several databases with one shared log: one leads and commits, the others follow it.
+///
+/// [`Options::shared`](crate::Options::shared) opens a database as a follower. A loop around
+/// [`Database::engine`](crate::Database::engine) passes it the entries of the shared log, and makes it campaign; after that,
+/// [`Database::begin_leading`](crate::Database::begin_leading) comes before its first transaction.
+pub mod cluster {
+    pub use ropewalk_engine::shared::*;
+    pub use ropewalk_engine::{Followed, Role, SharedOptions};
 }
 /// Parts of the engine that SQL and the server build on. No stable API.
 #[doc(hidden)]

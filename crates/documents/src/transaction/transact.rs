@@ -43,8 +43,8 @@ impl Documents {
 
     pub(crate) fn failed(&self, error: CommitError) -> DocumentsError {
         match error {
-            CommitError::Engine(error) => error.into(),
             CommitError::Rejected(reason) => self.rejected(reason),
+            other => EngineError::from(other).into(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod background;
 pub(crate) mod backup;
+pub(crate) mod cluster;
 pub(crate) mod feed;
 pub(crate) mod repeat;
 pub(crate) mod salvage;

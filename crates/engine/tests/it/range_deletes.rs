@@ -103,7 +103,7 @@ fn range_delete_after_a_foreign_write_inside_the_range_is_refused_unless_it_is_b
                 let what = format!("{key} in {start}..{end}, {isolation:?}, flushed {flushed}");
                 let refusal = done.err().map(|error| match error {
                     CommitError::Rejected(reason) => reason.downcast::<KeyConflict>().unwrap().seq,
-                    CommitError::Engine(error) => panic!("{what}: {error}"),
+                    other => panic!("{what}: {other}"),
                 });
                 let expected = conflicts && isolation != Isolation::ReadCommitted;
                 assert_eq!(refusal, expected.then_some(seq), "{what}");

@@ -8,10 +8,18 @@
 //!
 //! A service stores it (adapters implement [`SharedLog`]); this crate knows no sockets. Every call blocks.
 
+mod entry;
+mod memory;
+mod place;
+
 use core::fmt;
 use core::time::Duration;
 
 use crate::LogId;
+
+pub use entry::{ChainHash, ENTRY_OVERHEAD, Entry, EntryKind, FEATURE_LEVEL, commits};
+pub use memory::{ChooseFault, MemorySharedLog, SharedCall, SharedFault};
+pub use place::Place;
 
 /// Number of an entry of a shared log: from 1, without gaps. Zero is the place before the first entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -34,7 +34,8 @@ impl Leading {
         self.has_begun.load(Ordering::Acquire)
     }
 
-    fn begin(&self) {
+    /// Lets the waiters continue.
+    pub(crate) fn begin(&self) {
         // Under the lock, so that no waiter checks before this and registers after it.
         let mut waiting = self.waiting.lock();
         self.has_begun.store(true, Ordering::Release);
@@ -57,32 +58,11 @@ impl Leading {
 }
 
 impl Database {
-    /// The role of this node in its cluster.
-    pub fn role(&self) -> Role {
-        self.engine.role()
-    }
-
     /// True when this node may write: it is alone, or leads and has called [`Database::begin_leading`].
     ///
     /// One atomic load. Also true after the engine has stopped.
     pub fn leads(&self) -> bool {
         self.leading.has_begun()
-    }
-
-    /// Does what comes before the first write of a new leader, and then lets the work of the leader begin.
-    ///
-    /// To be called once, after a campaign was won. Nothing happens in a database that is alone.
-    ///
-    /// # Errors
-    /// The commits of loads that the last leader left unfinished fail.
-    pub fn begin_leading(&self) -> Result<(), Error> {
-        if self.leads() {
-            return Ok(());
-        }
-        self.forget_reserved_numbers();
-        self.tables.recover()?;
-        self.leading.begin();
-        Ok(())
     }
 
     /// A future that resolves once this node may write; at once if it may.

@@ -1,5 +1,6 @@
 //! The database handle, snapshots and the change feed.
 
+mod cluster;
 pub(crate) mod committed;
 pub(crate) mod leading;
 pub(crate) mod metrics;
@@ -22,7 +23,7 @@ use ropewalk_base::{Lsn, Seq};
 use ropewalk_documents::{Collection, DOCUMENTS, Documents, DocumentsAt, DocumentsModel};
 use ropewalk_engine::{
     self as engine, Backup, Durability, Engine, EngineReport, EngineStats, KEYSPACES, KV, KeyspaceOptions,
-    KvBatch, KvWrite, ModelId, Value,
+    KvBatch, KvWrite, ModelId, Role, Value,
 };
 use ropewalk_events::{AppendSection, EVENTS, EventReader, EventStore, EventsModel, Query, ReadOptions};
 use ropewalk_series::{SERIES, SeriesAt, SeriesModel, SeriesStore};
@@ -106,15 +107,13 @@ impl Database {
         )?;
         let engine = Arc::new(engine);
         let tables = Tables::new(engine.clone(), tables);
+        if engine.role() == Role::Alone {
+            tables.recover()?;
+        }
         let leading = Arc::new(Leading::of(&engine.role()));
         let documents = Documents::new(engine.clone(), documents);
         let (observer, extensions) = (options.observer, Arc::default());
-        let opened = Self { engine, events, tables, series, documents, observer, leading, extensions };
-        // A follower leaves this to its leader.
-        if opened.leads() {
-            opened.tables.recover()?;
-        }
-        Ok(opened)
+        Ok(Self { engine, events, tables, series, documents, observer, leading, extensions })
     }
 
     /// Returns the extension value of type `T`, created on first use and shared by all clones.

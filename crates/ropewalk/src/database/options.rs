@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use ropewalk_base::Seq;
-use ropewalk_engine::{Background, Damage as LogDamage, EngineOptions, ReadMode};
+use ropewalk_engine::{Background, Damage as LogDamage, EngineOptions, ReadMode, SharedOptions};
 use ropewalk_vfs::Env;
 
 use crate::database::Database;
@@ -49,6 +49,15 @@ impl Options {
     #[must_use]
     pub fn log_everything(mut self, yes: bool) -> Self {
         self.engine.log_everything = yes;
+        self
+    }
+
+    /// Shares the log with other nodes: see [`crate::cluster`]. Default: the database is alone.
+    ///
+    /// It opens as a follower, which reads what it has and refuses to write.
+    #[must_use]
+    pub fn shared(mut self, shared: SharedOptions) -> Self {
+        self.engine.shared = Some(shared);
         self
     }
 

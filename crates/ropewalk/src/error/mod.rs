@@ -27,14 +27,14 @@ pub enum Class {
     Refused,
     /// Locked, or out of budget. A later retry may succeed.
     Busy,
+    /// This node does not lead, and nothing was written. The leader accepts the request.
+    NotLeader,
+    /// The shared log gave no answer: the commit may have taken place. Read before a retry, or use an idempotency key.
+    Unknown,
     /// Stored bytes are damaged or of an unknown format.
     Corrupt,
     /// The operating system reported an error.
     Io,
-    /// This node follows another one: nothing was written, and the leader accepts the same call.
-    NotLeader,
-    /// It is unknown whether the commit took place: an idempotency key, or a look at the data, tells.
-    Unknown,
     /// The engine stopped or hit a bug.
     Internal,
 }
@@ -264,14 +264,14 @@ fn engine_class(error: &EngineError) -> Class {
         },
         EngineError::Io { .. } => Class::Io,
         EngineError::Locked { .. } | EngineError::Busy { .. } => Class::Busy,
-        EngineError::Record { .. } | EngineError::UnknownModel { .. } | EngineError::Damaged { .. } => {
-            Class::Corrupt
-        }
-        EngineError::TooLarge { .. } | EngineError::BackupTarget { .. } => Class::Invalid,
-        EngineError::FeedTrimmed { .. } | EngineError::Unreadable { .. } => Class::NotFound,
         EngineError::NotLeader { .. } => Class::NotLeader,
         EngineError::Unknown { .. } => Class::Unknown,
-        EngineError::Diverged { .. } => Class::Corrupt,
+        EngineError::Record { .. }
+        | EngineError::UnknownModel { .. }
+        | EngineError::Damaged { .. }
+        | EngineError::Diverged { .. } => Class::Corrupt,
+        EngineError::TooLarge { .. } | EngineError::BackupTarget { .. } => Class::Invalid,
+        EngineError::FeedTrimmed { .. } | EngineError::Unreadable { .. } => Class::NotFound,
         _ => Class::Internal,
     }
 }

@@ -2,8 +2,8 @@
 
 use ropewalk_base::{Seq, put_varint};
 use ropewalk_engine::{
-    CommitError, Durability, Isolation, KeyConflict, Keyspace, KvTransaction, ModelId, Operation, Outcome,
-    ReadView, Rejection, Verdict,
+    CommitError, Durability, EngineError, Isolation, KeyConflict, Keyspace, KvTransaction, ModelId,
+    Operation, Outcome, ReadView, Rejection, Verdict,
 };
 
 use crate::catalog::tables::{TABLES, Tables};
@@ -73,7 +73,6 @@ impl Tables {
     pub(crate) fn commit(&self, operations: Vec<Box<dyn Operation>>) -> Result<(), TablesError> {
         match self.engine.commit(operations, Durability::Sync) {
             Ok(_) => Ok(()),
-            Err(CommitError::Engine(error)) => Err(error.into()),
             Err(CommitError::Rejected(reason)) => Err(match reason.downcast::<KeyConflict>() {
                 Ok(conflict) => {
                     let seq = conflict.seq;
@@ -82,6 +81,7 @@ impl Tables {
                 }
                 Err(other) => TablesError::Definition { table: String::new(), what: other.to_string() },
             }),
+            Err(other) => Err(EngineError::from(other).into()),
         }
     }
 

@@ -172,7 +172,6 @@ impl Tx {
         let _ = self.tables.remove_orphaned_loads();
         match committed {
             Ok(done) => Ok(Some(done.seq.0)),
-            Err(CommitError::Engine(error)) => Err(error.into()),
             Err(CommitError::Rejected(reason)) => Err(match reason.downcast::<KeyConflict>() {
                 Ok(conflict) => {
                     let unread = TablesError::Conflict { what: "a key".into(), seq: conflict.seq };
@@ -181,6 +180,7 @@ impl Tx {
                 // The disk failed during validation.
                 Err(other) => EngineError::Stopped { cause: other.to_string().into() }.into(),
             }),
+            Err(other) => Err(EngineError::from(other).into()),
         }
     }
 }

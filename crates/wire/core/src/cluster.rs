@@ -9,7 +9,7 @@ use core::fmt;
 use core::time::Duration;
 
 use ropewalk::Seq;
-use ropewalk::engine::Role;
+use ropewalk::cluster::Role;
 
 use crate::error::WireError;
 

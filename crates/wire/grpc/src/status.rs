@@ -51,7 +51,9 @@ fn with_metadata(error: &WireError, mut status: Status) -> Status {
     if let Some(pause) = error.retry_after {
         metadata.insert("grpc-retry-pushback-ms", (pause.as_millis() as u64).into());
     }
-    if let Some(leader) = error.leader.as_deref().and_then(|leader| MetadataValue::<Ascii>::try_from(leader).ok()) {
+    if let Some(leader) =
+        error.leader.as_deref().and_then(|leader| MetadataValue::<Ascii>::try_from(leader).ok())
+    {
         metadata.insert(LEADER, leader);
     }
     if !metadata.is_empty() {

@@ -146,9 +146,7 @@ fn read<T: Default + for<'de> Deserialize<'de>>(
 async fn write<T: Serialize>(app: &App, key: &'static [u8], value: &T) -> Result<(), ApiError> {
     let json = serde_json::to_vec(value).map_err(|error| ApiError::bad(error.to_string()))?;
     let (db, keyspace) = (app.service.database().clone(), app.runtime_rules.stored.keyspace());
-    let written = app
-        .wait_for(move || db.put(keyspace.to_write(&db)?, key, &json, Durability::Sync))
-        .await?;
+    let written = app.wait_for(move || db.put(keyspace.to_write(&db)?, key, &json, Durability::Sync)).await?;
     written.map(drop).map_err(|error| WireError::from(error).into())
 }
 

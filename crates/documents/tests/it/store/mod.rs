@@ -114,11 +114,11 @@ impl Tx {
         }
         match self.documents.engine().commit(operations, SYNC) {
             Ok(_) => Ok(()),
-            Err(CommitError::Engine(error)) => Err(error.into()),
             Err(CommitError::Rejected(reason)) => {
                 let conflict = reason.downcast::<KeyConflict>().unwrap();
                 Err(self.documents.explain(&conflict).unwrap())
             }
+            Err(other) => Err(ropewalk_engine::EngineError::from(other).into()),
         }
     }
 }

@@ -227,7 +227,8 @@ fn write(stage: &Stage, dice: &Dice, name: Name, habits: Habits) -> bool {
             assert!(counts && !habits.locks, "refused without a reason: {reason}");
             stage.history.end(name, Fate::Refused);
         }
-        Err(CommitError::Engine(error)) => {
+        Err(other) => {
+            let error = EngineError::from(other);
             assert!(stage.is_troubled, "a commit fails: {error}");
             return stage.engine.stopped().is_none() && matches!(error, EngineError::Busy { .. });
         }

@@ -8,8 +8,8 @@ pub(crate) mod reading;
 
 use core::time::Duration;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use ropewalk::documents::lang::SharedMemory;
