@@ -72,6 +72,16 @@ impl Database {
         UntilLeading { db: self.clone(), stopped: self.engine.until_stopped() }
     }
 
+    /// Completes builds of indexes that were interrupted, such as by the end of the leader before; returns their number.
+    ///
+    /// It may take long: run it next to other work of a new leader.
+    ///
+    /// # Errors
+    /// The first index that cannot be completed, because rows or documents violate its rules; it is dropped.
+    pub fn resume_index_builds(&self) -> Result<usize, Error> {
+        Ok(self.tables.resume_builds()? + self.documents.resume_builds()?)
+    }
+
     /// The error of a write on a node that may not write.
     pub fn not_leader(&self) -> Error {
         let leader = match self.engine.role() {

@@ -93,7 +93,7 @@ impl RuntimeRules {
     }
 
     /// Reads all rules again if a commit has changed them, here or elsewhere.
-    fn refresh(&self) {
+    pub(crate) fn refresh(&self) {
         let mark = self.drops.read().unwrap_or_else(PoisonError::into_inner).1;
         if !self.stored.is_current(&self.db, mark)
             && let Err(error) = self.reload()

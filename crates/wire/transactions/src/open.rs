@@ -104,8 +104,11 @@ impl OpenTransactions {
     /// No transactions yet.
     pub fn new(service: Service) -> Self {
         // The keyspace of idempotency keys is made now, because that is a commit: later it would come between a
-        // caller's commits, who may require that a certain one is the newest. A failure recurs at the first key.
-        if let Err(error) = Records::new(service.database()) {
+        // caller's commits, who may require that a certain one is the newest. A failure recurs at the first key. A
+        // follower has it from its leader.
+        if service.database().leads()
+            && let Err(error) = Records::new(service.database())
+        {
             tracing::warn!(%error, "the keyspace of idempotency keys could not be created");
         }
         Self(Arc::new(Inner {
@@ -393,6 +396,10 @@ async fn sweep(transactions: Weak<Inner>, stop: Stop) {
         let Some(inner) = transactions.upgrade() else { return };
         let transactions = OpenTransactions(inner);
         transactions.roll_back_over();
+        // The keys belong to the leader.
+        if !transactions.0.service.database().leads() {
+            continue;
+        }
         if !are_counted {
             are_counted = transactions.count_keys().await;
         }
