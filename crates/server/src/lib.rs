@@ -18,8 +18,9 @@ mod server;
 mod workers;
 
 pub use config::settings::{
-    Console, DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat, Memory,
-    MongoDb, Origin, Projections, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys, schema,
+    Cluster, Console, DEFAULT_FILE, Directory, Effective, Enabled, Grpc, Http, Key, Limits, Log, LogFormat,
+    Memory, MongoDb, Origin, Projections, Prometheus, Settings, SettingsError, Sources, Stop, Tls, keys,
+    schema,
 };
 pub use config::units::{ByteSize, Every, Listen, Period, StoreListen};
 pub use net::listen::{SOCKET_NAME, connect_local};

@@ -12,6 +12,7 @@ use ropewalk::Seq;
 use ropewalk::cluster::Role;
 
 use crate::error::WireError;
+use crate::metrics::Gauge;
 
 /// Longest text of addresses, bytes.
 const ADDRESSES_BYTES_MAX: usize = 1_000;
@@ -162,6 +163,38 @@ pub trait Cluster: Send + Sync {
     /// # Errors
     /// [`crate::Code::Unauthenticated`]; [`crate::Code::NotLeader`]; errors of the database.
     fn report(&self, secret: &str, report: MemberReport) -> Result<Seq, WireError>;
+}
+
+/// The state of a node as metrics.
+pub(crate) fn gauges(status: &ClusterStatus) -> Vec<Gauge> {
+    let one = |name, help, value: f64| Gauge { name, help, rows: vec![(Vec::new(), value)] };
+    let role = match status.role {
+        Role::Alone => "alone",
+        Role::Leader { .. } => "leader",
+        Role::Follower { .. } => "follower",
+    };
+    let has_answered = if status.unavailable.is_some() { 0.0 } else { 1.0 };
+    vec![
+        Gauge {
+            name: "ropewalk_cluster_role",
+            help: "1 for the role of this node.",
+            rows: vec![(vec![("role", role.to_owned())], 1.0)],
+        },
+        one("ropewalk_cluster_term", "The newest term that this node knows.", status.term as f64),
+        one("ropewalk_cluster_lag_entries", "Entries that are not applied.", status.lag_entries as f64),
+        one(
+            "ropewalk_cluster_lag_seconds",
+            "Time since this node had everything that the shared log had.",
+            status.lag.as_secs_f64(),
+        ),
+        one("ropewalk_cluster_log_up", "1 when the shared log answered the last call.", has_answered),
+        one(
+            "ropewalk_cluster_log_warnings",
+            "Risks in the settings of the log service.",
+            status.warnings.len() as f64,
+        ),
+        one("ropewalk_cluster_members", "Nodes that have joined.", status.members.len() as f64),
+    ]
 }
 
 #[cfg(test)]

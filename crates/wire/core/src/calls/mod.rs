@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::calls::backups::Turn;
 use crate::calls::blocking::{blocking, committed};
 use crate::calls::reading::{INLINE, Reading, off_thread};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, gauges};
 use crate::error::{Code, WRITES_NOTHING, WireError};
 use crate::live::follow::Following;
 use crate::live::hub::Hub;
@@ -189,8 +189,9 @@ impl Service {
 
     /// Makes the service part of a cluster. To be called once, before it serves.
     pub fn join(&self, cluster: Arc<dyn Cluster>) {
-        let joined = self.0.cluster.set(cluster);
+        let joined = self.0.cluster.set(cluster.clone());
         debug_assert!(joined.is_ok(), "a service joins one cluster");
+        self.0.metrics.add_source(move |_| gauges(&cluster.status()));
     }
 
     /// The cluster; `None` when the node is alone.

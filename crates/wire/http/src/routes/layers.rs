@@ -16,6 +16,7 @@ use crate::admin::{auth, hosts};
 use crate::app::App;
 use crate::kit::problem::{Problem, Refusal};
 use crate::route::Route;
+use crate::routes::cluster;
 
 /// Smaller responses are sent uncompressed: compression would cost more than it saves.
 const COMPRESS_BYTES_MIN: u16 = 1_024;
@@ -34,7 +35,7 @@ pub(crate) async fn admit(State(app): State<App>, mut request: Request, next: Ne
     }
     let most = 2 * app.service.limits().request_time;
     let in_session = is_in_session(&request);
-    match tokio::time::timeout(most, next.run(request)).await {
+    match tokio::time::timeout(most, cluster::serve(&app, request, next)).await {
         Ok(response) => uncached(in_session, response),
         Err(_) => {
             let detail = format!(
@@ -96,6 +97,7 @@ fn operation(method: &Method, path: &str) -> &'static str {
             (_, "/v1/changes") => "changes",
             (_, "/v1/commits/{seq}") => "commit",
             (_, "/v1/session") => "session",
+            (_, "/v1/cluster" | "/v1/cluster/members") => "cluster",
             (_, path) if path.starts_with("/v1/databases") => documents(method, path),
             (_, "/v1/transactions") => "transaction",
             (_, path) if path.starts_with("/v1/transactions/") => "open_transaction",
