@@ -9,6 +9,11 @@
 //! `settings` defines the options, `server` the life of the process, `connection` the handling of one client.
 #![deny(missing_docs)]
 
+#[cfg(feature = "cluster")]
+mod cluster;
+#[cfg(not(feature = "cluster"))]
+#[path = "cluster/absent.rs"]
+mod cluster;
 mod config;
 mod console;
 mod net;

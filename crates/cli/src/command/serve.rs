@@ -186,7 +186,7 @@ impl From<ServeError> for Failure {
             ServeError::Tls(_) | ServeError::Prometheus(_) | ServeError::Exposed { .. } => {
                 Self::new(Exit::Invalid, error.to_string(), "")
             }
-            ServeError::Io { .. } => Self::new(Exit::Io, error.to_string(), ""),
+            ServeError::Io { .. } | ServeError::Cluster { .. } => Self::new(Exit::Io, error.to_string(), ""),
             _ => Self::new(Exit::Internal, error.to_string(), ""),
         }
     }

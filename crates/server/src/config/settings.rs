@@ -307,6 +307,12 @@ pub struct Cluster {
     pub log: Option<String>,
     /// Host name or IP address by which clients and the other nodes reach this node, at the ports where it listens
     pub advertise: Option<String>,
+    /// File with one line USER:PASSWORD for the log service; none: as in `cluster.log`
+    pub credentials: Option<PathBuf>,
+    /// PEM file with the certificates by which those of the log service are checked; none: those of the system
+    pub log_ca: Option<PathBuf>,
+    /// Accept a log service of one server, whose loss stops all writes and may lose them; for trying things out
+    pub allow_one_server: bool,
     /// Time without an entry of the leader after which another node tries to lead; an idle leader writes one at each third of it
     pub lease: Period,
     /// Time for which an append to the shared log is repeated when its outcome is unknown
@@ -322,6 +328,9 @@ impl Default for Cluster {
         Self {
             log: None,
             advertise: None,
+            credentials: None,
+            log_ca: None,
+            allow_one_server: false,
             lease: Period::seconds(3),
             patience: Period::seconds(30),
             lag_max: Period::seconds(10),
