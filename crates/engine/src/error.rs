@@ -143,7 +143,12 @@ pub enum EngineError {
 
 impl From<LogError> for EngineError {
     fn from(error: LogError) -> Self {
-        Self::Log(Arc::new(error))
+        match error {
+            LogError::NotLeader => Self::NotLeader { leader: None },
+            LogError::Deposed { leader } => Self::NotLeader { leader },
+            LogError::Diverged { index, what } => Self::Diverged { index, what: what.into() },
+            error => Self::Log(Arc::new(error)),
+        }
     }
 }
 

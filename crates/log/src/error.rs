@@ -3,6 +3,8 @@ use std::path::{Path, PathBuf};
 
 use ropewalk_base::{Lsn, Seq};
 
+use crate::shared::{EntryIndex, SharedError};
+
 /// Errors of the caller's code to which the log is replayed.
 pub type ReplayError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -120,6 +122,41 @@ pub enum LogError {
         /// The last commit in the store.
         checkpoint: Seq,
     },
+    /// This node does not lead: it appends nothing to the shared log. Nothing was appended.
+    #[error("this node does not lead")]
+    NotLeader,
+    /// This node leads: it applies no entries of others.
+    #[error("this node leads")]
+    Leads,
+    /// Another node leads. The records that were not acknowledged are not in the shared log, and will never be.
+    #[error("another node leads{}", leader.as_ref().map(|at| format!(", at {at}")).unwrap_or_default())]
+    Deposed {
+        /// Address that it advertises, if it is known.
+        leader: Option<String>,
+    },
+    /// The shared log refuses an entry. The records that were not acknowledged are not in the shared log.
+    #[error("the shared log refuses an entry: {cause}")]
+    Refused {
+        /// Its reason.
+        cause: String,
+    },
+    /// The shared log has not answered for too long. The records that were not acknowledged may be in it, now or later.
+    #[error("it is unknown whether the shared log has the newest commits: {cause}")]
+    Unknown {
+        /// What happened last.
+        cause: String,
+    },
+    /// The shared log does not continue the local copy. This node must not go on.
+    #[error("entry {index} of the shared log does not continue this database: {what}")]
+    Diverged {
+        /// The entry.
+        index: EntryIndex,
+        /// What was found, and what was expected.
+        what: String,
+    },
+    /// The shared log could not be read.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
     /// The options contradict themselves.
     #[error("log options: {what}")]
     Options {

@@ -132,6 +132,18 @@ pub trait CommitLog: Send + Sync {
     /// # Errors
     /// [`LogError::Io`] the first time, [`LogError::Stopped`] from then on.
     fn barrier(&self) -> Result<Lsn, LogError>;
+    /// Makes everything appended as safe as an acknowledgement promises: durable in this log, or, if nodes share it, in
+    /// the shared log. Only after that may readers see it.
+    ///
+    /// # Errors
+    /// As [`CommitLog::barrier`]; of a shared log also [`LogError::Deposed`] and [`LogError::Unknown`].
+    fn acknowledge(&self) -> Result<(), LogError> {
+        self.barrier().map(|_| ())
+    }
+    /// True when nodes share the log: then each commit waits for [`CommitLog::acknowledge`], whatever durability it has.
+    fn is_shared(&self) -> bool {
+        false
+    }
     /// A barrier, followed by a durable mark that the last record was durable; returns the new tail. The last
     /// group has no later record that confirms it, and corruption in it would pass for a torn tail. For a
     /// clean close, and when the log becomes idle.

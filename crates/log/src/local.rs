@@ -15,6 +15,9 @@
 //! Every failure of a write or sync stops the log, including a full disk at a roll. That is simple and safe:
 //! records that were appended but not flushed were never acknowledged, and a reopened log holds all others.
 //! `prepare_spare` requests the same space earlier, when an error is only a warning.
+//!
+//! A log may be held back ([`LocalLog::hold_back`]): then records reach a file only after they were released. The copy of a
+//! shared log is: it never holds a record that the shared log may not have.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -93,6 +96,8 @@ pub struct LocalLog {
     sync: Mutex<()>,
     trimming: Mutex<()>,
     tail: AtomicU64,
+    /// Nothing beyond this address is written to a file: an end of a record, or `u64::MAX`.
+    released: AtomicU64,
     durable: AtomicU64,
     stopped: OnceLock<String>,
     counters: Counters,
@@ -248,6 +253,7 @@ impl LocalLog {
             sync: Mutex::new(()),
             trimming: Mutex::new(()),
             tail: AtomicU64::new(tail.0),
+            released: AtomicU64::new(u64::MAX),
             durable: AtomicU64::new(tail.0),
             stopped: OnceLock::new(),
             counters: Counters::default(),
@@ -256,6 +262,31 @@ impl LocalLog {
 }
 
 impl LocalLog {
+    /// Holds the log back from here on: [`CommitLog::flush`], [`CommitLog::barrier`], rolls and marks write nothing that is
+    /// appended later, until [`LocalLog::release`]. Meanwhile `flushed` does not pass the released end, and both `flush` and
+    /// `barrier` return without error before the tail. To be called before anything is appended.
+    pub fn hold_back(&self) {
+        let front = self.front.lock();
+        assert_eq!(self.flushed(), front.tail, "a log is held back before its first append");
+        self.released.store(front.tail.0, Ordering::Release);
+    }
+
+    /// Lets the records before `upto`, an end of a record, be written.
+    pub fn release(&self, upto: Lsn) {
+        debug_assert!(upto <= self.tail(), "{upto} was not appended yet");
+        self.released.fetch_max(upto.0, Ordering::AcqRel);
+    }
+
+    /// The newest commit that was appended.
+    pub(crate) fn last_seq(&self) -> Seq {
+        self.front.lock().seq
+    }
+
+    /// The end of what may be written.
+    fn released(&self) -> Lsn {
+        Lsn(self.released.load(Ordering::Acquire))
+    }
+
     /// Makes the next segment ahead of time, so that the next roll only renames it. Does nothing while a spare is ready
     /// or the current segment is less than half full; returns true when it made one. Long (writes and syncs a whole
     /// segment) but holds no lock meanwhile: for a background thread. Without it, the roll does this work.
@@ -289,8 +320,9 @@ impl LocalLog {
         error
     }
 
-    /// Writes records until `target` is reached, or the segment is full: then false.
-    fn write_upto(&self, writer: &mut Writer, target: Lsn) -> Result<bool, LogError> {
+    /// Writes records until `target` is reached, or the segment is full: then false. More than that when the buffer has more,
+    /// but nothing beyond `released`, which is not before `target`.
+    fn write_upto(&self, writer: &mut Writer, target: Lsn, released: Lsn) -> Result<bool, LogError> {
         while writer.at < target {
             if writer.pending.is_empty() {
                 let mut front = self.front.lock();
@@ -302,6 +334,7 @@ impl LocalLog {
                 );
             }
             let rest = writer.pending.get(writer.written..).expect("written bytes are pending ones");
+            let rest = first_bytes(rest, released.0 - writer.at.0);
             let fitting = fitting(rest, writer.segment.room_end().0 - writer.at.0);
             if fitting.is_empty() {
                 return Ok(false);
@@ -324,10 +357,15 @@ impl LocalLog {
 
     /// Writes records until `target` is reached, rolling as often as needed; returns where that ends and the segment
     /// that holds the end.
-    fn write_all(&self, sync: &MutexGuard<'_, ()>, target: Lsn) -> Result<(Lsn, Arc<Segment>), LogError> {
+    fn write_all(
+        &self,
+        sync: &MutexGuard<'_, ()>,
+        target: Lsn,
+        released: Lsn,
+    ) -> Result<(Lsn, Arc<Segment>), LogError> {
         let mut writer = self.writer.lock();
         self.check_running()?;
-        while !self.write_upto(&mut writer, target)? {
+        while !self.write_upto(&mut writer, target, released)? {
             self.roll(sync, &mut writer).map_err(|error| self.stop(error))?;
         }
         Ok((writer.at, writer.segment.clone()))
@@ -451,23 +489,25 @@ impl CommitLog for LocalLog {
     }
 
     fn flush(&self) -> Result<Lsn, LogError> {
-        let target = self.tail();
+        let released = self.released();
+        let target = self.tail().min(released);
         let mut writer = self.writer.lock();
         self.check_running()?;
-        if self.write_upto(&mut writer, target)? {
+        if self.write_upto(&mut writer, target, released)? {
             return Ok(writer.at);
         }
         drop(writer);
         let sync = self.sync.lock();
-        self.write_all(&sync, target).map(|(at, _)| at)
+        self.write_all(&sync, target, released).map(|(at, _)| at)
     }
 
     fn barrier(&self) -> Result<Lsn, LogError> {
-        let needed = self.tail();
+        let released = self.released();
+        let needed = self.tail().min(released);
         let sync = self.sync.lock();
         self.check_running()?;
         if self.durable() < needed {
-            let (at, segment) = self.write_all(&sync, needed)?;
+            let (at, segment) = self.write_all(&sync, needed, released)?;
             self.sync_segment(&sync, &segment, at)?;
         }
         let durable = self.durable();
@@ -488,6 +528,8 @@ impl CommitLog for LocalLog {
             self.push(&mut front, Kind::Mark, seq, &[]);
             front.vouched = true;
             self.tail.store(front.tail.0, Ordering::Release);
+            // All records before it are durable, so they were released.
+            self.release(front.tail);
             front.tail
         };
         self.barrier()?;
@@ -559,10 +601,13 @@ impl CommitLog for LocalLog {
             let mut front = self.front.lock();
             self.check_running()?;
             if !front.sealed {
-                let seq = front.seq;
+                let (seq, end) = (front.seq, front.tail);
                 self.push(&mut front, Kind::Seal, seq, &[]);
                 front.sealed = true;
                 self.tail.store(front.tail.0, Ordering::Release);
+                if self.released() >= end {
+                    self.release(front.tail);
+                }
             }
         }
         self.barrier().map(|_| ())
@@ -646,6 +691,11 @@ fn count(counter: &AtomicU64, by: u64) {
 
 fn header_at(records: &[u8], lsn: Lsn) -> Option<RecordHeader> {
     RecordHeader::decode(records.first_chunk::<{ RECORD_HEADER_BYTES as usize }>()?, lsn).ok()
+}
+
+/// At most `count` bytes at the front of `bytes`.
+fn first_bytes(bytes: &[u8], count: u64) -> &[u8] {
+    usize::try_from(count).ok().and_then(|count| bytes.get(..count)).unwrap_or(bytes)
 }
 
 /// The whole records at the front of `records` that take at most `room` bytes.

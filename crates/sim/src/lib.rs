@@ -9,7 +9,7 @@
 //! copies, `exhaust` for crashes at every point. `tables`, `documents`, `series` and `consumers` are separate
 //! scenarios, for rows and documents under rules, for samples, and for groups and projections. `audit` and
 //! `mixed` are about transactions over all models: a bank with auditors, and histories that the independent
-//! [`checker`] judges. `restarts` is their common part.
+//! [`checker`] judges. `restarts` is their common part. `cluster` runs three nodes that share a log.
 //!
 //! Checked: acknowledged commits survive, each completely or not at all; the order is total and positions
 //! have no gaps; conditions, tracking and idempotency keys hold; transactions equal a serial run; snapshots
@@ -20,12 +20,14 @@
 //! Source: deterministic simulation as in FoundationDB (Zhou et al., SIGMOD 2021) and TigerBeetle.
 
 pub mod checker;
+mod cluster;
 mod events;
 mod models;
 mod runs;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use cluster::run_cluster;
 pub use events::scenario::Counts;
 use events::scenario::{Bug, Check, End, World};
 pub use models::audit::{Plant, exhaust_audit, run_audit};

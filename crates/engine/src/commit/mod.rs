@@ -1,7 +1,7 @@
 //! The commit path: the two stages of the pipeline.
 //!
 //!   sequence: validate against pending + committed ─▶ Seq, time ─▶ encode ─▶ apply to the active generation ─▶ log (memory)
-//!   settle:   log barrier (or flush) ─▶ publish visible Seq ─▶ wake
+//!   settle:   log barrier (or flush; of a shared log, its acknowledgement) ─▶ publish visible Seq ─▶ wake
 //!
 //! State is applied before the sync and becomes visible after it: the sequencer validates against pending
 //! commits without a second structure, and a commit whose sync fails never becomes visible, because the
@@ -10,7 +10,8 @@
 //! Invariants
 //! 1. The log holds exactly the accepted commits, in `Seq` order; replay decides nothing.
 //! 2. `visible` moves only after the sync (or write) that the commit requires, and only forward.
-//! 3. After a failed append or sync, or a panic in either stage, nothing is accepted or published any more.
+//! 3. After a failed append or sync, or a panic in either stage, nothing is accepted or published any more. The one
+//!    exception are commits that a shared log has confirmed before.
 //! 4. Only the sequencer appends: an append is refused when the log's tail is not where the sequencer left
 //!    it.
 
@@ -27,6 +28,7 @@ use std::sync::{Arc, OnceLock};
 
 use ropewalk_base::sync::{Condvar, Mutex, Ordering};
 use ropewalk_base::{Lsn, Seq};
+use ropewalk_log::shared::{CommitFate, Place, ReplicatedLog};
 use ropewalk_log::{CommitLog, Record};
 use ropewalk_store::Store;
 use ropewalk_vfs::Env;
@@ -46,14 +48,16 @@ pub(crate) struct Core {
     pub(crate) dir: PathBuf,
     pub(crate) options: EngineOptions,
     pub(crate) models: Vec<Arc<dyn Model>>,
-    pub(crate) log: Box<dyn CommitLog>,
+    pub(crate) log: Arc<dyn CommitLog>,
+    /// The same log, if nodes share it.
+    pub(crate) replicated: Option<Arc<ReplicatedLog>>,
     pub(crate) store: Store,
     pub(crate) versions: Arc<Versions>,
     sequencer: Mutex<Sequencer>,
     /// Locks of transactions that wait for each other.
     pub(crate) locks: Arc<Locks>,
     /// First failure; set once, never cleared.
-    failed: OnceLock<Arc<str>>,
+    failed: OnceLock<EngineError>,
     /// Change feeds and subscriptions wait here; a publish wakes them only when there are any.
     pub(crate) watch: Watch,
     /// Waiters for the end of the engine only; a publish does not wake them.
@@ -63,6 +67,16 @@ pub(crate) struct Core {
     pub(crate) background: Mutex<BackgroundState>,
     pub(crate) background_work: Condvar,
     pub(crate) room: Condvar,
+    /// The place in the shared log that the directory has.
+    pub(crate) noted: Mutex<NotedPlace>,
+}
+
+/// What the file with the place in the shared log says.
+#[derive(Default)]
+pub(crate) struct NotedPlace {
+    pub(crate) place: Place,
+    /// When it was written, in monotonic nanoseconds.
+    pub(crate) at: u64,
 }
 
 #[derive(Default)]
@@ -102,7 +116,7 @@ impl Core {
         dir: PathBuf,
         options: EngineOptions,
         models: Vec<Arc<dyn Model>>,
-        log: Box<dyn CommitLog>,
+        (log, replicated): (Arc<dyn CommitLog>, Option<Arc<ReplicatedLog>>),
         store: Store,
         replayed: Replayed,
     ) -> Self {
@@ -122,6 +136,7 @@ impl Core {
             options,
             models,
             log,
+            replicated,
             store,
             versions: Arc::new(Versions::new(version, last)),
             sequencer: Mutex::new(Sequencer {
@@ -140,6 +155,7 @@ impl Core {
             background: Mutex::default(),
             background_work: Condvar::new(),
             room: Condvar::new(),
+            noted: Mutex::default(),
         }
     }
 
@@ -149,7 +165,12 @@ impl Core {
 
     /// Stops the engine for good (invariant 3).
     pub(crate) fn fail(&self, cause: &dyn std::fmt::Display) {
-        let _ = self.failed.set(cause.to_string().into());
+        self.fail_with(EngineError::Stopped { cause: cause.to_string().into() });
+    }
+
+    /// As [`Core::fail`], with the error that later callers get.
+    pub(crate) fn fail_with(&self, error: EngineError) {
+        let _ = self.failed.set(error);
         // Setting the cause is not a sequentially consistent write, which `wake_all` requires.
         std::sync::atomic::fence(Ordering::SeqCst);
         self.watch.wake_all();
@@ -163,7 +184,19 @@ impl Core {
     }
 
     pub(crate) fn stopped(&self) -> Option<EngineError> {
-        self.failed.get().map(|cause| EngineError::Stopped { cause: cause.clone() })
+        self.failed.get().cloned()
+    }
+
+    /// Why nothing can be committed: the engine has stopped, or does not lead.
+    pub(crate) fn refusal(&self) -> Option<EngineError> {
+        let leads = self.replicated.as_ref().is_none_or(|log| log.term().is_some());
+        let stopped = self.failed.get();
+        match &self.replicated {
+            Some(log) if log.is_deposed() || (!leads && stopped.is_none()) => {
+                Some(EngineError::NotLeader { leader: log.leader() })
+            }
+            _ => stopped.cloned(),
+        }
     }
 
     /// Freezes the active generation if it holds anything. Called by the sequencer between commits.
@@ -177,6 +210,16 @@ impl Core {
         });
         self.versions.set_active_bytes(0);
         self.wake_background();
+    }
+
+    /// Freezes the active generation if it is full: that of `version`, to which commits were just added.
+    fn freeze_full(&self, sequencer: &mut Sequencer, version: arc_swap::Guard<Arc<Version>>) {
+        let active = version.active.bytes();
+        self.versions.set_active_bytes(active);
+        if active >= self.options.memtable_bytes() || self.options.is_long(&sequencer.active) {
+            drop(version);
+            self.freeze(sequencer);
+        }
     }
 
     /// Runs `look` with the newest sequenced commit, while no other is sequenced.
@@ -228,6 +271,53 @@ impl Core {
         // Taking the lock orders this after a thread that checked the condition and is about to sleep.
         drop(self.background.lock());
         self.background_work.notify_all();
+    }
+
+    /// Makes those of the commits up to `last` visible that a shared log has confirmed, when the others failed.
+    fn publish_confirmed(&self, last: Option<Seq>) {
+        let Some((log, last)) = self.replicated.as_ref().zip(last) else { return };
+        let confirmed = log.confirmed().min(last);
+        if confirmed > self.versions.visible() {
+            self.versions.publish(confirmed);
+            self.watch.wake_all();
+        }
+    }
+
+    /// Applies commits that another node has made, appends them to the local copy, and makes them visible.
+    pub(crate) fn apply_followed(
+        &self,
+        log: &ReplicatedLog,
+        commits: &[(Seq, &[u8])],
+    ) -> Result<(), EngineError> {
+        let mut sequencer = self.sequencer.lock();
+        let sequencer = &mut *sequencer;
+        let version = self.versions.current();
+        for &(seq, payload) in commits {
+            assert_eq!(seq, sequencer.last.next(), "the entries have each commit after the one before");
+            let lsn = sequencer.tail;
+            let undecodable = |source| EngineError::Record { seq, lsn, source };
+            let body = record::RecordBody::decode(payload).map_err(undecodable)?;
+            let at = (seq, body.time_micros, self.versions.visible(), false);
+            for section in body.sections() {
+                let (model, bytes) = section.map_err(undecodable)?;
+                Self::apply_section(&self.models, &self.store, &version.active, at, model, bytes)
+                    .ok_or(EngineError::UnknownModel { seq, lsn, model: model.0 })?
+                    .map_err(undecodable)?;
+            }
+            sequencer.last = seq;
+            sequencer.last_time_micros = sequencer.last_time_micros.max(body.time_micros);
+        }
+        let records: Vec<Record<'_>> =
+            commits.iter().map(|&(seq, payload)| Record { seq, payload }).collect();
+        let tail = log.append_followed(&records, sequencer.tail)?;
+        (sequencer.tail, sequencer.active.end) = (tail, tail);
+        self.versions.order(sequencer.last);
+        self.freeze_full(sequencer, version);
+        // With the keyspaces that were defined.
+        self.refresh_view();
+        self.versions.publish(sequencer.last);
+        self.watch.wake_all();
+        Ok(())
     }
 
     /// Applies a decoded record to `generation`; used live and in replay.
@@ -393,7 +483,7 @@ impl Commits {
         let version = core.versions.current();
         let mut outcomes = Vec::with_capacity(requests.len());
         for request in requests {
-            let outcome = match core.stopped() {
+            let outcome = match core.refusal() {
                 Some(error) => Err(error.into()),
                 None => Self::sequence_one(core, sequencer, &version, request),
             };
@@ -445,12 +535,7 @@ impl Commits {
         if sequencer.payloads.capacity() > 16 << 20 {
             sequencer.payloads = Vec::new();
         }
-        let active = version.active.bytes();
-        core.versions.set_active_bytes(active);
-        if active >= core.options.memtable_bytes() || core.options.is_long(&sequencer.active) {
-            drop(version);
-            core.freeze(sequencer);
-        }
+        core.freeze_full(sequencer, version);
         outcomes
     }
 }
@@ -471,10 +556,13 @@ impl Stage for Commits {
     fn settle(&self, ticket: Ticket) -> bool {
         let core = &*self.0;
         if core.failed.get().is_some() {
+            core.publish_confirmed(ticket.last);
             return false;
         }
-        let written = if ticket.sync {
-            core.log.barrier().map(|_| ())
+        let shared = core.log.is_shared();
+        // In a shared log also those with less durability: they would be visible before the log has them.
+        let written = if ticket.sync || shared {
+            core.log.acknowledge()
         } else if ticket.buffered {
             core.log.flush().map(|_| ())
         } else {
@@ -482,9 +570,10 @@ impl Stage for Commits {
         };
         if let Err(error) = written {
             core.fail(&error);
+            core.publish_confirmed(ticket.last);
             return false;
         }
-        if let Some(interval) = ticket.interval.filter(|_| !ticket.sync) {
+        if let Some(interval) = ticket.interval.filter(|_| !ticket.sync && !shared) {
             let by = core.env.clock.deadline(interval);
             let mut background = core.background.lock();
             if background.sync_by.is_none_or(|earlier| by < earlier) {
@@ -503,12 +592,20 @@ impl Stage for Commits {
         self.0.fail(&cause);
     }
 
-    fn failure(&self) -> Self::Outcome {
-        Err(self
-            .0
-            .stopped()
-            .unwrap_or(EngineError::Stopped { cause: "the group did not settle".into() })
-            .into())
+    fn failure(&self, outcome: Option<Self::Outcome>) -> Self::Outcome {
+        let core = &*self.0;
+        if let (Some(log), Some(Ok(committed))) = (&core.replicated, outcome) {
+            match log.fate(committed.seq) {
+                CommitFate::Confirmed => return Ok(committed),
+                CommitFate::Unknown => {
+                    let cause = core.stopped().map_or_else(String::new, |error| error.to_string());
+                    return Err(CommitError::Unknown { seq: committed.seq, cause: cause.into() });
+                }
+                CommitFate::Absent => {}
+            }
+        }
+        let unsettled = || EngineError::Stopped { cause: "the group did not settle".into() };
+        Err(core.refusal().unwrap_or_else(unsettled).into())
     }
 }
 

@@ -51,8 +51,8 @@ pub(crate) trait Stage: Send + Sync {
     fn settle(&self, ticket: Self::Ticket) -> bool;
     /// A stage panicked: from now on every request is refused with `cause`.
     fn stop(&self, cause: &str);
-    /// The outcome of a request whose group did not settle.
-    fn failure(&self) -> Self::Outcome;
+    /// The outcome of a request whose group did not settle; `outcome` is what sequencing has decided, if it has.
+    fn failure(&self, outcome: Option<Self::Outcome>) -> Self::Outcome;
 }
 
 /// A lock that one thread has at a time. Waiters sleep at once: a sync takes far longer than spinning would,
@@ -373,7 +373,8 @@ impl<S: Stage> Pipeline<S> {
                 entries.into_iter().map(|e| (e.slot, e.request)).unzip();
             let ticket = &mut sequenced.ticket;
             let outcomes = self.guarded("sequencing", || self.stage.sequence(requests, ticket));
-            let outcomes = outcomes.unwrap_or_else(|| slots.iter().map(|_| self.stage.failure()).collect());
+            let outcomes =
+                outcomes.unwrap_or_else(|| slots.iter().map(|_| self.stage.failure(None)).collect());
             assert_eq!(slots.len(), outcomes.len(), "a stage answers each request once");
             sequenced.answers.extend(slots.into_iter().zip(outcomes));
         }
@@ -397,7 +398,7 @@ impl<S: Stage> Pipeline<S> {
 
     fn answer(&self, taken: Sequenced<S>, settled: bool) {
         for (slot, outcome) in taken.answers {
-            let outcome = if settled { outcome } else { self.stage.failure() };
+            let outcome = if settled { outcome } else { self.stage.failure(Some(outcome)) };
             let earlier = slot.outcome.lock().replace(outcome);
             debug_assert!(earlier.is_none(), "a request has one result");
             slot.done.store(true, Ordering::Release);
@@ -553,7 +554,7 @@ mod tests {
             panic!("this stage does not panic, yet {cause}");
         }
 
-        fn failure(&self) -> u64 {
+        fn failure(&self, _outcome: Option<u64>) -> u64 {
             0
         }
     }

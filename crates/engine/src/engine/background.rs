@@ -26,6 +26,8 @@ const COMPACT_STEP_BYTES: u64 = 1 << 20;
 /// Bytes of log that opening and closing leave to replay, some tenths of a millisecond: less is not worth a flush.
 pub(crate) const REPLAY_BYTES_KEPT: u64 = 64 << 10;
 const RETRY_AFTER_NANOS: u64 = 500_000_000;
+/// Time between two writes of the place in the shared log.
+const NOTE_AFTER: Duration = Duration::from_secs(1);
 /// The longest pause of a writer while the budget is tight.
 const PAUSE_MAX_NANOS: u64 = 1_000_000;
 /// How often, and how many times, the flusher checks whether readers are done: a quarter of a second, longer
@@ -104,7 +106,8 @@ impl Core {
                 Ok(())
             });
         }
-        self.write_durable_mark()
+        self.write_durable_mark()?;
+        self.note_place(Duration::ZERO)
     }
 
     /// One compaction quantum. False when nothing is left to do.
@@ -167,6 +170,8 @@ impl Core {
                 return Err(error);
             }
         }
+        // A failure of the log has stopped the engine. Any other costs time: the next opening reads more entries.
+        let _ = self.note_place(NOTE_AFTER);
         self.compact_once()
     }
 

@@ -117,6 +117,7 @@ impl Engine {
         // The last, so that the slots of the models are as documented.
         all.push(Arc::new(KeyspacesModel));
         options.store.cache_bytes = options.memory_budget / 4;
+        options.log_everything |= options.shared.is_some();
         let (store_dir, log_dir) = (dir.join("store"), dir.join("log"));
         for made in [&store_dir, &log_dir] {
             create_dir(env, dir, made).map_err(io("create directory", made))?;
@@ -157,8 +158,8 @@ impl Engine {
             (Ok(opened), None) => opened,
         };
         let threads = options.background == Background::Threads;
-        let core =
-            Arc::new(Core::new(env.clone(), dir.to_owned(), options, all, Box::new(log), store, replayed));
+        let log = cluster::node_log(env, dir, log, options.shared.as_ref())?;
+        let core = Arc::new(Core::new(env.clone(), dir.to_owned(), options, all, log, store, replayed));
         let pipeline = Arc::new(Pipeline::new(Commits(core.clone()), LONE_AFTER));
         let engine = Self { core, pipeline, threads: Mutex::default(), recovery, watched, _lock: lock };
         if threads {
@@ -195,7 +196,7 @@ impl Engine {
 
     /// Upper bound of the operations' bytes in a record, if they fit.
     fn measure(&self, operations: &[Box<dyn Operation>]) -> Result<usize, EngineError> {
-        if let Some(error) = self.core.stopped() {
+        if let Some(error) = self.core.refusal() {
             return Err(error);
         }
         let bytes = record::RECORD_OVERHEAD
@@ -465,10 +466,10 @@ impl Engine {
     /// # Panics
     /// Under [`EngineOptions::log_everything`]: readers of the log would lack the data.
     pub fn ingest(&self, runs: Vec<NewRun>) -> Result<(), EngineError> {
-        assert!(!self.logs_everything(), "every change of contents has to be in the log");
-        if let Some(error) = self.core.stopped() {
+        if let Some(error) = self.core.refusal() {
             return Err(error);
         }
+        assert!(!self.logs_everything(), "every change of contents has to be in the log");
         self.core.store.install(Edit { new_l0: runs, checkpoint: None, flush: None })?;
         self.core.refresh_view();
         self.core.wake_background();

@@ -9,8 +9,10 @@
 //! A service stores it (adapters implement [`SharedLog`]); this crate knows no sockets. Every call blocks.
 
 mod entry;
+mod follower;
 mod memory;
 mod place;
+mod replicated;
 
 use core::fmt;
 use core::time::Duration;
@@ -19,7 +21,8 @@ use crate::LogId;
 
 pub use entry::{ChainHash, ENTRY_OVERHEAD, Entry, EntryKind, FEATURE_LEVEL, commits};
 pub use memory::{ChooseFault, MemorySharedLog, SharedCall, SharedFault};
-pub use place::Place;
+pub use place::{Place, SavedPlace};
+pub use replicated::{CommitFate, EntryFollowed, NodeSettings, ReplicatedLog};
 
 /// Number of an entry of a shared log: from 1, without gaps. Zero is the place before the first entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -11,7 +11,7 @@ use ropewalk::Isolation;
 use ropewalk_sim::checker::{Level, check};
 use ropewalk_sim::{
     Counts, Plant, Run, Settings, exhaust, exhaust_audit, exhaust_documents, race, run, run_audit,
-    run_consumers, run_documents, run_mixed, run_series, run_tables,
+    run_cluster, run_consumers, run_documents, run_mixed, run_series, run_tables,
 };
 
 /// Transactions of each thread of `--threads`, for one seed.
@@ -39,7 +39,7 @@ struct Arguments {
     #[arg(long)]
     trace: bool,
     /// Let one sync of every boot do nothing. The run succeeds if that is found.
-    #[arg(long, conflicts_with_all = ["tables", "series", "documents", "consumers", "mixed", "exhaust"])]
+    #[arg(long, conflicts_with_all = ["tables", "series", "documents", "consumers", "mixed", "exhaust", "cluster"])]
     plant_lost_sync: bool,
     /// Let some transfers of --audit not write their documents. The run succeeds if that is found.
     #[arg(long, requires = "audit", conflicts_with_all = ["plant_lost_sync", "exhaust"])]
@@ -69,6 +69,9 @@ struct Arguments {
     /// Instead: transactions across models, whose history an independent checker finds strictly serializable.
     #[arg(long, conflicts_with_all = ["tables", "series", "documents", "consumers", "audit"])]
     mixed: bool,
+    /// Instead: three nodes that share a log, with faults of each node, of the network and of the log.
+    #[arg(long, conflicts_with_all = ["tables", "series", "documents", "consumers", "audit", "mixed", "exhaust"])]
+    cluster: bool,
     /// With --mixed: run the transactions on so many threads, without faults and not repeatable.
     #[arg(long, value_name = "N", requires = "mixed")]
     threads: Option<u64>,
@@ -87,6 +90,7 @@ impl Arguments {
             (self.consumers, " --consumers"),
             (self.audit, " --audit"),
             (self.mixed, " --mixed"),
+            (self.cluster, " --cluster"),
         ];
         worlds.into_iter().find_map(|(is_chosen, name)| is_chosen.then_some(name)).unwrap_or("")
     }
@@ -138,6 +142,7 @@ impl Arguments {
             (" --series", _) => run_series(seed, boots),
             (" --documents", _) => run_documents(seed, boots),
             (" --consumers", _) => run_consumers(seed, boots),
+            (" --cluster", _) => run_cluster(seed, boots.div_ceil(2)),
             (" --audit", _) => run_audit(seed, boots, self.plant()),
             (" --mixed", Some(threads)) => self.race(seed, threads),
             (" --mixed", None) => {
@@ -172,6 +177,9 @@ fn add(total: &mut Counts, counts: &Counts) {
     total.flushed_bytes += counts.flushed_bytes;
     total.compacted_bytes += counts.compacted_bytes;
     total.rolls += counts.rolls;
+    total.leaders += counts.leaders;
+    total.ends += counts.ends;
+    total.unknown += counts.unknown;
 }
 
 /// Reports progress, about ten times.

@@ -160,6 +160,12 @@ pub struct Counts {
     pub compacted_bytes: u64,
     /// Log segments that were filled.
     pub rolls: u64,
+    /// Times a node began to lead.
+    pub leaders: u64,
+    /// Nodes that ended: deposed, stopped, or because of the shared log.
+    pub ends: u64,
+    /// Commits whose outcome was unknown to the client.
+    pub unknown: u64,
 }
 
 pub(crate) struct World {

@@ -14,43 +14,43 @@ use crate::events::scenario::{Check, ensure};
 use crate::models::audit::transfer::Transfer;
 
 /// Number of accounts.
-pub(super) const ACCOUNTS: i64 = 6;
+pub(crate) const ACCOUNTS: i64 = 6;
 /// Money of each account at the beginning.
-pub(super) const INITIAL: i64 = 100;
+pub(crate) const INITIAL: i64 = 100;
 /// Time of the first samples, milliseconds since 1970.
-pub(super) const START_MS: i64 = 1_000;
+pub(crate) const START_MS: i64 = 1_000;
 /// Names in the database. SQL finds them as `accounts`, `bank.accounts`, `events.transfers`, `metrics.balance`.
-const TABLE: &str = "accounts";
+pub(crate) const TABLE: &str = "accounts";
 const COLLECTION: (&str, &str) = ("bank", "accounts");
 const EVENTS: &str = "transfers";
 const SERIES: &str = "default";
-pub(super) const METRIC: &str = "balance";
-pub(super) const MOVED: &str = "Moved";
-pub(super) const AUDITED: &str = "Audited";
+pub(crate) const METRIC: &str = "balance";
+pub(crate) const MOVED: &str = "Moved";
+pub(crate) const AUDITED: &str = "Audited";
 /// The balance or account of stored data that is not valid, which no model agrees with.
 const INVALID: i64 = i64::MIN / 4;
 
 /// A data model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Model {
+pub(crate) enum Model {
     Rows,
     Documents,
     Events,
     Samples,
 }
 
-pub(super) const MODELS: [Model; 4] = [Model::Rows, Model::Documents, Model::Events, Model::Samples];
+pub(crate) const MODELS: [Model; 4] = [Model::Rows, Model::Documents, Model::Events, Model::Samples];
 
 /// Handles on the accounts in each model.
-pub(super) struct Bank {
-    pub(super) rows: Table,
-    pub(super) documents: Collection,
-    pub(super) events: EventStore,
-    pub(super) samples: SeriesStore,
+pub(crate) struct Bank {
+    pub(crate) rows: Table,
+    pub(crate) documents: Collection,
+    pub(crate) events: EventStore,
+    pub(crate) samples: SeriesStore,
 }
 
 impl Bank {
-    pub(super) fn of(db: &Database) -> Result<Self, Error> {
+    pub(crate) fn of(db: &Database) -> Result<Self, Error> {
         let (database, collection) = COLLECTION;
         Ok(Self {
             rows: db.table(TABLE)?,
@@ -61,7 +61,7 @@ impl Bank {
     }
 
     /// Opens all accounts, in one commit.
-    pub(super) fn create(db: &Database) -> Result<(), Error> {
+    pub(crate) fn create(db: &Database) -> Result<(), Error> {
         let (database, collection) = COLLECTION;
         let documents = db.documents().collection(database, collection)?;
         let mut tx = db.begin();
@@ -84,7 +84,7 @@ impl Bank {
     }
 }
 
-pub(super) fn labels(account: i64) -> Result<Labels, Error> {
+pub(crate) fn labels(account: i64) -> Result<Labels, Error> {
     Ok(Labels::new([("__name__", METRIC.to_owned()), ("account", account.to_string())])?)
 }
 
@@ -92,23 +92,23 @@ type Balances = BTreeMap<i64, i64>;
 
 /// The balance of each account, by model, and the transfers that led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Books {
-    pub(super) rows: Balances,
+pub(crate) struct Books {
+    pub(crate) rows: Balances,
     documents: Balances,
     /// The initial balance and the sum of the events.
     events: Balances,
     /// The last sample of each account.
     samples: Balances,
     /// The numbers of the transfers, in the order of their events.
-    pub(super) transfers: Vec<i64>,
+    pub(crate) transfers: Vec<i64>,
     sampled: usize,
     /// Audits that were recorded as events. Transactions do not read them.
-    pub(super) audits: u64,
+    pub(crate) audits: u64,
 }
 
 impl Books {
     /// The same books with another number of audits.
-    pub(super) fn with_audits(self, audits: u64) -> Self {
+    pub(crate) fn with_audits(self, audits: u64) -> Self {
         Self { audits, ..self }
     }
 }
@@ -131,14 +131,14 @@ impl Default for Books {
 
 impl Books {
     /// Books of which no model has been read.
-    pub(super) fn unread() -> Self {
+    pub(crate) fn unread() -> Self {
         let nothing = Balances::new;
         let (rows, documents, events, samples) = (nothing(), nothing(), nothing(), nothing());
         Self { rows, documents, events, samples, transfers: Vec::new(), sampled: 0, audits: 0 }
     }
 
     /// Reads all models at a snapshot.
-    pub(super) fn at(db: &Database, snapshot: &Snapshot) -> Result<Self, Error> {
+    pub(crate) fn at(db: &Database, snapshot: &Snapshot) -> Result<Self, Error> {
         let (bank, mut books) = (Bank::of(db)?, Self::unread());
         snapshot
             .tables(db)
@@ -158,7 +158,7 @@ impl Books {
     }
 
     /// Reads one model in a transaction.
-    pub(super) fn read(&mut self, model: Model, bank: &Bank, tx: &mut Transaction) -> Result<(), Error> {
+    pub(crate) fn read(&mut self, model: Model, bank: &Bank, tx: &mut Transaction) -> Result<(), Error> {
         match model {
             Model::Rows => {
                 let each = &mut |row: Row<'_>| self.add_row(row);
@@ -219,7 +219,7 @@ impl Books {
     }
 
     /// The books after a transfer.
-    pub(super) fn after(&self, transfer: &Transfer) -> Self {
+    pub(crate) fn after(&self, transfer: &Transfer) -> Self {
         let mut books = self.clone();
         for balances in [&mut books.rows, &mut books.documents, &mut books.events, &mut books.samples] {
             for side in &transfer.sides {
@@ -232,7 +232,7 @@ impl Books {
     }
 
     /// Checks that all models agree and that no money was made or lost; needs no model of the run.
-    pub(super) fn agree(&self, at: u64) -> Check {
+    pub(crate) fn agree(&self, at: u64) -> Check {
         let Self { rows, documents, events, samples, transfers, sampled, .. } = self;
         ensure!(
             rows == documents && rows == events && rows == samples,

@@ -10,8 +10,8 @@
 //! transfers and audits are open at the same time, on the same few accounts; some are rolled back, entirely
 //! or to a savepoint, some conflict, and some repeat a number, which must happen once.
 
-mod books;
-mod transfer;
+pub(crate) mod books;
+pub(crate) mod transfer;
 
 use std::path::Path;
 use std::time::Duration;
@@ -398,7 +398,7 @@ impl AuditWorld {
 }
 
 /// The models in any order.
-fn shuffled(dice: &Dice) -> Vec<Model> {
+pub(crate) fn shuffled(dice: &Dice) -> Vec<Model> {
     let (mut models, mut order) = (MODELS.to_vec(), Vec::new());
     while !models.is_empty() {
         order.push(models.swap_remove(dice.index(models.len())));

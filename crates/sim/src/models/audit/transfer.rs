@@ -15,29 +15,29 @@ use crate::runs::states::Trouble;
 
 /// One account of a transfer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Side {
-    pub(super) account: i64,
+pub(crate) struct Side {
+    pub(crate) account: i64,
     /// The money that it gets; negative if it pays.
-    pub(super) change: i64,
+    pub(crate) change: i64,
     /// The balance afterwards.
-    pub(super) balance: i64,
+    pub(crate) balance: i64,
 }
 
 /// Money that moves from one account to another.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Transfer {
+pub(crate) struct Transfer {
     /// A number that happens once: the append has a condition.
-    pub(super) number: i64,
-    pub(super) amount: i64,
+    pub(crate) number: i64,
+    pub(crate) amount: i64,
     /// Payer and payee.
-    pub(super) sides: [Side; 2],
+    pub(crate) sides: [Side; 2],
     /// Time of its samples; rises with each transfer.
-    pub(super) time_ms: i64,
+    pub(crate) time_ms: i64,
 }
 
 impl Transfer {
     /// Writes one model by the facade.
-    pub(super) fn write(&self, model: Model, bank: &Bank, tx: &mut Transaction) -> Result<(), Trouble> {
+    pub(crate) fn write(&self, model: Model, bank: &Bank, tx: &mut Transaction) -> Result<(), Trouble> {
         match model {
             Model::Rows => {
                 for Side { account, balance, .. } in self.sides {
@@ -70,7 +70,7 @@ impl Transfer {
     }
 
     /// Writes one model by SQL statements in the same transaction.
-    pub(super) fn write_by_sql(
+    pub(crate) fn write_by_sql(
         &self,
         model: Model,
         session: &mut Session,
@@ -133,14 +133,14 @@ impl Transfer {
 }
 
 /// The balance of an account in a transaction, by the facade.
-pub(super) fn balance(bank: &Bank, tx: &mut Transaction, account: i64) -> Result<i64, Trouble> {
+pub(crate) fn balance(bank: &Bank, tx: &mut Transaction, account: i64) -> Result<i64, Trouble> {
     let row = tx.tables().get(&bank.rows, &[account.into()])?;
     let balance = row.map(|row| row.get_as::<i64>("balance")).transpose()?;
     balance.ok_or_else(|| Bug(format!("the row of account {account} is gone")).into())
 }
 
 /// The balance of an account in a transaction, by SQL.
-pub(super) fn balance_by_sql(
+pub(crate) fn balance_by_sql(
     session: &mut Session,
     tx: &mut Transaction,
     account: i64,
@@ -151,7 +151,7 @@ pub(super) fn balance_by_sql(
 }
 
 /// Runs a SQL statement in a transaction.
-pub(super) fn run(session: &mut Session, tx: &mut Transaction, text: &str) -> Result<Outcome, Trouble> {
+pub(crate) fn run(session: &mut Session, tx: &mut Transaction, text: &str) -> Result<Outcome, Trouble> {
     let mut prepared = session.prepare(text).map_err(Trouble::Sql)?;
     session.execute_in(tx, &mut prepared, &[]).map_err(Trouble::Sql)
 }

@@ -1,0 +1,468 @@
+//! The loop of a node, one step at a time.
+//!
+//! ```text
+//! follower: read ─┬─ entries ─▶ apply ─▶ heard of the leader
+//!                 ├─ unavailable ─▶ wait
+//!                 └─ nothing ─▶ quiet for lease + random share ─▶ the log answers ─▶ one renewal interval ─▶ campaign
+//! leader:   readers wait, or idle for a third of the lease ─▶ renew
+//! ```
+//! The interval before a campaign is for the leader: when the log service itself was away, both find it back at the same
+//! time, and the leader should stay.
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+
+use ropewalk::{Database, Seq};
+use ropewalk_base::sync::Mutex;
+use ropewalk_engine::{Engine, EngineError, Role};
+use ropewalk_log::LogId;
+use ropewalk_log::shared::{EntryIndex, SharedError, SharedLog};
+
+use crate::barriers::{self, BarrierError, Barriers};
+use crate::end::End;
+use crate::settings::Settings;
+use crate::status::Status;
+
+/// Pause after a call that the shared log did not answer, or that the memory budget refused.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Time between two surveys of the shared log, and how many surveys ask for its warnings once.
+const SURVEY_PAUSE: Duration = Duration::from_secs(1);
+const SURVEYS_PER_WARNING: u64 = 60;
+
+/// One database in a cluster. Shared by the thread that runs it and by everything that asks for its state.
+pub struct Node {
+    pub(crate) db: Database,
+    log: Arc<dyn SharedLog>,
+    settings: Settings,
+    state: Mutex<State>,
+    /// Separate, so that a status never waits for the log.
+    status: Mutex<Status>,
+    barriers: Barriers,
+    /// The thread that runs the node, if there is one.
+    thread: Mutex<Option<Thread>>,
+    /// A thread runs the node, or is about to: readers leave their proof to it.
+    is_run: AtomicBool,
+}
+
+/// What a step did.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Done {
+    /// Nothing: it is not time yet.
+    Nothing,
+    /// Applied entries.
+    Followed {
+        /// How many.
+        entries: u64,
+    },
+    /// The shared log did not answer.
+    Unavailable {
+        /// What happened.
+        cause: String,
+    },
+    /// Began to lead.
+    Led {
+        /// The term.
+        term: u64,
+    },
+    /// Tried to lead, and another node's entry came first.
+    Outrun,
+    /// Appended an empty entry.
+    Renewed,
+    /// Ended: every later step returns the same.
+    Ended(End),
+}
+
+/// A step, and when the next one has something to do.
+#[derive(Debug, Clone)]
+pub struct Stepped {
+    /// What the step did.
+    pub done: Done,
+    /// Monotonic nanoseconds at which to call again. Earlier calls do no harm.
+    pub again: u64,
+}
+
+/// State between steps. Times are monotonic nanoseconds.
+struct State {
+    end: Option<End>,
+    /// The newest entry that was seen, and when.
+    index: EntryIndex,
+    heard: u64,
+    /// How long this node waits for an entry before it may try to lead, and how many such times it has drawn.
+    patience: Duration,
+    attempts: u64,
+    /// Since when the log answers, after that time has passed.
+    answers_since: Option<u64>,
+    /// This node leads, and has prepared its database for that.
+    has_begun: bool,
+    /// When it had everything that the log had.
+    caught_up: u64,
+    /// Name of the log, once it has answered.
+    identity: Option<LogId>,
+    surveys: u64,
+    survey_at: u64,
+    newest: EntryIndex,
+    unavailable: Option<String>,
+    warnings: Vec<String>,
+}
+
+impl Node {
+    /// A node around a database that was opened with `log` as its shared log. It follows until it has a reason to lead.
+    ///
+    /// # Panics
+    /// The database is alone: it was opened without a shared log.
+    pub fn new(db: Database, log: Arc<dyn SharedLog>, settings: Settings) -> Self {
+        assert!(db.role() != Role::Alone, "the database of a node has a shared log");
+        let engine = db.engine();
+        let now = engine.env().clock.monotonic_nanos();
+        let place = engine.place();
+        let state = State {
+            end: None,
+            index: place.index,
+            heard: now,
+            patience: settings.patience(0),
+            attempts: 0,
+            answers_since: None,
+            has_begun: false,
+            caught_up: now,
+            identity: None,
+            surveys: 0,
+            survey_at: now,
+            newest: place.index,
+            unavailable: None,
+            warnings: Vec::new(),
+        };
+        let status = Status {
+            role: engine.role(),
+            term: place.term,
+            leader: None,
+            seq: engine.seq(),
+            index: place.index,
+            lag_entries: 0,
+            lag: Duration::ZERO,
+            unavailable: None,
+            warnings: Vec::new(),
+            end: None,
+        };
+        Self {
+            db,
+            log,
+            settings,
+            state: Mutex::new(state),
+            status: Mutex::new(status),
+            barriers: Barriers::default(),
+            thread: Mutex::new(None),
+            is_run: AtomicBool::new(false),
+        }
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.db
+    }
+
+    /// State after the last step. Never waits for the log.
+    pub fn status(&self) -> Status {
+        let mut status = self.status.lock().clone();
+        status.seq = self.db.seq();
+        status
+    }
+
+    /// Why the node ended, if it did.
+    pub fn end(&self) -> Option<End> {
+        self.status.lock().end.clone()
+    }
+
+    /// Waits for proof that this node leads, and returns the newest visible commit then: every commit that any node has
+    /// acknowledged before the call is that one or an earlier one. `deadline` is in nanoseconds of the monotonic clock of
+    /// the database.
+    ///
+    /// Cost: one append to the shared log, which all callers that wait at the same time share.
+    ///
+    /// # Errors
+    /// [`BarrierError::NotLeader`] with the leader's address: ask there, and wait here until the commit that it returns is
+    /// visible. [`BarrierError::Late`] after the deadline.
+    pub fn barrier(&self, deadline: u64) -> Result<Seq, BarrierError> {
+        let receiver = self.barriers.enter();
+        if self.is_run.load(Ordering::Acquire) && self.end().is_none() {
+            self.wake();
+        } else {
+            // The failure is also the answer.
+            let _ = self.serve_readers();
+        }
+        let left = deadline.saturating_sub(self.db.engine().env().clock.monotonic_nanos());
+        barriers::wait(&receiver, Duration::from_nanos(left))
+    }
+
+    /// Does what is due at `now`, in nanoseconds of the monotonic clock of the database. One call at a time does something;
+    /// others wait for it.
+    pub fn step(&self, now: u64) -> Stepped {
+        let mut state = self.state.lock();
+        let stepped = self.advance(&mut state, now).unwrap_or_else(|end| {
+            state.end = Some(end.clone());
+            Stepped { done: Done::Ended(end), again: u64::MAX }
+        });
+        self.observe(&state, now);
+        if state.end.is_some() {
+            let _ = self.serve_readers();
+        }
+        stepped
+    }
+
+    fn advance(&self, state: &mut State, now: u64) -> Result<Stepped, End> {
+        if let Some(end) = &state.end {
+            return Err(end.clone());
+        }
+        self.check_running()?;
+        self.survey(state, now)?;
+        match self.engine().role() {
+            Role::Leader { term } => self.lead(state, now, term),
+            Role::Follower { .. } | Role::Alone => {
+                state.has_begun = false;
+                // A follower refuses them.
+                let _ = self.serve_readers();
+                self.follow(state, now)
+            }
+        }
+    }
+
+    /// Applies the next entries, or tries to lead when there are none for long.
+    fn follow(&self, state: &mut State, now: u64) -> Result<Stepped, End> {
+        let after = self.engine().place().index;
+        let entries = match self.log.read(after, self.settings.read_bytes, self.settings.read_wait) {
+            Ok(entries) => entries,
+            Err(error) => return self.unanswered(state, now, error),
+        };
+        state.unavailable = None;
+        if entries.is_empty() {
+            return self.wait_or_campaign(state, now);
+        }
+        // A full answer may leave some out.
+        let bytes: usize = entries.iter().map(|entry| entry.bytes.len()).sum();
+        if bytes < self.settings.read_bytes {
+            state.caught_up = now;
+        }
+        for entry in &entries {
+            match self.engine().follow(entry) {
+                Ok(followed) => state.index = followed.place.index,
+                Err(error @ EngineError::Diverged { .. }) => return Err(End::Diverged { error }),
+                Err(error) => return self.failed(state, now, &error),
+            }
+        }
+        state.heard_at(now, &self.settings);
+        state.newest = state.newest.max(state.index);
+        Ok(Stepped { done: Done::Followed { entries: entries.len() as u64 }, again: now })
+    }
+
+    /// The log has no further entry.
+    fn wait_or_campaign(&self, state: &mut State, now: u64) -> Result<Stepped, End> {
+        state.caught_up = now;
+        let waits_until = after(state.heard, state.patience);
+        if now < waits_until {
+            // The read has waited for an entry, unless the settings say that it does not.
+            let again = if self.settings.read_wait.is_zero() { after(now, RETRY_PAUSE) } else { now };
+            return Ok(Stepped { done: Done::Nothing, again: again.min(waits_until) });
+        }
+        // A read may be answered by a copy of the log that is out of date; the bounds show that it is.
+        let bounds = match self.log.bounds() {
+            Ok(bounds) => bounds,
+            Err(error) => return self.unanswered(state, now, error),
+        };
+        state.newest = state.newest.max(bounds.newest);
+        if bounds.newest > state.index {
+            state.answers_since = None;
+            return Ok(Stepped { done: Done::Nothing, again: after(now, RETRY_PAUSE) });
+        }
+        let since = *state.answers_since.get_or_insert(now);
+        let campaign_at = after(since, self.settings.renewal_interval());
+        if now < campaign_at {
+            return Ok(Stepped { done: Done::Nothing, again: campaign_at });
+        }
+        match self.engine().campaign() {
+            Ok(true) => {
+                let term = self.engine().place().term;
+                state.heard_at(now, &self.settings);
+                self.lead(state, now, term)
+            }
+            Ok(false) => {
+                state.heard_at(now, &self.settings);
+                Ok(Stepped { done: Done::Outrun, again: now })
+            }
+            Err(error @ EngineError::Diverged { .. }) => Err(End::Diverged { error }),
+            Err(error) => {
+                // The leader, too, finds the log back later.
+                state.answers_since = None;
+                self.failed(state, now, &error)
+            }
+        }
+    }
+
+    /// Prepares to lead; renews when readers wait for it or nothing was appended for long.
+    fn lead(&self, state: &mut State, now: u64, term: u64) -> Result<Stepped, End> {
+        if !state.has_begun {
+            if let Err(error) = self.db.begin_leading() {
+                return self.failed(state, now, &error);
+            }
+            state.has_begun = true;
+            state.seen(self.engine(), now);
+            let again = after(now, self.settings.renewal_interval());
+            return Ok(Stepped { done: Done::Led { term }, again });
+        }
+        if state.index != self.engine().place().index {
+            state.seen(self.engine(), now);
+        }
+        let due = after(state.heard, self.settings.renewal_interval());
+        let has_readers = !self.barriers.is_empty();
+        if now < due && !has_readers {
+            return Ok(Stepped { done: Done::Nothing, again: due });
+        }
+        let renewed = if has_readers { self.serve_readers() } else { self.engine().renew() };
+        self.check_running()?;
+        if let Err(error) = renewed {
+            return self.failed(state, now, &error);
+        }
+        state.unavailable = None;
+        state.seen(self.engine(), now);
+        Ok(Stepped { done: Done::Renewed, again: after(now, self.settings.renewal_interval()) })
+    }
+
+    /// Asks the log, now and then, what an operator wants to know, and whether it is still the same.
+    fn survey(&self, state: &mut State, now: u64) -> Result<(), End> {
+        if now < state.survey_at {
+            return Ok(());
+        }
+        state.survey_at = after(now, SURVEY_PAUSE);
+        let surveyed = self.log.identity().and_then(|identity| {
+            let bounds = self.log.bounds()?;
+            let asks = state.surveys.is_multiple_of(SURVEYS_PER_WARNING);
+            let warnings = if asks { Some(self.log.warnings()?) } else { None };
+            Ok((identity, bounds, warnings))
+        });
+        let (identity, bounds, warnings) = match surveyed {
+            Ok(surveyed) => surveyed,
+            Err(error) => return self.unanswered(state, now, error).map(|_| ()),
+        };
+        if let Some(known) = state.identity.filter(|known| *known != identity) {
+            return Err(End::Lost { what: format!("it was created again: its name is {identity}, not {known}") });
+        }
+        state.identity = Some(identity);
+        state.surveys += 1;
+        state.newest = bounds.newest;
+        state.warnings = warnings.unwrap_or_else(|| core::mem::take(&mut state.warnings));
+        if bounds.oldest > self.engine().place().index.next() && bounds.newest >= bounds.oldest {
+            return Err(End::Trimmed { oldest: bounds.oldest });
+        }
+        Ok(())
+    }
+
+    /// A call of the log failed.
+    fn unanswered(&self, state: &mut State, now: u64, error: SharedError) -> Result<Stepped, End> {
+        match error {
+            SharedError::Trimmed { oldest } => Err(End::Trimmed { oldest }),
+            SharedError::Lost { what } => Err(End::Lost { what }),
+            SharedError::Unavailable { cause } => {
+                state.answers_since = None;
+                self.failed(state, now, &cause)
+            }
+        }
+    }
+
+    /// Something failed that may succeed later, unless the engine has stopped.
+    fn failed(&self, state: &mut State, now: u64, cause: &dyn core::fmt::Display) -> Result<Stepped, End> {
+        self.check_running()?;
+        let cause = cause.to_string();
+        state.unavailable = Some(cause.clone());
+        Ok(Stepped { done: Done::Unavailable { cause }, again: after(now, RETRY_PAUSE) })
+    }
+
+    fn check_running(&self) -> Result<(), End> {
+        match self.engine().stopped() {
+            None => Ok(()),
+            Some(_) if self.engine().is_deposed() => Err(End::Deposed),
+            Some(error) => Err(End::Stopped { error }),
+        }
+    }
+
+    /// Answers the readers that wait now, with one proof for all.
+    fn serve_readers(&self) -> Result<(), EngineError> {
+        let mut proven = Ok(());
+        self.barriers.serve(|| match self.engine().role() {
+            Role::Leader { .. } => {
+                proven = self.engine().renew();
+                proven.clone().map(|()| self.db.seq()).map_err(BarrierError::from)
+            }
+            Role::Follower { leader } => Err(BarrierError::NotLeader { leader }),
+            Role::Alone => Ok(self.db.seq()),
+        });
+        proven
+    }
+
+    fn observe(&self, state: &State, now: u64) {
+        let (role, place) = (self.engine().role(), self.engine().place());
+        let is_leader = matches!(role, Role::Leader { .. });
+        let leader = match &role {
+            Role::Follower { leader } => leader.clone(),
+            Role::Leader { .. } | Role::Alone => None,
+        };
+        let lag_entries = if is_leader { 0 } else { state.newest.0.saturating_sub(place.index.0) };
+        let lag = if is_leader { 0 } else { now.saturating_sub(state.caught_up) };
+        *self.status.lock() = Status {
+            role,
+            term: place.term,
+            leader,
+            seq: self.db.seq(),
+            index: place.index,
+            lag_entries,
+            lag: Duration::from_nanos(lag),
+            unavailable: state.unavailable.clone(),
+            warnings: state.warnings.clone(),
+            end: state.end.clone(),
+        };
+    }
+
+    fn engine(&self) -> &Engine {
+        self.db.engine()
+    }
+
+    /// Wakes the thread that runs the node.
+    pub(crate) fn wake(&self) {
+        if let Some(thread) = &*self.thread.lock() {
+            thread.unpark();
+        }
+    }
+
+    /// A thread runs the node from now on; `None` ends that.
+    pub(crate) fn run_by(&self, thread: Option<Thread>) {
+        self.is_run.store(thread.is_some(), Ordering::Release);
+        *self.thread.lock() = thread;
+        if !self.is_run.load(Ordering::Acquire) {
+            let _ = self.serve_readers();
+        }
+    }
+
+    pub(crate) fn has_readers(&self) -> bool {
+        !self.barriers.is_empty()
+    }
+}
+
+impl State {
+    /// The log has shown a new entry.
+    fn heard_at(&mut self, now: u64, settings: &Settings) {
+        self.heard = now;
+        self.answers_since = None;
+        self.attempts += 1;
+        self.patience = settings.patience(self.attempts);
+    }
+
+    /// This node has appended.
+    fn seen(&mut self, engine: &Engine, now: u64) {
+        self.index = engine.place().index;
+        self.heard = now;
+    }
+}
+
+fn after(now: u64, pause: Duration) -> u64 {
+    now.saturating_add(u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX))
+}

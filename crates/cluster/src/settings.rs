@@ -1,0 +1,63 @@
+//! Settings of a node.
+
+use core::time::Duration;
+
+use ropewalk_base::hash64;
+
+/// Times and sizes of a node. The defaults suit a log service that acknowledges within milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Time without a new entry after which a follower may try to lead. The leader renews after a third of it.
+    /// Default 3 s.
+    pub lease: Duration,
+    /// Decides this node's random share, so that followers try at different times. Different on each node.
+    pub seed: u64,
+    /// How long a follower's read waits for the next entry. Default 100 ms; zero where one thread drives several nodes.
+    pub read_wait: Duration,
+    /// About how many bytes of entries one read returns. Default 1 MiB.
+    pub read_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(3),
+            seed: 0,
+            read_wait: Duration::from_millis(100),
+            read_bytes: 1 << 20,
+        }
+    }
+}
+
+impl Settings {
+    /// Longest time between two entries of an idle leader.
+    pub fn renewal_interval(&self) -> Duration {
+        self.lease / 3
+    }
+
+    /// Time without an entry after which this node tries to lead for the `attempt`-th time: between one lease and two.
+    pub(crate) fn patience(&self, attempt: u64) -> Duration {
+        let mut seed = self.seed.to_le_bytes().to_vec();
+        seed.extend(attempt.to_le_bytes());
+        // In thousandths: far finer than the time that an append takes.
+        let thousandths = u32::try_from(hash64(&seed) % 1000).unwrap_or(0);
+        self.lease + self.lease * thousandths / 1000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_is_between_one_lease_and_two_and_differs_by_seed_and_attempt() {
+        let of = |seed, attempt| Settings { seed, ..Settings::default() }.patience(attempt);
+        for seed in 0..50 {
+            let lease = Settings::default().lease;
+            assert!((lease..lease * 2).contains(&of(seed, 1)), "{:?}", of(seed, 1));
+            assert_eq!(of(seed, 1), of(seed, 1));
+        }
+        assert!((0..50).any(|seed| of(seed, 1) != of(seed + 1, 1)));
+        assert!((0..50).any(|attempt| of(7, attempt) != of(7, attempt + 1)));
+    }
+}
