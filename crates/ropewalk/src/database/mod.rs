@@ -95,6 +95,7 @@ impl Database {
                 return Err(Error::Invalid(why));
             }
         }
+        cluster::check_alone(path, &options)?;
         let events = Arc::new(EventsModel::new(EVENTS_SLOT));
         let tables = Arc::new(TablesModel::default());
         let series = Arc::new(SeriesModel::new(SERIES_SLOT));

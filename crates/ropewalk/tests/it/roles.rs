@@ -246,3 +246,23 @@ fn event_due_by_the_clock_of_the_leader_before_is_due_at_once() {
     let mail = behind.consumer_groups("shop").unwrap().group("mail").unwrap();
     assert_eq!(mail.take(1).unwrap().events.len(), 1);
 }
+
+#[test]
+fn node_is_not_opened_without_its_shared_log() {
+    let (log, env) = (log(), Env::memory());
+    let shared = SharedOptions::new(Arc::new(log.handle()), [1; 16], "http://n1:4780");
+    let open = |shared: Option<SharedOptions>| {
+        let options = Options::new().env(env.clone());
+        shared.map_or_else(|| options.clone(), |shared| options.clone().shared(shared)).open("/db")
+    };
+    let db = open(Some(shared.clone())).unwrap();
+    lead(&db);
+    db.events("shop").unwrap().append(&[Event::new("A")], None).unwrap();
+    db.close().unwrap();
+    assert_eq!(class(open(None)), Some(Class::Invalid));
+    let db = open(Some(shared)).unwrap();
+    assert_eq!(db.events("shop").unwrap().head().unwrap(), Some(Position(1)));
+    db.close().unwrap();
+    env.vfs.remove("/db/place".as_ref()).unwrap();
+    assert!(open(None).unwrap().leads());
+}
