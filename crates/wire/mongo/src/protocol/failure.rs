@@ -232,6 +232,11 @@ impl Failure {
         put_labels(&self.labels, out);
     }
 
+    /// True for errors after which drivers ask for the role of the server.
+    pub(crate) fn is_about_role(&self) -> bool {
+        [10_107, 13_435].contains(&self.code)
+    }
+
     /// Puts it as an entry of `writeErrors`.
     pub(crate) fn put_write_error(&self, index: usize, out: &mut Writer) {
         out.open_document("");
@@ -322,6 +327,7 @@ impl From<WireError> for Failure {
             WireCode::Stopping => return shutting_down(),
             WireCode::NotLeader => return not_primary(),
             WireCode::OutcomeUnknown => Code::ShutdownInProgress,
+            WireCode::Timeout => Code::MaxTimeMSExpired,
             WireCode::ResourceExhausted => Code::TemporarilyUnavailable,
             WireCode::InvalidArgument => Code::BadValue,
             _ => Code::InternalError,

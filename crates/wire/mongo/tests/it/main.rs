@@ -5,6 +5,8 @@ mod access;
 mod bytes;
 mod capped;
 mod client;
+#[path = "../../../core/tests/cluster/mod.rs"]
+mod cluster;
 mod collections;
 mod commands;
 mod failpoints;

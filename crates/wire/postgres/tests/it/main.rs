@@ -2,6 +2,8 @@
 
 mod activity;
 mod client;
+#[path = "../../../core/tests/cluster/mod.rs"]
+mod cluster;
 mod copying;
 mod errors;
 mod extended;
