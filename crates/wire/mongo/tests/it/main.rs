@@ -14,6 +14,7 @@ mod handshake;
 mod hostile;
 #[path = "../../../core/tests/matrix/mod.rs"]
 mod matrix;
+mod members;
 mod models;
 mod operations;
 mod rights;

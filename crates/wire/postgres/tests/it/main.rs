@@ -15,4 +15,5 @@ mod matrix;
 mod opening;
 mod rights;
 mod simple;
+mod standby;
 mod waiting;
