@@ -223,7 +223,7 @@ fn round(
         .map_err(io("start threads"))?;
     if lasting.signals.is_none() {
         let _inside = runtime.enter();
-        // Kept over all rounds, so that none is missed between two of them.
+        // They last over all rounds, so that none is missed between two of them.
         lasting.signals = Some(Signals::new().map_err(io("listen to signals"))?);
     }
     let options = Options::new().memory_budget(settings.memory.0.0);

@@ -18,7 +18,7 @@ pub(super) fn check_alone(path: &Path, options: &Options) -> Result<(), Error> {
     if is_node {
         let what = format!(
             "{} is a node of a cluster, which is opened with its shared log; without the file `{PLACE}` it is a \
-             database of its own, and no node any more",
+             separate database, and no node any more",
             path.display()
         );
         return Err(Error::Invalid(what));

@@ -223,7 +223,7 @@ fn periodic_task_of_a_follower_begins_when_it_leads() {
 
 #[test]
 fn event_due_by_the_clock_of_the_leader_before_is_due_at_once() {
-    // The new leader's clock is an hour behind.
+    // The new leader's clock is one hour slow.
     let log = log();
     let node = |node: u8, seconds: u64| {
         let clock = Arc::new(ManualClock::default());

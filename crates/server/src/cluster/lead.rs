@@ -1,4 +1,4 @@
-//! What a new leader does first, next to the work that begins with leading by itself.
+//! The first steps of a new leader, next to the work that begins with leading by itself.
 //!
 //!   leads ─▶ default stores ─▶ secret, own addresses ─▶ interrupted builds of indexes
 

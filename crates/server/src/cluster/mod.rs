@@ -95,7 +95,7 @@ impl Joined {
     /// open one: its users may be among the entries that it lacks.
     pub(crate) async fn caught_up(&self) -> Result<(), ServeError> {
         let newest = newest(self.log.clone())?.await;
-        let newest = newest.map_err(|_| cluster_error("the shared log was not asked for its end"))??;
+        let newest = newest.map_err(|_| cluster_error("the newest entry of the shared log was not determined"))??;
         while self.view.index() < newest.0 {
             tokio::time::sleep(LOOK).await;
         }
@@ -110,7 +110,7 @@ impl Joined {
                 return end.clone();
             }
             if ended.changed().await.is_err() {
-                // The thread has ended because it was told to.
+                // The thread was stopped.
                 core::future::pending::<()>().await;
             }
         }

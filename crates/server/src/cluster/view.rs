@@ -12,7 +12,7 @@ use ropewalk_wire::{Cluster, ClusterStatus, Code, Member, MemberReport, NodeAddr
 
 use crate::cluster::members::Members;
 
-/// What the protocols know about the cluster.
+/// The state of the cluster for the protocols.
 pub(super) struct View {
     node: Arc<Node>,
     db: Database,
@@ -124,7 +124,7 @@ impl Cluster for View {
         }
         if status.lag > self.lag_max {
             let (lag, max) = (status.lag, self.lag_max);
-            let what = format!("this node is {lag:?} behind the shared log; at most {max:?} are allowed");
+            let what = format!("this node lags {lag:?} after the shared log; at most {max:?} are allowed");
             return Err(WireError::exhausted(what));
         }
         Ok(())

@@ -317,7 +317,7 @@ pub struct Cluster {
     pub lease: Period,
     /// Time for which an append to the shared log is repeated when its outcome is unknown
     pub patience: Period,
-    /// How far a follower may be behind and still report that it is ready
+    /// Longest lag of a follower that still reports that it is ready
     pub lag_max: Period,
     /// PEM file with the certificates by which nodes check each other's HTTPS; none: those of the system
     pub ca: Option<PathBuf>,

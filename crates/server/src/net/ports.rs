@@ -1,6 +1,6 @@
 //! TCP ports that stay the same while the database is opened again, and whose numbers are known before they are served.
 //!
-//!   reserve: bound, nobody can connect ─▶ listen ─▶ … ─▶ closed ─▶ listen: the same number
+//!   reserve: bound, no client can connect ─▶ listen ─▶ … ─▶ closed ─▶ listen: the same number
 
 use std::io;
 use std::net::SocketAddr;

@@ -155,7 +155,7 @@ pub trait Cluster: Send + Sync {
     /// Whether a load balancer may send requests here.
     ///
     /// # Errors
-    /// [`crate::Code::ResourceExhausted`]: this node is behind by more than its setting allows.
+    /// [`crate::Code::ResourceExhausted`]: the lag of this node exceeds its setting.
     fn readiness(&self) -> Result<(), WireError>;
 
     /// Takes the report of a follower that shows the cluster's secret; returns the newest commit here.

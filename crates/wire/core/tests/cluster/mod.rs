@@ -20,7 +20,7 @@ pub(crate) struct Node {
     pub(crate) state: Arc<State>,
 }
 
-/// What a test may look at and change.
+/// Parts of a node that a test may read and change.
 pub(crate) struct State {
     db: Database,
     number: u8,

@@ -78,7 +78,7 @@ enum Level {
     Linearizable,
 }
 
-/// What a request asks of the node that serves it.
+/// Requirements of a request for the node that serves it.
 struct Asked {
     seq: Option<Seq>,
     level: Level,

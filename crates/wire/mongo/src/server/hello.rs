@@ -98,7 +98,7 @@ fn put_version(shared: &Shared, version: i64, out: &mut Writer) {
 fn put_last_write(call: &Call<'_>, topology: &Topology, out: &mut Writer) {
     let seq = call.seq().0;
     let term = i64::try_from(topology.term).unwrap_or(i64::MAX);
-    // What a member lacks was written later than this.
+    // Commits that a member lacks are newer than this.
     let now = Value::DateTime(call.now_ms().saturating_sub(topology.lag_ms));
     out.open_document("lastWrite");
     for (optime, date) in [("opTime", "lastWriteDate"), ("majorityOpTime", "majorityWriteDate")] {

@@ -22,7 +22,7 @@ pub(crate) struct Topology {
     pub(crate) is_primary: bool,
     /// The number of the primary, which grows with each election.
     pub(crate) term: u64,
-    /// How long this member has been behind, in milliseconds.
+    /// Lag of this member in milliseconds.
     pub(crate) lag_ms: i64,
 }
 

@@ -11,7 +11,7 @@ fn server(node: &Node) -> Server {
     Server { postgres: Postgres::new(service.clone(), PostgresSettings::default()), service }
 }
 
-/// A connection, and what the server told it at login.
+/// A connection, and the messages of the server at login.
 async fn connect(server: &Server) -> (Client, Vec<String>) {
     let mut client = server.dial();
     client.start(&[("user", "ann")]).await;
@@ -85,7 +85,7 @@ async fn transactions_of_a_follower_only_read() {
     assert_eq!(client.query("BEGIN").await, ["BEGIN", "ready T"]);
     assert_eq!(client.query("SHOW transaction_read_only").await[0], "on");
     assert_eq!(client.query("SELECT count(*) FROM t").await[0], "1");
-    // What the leader commits meanwhile is not part of the snapshot.
+    // The snapshot does not have later commits of the leader.
     server(&leader).connect().await.query("INSERT INTO t VALUES (2, 'two')").await;
     follower.follow();
     assert_eq!(client.query("SELECT count(*) FROM t").await[0], "1");
