@@ -95,7 +95,8 @@ impl Joined {
     /// open one: its users may be among the entries that it lacks.
     pub(crate) async fn caught_up(&self) -> Result<(), ServeError> {
         let newest = newest(self.log.clone())?.await;
-        let newest = newest.map_err(|_| cluster_error("the newest entry of the shared log was not determined"))??;
+        let newest =
+            newest.map_err(|_| cluster_error("the newest entry of the shared log was not determined"))??;
         while self.view.index() < newest.0 {
             tokio::time::sleep(LOOK).await;
         }
