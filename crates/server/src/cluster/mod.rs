@@ -80,7 +80,7 @@ pub(crate) fn join(
         seed: node.first_chunk().map_or(0, |first| u64::from_le_bytes(*first)),
         ..ropewalk_cluster::Settings::default()
     };
-    let running = Arc::new(Node::new(db.clone(), node_settings).map_err(ropewalk::Error::from)?);
+    let running = Arc::new(Node::new(db.clone(), log.clone(), node_settings));
     let (sender, ended) = watch::channel(None);
     let running = running
         .run(move |end| drop(sender.send_replace(Some(end.clone()))))
