@@ -3,7 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used)] // each protocol uses a part
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ropewalk::cluster::{LogId, MemorySharedLog, Role, SharedLog as _, SharedOptions};
@@ -26,6 +26,8 @@ pub(crate) struct State {
     number: u8,
     /// Barriers so far.
     pub(crate) barriers: AtomicU64,
+    /// The node lags more than it may.
+    pub(crate) lags: AtomicBool,
 }
 
 /// The addresses of a node.
@@ -45,7 +47,7 @@ impl Node {
         let shared = SharedOptions::new(Arc::new(log.handle()), [number; 16], addresses(number).to_string());
         let db = Options::new().env(Env::memory()).shared(shared).open("/db").unwrap();
         let service = Service::new(db.clone(), ServiceSettings::default()).unwrap();
-        let state = Arc::new(State { db, number, barriers: AtomicU64::new(0) });
+        let state = Arc::new(State { db, number, barriers: AtomicU64::new(0), lags: AtomicBool::new(false) });
         service.join(state.clone());
         Self { service, log: log.clone(), state }
     }
@@ -132,7 +134,10 @@ impl Cluster for State {
     }
 
     fn readiness(&self) -> Result<(), WireError> {
-        Ok(())
+        match self.lags.load(Ordering::Relaxed) {
+            true => Err(WireError::exhausted("this node lags")),
+            false => Ok(()),
+        }
     }
 
     fn report(&self, secret: &str, _report: MemberReport) -> Result<Seq, WireError> {

@@ -183,6 +183,16 @@ async fn status_shows_role_leader_and_members() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn follower_that_lags_is_not_ready_and_serves() {
+    let pair = pair().await;
+    assert_eq!(pair.follower.get("/ready").await.status, 200);
+    pair.nodes.1.state.lags.store(true, Ordering::Relaxed);
+    pair.follower.get("/ready").await.refused(429, "resource_exhausted");
+    assert_eq!(pair.follower.get("/v1/stores").await.status, 200);
+    assert_eq!(pair.leader.get("/ready").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn report_of_a_node_needs_the_secret() {
     let pair = pair().await;
     let report = json!({ "node": "0".repeat(32), "addresses": "http://n2:4780", "seq": 3 }).to_string();
