@@ -79,7 +79,8 @@ class Nats:
 
     def __init__(self, place, number=3):
         program = nats_server()
-        clients, routes = free_ports(number), free_ports(number)
+        ports = free_ports(2 * number)
+        clients, routes = ports[:number], ports[number:]
         every = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in routes)
         self.servers = []
         for name, client, route in zip(range(number), clients, routes):
@@ -101,9 +102,8 @@ class Nats:
 class Node(Process):
     """A node. `http`, `postgres` and `mongo` are its ports."""
 
-    def __init__(self, binary, place, name, url):
+    def __init__(self, binary, place, name, url, ports):
         self.name, self._ready = name, place / f"{name}.ready"
-        ports = free_ports(len(PROTOCOLS))
         self.http, self.postgres, self.mongo = ports
         command = [binary, "serve", place / name, "--cluster", url, "--advertise", "127.0.0.1", "--cluster-lease", LEASE]
         for protocol, port in zip(PROTOCOLS, ports):
@@ -157,7 +157,11 @@ class Cluster:
         try:
             self.nats = Nats(place)
             binary = str(Path(binary).resolve())
-            self.nodes = [Node(binary, place, f"node{name}", self.nats.url) for name in range(number)]
+            ports, each = free_ports(number * len(PROTOCOLS)), len(PROTOCOLS)
+            self.nodes = [
+                Node(binary, place, f"node{name}", self.nats.url, ports[name * each : (name + 1) * each])
+                for name in range(number)
+            ]
             for node in self.nodes:
                 node.start()
             for node in self.nodes:
